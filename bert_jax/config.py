@@ -5,44 +5,56 @@ result against the dataclasses below, so that an unknown key or a wrong type is 
 """
 
 import dataclasses
-import json
-import types
+import math
+import os
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 import ml_collections
+from absl import flags
+from ml_collections import config_flags
 
 from bert_jax.errors import UserError, did_you_mean
 
+Range = tuple[float, float]
+SHARE: Range = (0.0, 1.0)
+POSITIVE: Range = (1, math.inf)
+NATURAL: Range = (0, math.inf)
 
-def knob(default: Any, meaning: str) -> Any:
-    """A dataclass field with its one-line meaning, which `--help` and the documentation print."""
-    return dataclasses.field(default=default, metadata={"meaning": meaning})
+
+def knob(default: Any, meaning: str, allowed: Range | tuple[str, ...] | None = None) -> Any:
+    """A dataclass field, its one-line meaning and what it may be: (lowest, highest), or the names to choose from."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning, "allowed": allowed})
 
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
     """The architecture alone: with the weights, all that an export needs."""
 
-    vocab_size: int = knob(0, "tokens in the vocabulary; 0 takes the corpus's")
-    hidden_size: int = knob(768, "width of the residual stream")
-    num_layers: int = knob(12, "transformer blocks")
-    num_heads: int = knob(12, "attention heads; must divide hidden_size")
-    mlp_size: int = knob(3072, "inner width of the feed-forward block")
-    max_positions: int = knob(512, "learned position embeddings: the longest row the model can read")
-    num_token_types: int = knob(2, "segments: 2 for sentence pairs")
-    activation: str = knob("gelu", "'gelu' (erf, Hugging Face's BERT) or 'gelu_tanh' (Google's BERT since 2019)")
-    layer_norm_epsilon: float = knob(1e-12, "added to the variance under the root")
-    dropout: float = knob(0.1, "after the embeddings and on both sublayer outputs")
-    attention_dropout: float = knob(0.1, "on the attention probabilities")
-    initializer_range: float = knob(0.02, "standard deviation of the truncated normal at the start")
+    vocab_size: int = knob(0, "tokens in the vocabulary; 0 takes the corpus's", NATURAL)
+    hidden_size: int = knob(768, "width of the residual stream", POSITIVE)
+    num_layers: int = knob(12, "transformer blocks", POSITIVE)
+    num_heads: int = knob(12, "attention heads; must divide hidden_size", POSITIVE)
+    mlp_size: int = knob(3072, "inner width of the feed-forward block", POSITIVE)
+    max_positions: int = knob(512, "learned position embeddings: the longest row the model can read", POSITIVE)
+    num_token_types: int = knob(2, "segments: 2 for sentence pairs", POSITIVE)
+    activation: str = knob(
+        "gelu", "'gelu' (erf, as in the released BERT) or 'gelu_tanh' (Google's code since 2019)", ("gelu", "gelu_tanh")
+    )
+    layer_norm_epsilon: float = knob(1e-12, "added to the variance under the root", NATURAL)
+    dropout: float = knob(0.1, "after the embeddings and on both sublayer outputs", SHARE)
+    attention_dropout: float = knob(0.1, "on the attention probabilities", SHARE)
+    initializer_range: float = knob(0.02, "standard deviation of the truncated normal at the start", NATURAL)
 
 
 @dataclasses.dataclass(frozen=True)
 class ComputeConfig:
     """How the architecture is computed; changes speed and rounding, never what is learned."""
 
-    dtype: str = knob("float32", "of matrix products: 'float32' or 'bfloat16' (parameters stay float32)")
+    dtype: str = knob(
+        "float32", "of matrix products: 'float32' or 'bfloat16' (parameters stay float32)", ("float32", "bfloat16")
+    )
     scan_layers: bool = knob(True, "compile one block and scan it over the layers; False unrolls them")
     remat: bool = knob(False, "recompute each block in the backward pass: less memory, a third more work")
 
@@ -52,54 +64,55 @@ class DataConfig:
     """From the prepared corpus to rows."""
 
     corpus: str = knob("", "directory made by `prepare`")
-    next_sentence: bool = knob(True, "rows are sentence pairs, half of them random; False: one segment, no NSP")
-    short_probability: float = knob(0.1, "share of rows whose target length is drawn at random")
-    mask_probability: float = knob(0.15, "share of a row's tokens to predict")
-    mask_token_share: float = knob(0.8, "of those, replaced by [MASK]")
-    random_token_share: float = knob(0.1, "of those, replaced by a random token; the rest keep theirs")
-    threads: int = knob(2, "threads that build batches")
-    prefetch: int = knob(4, "batches built ahead of the step")
+    short_probability: float = knob(0.1, "share of rows whose target length is drawn at random", SHARE)
+    mask_probability: float = knob(0.15, "share of a row's tokens to predict", SHARE)
+    mask_token_share: float = knob(0.8, "of those, replaced by [MASK]", SHARE)
+    random_token_share: float = knob(0.1, "of those, replaced by a random token; the rest keep theirs", SHARE)
+    threads: int = knob(2, "threads that build batches", POSITIVE)
+    prefetch: int = knob(4, "batches built ahead of the step", POSITIVE)
 
 
 @dataclasses.dataclass(frozen=True)
 class PhaseConfig:
     """One stretch of the run at one sequence length; 0 takes the value of `train` or `optimizer`."""
 
-    length: int = knob(128, "tokens in a row")
-    share: float = knob(1.0, "of train.steps")
-    batch_size: int = knob(0, "rows a step")
-    accumulation: int = knob(0, "micro-batches a step")
-    peak_learning_rate: float = knob(0.0, "if set, the schedule starts afresh in this phase")
-    warmup_share: float = knob(0.0, "of this phase's steps; only with its own peak_learning_rate")
+    length: int = knob(128, "tokens in a row", POSITIVE)
+    share: float = knob(1.0, "of train.steps", SHARE)
+    batch_size: int = knob(0, "rows a step", NATURAL)
+    accumulation: int = knob(0, "micro-batches a step", NATURAL)
+    peak_learning_rate: float = knob(0.0, "if set, the schedule starts afresh in this phase", NATURAL)
+    warmup_share: float = knob(0.0, "of this phase's steps; only with its own peak_learning_rate", SHARE)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
     """How long, how much at a time."""
 
-    steps: int = knob(1_000_000, "optimizer steps of the whole run")
-    batch_size: int = knob(256, "rows a step, over all devices and hosts")
-    accumulation: int = knob(1, "micro-batches that a step is computed in")
+    steps: int = knob(1_000_000, "optimizer steps of the whole run", POSITIVE)
+    batch_size: int = knob(256, "rows a step, over all devices and hosts", POSITIVE)
+    accumulation: int = knob(1, "micro-batches that a step is computed in", POSITIVE)
     phases: tuple[PhaseConfig, ...] = knob((PhaseConfig(),), "in order; the shares add up to 1")
-    log_every: int = knob(100, "steps between two lines of metrics")
-    max_bad_steps: int = knob(20, "skipped steps in a row (loss or gradient not finite) that stop the run")
+    log_every: int = knob(100, "steps between two lines of metrics", POSITIVE)
+    max_bad_steps: int = knob(20, "skipped steps in a row (loss or gradient not finite) that stop the run", POSITIVE)
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
     """AdamW or LAMB, warmup and decay."""
 
-    name: str = knob("adamw", "'adamw' or 'lamb'")
-    peak_learning_rate: float = knob(1e-4, "at the end of warmup")
-    warmup_share: float = knob(0.01, "of train.steps")
-    schedule: str = knob("bert", "'bert': decay counts from step 0, warmup replaces it; 'optax': from the peak")
-    decay_power: float = knob(1.0, "1: linear to zero; NVIDIA's LAMB takes 0.5")
-    beta1: float = knob(0.9, "decay of the first moment")
-    beta2: float = knob(0.999, "decay of the second moment")
-    epsilon: float = knob(1e-6, "added outside the root")
-    weight_decay: float = knob(0.01, "decoupled; LayerNorms and biases are exempt")
+    name: str = knob("adamw", "'adamw' or 'lamb'", ("adamw", "lamb"))
+    peak_learning_rate: float = knob(1e-4, "at the end of warmup", NATURAL)
+    warmup_share: float = knob(0.01, "of train.steps", SHARE)
+    schedule: str = knob(
+        "bert", "'bert': decay counts from step 0, warmup replaces it; 'optax': from the peak", ("bert", "optax")
+    )
+    decay_power: float = knob(1.0, "1: linear to zero; NVIDIA's LAMB takes 0.5", NATURAL)
+    beta1: float = knob(0.9, "decay of the first moment", SHARE)
+    beta2: float = knob(0.999, "decay of the second moment", SHARE)
+    epsilon: float = knob(1e-6, "added outside the root", NATURAL)
+    weight_decay: float = knob(0.01, "decoupled; LayerNorms and biases are exempt", NATURAL)
     bias_correction: bool = knob(True, "False is the original BERT's Adam")
-    clip_norm: float = knob(1.0, "of the global gradient norm; 0: no clipping")
+    clip_norm: float = knob(1.0, "of the global gradient norm; 0: no clipping", NATURAL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,25 +128,25 @@ class MeshConfig:
 class EvaluateConfig:
     """Held-out evaluation during training."""
 
-    every: int = knob(10_000, "steps between two evaluations")
-    rows: int = knob(10_000, "rows of the held-out documents, at most one epoch of them")
-    batch_size: int = knob(256, "rows an evaluation step")
+    every: int = knob(10_000, "steps between two evaluations; 0: only at the end", NATURAL)
+    rows: int = knob(10_000, "rows of the held-out documents, at most one epoch of them", NATURAL)
+    batch_size: int = knob(256, "rows an evaluation step", POSITIVE)
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
     """What survives."""
 
-    every: int = knob(1_000, "steps between two checkpoints")
-    keep: int = knob(3, "newest checkpoints to keep")
-    keep_period: int = knob(0, "also keep every checkpoint at a multiple of this step, for ever; 0: none")
+    every: int = knob(1_000, "steps between two checkpoints; 0: only at the end", NATURAL)
+    keep: int = knob(3, "newest checkpoints to keep", POSITIVE)
+    keep_period: int = knob(0, "also keep every checkpoint at a multiple of this step, for ever; 0: none", NATURAL)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """A whole run."""
 
-    seed: int = knob(0, "of the parameters, the rows and the dropout")
+    seed: int = knob(0, "of the parameters, the rows and the dropout", NATURAL)
     model: EncoderConfig = knob(EncoderConfig(), "architecture")
     compute: ComputeConfig = knob(ComputeConfig(), "precision and compilation")
     data: DataConfig = knob(DataConfig(), "rows")
@@ -144,16 +157,155 @@ class Config:
     checkpoint: CheckpointConfig = knob(CheckpointConfig(), "saving")
 
 
-# Keys that may differ between a run and its resumption: they move no number.
-FREE_TO_CHANGE = ("compute.scan_layers", "data.corpus", "data.threads", "data.prefetch", "train.log_every", "train.max_bad_steps",
-                  "evaluate", "checkpoint", "mesh")  # fmt: skip
+# Keys that a resumed run may change: they move no number (where the corpus lies, not which it is).
+FREE_TO_CHANGE = (
+    "compute.scan_layers",
+    "data.corpus",
+    "data.threads",
+    "data.prefetch",
+    "train.log_every",
+    "train.max_bad_steps",
+    "mesh",
+    "evaluate",
+    "checkpoint",
+)
 
 
 def default_config() -> ml_collections.ConfigDict:
     """All defaults as a mutable `ConfigDict`, for a recipe to change."""
-    return ml_collections.ConfigDict(dataclasses.asdict(Config()), convert_dict=True)
+    config = ml_collections.ConfigDict(dataclasses.asdict(Config()))
+    config.train.phases = phases({})
+    return config
 
 
 def phases(*rows: dict[str, Any]) -> tuple[ml_collections.ConfigDict, ...]:
     """`train.phases` from one dict a phase, each over the defaults of `PhaseConfig`."""
     return tuple(ml_collections.ConfigDict(dataclasses.asdict(PhaseConfig()) | row) for row in rows)
+
+
+def read_config(file: str, overrides: Sequence[str]) -> Config:
+    """The `Config` of a recipe with overrides such as `--config.train.steps=9` or `--config.train.phases[0].length=64`.
+
+    Raises UserError for a file that is no recipe, and for each override that names no key or does not fit its type.
+    """
+    known = set(flatten(_plain(_load(file, ()))))
+    for override in overrides:
+        key, equals, _ = override.removeprefix("--config.").partition("=")
+        if not override.startswith("--config."):
+            advice = f"; write --{override}" if override.startswith("config.") else did_you_mean(override, ["--config"])
+            raise UserError(f"'{override}' is no option{advice}")
+        if key.replace("[", ".").replace("]", "") not in known:
+            raise UserError(f"config has no key '{key}'{did_you_mean(key, known)}")
+        if not equals:
+            raise UserError(f"{override}: write {override}=VALUE")
+    return resolve(_load(file, overrides))
+
+
+def _load(file: str, overrides: Sequence[str]) -> ml_collections.ConfigDict:
+    """The recipe's ConfigDict, overridden by ml_collections' own flag parser."""
+    if not os.path.isfile(file):
+        raise UserError(f"--config={file}: no such file")
+    argv = ["bert_jax", f"--config={file}", *overrides]
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
+    try:
+        values(argv)
+    except flags.IllegalFlagValueError as error:
+        raise UserError(str(error)) from error
+    except (OSError, AttributeError, SyntaxError) as error:
+        raise UserError(f"--config={file}: not a Python file with get_config() ({error})") from error
+    return values.config
+
+
+def resolve(config: ml_collections.ConfigDict) -> Config:
+    """The frozen `Config` of a `ConfigDict`; UserError names a key that is unknown, of a wrong type or out of range."""
+    built = _build(Config, _plain(config), "config")
+    model, train = built.model, built.train
+    if model.hidden_size % model.num_heads:
+        raise UserError(
+            f"config.model.num_heads={model.num_heads} does not divide config.model.hidden_size={model.hidden_size}"
+        )
+    if not math.isclose(total := sum(phase.share for phase in train.phases), 1.0, abs_tol=1e-6):
+        raise UserError(f"config.train.phases: the shares add up to {total:g}; they must add up to 1")
+    for number, phase in enumerate(train.phases):
+        if not 8 <= phase.length <= model.max_positions:
+            raise UserError(
+                f"config.train.phases[{number}].length={phase.length}: rows have 8 to {model.max_positions} tokens "
+                "(config.model.max_positions)"
+            )
+    if built.data.mask_token_share + built.data.random_token_share > 1:
+        raise UserError("config.data.mask_token_share and random_token_share add up to more than 1")
+    return built
+
+
+def to_json(config: Config) -> dict[str, Any]:
+    """The config as plain JSON values; `from_json` is its inverse."""
+    return dataclasses.asdict(config)
+
+
+def from_json(values: dict[str, Any]) -> Config:
+    """The config that `to_json` wrote."""
+    return _build(Config, values, "config")
+
+
+def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested dicts and lists as one dict with dotted keys: `train.phases.0.length`."""
+    if not isinstance(values, dict | list | tuple):
+        return {prefix: values}
+    rows = values.items() if isinstance(values, dict) else enumerate(values)
+    flat: dict[str, Any] = {}
+    for key, value in rows:
+        flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def differences(saved: Config, wanted: Config) -> list[str]:
+    """One line a key in which two configs differ so that the numbers of a run would."""
+    old, new = flatten(to_json(saved)), flatten(to_json(wanted))
+    free = tuple(key + "." for key in FREE_TO_CHANGE)
+    return [
+        f"{key}: {old.get(key)} -> {new.get(key)}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and not f"{key}.".startswith(free)
+    ]
+
+
+def _plain(config: Any) -> Any:
+    """A ConfigDict as dicts, tuples and scalars (its own to_dict stops at tuples)."""
+    if isinstance(config, ml_collections.ConfigDict):
+        return {key: _plain(value) for key, value in config.items()}
+    return tuple(_plain(value) for value in config) if isinstance(config, list | tuple) else config
+
+
+def _build(kind: Any, value: Any, path: str) -> Any:
+    """`value` as an instance of `kind`: a dataclass, a tuple of one, or a scalar."""
+    if dataclasses.is_dataclass(kind):
+        return _build_dataclass(kind, value, path)
+    if typing.get_origin(kind) is tuple:
+        if not value:
+            raise UserError(f"{path} is empty; give at least one")
+        return tuple(_build(typing.get_args(kind)[0], row, f"{path}[{i}]") for i, row in enumerate(value))
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise UserError(f"{path}={value!r} must be of type {kind.__name__}")
+    return value
+
+
+def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
+    hints = typing.get_type_hints(kind)
+    for key in value:
+        if key not in hints:
+            raise UserError(f"{path} has no key '{key}'{did_you_mean(key, hints)}")
+    fields = {}
+    for field in dataclasses.fields(kind):
+        if field.name not in value:
+            continue
+        here = f"{path}.{field.name}"
+        fields[field.name] = built = _build(hints[field.name], value[field.name], here)
+        allowed = field.metadata["allowed"]
+        if allowed and isinstance(allowed[0], str) and built not in allowed:
+            raise UserError(f"{here}={built!r}: choose from {', '.join(allowed)}")
+        if allowed and not isinstance(allowed[0], str) and not allowed[0] <= built <= allowed[1]:
+            raise UserError(f"{here}={built!r} must lie from {allowed[0]:g} to {allowed[1]:g}")
+    return kind(**fields)

@@ -1,0 +1,189 @@
+"""The command line: one verb a subcommand, `bert-jax VERB --help` says what it takes."""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from bert_jax import __version__
+from bert_jax.errors import UserError
+
+# Heavy imports stand inside the verbs: `--help` and the data verbs need no JAX.
+
+EPILOG = """from text to a model:
+  bert-jax tokenizer --input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/
+  bert-jax prepare   --input 'books/*.txt' --tokenizer tok/ --output corpus/
+  bert-jax pretrain  --config configs/bert_base.py --workdir runs/base --config.data.corpus=corpus/
+  bert-jax evaluate  --workdir runs/base
+  bert-jax export    --workdir runs/base --output my-bert/
+  bert-jax fill-mask --model my-bert/ 'The capital of France is [MASK].'
+"""
+
+INPUT_HELP = (
+    "text files, directories or glob patterns; plain, .gz, .xz, .zst, or tar archives of them; "
+    "or the word python-docs: the documentation strings of this Python installation"
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="bert-jax",
+        description="Pretrain, evaluate and export BERT-family encoders in JAX.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"bert-jax {__version__}")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    def verb(name: str, function: Any, summary: str, description: str = "") -> argparse.ArgumentParser:
+        one = verbs.add_parser(name, help=summary, description=description or summary, allow_abbrev=False)
+        one.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        one.set_defaults(function=function)
+        return one
+
+    one = verb("tokenizer", tokenizer, "train a vocabulary on text")
+    one.add_argument("--input", nargs="+", required=True, metavar="GLOB", help=INPUT_HELP)
+    one.add_argument("--kind", choices=["wordpiece"], default="wordpiece", help="algorithm (default: wordpiece)")
+    one.add_argument("--vocab_size", type=int, required=True, metavar="N", help="tokens, special ones included")
+    one.add_argument("--output", required=True, metavar="DIR", help="directory to make")
+    one.add_argument("--cased", action="store_true", help="keep capitals and accents (default: lower-case, strip them)")
+
+    one = verb("prepare", prepare, "turn text into a corpus that training reads")
+    one.add_argument("--input", nargs="+", required=True, metavar="GLOB", help=INPUT_HELP)
+    one.add_argument(
+        "--tokenizer", required=True, metavar="DIR", help="made by `tokenizer`, or with a published vocab.txt"
+    )
+    one.add_argument("--output", required=True, metavar="DIR", help="directory to make")
+    one.add_argument(
+        "--documents",
+        choices=["file", "blank-line", "line"],
+        default="file",
+        help="what one document is: a file, a stretch between blank lines, or a line (default: file)",
+    )
+    one.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
+    one.add_argument(
+        "--heldout_share", type=float, default=0.02, help="share of documents to evaluate on (default: 0.02)"
+    )
+    one.add_argument(
+        "--encoding_errors",
+        choices=["reject", "replace"],
+        default="reject",
+        help="documents that are not UTF-8: count and leave out, or replace the broken bytes (default: reject)",
+    )
+
+    one = verb(
+        "pretrain",
+        pretrain,
+        "train a recipe, or go on where it stopped",
+        "Train a recipe in a work directory; the same command resumes it from its newest intact checkpoint. "
+        "Any knob of the recipe can be overridden: --config.optimizer.peak_learning_rate=2e-4.",
+    )
+    one.add_argument("--config", required=True, metavar="FILE", help="a recipe, such as configs/bert_base.py")
+    one.add_argument(
+        "--workdir", required=True, metavar="DIR", help="for checkpoints, metrics.jsonl and TensorBoard events"
+    )
+    one.set_defaults(takes_overrides=True)
+
+    one = verb("evaluate", evaluate, "measure a run on its held-out documents; the last line is one JSON object")
+    one.add_argument("--workdir", required=True, metavar="DIR", help="of `pretrain`")
+    one.add_argument("--step", type=int, metavar="N", help="checkpoint to take (default: the newest intact)")
+
+    one = verb("export", export, "write a model directory that transformers' AutoModel and AutoTokenizer open")
+    one.add_argument("--workdir", required=True, metavar="DIR", help="of `pretrain`")
+    one.add_argument("--output", required=True, metavar="DIR", help="directory to make")
+    one.add_argument("--step", type=int, metavar="N", help="checkpoint to take (default: the newest intact)")
+
+    one = verb("fill-mask", fill_mask, "guess the [MASK] tokens of a text")
+    one.add_argument("--model", required=True, metavar="DIR", help="made by `export`")
+    one.add_argument("--top_k", type=int, default=5, metavar="K", help="guesses (default: 5)")
+    one.add_argument(
+        "--json", action="store_true", help="print a list of {token, id, probability, text}, likeliest first"
+    )
+    one.add_argument("text", metavar="TEXT", help="with [MASK] in it")
+    return top
+
+
+def tokenizer(args: argparse.Namespace) -> None:
+    """Train a vocabulary and save it."""
+    from bert_jax.data.prepare import train_tokenizer
+
+    print(train_tokenizer(args.input, args.vocab_size, args.output, lowercase=not args.cased))
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """Documents -> corpus."""
+    raise NotImplementedError
+
+
+def pretrain(args: argparse.Namespace) -> int:
+    """Train or resume."""
+    from bert_jax.compilation import use_compilation_cache
+    from bert_jax.config import read_config
+    from bert_jax.metrics import Console
+    from bert_jax.pretrain import pretrain as run
+
+    config = read_config(args.config, args.overrides)
+    use_compilation_cache()
+    run(config, pathlib.Path(args.workdir), Console(config.train.steps))
+    return 0
+
+
+def evaluate(args: argparse.Namespace) -> None:
+    """Held-out metrics of a run."""
+    from bert_jax.metrics import Console
+    from bert_jax.pretrain import evaluate_run
+
+    print(json.dumps(evaluate_run(pathlib.Path(args.workdir), args.step, Console(1))))
+
+
+def export(args: argparse.Namespace) -> None:
+    """A run's weights and tokenizer as a Hugging Face model directory."""
+    from bert_jax.interop import huggingface
+    from bert_jax.metrics import Console
+    from bert_jax.pretrain import restore_params
+
+    directory = pathlib.Path(args.workdir)
+    config, step, params = restore_params(directory, args.step, Console(1))
+    huggingface.export(params, config.model, directory / "tokenizer", pathlib.Path(args.output))
+    print(f"step {step:,} of {directory} -> {args.output}")
+
+
+def fill_mask(args: argparse.Namespace) -> None:
+    """The likeliest tokens at each [MASK]."""
+    from bert_jax.fill_mask import fill_mask as fill
+
+    guesses = fill(pathlib.Path(args.model), args.text, args.top_k)
+    if args.json:
+        print(json.dumps(guesses, ensure_ascii=False))
+        return
+    for guess in guesses:
+        print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a verb; 0 done, 2 for what the user can mend (one or two lines on stderr), 130 for a second Ctrl-C."""
+    top = parser()
+    args, rest = top.parse_known_args(argv)
+    args.overrides = rest
+    if rest and not getattr(args, "takes_overrides", False):
+        top.error(f"{args.verb} does not take {' '.join(rest)}")
+    try:
+        return args.function(args) or 0
+    except UserError as error:
+        if args.debug:
+            raise
+        print(f"bert-jax {args.verb}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"bert-jax {args.verb}: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Orbax behind one door: the state, the cursor, the config and a digest a leaf, written together or not at all."""
+
+import importlib.metadata
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+
+from bert_jax.config import CheckpointConfig
+from bert_jax.errors import UserError
+
+Tree = Any
+Record = dict[str, Any]  # what stands beside the state, as JSON
+
+
+class Damaged(Exception):
+    """A checkpoint whose bytes are not those that were saved."""
+
+
+class Checkpoints:
+    """The checkpoints of one work directory, `WORKDIR/checkpoints/STEP`."""
+
+    def __init__(self, workdir: pathlib.Path, config: CheckpointConfig, read_only: bool = False) -> None:
+        self.directory = workdir.absolute() / "checkpoints"
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=None if read_only else config.keep,
+            keep_period=config.keep_period or None,
+            read_only=read_only,
+            create=not read_only,
+            cleanup_tmp_directories=not read_only,
+        )
+        self._manager = ocp.CheckpointManager(self.directory, options=options)
+
+    def steps(self) -> list[int]:
+        """Steps with a complete checkpoint, newest first."""
+        return sorted(self._manager.all_steps(), reverse=True)
+
+    def save(self, step: int, state: Tree, record: Record) -> None:
+        """Begin to write; returns once the state is copied, the rest happens in the background."""
+        record = record | {"digests": digests(state), "versions": versions()}
+        with writing(self.directory):
+            self._manager.save(
+                step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), run=ocp.args.JsonSave(record))
+            )
+
+    def wait(self) -> None:
+        """Until everything is on disk; raises UserError where it could not be written."""
+        with writing(self.directory):
+            self._manager.wait_until_finished()
+
+    def record(self, step: int) -> Record:
+        """What was saved beside the state."""
+        try:
+            return self._manager.restore(step, args=ocp.args.Composite(run=ocp.args.JsonRestore()))["run"]
+        except Exception as error:  # Orbax raises whatever its storage layers raise
+            raise Damaged(f"{type(error).__name__} while reading its record") from error
+
+    def restore(self, step: int, abstract: Tree) -> tuple[Tree, Record]:
+        """The state with the shapes, dtypes and shardings of `abstract`; Damaged where it is not what was saved."""
+        record = self.record(step)
+        try:
+            state = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
+        except Exception as error:  # Orbax raises whatever its storage layers raise
+            raise Damaged(f"{type(error).__name__} while reading the state") from error
+        wrong = [name for name, digest in digests(state["state"]).items() if record["digests"].get(name) != digest]
+        if wrong:
+            raise Damaged(
+                f"the digest of {wrong[0]} does not hold" + (f" (and {len(wrong) - 1} more)" * (len(wrong) > 1))
+            )
+        return state["state"], record
+
+    def newest(self, abstract: Tree, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
+        """Step, state and record of the newest undamaged checkpoint; None where there is none at all.
+
+        Raises UserError where every checkpoint is damaged: to begin anew is the user's decision.
+        """
+        steps = self.steps()
+        for step in steps:
+            try:
+                return step, *self.restore(step, abstract)
+            except Damaged as error:
+                say(f"checkpoint {self.directory / str(step)} is damaged ({error}); trying the one before")
+        if steps:
+            raise UserError(f"{self.directory}: no undamaged checkpoint among {steps}; move it away to begin anew")
+        return None
+
+    def set_aside(self, step: int) -> None:
+        """Move the (damaged) checkpoints after `step` out of the way, to `WORKDIR/damaged/`."""
+        for newer in [other for other in self.steps() if other > step]:
+            place = self.directory.parent / "damaged" / str(newer)
+            shutil.rmtree(place, ignore_errors=True)
+            place.parent.mkdir(exist_ok=True)
+            shutil.move(self.directory / str(newer), place)
+        self._manager.reload()
+
+    def close(self) -> None:
+        """Wait for what is being written and release threads."""
+        with writing(self.directory):
+            self._manager.close()
+
+
+class writing:  # noqa: N801 (a context manager, used like a function)
+    """Turns a full or read-only disk into a UserError that names the place."""
+
+    def __init__(self, place: pathlib.Path) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, OSError) or (isinstance(error, ValueError) and "No space left" in str(error)):
+            raise UserError(
+                f"{self._place}: cannot write a checkpoint ({error.strerror if isinstance(error, OSError) else error}); "
+                "make room or choose another --workdir, then start again: the run resumes"
+            ) from error
+
+
+def digests(tree: Tree) -> dict[str, str]:
+    """Per leaf, 64 bits in hex that every single changed bit changes; independent of mesh, layout and summing order.
+
+    Orbax 0.12 restores flipped bits without a word (docs/decisions.md), so the project keeps its own.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    sums = jax.device_get(_sums([leaf for _, leaf in leaves]))
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): "".join(f"{int(lane):08x}" for lane in lanes)
+        for (path, _), lanes in zip(leaves, sums, strict=True)
+    }
+
+
+@jax.jit
+def _sums(leaves: list[jax.Array]) -> list[jax.Array]:
+    return [_digest(leaf) for leaf in leaves]
+
+
+def _digest(x: jax.Array) -> jax.Array:
+    """uint32 [2]: sums over the elements of two mixes of (bits, position), each one-to-one in the bits."""
+    bits = jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}")).astype(jnp.uint32)
+    index = jnp.zeros(x.shape, jnp.uint32)
+    for axis, size in enumerate(x.shape):
+        index = index * np.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis)
+    lanes = []
+    for salt in (0x9E3779B9, 0x85EBCA6B):
+        mixed = bits ^ (index * np.uint32(salt))
+        for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+            mixed = (mixed ^ (mixed >> shift)) * np.uint32(factor)
+        lanes.append(jnp.sum(mixed ^ (mixed >> 16), dtype=jnp.uint32))
+    return jnp.stack(lanes)
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that decide what a number becomes."""
+    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain", "array_record")
+    return dict(_versions(names))
+
+
+def _versions(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        yield name, importlib.metadata.version(name)

@@ -1,0 +1,42 @@
+"""The same loss without dropout and without an update, summed exactly over a whole set."""
+
+from collections.abc import Callable, Iterator
+
+import jax
+
+from bert_jax import sharding
+from bert_jax.metrics import Mean, merge, values
+from bert_jax.objectives.base import Batch, Objective, Params
+
+Evaluate = Callable[[Params, Iterator[Batch]], dict[str, float]]
+
+
+def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
+    """A function (params, this host's batches) -> each metric's mean over every weighted target, and their `loss`.
+
+    The last batch may hold filler rows of weight 0 (data/pipeline.py): none is dropped, none counts twice.
+    """
+
+    @jax.jit
+    def measure(params: Params, batch: Batch) -> dict[str, Mean]:
+        _, metrics = objective.loss(params, batch, None, objective.counts(batch))
+        return metrics
+
+    def evaluate(params: Params, batches: Iterator[Batch]) -> dict[str, float]:
+        merged: dict[str, Mean] = {}
+        waiting = None  # one batch is computed while the one before is read
+        for batch in batches:
+            launched = measure(params, sharding.place_batch(batch, mesh))
+            if waiting is not None:
+                merged = merge(merged, _read(waiting))
+            waiting = launched
+        if waiting is not None:
+            merged = merge(merged, _read(waiting))
+        return values(merged)
+
+    return evaluate
+
+
+def _read(metrics: dict[str, Mean]) -> dict[str, Mean]:
+    """Off the device, as Python floats: a set is summed in double precision."""
+    return {name: Mean(float(m.total), float(m.weight)) for name, m in jax.device_get(metrics).items()}

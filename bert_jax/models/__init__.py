@@ -1,0 +1,104 @@
+"""Models as pairs of pure functions: the linen modules behind them stay in this package."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.models.encoder import padded_vocab
+from bert_jax.models.heads import Pretraining
+from bert_jax.models.layers import ACTIVATIONS
+from bert_jax.models.presets import PRESETS
+
+__all__ = [
+    "PRESETS",
+    "Batch",
+    "Model",
+    "Params",
+    "count_parameters",
+    "model_flops",
+    "padded_vocab",
+    "pretraining_model",
+]
+
+Params = dict[str, Any]  # nested, leaves float32 arrays
+Batch = Mapping[str, jax.Array]
+
+INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+DTYPES = ("float32", "bfloat16")
+
+
+class Model(NamedTuple):
+    """An architecture as pure functions.
+
+    `init(rng) -> params`: a tree of float32 arrays; blocks are stacked on a leading `layers` axis.
+    `apply(params, batch, rng) -> arrays`: `rng` draws the dropout; None means none. Documented where the model is made.
+    `logical_axes`: as params, with a tuple of logical names for each array.
+    """
+
+    config: EncoderConfig
+    init: Callable[[jax.Array], Params]
+    apply: Callable[[Params, Batch, jax.Array | None], dict[str, jax.Array]]
+    logical_axes: Any
+
+
+def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
+    """BERT with its two pretraining heads (Devlin et al. 2018), equal to Hugging Face's `BertForPreTraining`.
+
+    `apply` reads of the batch `input_ids`, `token_type_ids` and `attention_mask`, int32 `[batch, length]`, and
+    `masked_positions`, int32 `[batch, predictions]`, and returns `mlm_logits`, float32
+    `[batch, predictions, padded_vocab]` (-1e9 beyond the vocabulary), and `nsp_logits`, float32 `[batch, 2]`.
+    Raises `UserError` on an architecture that cannot be built.
+    """
+    _check(config, compute)
+    module = Pretraining(config, compute)
+    example = [jax.ShapeDtypeStruct((1, 1), jnp.int32)] * len(INPUTS)
+
+    def boxed(rng: jax.Array) -> Any:
+        return module.init(rng, *(jnp.zeros(x.shape, x.dtype) for x in example), None)["params"]
+
+    def init(rng: jax.Array) -> Params:
+        return nn.unbox(boxed(rng))
+
+    def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
+        return module.apply({"params": params}, *(batch[name] for name in INPUTS), rng)
+
+    axes = jax.tree.map(tuple, nn.get_partition_spec(jax.eval_shape(boxed, jax.random.key(0))))
+    return Model(config, init, apply, axes)
+
+
+def count_parameters(config: EncoderConfig) -> int:
+    """Parameters of the pretraining model without the padding of the vocabulary: what papers count."""
+    model = pretraining_model(config, ComputeConfig())
+    shapes = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
+    padding = padded_vocab(config.vocab_size) - config.vocab_size
+    return sum(math.prod(x.shape) for x in shapes) - padding * (config.hidden_size + 1)
+
+
+def model_flops(config: EncoderConfig, length: int, predictions: int) -> float:
+    """Floating point operations of one row in one training step, matrix products alone, recomputation not counted.
+
+    Forward and backward make 6 a parameter and token: `72 L h^2 + 12 L s h` a token for a feed-forward of `4 h`, and
+    `6 (h V + h^2)` a predicted position.
+    """
+    h, layers = config.hidden_size, config.num_layers
+    token = layers * (6 * (4 * h * h + 2 * h * config.mlp_size) + 12 * length * h)
+    return float(length * token + predictions * 6 * (h * config.vocab_size + h * h))
+
+
+def _check(config: EncoderConfig, compute: ComputeConfig) -> None:
+    if config.vocab_size < 1:
+        raise UserError(f"model.vocab_size={config.vocab_size}: set it to the tokenizer's")
+    if config.num_heads < 1 or config.hidden_size % config.num_heads:
+        raise UserError(f"model.num_heads={config.num_heads} does not divide model.hidden_size={config.hidden_size}")
+    for name, value, known in (
+        ("model.activation", config.activation, tuple(ACTIVATIONS)),
+        ("compute.dtype", compute.dtype, DTYPES),
+    ):
+        if value not in known:
+            raise UserError(f"{name}='{value}' is none of {', '.join(known)}{did_you_mean(value, known)}")

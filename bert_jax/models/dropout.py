@@ -1,0 +1,65 @@
+"""Dropout whose mask is a hash of (seed, element index): no random words in memory, the same mask on every mesh.
+
+Each row of the first axis gets 64 bits of key from the call's seed; an element's 32 bits are `hash(index, key)`. All of it
+is integer arithmetic on an iota, which XLA fuses into its neighbour, and the backward pass computes the mask again.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+
+SEED_WORDS = 2
+
+
+def dropout_seeds(rng: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Seeds for `shape` calls of `dropout`: uint32 `[*shape, 2]`."""
+    return jax.random.bits(rng, (*shape, SEED_WORDS), jnp.uint32)
+
+
+def dropout(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
+    """Zeroes elements of `x` with probability `rate` and scales the others by `1 / (1 - rate)`.
+
+    `x` is floating, of any shape with at least one axis; `seed` is uint32 `[2]`, and None means the identity.
+    """
+    if seed is None or rate == 0.0:
+        return x
+    return _dropout(x, rate, seed)
+
+
+# Checkpointed, so that what the backward pass needs is the seed and not the mask.
+@functools.partial(jax.checkpoint, static_argnums=(1,), prevent_cse=False)
+def _dropout(x: jax.Array, rate: float, seed: jax.Array) -> jax.Array:
+    keep = random_words(seed, x.shape) >= jnp.uint32(round(rate * 2**32))
+    return jnp.where(keep, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
+
+
+def random_words(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """uint32 of `shape`, uniform and independent for all statistical purposes; `seed` is uint32 `[2]`.
+
+    A finalizer of the murmur3 kind (multipliers of C. Wellons' `lowbias32`); the second key word enters between its two
+    rounds, so that rows whose first words are close do not share a permuted mask.
+    """
+    rows = jax.lax.iota(jnp.uint32, shape[0])
+    first = _mix(rows, seed[0], seed[1])
+    second = _mix(first, seed[1], seed[0])
+    key_shape = (shape[0],) + (1,) * (len(shape) - 1)
+    return _mix(_index_in_row(shape), first.reshape(key_shape), second.reshape(key_shape))
+
+
+def _index_in_row(shape: tuple[int, ...]) -> jax.Array:
+    """uint32 of `shape`: the position of each element within its row of the first axis."""
+    terms = [
+        jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(math.prod(shape[axis + 1 :]))
+        for axis in range(1, len(shape))
+    ]
+    return sum(terms, jnp.zeros(shape, jnp.uint32))
+
+
+def _mix(x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
+    x = x ^ first
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x = x + second
+    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)

@@ -1,0 +1,104 @@
+"""The encoder: embeddings, then post-norm transformer blocks scanned over the layers (Devlin et al. 2018)."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.errors import UserError
+from bert_jax.models.attention import SelfAttention
+from bert_jax.models.dropout import dropout, dropout_seeds
+from bert_jax.models.layers import ACTIVATIONS, LayerNorm, Linear, kernel_init, param
+from bert_jax.sharding import constrain
+
+VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
+
+
+def padded_vocab(vocab_size: int) -> int:
+    """The next multiple of 128: rows of the embedding table in the parameters."""
+    return -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+
+
+class Embeddings(nn.Module):
+    """Sum of token, position and token type embeddings, normalised, with dropout."""
+
+    config: EncoderConfig
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        config = self.config
+        init, hidden = kernel_init(config.initializer_range), config.hidden_size
+
+        def token_init(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
+            real = init(rng, (config.vocab_size, hidden), dtype)
+            return jnp.zeros(shape, dtype).at[: config.vocab_size].set(real)
+
+        self.token = param(self, "token", token_init, (padded_vocab(config.vocab_size), hidden), ("vocab", "features"))
+        self.position = param(self, "position", init, (config.max_positions, hidden), ("positions", "features"))
+        self.token_type = param(self, "token_type", init, (config.num_token_types, hidden), ("token_types", "features"))
+        self.norm = LayerNorm(config.layer_norm_epsilon, self.dtype)
+
+    def __call__(self, input_ids: jax.Array, token_type_ids: jax.Array, seed: jax.Array | None) -> jax.Array:
+        length, positions = input_ids.shape[1], self.config.max_positions
+        if length > positions:
+            raise UserError(f"rows of {length} tokens are longer than model.max_positions={positions}; raise it")
+        # An id outside of the table reads NaN, which stops the run: clamping would train on another token.
+        token = jnp.take(self.token, input_ids, axis=0, mode="fill")
+        # A product, because the gradient of a lookup in so few rows is a slow scatter.
+        kinds = jax.nn.one_hot(token_type_ids, self.config.num_token_types, dtype=jnp.float32)
+        token_type = jnp.einsum("blt,th->blh", kinds, self.token_type, precision=jax.lax.Precision.HIGHEST)
+        x = self.norm(token + token_type + self.position[:length])
+        return dropout(x, self.config.dropout, seed)
+
+
+class Block(nn.Module):
+    """Attention and feed-forward, each `norm(x + dropout(sublayer(x)))`; shaped for `nn.scan`: (carry, ...) -> (carry, None)."""
+
+    config: EncoderConfig
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array, seeds: jax.Array | None, mask: jax.Array) -> tuple[jax.Array, None]:
+        config, dtype = self.config, self.dtype
+        on_probabilities, on_attention, on_mlp = (None,) * 3 if seeds is None else seeds
+        attended = SelfAttention(config, dtype, name="attention")(x, mask, on_probabilities)
+        x = LayerNorm(config.layer_norm_epsilon, dtype, name="attention_norm")(
+            x + dropout(attended, config.dropout, on_attention)
+        )
+        up, down = (config.hidden_size, config.mlp_size), (config.mlp_size, config.hidden_size)
+        inner = Linear(up, ("embed", "mlp"), config.initializer_range, dtype, name="mlp_up")(x)
+        inner = ACTIVATIONS[config.activation](constrain(inner, "batch", "length", "mlp"))
+        outer = Linear(down, ("mlp", "embed"), config.initializer_range, dtype, name="mlp_down")(inner)
+        x = LayerNorm(config.layer_norm_epsilon, dtype, name="mlp_norm")(x + dropout(outer, config.dropout, on_mlp))
+        return constrain(x, "batch", "length", "features"), None
+
+
+class Encoder(nn.Module):
+    """Token ids -> hidden states `[batch, length, hidden]`, in `compute.dtype`."""
+
+    config: EncoderConfig
+    compute: ComputeConfig
+
+    def setup(self) -> None:
+        config, dtype = self.config, jnp.dtype(self.compute.dtype)
+        self.embeddings = Embeddings(config, dtype)
+        # The unrolled scan has the same stacked parameters, so that a checkpoint serves both.
+        self.layers = nn.scan(
+            nn.remat(Block, prevent_cse=False) if self.compute.remat else Block,
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+            in_axes=(0, nn.broadcast),
+            length=config.num_layers,
+            unroll=1 if self.compute.scan_layers else config.num_layers,
+            metadata_params={nn.PARTITION_NAME: "layers"},
+        )(config, dtype)
+
+    def __call__(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, rng: jax.Array | None
+    ) -> jax.Array:
+        seeds = None if rng is None else dropout_seeds(rng, (1 + 3 * self.config.num_layers,))
+        x = self.embeddings(input_ids, token_type_ids, None if seeds is None else seeds[0])
+        x = constrain(x, "batch", "length", "features")
+        layer_seeds = None if seeds is None else seeds[1:].reshape(self.config.num_layers, 3, -1)
+        x, _ = self.layers(x, layer_seeds, attention_mask)
+        return x

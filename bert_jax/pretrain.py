@@ -1,0 +1,151 @@
+"""Pretraining put together: corpus and config in, a work directory out; and what one reads from it later."""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from bert_jax import sharding, workdir
+from bert_jax.checkpoint import Checkpoints, Damaged
+from bert_jax.config import Config
+from bert_jax.data.corpus import Corpus, Split, open_corpus
+from bert_jax.data.pipeline import batches, make_rows
+from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
+from bert_jax.errors import UserError
+from bert_jax.evaluate import make_evaluate
+from bert_jax.metrics import Console
+from bert_jax.objectives.base import Batch, Params
+from bert_jax.objectives.pretraining import pretraining
+from bert_jax.optim import make_optimizer
+from bert_jax.phases import Phase, plan
+from bert_jax.train import Data, abstract_state, fit, state_shardings
+
+
+def pretrain(config: Config, directory: pathlib.Path, console: Console) -> bool:
+    """Run or resume `config` in `directory`; False where a signal ended it early (its state is saved)."""
+    corpus = open_corpus(config.data.corpus) if config.data.corpus else None
+    if corpus is None:
+        raise UserError("no corpus: give --config.data.corpus=DIR, a directory made by `bert-jax prepare`")
+    tokenizer = load_tokenizer(corpus.tokenizer_directory)
+    config = with_vocabulary(config, tokenizer)
+    objective = pretraining(config)
+    with workdir.locked(directory):
+        data = corpus_data(config, corpus, tokenizer)
+        workdir.claim(directory, config, data.fingerprint, corpus.tokenizer_directory)
+        describe(config, corpus, console)
+        if data.heldout is None:
+            console.say("held out: fewer than 2 documents, so no evaluation; `prepare --heldout_share` sets how many")
+        return fit(config, objective, data, directory, console)
+
+
+def with_vocabulary(config: Config, tokenizer: Tokenizer) -> Config:
+    """The config with the tokenizer's vocabulary size, which a recipe may leave at 0."""
+    size, wanted = tokenizer.vocab_size, config.model.vocab_size
+    if wanted not in (0, size):
+        raise UserError(
+            f"config.model.vocab_size={wanted}, but the corpus was made with a vocabulary of {size}; "
+            f"set it to {size}, or to 0 for the corpus's"
+        )
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
+
+
+def corpus_data(config: Config, corpus: Corpus, tokenizer: Tokenizer) -> Data:
+    """Batches of this host's rows: row numbers go on over phases and epochs."""
+    hosts = {"host": jax.process_index(), "hosts": jax.process_count()}
+    loading = {"threads": config.data.threads, "prefetch": config.data.prefetch}
+    train, held = corpus.split("train"), corpus.split("heldout")
+
+    def rows(split: Split, phase: Phase):  # type: ignore[no-untyped-def]  # the type is pipeline's
+        return make_rows(split, tokenizer, phase.length, config.seed, config.data)
+
+    def training(phase: Phase, step: int) -> Iterator[Batch]:
+        return batches(rows(train, phase), phase.first_row(step), phase.batch_size, **hosts, **loading)
+
+    def heldout(phase: Phase) -> Iterator[Batch]:
+        source = rows(held, phase)
+        stop = min(config.evaluate.rows, source.rows_per_epoch)
+        return batches(source, 0, config.evaluate.batch_size, **hosts, **loading, stop_row=stop)
+
+    fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
+    return Data(training, heldout if held.num_documents > 1 else None, fingerprint)
+
+
+def describe(config: Config, corpus: Corpus, console: Console) -> None:
+    """What is about to run, in two lines and one a phase."""
+    split = corpus.split("train")
+    devices = jax.devices()
+    console.say(
+        f"corpus {config.data.corpus}: {split.num_documents:,} documents, {split.num_tokens:,} tokens, "
+        f"vocabulary {corpus.vocab_size:,}"
+    )
+    console.say(
+        f"model {config.model.num_layers} layers x {config.model.hidden_size}, {config.compute.dtype}, "
+        f"on {len(devices)} x {devices[0].device_kind}"
+    )
+    for number, phase in enumerate(plan(config)):
+        tokens = (phase.end - phase.begin) * phase.batch_size * phase.length
+        console.say(
+            f"phase {number + 1}: steps {phase.begin:,} to {phase.end:,}, {phase.batch_size} rows x {phase.length} tokens "
+            f"= {tokens / split.num_tokens:.1f} times the corpus"
+        )
+
+
+def restore_params(directory: pathlib.Path, step: int | None, console: Console) -> tuple[Config, int, Params]:
+    """Config, step and parameters (on one device) of a run: of `step`, or of its newest undamaged checkpoint."""
+    config, _ = workdir.read(directory)
+    objective = pretraining(config)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), sharding.AXES)
+    abstract = abstract_state(*state_shardings(config, objective, optimizer, mesh))
+    if not (directory / "checkpoints").is_dir():
+        raise UserError(f"{directory}: no checkpoint yet")
+    checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
+    try:
+        if step is None:
+            found = checkpoints.newest(abstract, console.say)
+            if found is None:
+                raise UserError(f"{directory}: no checkpoint yet")
+            step, state, _ = found
+        elif step not in checkpoints.steps():
+            raise UserError(f"{directory}: no checkpoint of step {step}; there are {checkpoints.steps()}")
+        else:
+            state, _ = checkpoints.restore(step, abstract)
+    except Damaged as error:
+        raise UserError(f"{directory}: the checkpoint of step {step} is damaged ({error})") from error
+    finally:
+        checkpoints.close()
+    return config, step, state.params
+
+
+def evaluate_run(directory: pathlib.Path, step: int | None, console: Console) -> dict[str, float | int]:
+    """Held-out metrics of a checkpoint, with the entropies that they are to be judged by (nats a token)."""
+    config, step, params = restore_params(directory, step, console)
+    corpus = open_corpus(config.data.corpus)
+    _, fingerprint = workdir.read(directory)
+    if corpus.fingerprint != fingerprint["corpus"]:
+        raise UserError(f"{config.data.corpus} is another corpus than the one that {directory} was trained on")
+    tokenizer = load_tokenizer(corpus.tokenizer_directory)
+    data = corpus_data(config, corpus, tokenizer)
+    if data.heldout is None:
+        raise UserError(f"{config.data.corpus} has fewer than 2 held-out documents: nothing to evaluate on")
+    phases = plan(config)
+    phase = next((phase for phase in phases if step < phase.end), phases[-1])
+    mesh = sharding.make_mesh(config.mesh)
+    with jax.set_mesh(mesh):
+        params = jax.device_put(params, sharding.shardings(pretraining(config).logical_axes, mesh))
+        found = make_evaluate(pretraining(config), mesh)(params, data.heldout(phase))
+    entropy = unigram_entropy(corpus.split("heldout"), corpus.vocab_size)
+    return {"step": step, "length": phase.length} | found | {"unigram_entropy": entropy}
+
+
+def unigram_entropy(split: Split, vocab_size: int) -> float:
+    """Entropy in nats of the split's token frequencies: what a model that reads no context cannot beat."""
+    counts = np.zeros(vocab_size, np.int64)
+    for first in range(0, split.num_records, 1024):
+        tokens, *_ = split.read(np.arange(first, min(first + 1024, split.num_records)))
+        counts += np.bincount(tokens, minlength=vocab_size)
+    shares = counts[counts > 0] / counts.sum()
+    return -math.fsum(shares * np.log(shares))

@@ -1,0 +1,342 @@
+"""The state, the step and the loop: the same for every objective."""
+
+import functools
+import pathlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from bert_jax import sharding
+from bert_jax.checkpoint import Checkpoints
+from bert_jax.config import Config
+from bert_jax.errors import UserError
+from bert_jax.evaluate import make_evaluate
+from bert_jax.metrics import Console, Line, Mean, MetricsFile, Stopwatch, merge, values
+from bert_jax.objectives.base import Batch, Objective, Params
+from bert_jax.optim import make_optimizer
+from bert_jax.peak import peak_flops
+from bert_jax.phases import Phase, learning_rate, plan
+
+
+class TrainState(NamedTuple):
+    """All that a run is, but for the rows it reads; the rows follow from `step`."""
+
+    step: jax.Array  # int32, updates tried so far
+    params: Params  # float32
+    opt_state: optax.OptState
+    rng: jax.Array  # uint32 [2], folded with the step for dropout
+    skipped: jax.Array  # int32, updates left out because loss or gradient was not finite
+    skipped_in_a_row: jax.Array  # int32
+
+
+class Data(NamedTuple):
+    """Where the loop gets its batches from.
+
+    batches(phase, step) -> an endless iterator over this host's share of the batches from `step` on
+    heldout(phase) -> one pass over the held-out rows, or None where there are none
+    fingerprint: what a resumed run must find again (corpus and tokenizer)
+    """
+
+    batches: Callable[[Phase, int], Iterator[Batch]]
+    heldout: Callable[[Phase], Iterator[Batch]] | None
+    fingerprint: dict[str, str]
+
+
+def init_state(config: Config, objective: Objective, optimizer: optax.GradientTransformation) -> TrainState:
+    """The state before the first step, a pure function of `config.seed`."""
+    init_key, dropout_key = jax.random.split(jax.random.PRNGKey(config.seed))
+    params = objective.init(init_key)
+    zero = jnp.zeros((), jnp.int32)
+    return TrainState(zero, params, optimizer.init(params), dropout_key, zero, zero)
+
+
+def state_shardings(
+    config: Config, objective: Objective, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh
+) -> tuple[TrainState, TrainState]:
+    """Shapes and shardings of the state: moments lie where their parameters lie, scalars everywhere."""
+    shapes = jax.eval_shape(functools.partial(init_state, config, objective, optimizer))
+    everywhere = sharding.replicated(mesh)
+    params = sharding.shardings(objective.logical_axes, mesh)
+    opt_state = optax.tree_utils.tree_map_params(
+        optimizer, lambda _, place: place, shapes.opt_state, params, transform_non_params=lambda _: everywhere
+    )
+    return shapes, TrainState(everywhere, params, opt_state, everywhere, everywhere, everywhere)
+
+
+def abstract_state(shapes: TrainState, places: TrainState) -> TrainState:
+    """What `Checkpoints.restore` wants to know: shape, dtype and sharding of each leaf."""
+    return jax.tree.map(lambda s, place: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=place), shapes, places)
+
+
+def train_step(
+    config: Config,
+    objective: Objective,
+    optimizer: optax.GradientTransformation,
+    accumulation: int,
+    state: TrainState,
+    batch: Batch,
+) -> tuple[TrainState, dict[str, Any]]:
+    """One update from one batch, computed in `accumulation` micro-batches with the memory of one.
+
+    The loss is a global sum over a global count: micro-batches, devices and hosts change nothing but rounding.
+    A loss or gradient that is not finite leaves parameters and optimizer as they were, and is counted.
+    """
+    rng = jax.random.fold_in(state.rng, state.step)
+    loss, gradients, metrics = _gradients(objective, accumulation, state.params, batch, rng)
+    norm = optax.global_norm(gradients)
+    finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+    updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+    rate = learning_rate(config, state.step)
+    params = jax.tree.map(lambda p, u: p - rate * u, state.params, updates)
+    params, opt_state = jax.tree.map(
+        lambda new, old: jnp.where(finite, new, old), (params, opt_state), (state.params, state.opt_state)
+    )
+    bad = 1 - finite.astype(jnp.int32)
+    in_a_row = (state.skipped_in_a_row + 1) * bad
+    state = TrainState(state.step + 1, params, opt_state, state.rng, state.skipped + bad, in_a_row)
+    report = {"learning_rate": rate, "grad_norm": norm, "skipped": state.skipped, "skipped_in_a_row": in_a_row}
+    one = finite.astype(jnp.float32)
+    means = {name: Mean(jnp.where(finite, m.total, 0.0), m.weight * one) for name, m in metrics.items()}
+    return state, {"means": means, "report": report}
+
+
+def _gradients(
+    objective: Objective, accumulation: int, params: Params, batch: Batch, rng: jax.Array
+) -> tuple[jax.Array, Params, dict[str, Mean]]:
+    """Loss, gradients and metrics of a batch, summed over its micro-batches by a scan."""
+    counts = objective.counts(batch)
+    value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
+    if accumulation == 1:
+        (loss, metrics), gradients = value_and_grad(params, batch, rng, counts)
+        return loss, gradients, metrics
+
+    def one(carry: Any, xs: tuple[jax.Array, Batch]) -> tuple[Any, None]:
+        number, micro = xs
+        (loss, metrics), gradients = value_and_grad(params, micro, jax.random.fold_in(rng, number), counts)
+        return jax.tree.map(jnp.add, carry, (loss, gradients, metrics)), None
+
+    # Micro-batch i takes rows i, i + accumulation, ...: every device keeps the rows it has.
+    micros = {k: jnp.swapaxes(v.reshape(-1, accumulation, *v.shape[1:]), 0, 1) for k, v in batch.items()}
+    micros = {k: sharding.constrain(v, "accumulation", "batch") for k, v in micros.items()}
+    first = {k: v[0] for k, v in micros.items()}
+    zeros = jax.tree.map(
+        lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(objective.loss, params, first, rng, counts)
+    )
+    start = (zeros[0], jax.tree.map(jnp.zeros_like, params), zeros[1])
+    (loss, gradients, metrics), _ = jax.lax.scan(one, start, (jnp.arange(accumulation), micros))
+    return loss, gradients, metrics
+
+
+class Interrupt:
+    """SIGTERM and Ctrl-C ask the loop to save and stop; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.asked: str | None = None
+
+    def __enter__(self) -> "Interrupt":
+        self._old = {number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, _: Any) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = signal.Signals(number).name
+
+
+def fit(config: Config, objective: Objective, data: Data, workdir: pathlib.Path, console: Console) -> bool:
+    """Train from the newest checkpoint of `workdir`, or from the beginning, to the last step of the last phase.
+
+    Returns False where SIGTERM or Ctrl-C ended it before; the state is saved then, and the same call goes on.
+    Raises UserError for a config that does not fit the devices or the checkpoints, and after
+    `config.train.max_bad_steps` steps in a row whose loss or gradient is not finite.
+    """
+    mesh = sharding.make_mesh(config.mesh)
+    phases = plan(config)
+    for phase in phases:
+        sharding.check_batch(mesh, phase.batch_size, phase.accumulation)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
+    with jax.set_mesh(mesh), Interrupt() as interrupt:
+        shapes, places = state_shardings(config, objective, optimizer, mesh)
+        checkpoints = Checkpoints(workdir, config.checkpoint)
+        found = checkpoints.newest(abstract_state(shapes, places), console.say)
+        if found:
+            step, state, record = found
+            checkpoints.set_aside(step)
+            means = {name: Mean(*parts) for name, parts in record["means"].items()}
+            console.say(f"resuming at step {step:,} from {checkpoints.directory / str(step)}, row {record['row']:,}")
+        else:
+            step, means = 0, {}
+            init = functools.partial(init_state, config, objective, optimizer)
+            state = jax.jit(init, out_shardings=places)()
+        loop = _Loop(config, objective, data, mesh, checkpoints, MetricsFile(workdir, step), console, interrupt, means)
+        try:
+            return loop.run(phases, optimizer, places, state, step)
+        finally:
+            loop.file.close()
+            checkpoints.close()
+
+
+class _Loop:
+    """The loop's ends: what is launched but not yet read, what is read but not yet written."""
+
+    def __init__(
+        self,
+        config: Config,
+        objective: Objective,
+        data: Data,
+        mesh: jax.sharding.Mesh,
+        checkpoints: Checkpoints,
+        file: MetricsFile,
+        console: Console,
+        interrupt: Interrupt,
+        means: dict[str, Mean],
+    ) -> None:
+        self.config, self.objective, self.data, self.mesh = config, objective, data, mesh
+        self.checkpoints, self.file, self.console, self.interrupt = checkpoints, file, console, interrupt
+        self.means = means  # merged since the last line
+        self.launched: tuple[int, Phase, Any] | None = None  # the newest step's metrics, still on the device
+        self.watch = Stopwatch()
+        self.steps_timed = 0
+        self.evaluate = make_evaluate(objective, mesh)
+        self.peak = peak_flops() * mesh.size
+
+    def run(
+        self,
+        phases: tuple[Phase, ...],
+        optimizer: optax.GradientTransformation,
+        places: TrainState,
+        state: TrainState,
+        step: int,
+    ) -> bool:
+        """Through the phases; True at the end, False when interrupted."""
+        saved = step
+        for phase in (phase for phase in phases if step < phase.end):
+            batches = self.data.batches(phase, step)
+            batch = self._next(batches)
+            advance = self._compile(phase, optimizer, places, state, batch)
+            while step < phase.end and not self.interrupt.asked:
+                state, metrics = advance(state, batch)
+                self._read()  # the step before, while this one runs
+                step += 1
+                self.launched = (step, phase, metrics)
+                last = step == phases[-1].end
+                if last or _due(step, self.config.evaluate.every):
+                    self._evaluate(step, phase, state)
+                if last or _due(step, self.config.checkpoint.every):
+                    self._save(step, phase, state)
+                    saved = step
+                if step < phase.end:
+                    batch = self._next(batches)
+            if self.interrupt.asked:
+                if saved < step:
+                    self._save(step, phase, state)
+                self.checkpoints.wait()
+                self.console.say(f"{self.interrupt.asked}: saved step {step:,}; the same command resumes there")
+                return step == phases[-1].end
+        self.checkpoints.wait()
+        return True
+
+    def _compile(
+        self,
+        phase: Phase,
+        optimizer: optax.GradientTransformation,
+        places: TrainState,
+        state: TrainState,
+        batch: Batch,
+    ) -> Callable[[TrainState, Batch], tuple[TrainState, Any]]:
+        """The step of a phase, compiled before its clock starts."""
+        self._read()
+        began = time.perf_counter()
+        step = functools.partial(train_step, self.config, self.objective, optimizer, phase.accumulation)
+        out = (places, sharding.replicated(self.mesh))
+        compiled = jax.jit(step, donate_argnums=0, out_shardings=out).lower(state, batch).compile()
+        self.console.say(f"compiled the step for {phase.length} tokens in {time.perf_counter() - began:.1f} s")
+        self.watch.pause(time.perf_counter() - began)
+        return compiled
+
+    def _next(self, batches: Iterator[Batch]) -> Batch:
+        began = time.perf_counter()
+        batch = next(batches)
+        self.watch.waited += time.perf_counter() - began
+        return sharding.place_batch(batch, self.mesh)
+
+    def _read(self) -> None:
+        """Fetch the launched step's metrics, merge them, and write a line where one is due."""
+        if self.launched is None:
+            return
+        step, phase, metrics = self.launched
+        self.launched = None
+        metrics = jax.device_get(metrics)
+        fresh = {name: Mean(float(m.total), float(m.weight)) for name, m in metrics["means"].items()}
+        self.means = merge(self.means, fresh)
+        self.steps_timed += 1
+        report = {name: value.item() for name, value in metrics["report"].items()}
+        if report["skipped_in_a_row"] >= self.config.train.max_bad_steps:
+            raise UserError(
+                f"step {step:,}: loss or gradient not finite for {report['skipped_in_a_row']} steps in a row; "
+                "lower config.optimizer.peak_learning_rate, or look at the rows it read"
+            )
+        if _due(step, self.config.train.log_every) or step == self.config.train.steps:
+            self._write(step, phase, report)
+
+    def _write(self, step: int, phase: Phase, report: Line) -> None:
+        seconds = self.watch.seconds()
+        rows = self.steps_timed * phase.batch_size
+        line: Line = {"step": step, "split": "train"} | values(self.means)
+        line |= {"learning_rate": report["learning_rate"], "grad_norm": report["grad_norm"]}
+        line |= {"skipped_steps": report["skipped"], "length": phase.length, "batch_size": phase.batch_size}
+        line |= {
+            "tokens_per_second": rows * phase.length / seconds,
+            "model_flops_utilization": rows * self.objective.flops(phase.length) / seconds / self.peak,
+            "input_wait_share": self.watch.waited / seconds,
+        }
+        self.file.write(line)
+        self.console.progress(line, seconds / self.steps_timed)
+        self.means, self.steps_timed = {}, 0
+        self.watch.restart()
+
+    def _evaluate(self, step: int, phase: Phase, state: TrainState) -> None:
+        self._read()
+        if self.data.heldout is None:
+            return
+        began = time.perf_counter()
+        found = self.evaluate(state.params, self.data.heldout(phase))
+        self.file.write({"step": step, "split": "heldout"} | found | {"length": phase.length})
+        self.console.say(
+            f"step {step:,} held out: loss {found['loss']:.4f}  mlm {found['mlm_loss']:.4f} "
+            f"({found['mlm_accuracy']:.1%})  nsp {found['nsp_loss']:.4f} ({found['nsp_accuracy']:.1%})"
+        )
+        self.watch.pause(time.perf_counter() - began)
+
+    def _save(self, step: int, phase: Phase, state: TrainState) -> None:
+        """Metrics first: a checkpoint is never newer than the lines up to its step."""
+        self._read()
+        began = time.perf_counter()
+        self.file.flush()
+        record = {
+            "step": step,
+            "row": phase.first_row(step),
+            "means": {name: [mean.total, mean.weight] for name, mean in self.means.items()},
+            "fingerprint": self.data.fingerprint,
+        }
+        self.checkpoints.save(step, state, record)
+        self.watch.pause(time.perf_counter() - began)
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def parameter_count(params: Params) -> int:
+    """How many numbers the parameters hold."""
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))

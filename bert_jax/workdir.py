@@ -1,0 +1,61 @@
+"""A run's directory: one run, one process at a time, its config and tokenizer beside its checkpoints."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+
+from bert_jax.config import Config, differences, from_json, to_json
+from bert_jax.errors import UserError
+
+
+@contextlib.contextmanager
+def locked(workdir: pathlib.Path) -> Iterator[None]:
+    """Create the directory and hold it against a second process; UserError where that is not possible."""
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        file = open(workdir / ".lock", "w")  # noqa: SIM115 (closed by the ExitStack below)
+    except OSError as error:
+        raise UserError(f"{workdir}: cannot be written ({error.strerror}); choose another --workdir") from error
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(file)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UserError(f"{workdir}: another process is training here; choose another --workdir") from error
+        yield
+
+
+def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], tokenizer: pathlib.Path) -> None:
+    """Write config and tokenizer of a new run, or refuse the config or the data of another one."""
+    run = {"config": to_json(config), "fingerprint": fingerprint}
+    path = workdir / "run.json"
+    if path.exists():
+        saved, old = read(workdir)
+        different = differences(saved, config)
+        different += [f"{key}: {old[key]} -> {fingerprint[key]}" for key in fingerprint if old[key] != fingerprint[key]]
+        if different:
+            raise UserError(
+                f"{workdir} holds a run that differs ({'; '.join(different)}); "
+                "go on with the same settings, or choose another --workdir"
+            )
+    elif (workdir / "checkpoints").exists():
+        raise UserError(f"{workdir} holds checkpoints without their run.json; choose another --workdir")
+    if not (workdir / "tokenizer").exists():
+        shutil.copytree(tokenizer, workdir / "tokenizer.tmp", dirs_exist_ok=True)
+        os.replace(workdir / "tokenizer.tmp", workdir / "tokenizer")
+    fresh = workdir / "run.json.tmp"
+    fresh.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
+    os.replace(fresh, path)
+
+
+def read(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
+    """Config and data fingerprint of the run in `workdir`; UserError where there is none."""
+    try:
+        run = json.loads((workdir / "run.json").read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise UserError(f"{workdir}: no run here (no readable run.json); train one with `bert-jax pretrain`") from error
+    return from_json(run["config"]), run["fingerprint"]

@@ -1,0 +1,57 @@
+"""A corpus in memory with the reading interface of `bert_jax.data.corpus.Split`."""
+
+import numpy as np
+
+from bert_jax.data.pipeline import SpecialIds
+
+SPECIAL_IDS = SpecialIds(pad=0, cls=1, sep=2, mask=3)
+FIRST_TOKEN = 4
+MAX_RECORD = 2048
+
+
+class MemorySplit:
+    """Documents given as lists of sentence lengths; token t of the split has the id FIRST_TOKEN + t."""
+
+    def __init__(self, documents: list[list[int]], max_record: int = MAX_RECORD):
+        self.documents = documents
+        self.sentences = []  # lengths of the sentences of each record
+        first_record = [0]
+        for document in documents:
+            record: list[int] = []
+            for sentence in document:
+                if record and sum(record) + sentence > max_record:
+                    self.sentences.append(record)
+                    record = []
+                record.append(sentence)
+            self.sentences.append(record)
+            first_record.append(len(self.sentences))
+        self.first_record = np.array(first_record, np.int64)
+        self.tokens_per_record = np.array([sum(record) for record in self.sentences], np.int64)
+        self.document_start = np.cumsum([0] + [sum(document) for document in documents])
+        self.vocab_size = FIRST_TOKEN + int(self.document_start[-1])
+        self._record_start = np.cumsum([0] + self.tokens_per_record.tolist())
+        self._sentence_start = np.cumsum([0] + [len(record) for record in self.sentences])
+        self._lengths = np.array([length for record in self.sentences for length in record], np.int32)
+
+    def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `Split.read`."""
+        tokens = _ranges(self._record_start, records)
+        per_record = np.diff(self._sentence_start)[records].astype(np.int32)
+        return (tokens + FIRST_TOKEN).astype(np.uint32), self._lengths[_ranges(self._sentence_start, records)], per_record
+
+    def document_of(self, ids: np.ndarray) -> np.ndarray:
+        """The document of each token id; -1 for special tokens."""
+        return np.searchsorted(self.document_start, ids - FIRST_TOKEN, side="right") - 1
+
+
+def _ranges(start: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """start[i]:start[i + 1] for every chosen i, end to end."""
+    count = start[chosen + 1] - start[chosen]
+    return np.repeat(start[chosen] - (np.cumsum(count) - count), count) + np.arange(count.sum())
+
+
+def random_documents(seed: int, documents: int, sentences: tuple[int, int], tokens: tuple[int, int]) -> list[list[int]]:
+    """Documents with uniformly many sentences of uniformly many tokens; both bounds are met."""
+    random = np.random.default_rng(seed)
+    counts = random.integers(sentences[0], sentences[1] + 1, documents)
+    return [random.integers(tokens[0], tokens[1] + 1, count).tolist() for count in counts]
