@@ -1,5 +1,6 @@
 """Orbax behind one door: the state, the cursor, the config and a digest a leaf, written together or not at all."""
 
+import contextlib
 import importlib.metadata
 import pathlib
 import shutil
@@ -104,21 +105,18 @@ class Checkpoints:
             self._manager.close()
 
 
-class writing:  # noqa: N801 (a context manager, used like a function)
+@contextlib.contextmanager
+def writing(place: pathlib.Path) -> Iterator[None]:
     """Turns a full or read-only disk into a UserError that names the place."""
-
-    def __init__(self, place: pathlib.Path) -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, OSError) or (isinstance(error, ValueError) and "No space left" in str(error)):
-            raise UserError(
-                f"{self._place}: cannot write a checkpoint ({error.strerror if isinstance(error, OSError) else error}); "
-                "make room or choose another --workdir, then start again: the run resumes"
-            ) from error
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        if isinstance(error, ValueError) and "No space left" not in str(error):
+            raise
+        raise UserError(
+            f"{place}: cannot write a checkpoint ({reason}); make room, then start again: the run resumes"
+        ) from error
 
 
 def digests(tree: Tree) -> dict[str, str]:
@@ -157,9 +155,4 @@ def _digest(x: jax.Array) -> jax.Array:
 def versions() -> dict[str, str]:
     """Of the packages that decide what a number becomes."""
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain", "array_record")
-    return dict(_versions(names))
-
-
-def _versions(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    for name in names:
-        yield name, importlib.metadata.version(name)
+    return {name: importlib.metadata.version(name) for name in names}

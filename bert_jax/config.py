@@ -7,6 +7,7 @@ result against the dataclasses below, so that an unknown key or a wrong type is 
 import dataclasses
 import math
 import os
+import sys
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -205,6 +206,7 @@ def _load(file: str, overrides: Sequence[str]) -> ml_collections.ConfigDict:
     """The recipe's ConfigDict, overridden by ml_collections' own flag parser."""
     if not os.path.isfile(file):
         raise UserError(f"--config={file}: no such file")
+    sys.modules.pop("config_config", None)  # ml_collections loads a recipe over the names of the one before
     argv = ["bert_jax", f"--config={file}", *overrides]
     values = flags.FlagValues()
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
@@ -214,6 +216,8 @@ def _load(file: str, overrides: Sequence[str]) -> ml_collections.ConfigDict:
         raise UserError(str(error)) from error
     except (OSError, AttributeError, SyntaxError) as error:
         raise UserError(f"--config={file}: not a Python file with get_config() ({error})") from error
+    if not isinstance(values.config, ml_collections.ConfigDict):
+        raise UserError(f"--config={file}: its get_config() must return an ml_collections.ConfigDict")
     return values.config
 
 

@@ -125,7 +125,7 @@ class Console:
 
 
 class Stopwatch:
-    """Seconds of a stretch of steps, with the part spent waiting for input; pauses (evaluation, saving) are left out."""
+    """Seconds of a stretch of steps and of waiting for input in it; pauses (evaluation, saving) are left out."""
 
     def __init__(self) -> None:
         self.restart()

@@ -67,13 +67,11 @@ def learning_rate(config: Config, step: jax.Array) -> jax.Array:
 def warmup_and_decay(config: OptimizerConfig, step: jax.Array, peak: float, warmup: int, total: int) -> jax.Array:
     """Linear warmup from 0 to `peak` over `warmup` steps, then decay to 0 at `total`; float32.
 
-    'bert': as in google-research/bert's optimization.py, the decay counts from step 0 and warmup replaces its beginning,
+    'bert': as in google-research/bert's optimization.py, the decay counts from step 0 and warmup replaces its start,
     so that the rate drops a little where warmup ends. 'optax': as in optax.warmup_polynomial_schedule and in
     transformers' get_linear_schedule_with_warmup, the decay starts at the peak.
     """
-    if config.schedule == "bert":
-        left = 1.0 - step / total
-    else:
-        left = (total - step) / max(1, total - warmup)
+    begin = {"bert": 0, "optax": warmup}[config.schedule]
+    left = (total - step) / max(1, total - begin)
     decayed = peak * jnp.clip(left, 0.0, 1.0) ** config.decay_power
     return jnp.where(step < warmup, peak * step / max(1, warmup), decayed).astype(jnp.float32)

@@ -12,7 +12,7 @@ from bert_jax import sharding, workdir
 from bert_jax.checkpoint import Checkpoints, Damaged
 from bert_jax.config import Config
 from bert_jax.data.corpus import Corpus, Split, open_corpus
-from bert_jax.data.pipeline import batches, make_rows
+from bert_jax.data.pipeline import Rows, SpecialIds, batches, make_rows
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate
@@ -54,20 +54,26 @@ def with_vocabulary(config: Config, tokenizer: Tokenizer) -> Config:
 
 def corpus_data(config: Config, corpus: Corpus, tokenizer: Tokenizer) -> Data:
     """Batches of this host's rows: row numbers go on over phases and epochs."""
-    hosts = {"host": jax.process_index(), "hosts": jax.process_count()}
-    loading = {"threads": config.data.threads, "prefetch": config.data.prefetch}
+    loading = {
+        "host": jax.process_index(),
+        "hosts": jax.process_count(),
+        "threads": config.data.threads,
+        "prefetch": config.data.prefetch,
+    }
     train, held = corpus.split("train"), corpus.split("heldout")
 
-    def rows(split: Split, phase: Phase):  # type: ignore[no-untyped-def]  # the type is pipeline's
-        return make_rows(split, tokenizer, phase.length, config.seed, config.data)
+    ids = SpecialIds(tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
+
+    def rows(split: Split, phase: Phase) -> Rows:
+        return make_rows(split, ids, tokenizer.vocab_size, phase.length, config.seed, config.data)
 
     def training(phase: Phase, step: int) -> Iterator[Batch]:
-        return batches(rows(train, phase), phase.first_row(step), phase.batch_size, **hosts, **loading)
+        return batches(rows(train, phase), phase.first_row(step), phase.batch_size, **loading)
 
     def heldout(phase: Phase) -> Iterator[Batch]:
         source = rows(held, phase)
-        stop = min(config.evaluate.rows, source.rows_per_epoch)
-        return batches(source, 0, config.evaluate.batch_size, **hosts, **loading, stop_row=stop)
+        stop = min(config.evaluate.rows, source.per_epoch)
+        return batches(source, 0, config.evaluate.batch_size, **loading, stop_row=stop)
 
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
     return Data(training, heldout if held.num_documents > 1 else None, fingerprint)
@@ -88,8 +94,8 @@ def describe(config: Config, corpus: Corpus, console: Console) -> None:
     for number, phase in enumerate(plan(config)):
         tokens = (phase.end - phase.begin) * phase.batch_size * phase.length
         console.say(
-            f"phase {number + 1}: steps {phase.begin:,} to {phase.end:,}, {phase.batch_size} rows x {phase.length} tokens "
-            f"= {tokens / split.num_tokens:.1f} times the corpus"
+            f"phase {number + 1}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} rows x "
+            f"{phase.length} tokens, {tokens / split.num_tokens:.1f} times the corpus"
         )
 
 

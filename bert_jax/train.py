@@ -27,12 +27,12 @@ from bert_jax.phases import Phase, learning_rate, plan
 class TrainState(NamedTuple):
     """All that a run is, but for the rows it reads; the rows follow from `step`."""
 
-    step: jax.Array  # int32, updates tried so far
+    step: Any  # int32, updates tried so far (Any: a state of shapes or of shardings has this form too)
     params: Params  # float32
     opt_state: optax.OptState
-    rng: jax.Array  # uint32 [2], folded with the step for dropout
-    skipped: jax.Array  # int32, updates left out because loss or gradient was not finite
-    skipped_in_a_row: jax.Array  # int32
+    rng: Any  # uint32 [2], folded with the step for dropout
+    skipped: Any  # int32, updates left out because loss or gradient was not finite
+    skipped_in_a_row: Any  # int32
 
 
 class Data(NamedTuple):

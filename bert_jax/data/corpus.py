@@ -301,11 +301,15 @@ class CorpusWriter:
                     self._close_shard(split)
         self._index[split].append(packed.rows)
 
-    def commit(self, tokenizer_directory: pathlib.Path, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Completes the corpus with the tokenizer's files and moves it into place.
+    @property
+    def tokenizer_directory(self) -> pathlib.Path:
+        """Where to save the tokenizer before `commit`."""
+        return self._directory / "tokenizer"
+
+    def commit(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Completes the corpus and moves it into place.
 
         Args:
-            tokenizer_directory: copied as `tokenizer/`.
             facts: goes into the manifest as it is; `facts['tokenizer']` needs `sha256` and `vocab_size`.
 
         Returns:
@@ -314,7 +318,6 @@ class CorpusWriter:
         with self._writing():
             for split in list(self._open):
                 self._close_shard(split)
-            shutil.copytree(tokenizer_directory, self._directory / "tokenizer")
             splits = {split: self._finish_split(split) for split in SPLITS}
             manifest = {"format_version": FORMAT_VERSION, **facts, "splits": splits}
             manifest["fingerprint"] = fingerprint(manifest)

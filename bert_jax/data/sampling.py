@@ -108,7 +108,7 @@ def make_layout(split: Split, length: int) -> Layout:
     # often a slot must be a random second part to make up for it depends on how full the slots are: this constant
     # levels full slots with nearly empty ones (tests/data/test_sampling.py measures how well).
     total_slots, total_tokens = int(slots.sum()), int(tokens.sum())
-    slot_weight = max(1, budget * budget * total_slots // total_tokens - 2 * budget // 3)
+    slot_weight = max(1, budget * budget * total_slots // total_tokens - 3 * budget // 4)
     weight_start = _running_total(tokens + slots * slot_weight)
     return Layout(split, budget, record_start, document_start, _running_total(slots), weight_start, slot_weight)
 

@@ -10,7 +10,7 @@ import os
 import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from bert_jax.data import python_docs
 from bert_jax.errors import UserError
@@ -147,7 +147,7 @@ class _Zstd(io.RawIOBase):
 
     def __init__(self, stream: IO[bytes], new_frame: Callable):
         self._stream, self._new_frame = stream, new_frame
-        self._frame = None
+        self._frame: Any = None
         self._left = b""
         self._ready = memoryview(b"")
 
@@ -155,7 +155,7 @@ class _Zstd(io.RawIOBase):
         """Yes."""
         return True
 
-    def readinto(self, target) -> int:
+    def readinto(self, target: Any) -> int:
         """As in io.RawIOBase."""
         while not self._ready:
             data = self._left or self._stream.read(1 << 16)
@@ -174,10 +174,10 @@ class _Zstd(io.RawIOBase):
         return size
 
 
-_OPENERS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
+_OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
-    ".xz": lambda stream: lzma.LZMAFile(stream),
-    ".bz2": lambda stream: bz2.BZ2File(stream),
+    ".xz": lzma.LZMAFile,
+    ".bz2": bz2.BZ2File,
     ".zst": _open_zstd,
 }
 

@@ -1,5 +1,8 @@
 """Published architectures by name (Devlin et al. 2018; the 24 small ones of Turc et al. 2019)."""
 
+import dataclasses
+from typing import Any
+
 from bert_jax.config import EncoderConfig
 
 VOCAB_SIZE = 30522  # of the English uncased models
@@ -25,3 +28,8 @@ PRESETS: dict[str, EncoderConfig] = {
     "large": bert(24, 1024),
     **{f"L{layers}_H{hidden}": bert(layers, hidden) for layers in range(2, 13, 2) for hidden in (128, 256, 512, 768)},
 }
+
+
+def architecture(name: str) -> dict[str, Any]:
+    """A preset as the values of `config.model`, with the vocabulary left to the corpus (0)."""
+    return dataclasses.asdict(PRESETS[name]) | {"vocab_size": 0}

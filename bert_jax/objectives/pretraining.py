@@ -22,7 +22,7 @@ def pretraining(config: Config) -> Objective:
         loss=loss,
         predict=lambda params, batch: model.apply(params, batch, None),
         logical_axes=model.logical_axes,
-        flops=lambda length: model_flops(config.model, length, config.data.mask_probability * length),
+        flops=lambda length: model_flops(config.model, length, round(config.data.mask_probability * length)),
     )
 
 

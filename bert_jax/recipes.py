@@ -1,0 +1,46 @@
+"""Published pretraining recipes, for the files in configs/ to start from."""
+
+import ml_collections
+
+from bert_jax.config import default_config, phases
+from bert_jax.models.presets import architecture
+
+
+def devlin2019(size: str) -> ml_collections.ConfigDict:
+    """BERT (Devlin et al. 2019, appendix A.2, and google-research/bert): Adam, 1,000,000 steps of 256 rows.
+
+    10,000 steps of warmup; 90 % of the steps at length 128, the rest at 512. As in the code, Adam has no bias
+    correction and the decay counts from step 0. The paper's large model differs in size alone.
+    """
+    config = default_config()
+    config.model.update(architecture(size))
+    config.compute.dtype = "bfloat16"
+    config.train.update(steps=1_000_000, batch_size=256)
+    config.train.phases = phases({"length": 128, "share": 0.9}, {"length": 512, "share": 0.1})
+    config.optimizer.update(peak_learning_rate=1e-4, warmup_share=0.01, schedule="bert", bias_correction=False)
+    return config
+
+
+def you2020(size: str) -> ml_collections.ConfigDict:
+    """LAMB (You et al. 2020) with the settings of NVIDIA's published BERT-large runs: 8,601 steps in all.
+
+    7,038 steps of 65,536 rows at length 128, then 1,563 of 32,768 at 512, each phase with a schedule of its own.
+    """
+    config = default_config()
+    config.model.update(architecture(size))
+    config.compute.dtype = "bfloat16"
+    config.train.update(steps=8_601, batch_size=65_536, log_every=10)
+    config.train.phases = phases(
+        {"length": 128, "share": 7_038 / 8_601, "peak_learning_rate": 6e-3, "warmup_share": 0.2843},
+        {
+            "length": 512,
+            "share": 1_563 / 8_601,
+            "batch_size": 32_768,
+            "peak_learning_rate": 4e-3,
+            "warmup_share": 0.128,
+        },
+    )
+    config.optimizer.update(name="lamb", schedule="bert", decay_power=0.5, bias_correction=True)
+    config.evaluate.every = 500
+    config.checkpoint.every = 100
+    return config

@@ -1,0 +1,18 @@
+"""BERT-base (12 layers x 768, 110 M parameters), the paper's recipe: 1,000,000 steps of 256 rows, 900k at length 128,
+100k at 512.
+
+    python -m bert_jax pretrain --config configs/bert_base.py --workdir runs/base --config.data.corpus=corpus/
+
+Hardware and time: 84 chip-hours of TPU v5e at 40 % of its peak, by the FLOPs; estimated, not measured. The paper
+trained it for 4 days on 4 Cloud TPUs (16 chips).
+Score: MNLI 84.7, SQuAD 1.1 F1 88.4 on the development sets (published).
+"""
+
+import ml_collections
+
+from bert_jax.recipes import devlin2019
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The recipe."""
+    return devlin2019("base")

@@ -1,0 +1,18 @@
+"""BERT-large (24 layers x 1024, 336 M parameters), the paper's recipe: 1,000,000 steps of 256 rows, 900k at length 128,
+100k at 512.
+
+    python -m bert_jax pretrain --config configs/bert_large.py --workdir runs/large --config.data.corpus=corpus/
+
+Hardware and time: 287 chip-hours of TPU v5e at 40 % of its peak, by the FLOPs; estimated, not measured. The paper
+trained it for 4 days on 16 Cloud TPUs (64 chips).
+Score: MNLI 86.6, SQuAD 1.1 F1 90.9 on the development sets (published).
+"""
+
+import ml_collections
+
+from bert_jax.recipes import devlin2019
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The recipe."""
+    return devlin2019("large")

@@ -1,0 +1,25 @@
+"""BERT-tiny on the documentation strings of this Python installation: what `make demo` trains.
+
+    python -m bert_jax pretrain --config configs/demo.py --workdir demo/run --config.data.corpus=demo/corpus
+
+Hardware and time: 2 CPU cores, about 3 minutes.
+Score: held-out MLM loss well below the unigram entropy, NSP accuracy above 60 % (docs/results.md).
+"""
+
+import ml_collections
+
+from bert_jax.config import default_config, phases
+from bert_jax.models.presets import architecture
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The recipe."""
+    config = default_config()
+    config.model.update(architecture("tiny"))
+    config.model.update(dropout=0.0, attention_dropout=0.0)  # so short a run cannot overfit
+    config.train.update(steps=3_000, batch_size=32, log_every=50)
+    config.train.phases = phases({"length": 64, "share": 0.9}, {"length": 128, "share": 0.1})
+    config.optimizer.update(peak_learning_rate=2e-3, warmup_share=0.1)
+    config.evaluate.update(every=500, rows=1_000, batch_size=64)
+    config.checkpoint.every = 500
+    return config
