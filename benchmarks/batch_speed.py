@@ -37,6 +37,7 @@ def measure(rows: Rows, batch_size: int, first_row: int) -> tuple[float, float]:
 
 
 def main() -> None:
+    """Measures both lengths."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, type=pathlib.Path, help="directory made by `prepare`")
     arguments = parser.parse_args()

@@ -46,15 +46,24 @@ def parser() -> argparse.ArgumentParser:
         one.set_defaults(function=function)
         return one
 
+    def text_input(one: argparse.ArgumentParser) -> None:
+        one.add_argument("--input", nargs="+", required=True, metavar="GLOB", help=INPUT_HELP)
+        one.add_argument(
+            "--encoding_errors",
+            choices=["reject", "replace"],
+            default="reject",
+            help="documents that are not UTF-8: count and leave out, or replace the broken bytes (default: reject)",
+        )
+
     one = verb("tokenizer", tokenizer, "train a vocabulary on text")
-    one.add_argument("--input", nargs="+", required=True, metavar="GLOB", help=INPUT_HELP)
+    text_input(one)
     one.add_argument("--kind", choices=["wordpiece"], default="wordpiece", help="algorithm (default: wordpiece)")
     one.add_argument("--vocab_size", type=int, required=True, metavar="N", help="tokens, special ones included")
     one.add_argument("--output", required=True, metavar="DIR", help="directory to make")
     one.add_argument("--cased", action="store_true", help="keep capitals and accents (default: lower-case, strip them)")
 
     one = verb("prepare", prepare, "turn text into a corpus that training reads")
-    one.add_argument("--input", nargs="+", required=True, metavar="GLOB", help=INPUT_HELP)
+    text_input(one)
     one.add_argument(
         "--tokenizer", required=True, metavar="DIR", help="made by `tokenizer`, or with a published vocab.txt"
     )
@@ -69,12 +78,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--heldout_share", type=float, default=0.02, help="share of documents to evaluate on (default: 0.02)"
     )
-    one.add_argument(
-        "--encoding_errors",
-        choices=["reject", "replace"],
-        default="reject",
-        help="documents that are not UTF-8: count and leave out, or replace the broken bytes (default: reject)",
-    )
+    one.add_argument("--language", default="en", metavar="CODE", help="whose rules part the sentences (default: en)")
 
     one = verb(
         "pretrain",
@@ -112,43 +116,62 @@ def tokenizer(args: argparse.Namespace) -> None:
     """Train a vocabulary and save it."""
     from bert_jax.data.prepare import train_tokenizer
 
-    print(train_tokenizer(args.input, args.vocab_size, args.output, lowercase=not args.cased))
+    print(train_tokenizer(args.input, args.vocab_size, args.output, not args.cased, args.kind, args.encoding_errors))
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """Documents -> corpus."""
-    raise NotImplementedError
+    """Documents -> corpus, with a progress line and the account of every document."""
+    from bert_jax.console import Console
+    from bert_jax.data.prepare import prepare as run
+    from bert_jax.data.prepare import summary
+
+    console = Console()
+    manifest = run(
+        args.input,
+        args.tokenizer,
+        args.output,
+        args.documents,
+        args.workers,
+        args.heldout_share,
+        args.encoding_errors,
+        args.language,
+        console.preparation,
+    )
+    console.close()
+    for warning in manifest["warnings"]:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(summary(manifest, args.output))
 
 
 def pretrain(args: argparse.Namespace) -> int:
     """Train or resume."""
     from bert_jax.compilation import use_compilation_cache
     from bert_jax.config import read_config
-    from bert_jax.metrics import Console
+    from bert_jax.console import Console
     from bert_jax.pretrain import pretrain as run
 
     config = read_config(args.config, args.overrides)
     use_compilation_cache()
-    run(config, pathlib.Path(args.workdir), Console(config.train.steps))
+    run(config, pathlib.Path(args.workdir), Console())
     return 0
 
 
 def evaluate(args: argparse.Namespace) -> None:
     """Held-out metrics of a run."""
-    from bert_jax.metrics import Console
+    from bert_jax.console import Console
     from bert_jax.pretrain import evaluate_run
 
-    print(json.dumps(evaluate_run(pathlib.Path(args.workdir), args.step, Console(1))))
+    print(json.dumps(evaluate_run(pathlib.Path(args.workdir), args.step, Console())))
 
 
 def export(args: argparse.Namespace) -> None:
     """A run's weights and tokenizer as a Hugging Face model directory."""
     from bert_jax.interop import huggingface
-    from bert_jax.metrics import Console
+    from bert_jax.console import Console
     from bert_jax.pretrain import restore_params
 
     directory = pathlib.Path(args.workdir)
-    config, step, params = restore_params(directory, args.step, Console(1))
+    config, step, params = restore_params(directory, args.step, Console())
     huggingface.export(params, config.model, directory / "tokenizer", pathlib.Path(args.output))
     print(f"step {step:,} of {directory} -> {args.output}")
 

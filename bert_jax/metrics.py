@@ -1,11 +1,10 @@
-"""Exact means, and where they are written: JSON lines (the truth), TensorBoard, the console."""
+"""Exact means, and where they are written: JSON lines (the truth) and TensorBoard."""
 
 import json
 import os
 import pathlib
-import sys
 import time
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -93,37 +92,6 @@ def keep_lines_until(path: pathlib.Path, step: int) -> None:
     os.replace(fresh, path)
 
 
-class Console:
-    """One line a report; on a terminal the progress line overwrites itself."""
-
-    def __init__(self, steps: int, out: TextIO | None = None) -> None:
-        self._steps = steps
-        self._out = out or sys.stderr
-        self._live = self._out.isatty()
-        self._open_line = False
-
-    def progress(self, line: Line, seconds_per_step: float) -> None:
-        """Step, losses, accuracies, speed and the time that is left."""
-        eta = format_seconds(seconds_per_step * (self._steps - line["step"]))
-        share = line["step"] / self._steps
-        text = (
-            f"step {line['step']:,}/{self._steps:,} ({share:.0%})  loss {line['loss']:.3f}  "
-            f"mlm {line['mlm_accuracy']:.1%}  nsp {line['nsp_accuracy']:.1%}  lr {line['learning_rate']:.1e}  "
-            f"{line['tokens_per_second']:,.0f} tokens/s  eta {eta}"
-        )
-        self._write(text, keep=not self._live)
-
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        self._write(text, keep=True)
-
-    def _write(self, text: str, keep: bool) -> None:
-        start = "\r\x1b[K" if self._open_line else ""
-        self._out.write(start + text + ("\n" if keep else ""))
-        self._out.flush()
-        self._open_line = not keep
-
-
 class Stopwatch:
     """Seconds of a stretch of steps and of waiting for input in it; pauses (evaluation, saving) are left out."""
 
@@ -143,13 +111,3 @@ class Stopwatch:
     def seconds(self) -> float:
         """Of the stretch so far, without its pauses."""
         return time.perf_counter() - self._began - self._paused
-
-
-def format_seconds(seconds: float) -> str:
-    """`1d 02:03:04`, `2:03:04` or `3:04`."""
-    days, rest = divmod(round(max(0.0, seconds)), 86_400)
-    hours, rest = divmod(rest, 3600)
-    minutes, rest = divmod(rest, 60)
-    if days:
-        return f"{days}d {hours:02}:{minutes:02}:{rest:02}"
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

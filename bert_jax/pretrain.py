@@ -11,12 +11,12 @@ import numpy as np
 from bert_jax import sharding, workdir
 from bert_jax.checkpoint import Checkpoints, Damaged
 from bert_jax.config import Config
+from bert_jax.console import Console
 from bert_jax.data.corpus import Corpus, Split, open_corpus
 from bert_jax.data.pipeline import Rows, SpecialIds, batches, make_rows
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate
-from bert_jax.metrics import Console
 from bert_jax.objectives.base import Batch, Params
 from bert_jax.objectives.pretraining import pretraining
 from bert_jax.optim import make_optimizer

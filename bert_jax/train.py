@@ -15,9 +15,10 @@ import optax
 from bert_jax import sharding
 from bert_jax.checkpoint import Checkpoints
 from bert_jax.config import Config
+from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate
-from bert_jax.metrics import Console, Line, Mean, MetricsFile, Stopwatch, merge, values
+from bert_jax.metrics import Line, Mean, MetricsFile, Stopwatch, merge, values
 from bert_jax.objectives.base import Batch, Objective, Params
 from bert_jax.optim import make_optimizer
 from bert_jax.peak import peak_flops
@@ -63,7 +64,7 @@ def state_shardings(
     shapes = jax.eval_shape(functools.partial(init_state, config, objective, optimizer))
     everywhere = sharding.replicated(mesh)
     params = sharding.shardings(objective.logical_axes, mesh)
-    opt_state = optax.tree_utils.tree_map_params(
+    opt_state = optax.tree.map_params(
         optimizer, lambda _, place: place, shapes.opt_state, params, transform_non_params=lambda _: everywhere
     )
     return shapes, TrainState(everywhere, params, opt_state, everywhere, everywhere, everywhere)
@@ -89,7 +90,7 @@ def train_step(
     """
     rng = jax.random.fold_in(state.rng, state.step)
     loss, gradients, metrics = _gradients(objective, accumulation, state.params, batch, rng)
-    norm = optax.global_norm(gradients)
+    norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(loss) & jnp.isfinite(norm)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
     rate = learning_rate(config, state.step)
@@ -301,7 +302,7 @@ class _Loop:
             "input_wait_share": self.watch.waited / seconds,
         }
         self.file.write(line)
-        self.console.progress(line, seconds / self.steps_timed)
+        self.console.training(line, self.config.train.steps, seconds / self.steps_timed)
         self.means, self.steps_timed = {}, 0
         self.watch.restart()
 

@@ -49,7 +49,9 @@ def main() -> None:
     (value, params, gradients), *others = results
     for sizes, (other, other_params, other_gradients) in zip(MESHES[1:], others, strict=True):
         jax.tree.map(np.testing.assert_array_equal, params, other_params)
-        off = jax.tree.map(lambda a, b: float(np.abs(a - b).max() / np.abs(a).max().clip(1e-4)), gradients, other_gradients)
+        off = jax.tree.map(
+            lambda a, b: float(np.abs(a - b).max() / np.abs(a).max().clip(1e-4)), gradients, other_gradients
+        )
         print(json.dumps({"mesh": sizes, "loss": other, "reference": value, "gradients": max(jax.tree.leaves(off))}))
 
 

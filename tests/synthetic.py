@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from bert_jax import config as c
 from bert_jax.config import Config
-from bert_jax.phases import Phase, plan
+from bert_jax.phases import Phase
 from bert_jax.train import Data
 
 VOCAB = 100
@@ -48,18 +49,16 @@ def synthetic_data(config: Config, heldout_batches: int = 2) -> Data:
     return Data(batches, heldout, {"corpus": "synthetic", "tokenizer": "none"})
 
 
-def tiny_config(**train: object) -> "Config":
-    """A model that compiles in seconds."""
-    from bert_jax import config as c
-
+def tiny_config(seed: int = 0, model: dict | None = None, **train: object) -> Config:
+    """A model that compiles in seconds, in two phases of 16 and 24 tokens."""
     made = c.default_config()
+    made.seed = seed
     made.model.update(vocab_size=VOCAB, hidden_size=16, num_layers=2, num_heads=2, mlp_size=32, max_positions=32)
+    made.model.update(model or {})
     made.train.update(steps=6, batch_size=8, log_every=1)
     made.train.phases = c.phases({"length": 16, "share": 0.5}, {"length": 24, "share": 0.5})
+    made.optimizer.warmup_share = 0.0
     made.evaluate.update(every=3, batch_size=8)
     made.checkpoint.update(every=2)
-    made.train.update(**train)
+    made.train.update(train)
     return c.resolve(made)
-
-
-__all__ = ["VOCAB", "plan", "random_batch", "synthetic_data", "tiny_config"]

@@ -1,13 +1,12 @@
 """Means merge exactly; the metrics file holds each step once, whatever killed the run."""
 
-import io
 import json
 import pathlib
 
 import numpy as np
 import pytest
 
-from bert_jax.metrics import Console, Mean, MetricsFile, format_seconds, merge, read_lines, values
+from bert_jax.metrics import Mean, MetricsFile, merge, read_lines, values
 
 
 def test_means_merge_to_the_mean_of_everything() -> None:
@@ -39,21 +38,6 @@ def test_lines_after_the_checkpoint_are_cut_off(tmp_path: pathlib.Path) -> None:
     lines = read_lines(tmp_path / "metrics.jsonl")
     assert [(line["step"], line["loss"]) for line in lines] == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 9.0)]
     assert list((tmp_path / "tensorboard").iterdir())
-
-
-def test_progress_line_has_all_a_person_wants() -> None:
-    out = io.StringIO()
-    line = {"step": 50, "loss": 2.5, "mlm_accuracy": 0.25, "nsp_accuracy": 0.5, "learning_rate": 1e-4}
-    Console(100, out).progress(line | {"tokens_per_second": 12345.6}, 2.0)
-    text = out.getvalue()
-    assert all(word in text for word in ("step 50/100", "loss 2.500", "mlm 25.0%", "nsp 50.0%", "12,346", "eta 1:40"))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(5, "0:05"), (3725, "1:02:05"), (90_061, "1d 01:01:01"), (-3, "0:00"), (59.7, "1:00")]
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert format_seconds(seconds) == text
 
 
 def test_lines_are_json(tmp_path: pathlib.Path) -> None:

@@ -94,7 +94,9 @@ def test_parameters_that_do_not_divide_are_refused():
     model = pretraining_model(PRESETS["mini"], ComputeConfig())
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     check_parameters(model.logical_axes, shapes, mesh_of(3, 2, 4))
-    with pytest.raises(UserError, match=r"heads axis has size 4 .* mesh.tensor = 8 does not divide; choose one of 1, 2, 4"):
+    with pytest.raises(
+        UserError, match=r"heads axis has size 4 .* mesh.tensor = 8 does not divide; choose one of 1, 2, 4"
+    ):
         check_parameters(model.logical_axes, shapes, mesh_of(1, 1, 8))
 
 

@@ -67,6 +67,9 @@ def make_rows(
         shift = pairs.starts - np.stack([np.ones_like(middle), middle + 1], axis=1)
         source = np.where(in_second, shift[:, 1:].astype(np.int32), shift[:, :1].astype(np.int32)) + column
         input_ids = pairs.tokens.take(source, mode="clip").astype(np.int32)
+        random = np.flatnonzero(pairs.is_random)
+        other = pairs.other_tokens.take(source[random], mode="clip")
+        input_ids[random] = np.where(in_second[random], other, input_ids[random])
         input_ids[~attended] = special_ids.pad
         line = np.arange(len(rows))
         input_ids[:, 0] = special_ids.cls

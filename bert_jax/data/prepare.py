@@ -2,6 +2,9 @@
 
 import collections
 import concurrent.futures
+import concurrent.futures.process
+import contextlib
+import functools
 import hashlib
 import itertools
 import multiprocessing
@@ -9,7 +12,7 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +20,8 @@ import sentencex
 
 from bert_jax.data import corpus, sources
 from bert_jax.data.corpus import CorpusWriter, Packed
-from bert_jax.data.tokenizer import Tokenizer, cut_text, load_tokenizer, save, train_wordpiece
+from bert_jax.data.sources import Document
+from bert_jax.data.tokenizer import Normalizer, Tokenizer, cut_text, load_tokenizer, save, train_wordpiece, wordpiece
 from bert_jax.errors import UserError
 
 HELDOUT_SHARE = 0.02
@@ -123,19 +127,22 @@ def prepare(
     files = sources.find_files(inputs)
     all_bytes = sources.total_bytes(files)
     rejected: collections.Counter[str] = collections.Counter()
-    totals = Counts()
+    counts = Counts()
     found = 0
     with CorpusWriter(output, corpus.token_dtype(tokenizer.vocab_size)) as writer:
         units = _units(sources.documents(files, documents, encoding_errors), rejected)
-        for unit, encoded in _encode_all(units, tokenizer, language, heldout_share, workers):
-            for split, packed in encoded.splits.items():
-                writer.write(split, packed)
-            totals = Counts(*(a + b for a, b in zip(totals, encoded.counts, strict=True)))
-            found = unit.documents
-            if progress:
-                progress(unit.bytes_read, all_bytes, found)
-        rejected += collections.Counter({"no tokens": totals.no_tokens})
-        save(tokenizer, writer.tokenizer_directory)
+        encode = functools.partial(_encode, language=language, heldout_share=heldout_share)
+        with contextlib.closing(_encode_all(units, tokenizer, encode, workers)) as results:
+            for unit, encoded in results:
+                for split, packed in encoded.splits.items():
+                    writer.write(split, packed)
+                counts = Counts(*(a + b for a, b in zip(counts, encoded.counts, strict=True)))
+                found = unit.documents
+                if progress:
+                    progress(unit.bytes_read, all_bytes, found)
+        if counts.no_tokens:
+            rejected["no tokens"] = counts.no_tokens
+        totals = {split: writer.totals(split) for split in corpus.SPLITS}
         facts = {
             "tokenizer": {
                 "kind": "wordpiece",
@@ -151,5 +158,187 @@ def prepare(
                 "max_record": corpus.MAX_RECORD,
                 "max_sentence": corpus.MAX_SENTENCE,
             },
+            **_account(totals, rejected, counts, found),
         }
-        return writer.commit(facts | _account(writer.totals(), rejected, totals, found, documents))
+        save(tokenizer, writer.tokenizer_directory)
+        return writer.commit(facts)
+
+
+def describe(rejected: Mapping[str, int]) -> str:
+    """`2 binary, 1 empty`, the commonest first."""
+    return ", ".join(f"{n:,} {reason}" for reason, n in sorted(rejected.items(), key=lambda item: (-item[1], item[0])))
+
+
+def summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
+    """Three lines of a manifest: where every document went, what each split holds, what was changed on the way."""
+    documents, splits = manifest["documents"], manifest["splits"]
+    held = ", ".join(
+        f"{name} {split['documents']:,} documents / {split['sentences']:,} sentences / {split['tokens']:,} tokens"
+        for name, split in splits.items()
+    )
+    return (
+        f"{output}: {documents['in']:,} documents in = {documents['stored']:,} stored + "
+        f"{sum(documents['rejected'].values()):,} rejected ({describe(documents['rejected']) or 'none'})\n"
+        f"{held}\n"
+        f"{manifest['unknown_token_share']:.2%} of the tokens unknown, "
+        f"{manifest['sentences_split']:,} overlong sentences cut in pieces"
+    )
+
+
+def _account(
+    totals: Mapping[str, Mapping[str, int]], rejected: Mapping[str, int], counts: Counts, found: int
+) -> dict[str, Any]:
+    """The counts of the manifest, and the refusal of what no model can be trained on."""
+    train, heldout = (totals[split]["documents"] for split in corpus.SPLITS)
+    stored = train + heldout
+    left_out = describe(rejected) or "none rejected"
+    assert found == stored + sum(rejected.values()), f"{found} documents in, {stored} stored, {rejected} rejected"
+    if not stored:
+        raise UserError(
+            f"0 of {found:,} documents could be used: {left_out}; give UTF-8 text, or --encoding_errors replace"
+        )
+    if train < 2:
+        raise UserError(
+            f"{train} training document ({heldout} held out, {left_out}): next-sentence prediction draws from another"
+            " document; give more files, or part these with --documents blank-line or line"
+        )
+    tokens, sentences = (sum(split[unit] for split in totals.values()) for unit in ("tokens", "sentences"))
+    warnings = []
+    if sentences == stored:
+        warnings.append(
+            "every document is one sentence, so every pair will be a random one; join lines that belong together"
+        )
+    if not heldout:
+        warnings.append(
+            "no document fell on the held-out side, so there is nothing to evaluate on; raise --heldout_share"
+        )
+    if counts.unknown_tokens > MANY_UNKNOWN * tokens:
+        warnings.append(f"{counts.unknown_tokens / tokens:.1%} of the tokens are [UNK]: a tokenizer for another text?")
+    return {
+        "documents": {"in": found, "stored": stored, "rejected": dict(sorted(rejected.items()))},
+        "sentences_split": counts.sentences_split,
+        "sentences_per_document": round(sentences / stored, 3),
+        "unknown_token_share": round(counts.unknown_tokens / tokens, 6),
+        "warnings": warnings,
+    }
+
+
+def _units(documents: Iterable[Document], rejected: collections.Counter[str]) -> Iterator[Unit]:
+    """Groups texts by `UNIT_CHARACTERS` and counts what is rejected. The last unit may be without texts."""
+    texts: list[str] = []
+    size = found = bytes_read = 0
+    for document in documents:
+        found += 1
+        bytes_read = document.bytes_read
+        if document.rejected:
+            rejected[document.rejected] += 1
+            continue
+        texts.append(document.text)
+        size += len(document.text)
+        if size >= UNIT_CHARACTERS:
+            yield Unit(texts, bytes_read, found)
+            texts, size = [], 0
+    yield Unit(texts, bytes_read, found)
+
+
+def _encode(texts: Sequence[str], tokenizer: Tokenizer, language: str, heldout_share: float) -> Encoded:
+    """Sentences, ids and records of some documents."""
+    pieces_of: list[int] = []
+    pieces: list[str] = []
+    cut = 0
+    for text in texts:
+        before = len(pieces)
+        for sentence in sentencex.segment(language, text):
+            if not sentence.isspace():
+                parts = list(cut_text(sentence))
+                cut += len(parts) > 1
+                pieces += parts
+        pieces_of.append(len(pieces) - before)
+    lengths, tokens = _ids(pieces, tokenizer)
+    splits: dict[str, list[Packed]] = {split: [] for split in corpus.SPLITS}
+    no_tokens = 0
+    piece = token = 0
+    for text, number in zip(texts, pieces_of, strict=True):
+        own = lengths[piece : piece + number]
+        own = own[own > 0]
+        size = int(own.sum())
+        cut += int((own > corpus.MAX_SENTENCE).sum())
+        if size:
+            split = "heldout" if is_heldout(text, heldout_share) else "train"
+            splits[split].append(corpus.pack_document(corpus.cut_sentences(own), tokens[token : token + size]))
+        no_tokens += not size
+        piece, token = piece + number, token + size
+    packed = {split: corpus.concatenate(parts) for split, parts in splits.items() if parts}
+    return Encoded(packed, Counts(no_tokens, cut, int((tokens == tokenizer.unk_id).sum())))
+
+
+def _ids(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """The number of ids of each text, int64 [texts], and all ids, uint16 or uint32 [sum of those]."""
+    dtype = corpus.token_dtype(tokenizer.vocab_size)
+    lengths, tokens = [np.zeros(0, np.int64)], [np.zeros(0, dtype)]
+    for start in range(0, len(texts), SENTENCES_AT_ONCE):
+        ids = tokenizer.encode_sentences(texts[start : start + SENTENCES_AT_ONCE])
+        lengths.append(np.fromiter(map(len, ids), np.int64, len(ids)))
+        tokens.append(np.fromiter(itertools.chain.from_iterable(ids), dtype, int(lengths[-1].sum())))
+    return np.concatenate(lengths), np.concatenate(tokens)
+
+
+def is_heldout(text: str, share: float) -> bool:
+    """Whether a document is held out: the same for equal texts, whatever else the corpus holds."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2**64
+
+
+def _encode_all(
+    units: Iterator[Unit], tokenizer: Tokenizer, encode: Callable[..., Encoded], workers: int
+) -> Generator[tuple[Unit, Encoded]]:
+    """Each unit with its result, in order, computed by that many processes, with few units in memory."""
+    if workers == 1:
+        for unit in units:
+            yield unit._replace(texts=[]), encode(unit.texts, tokenizer)
+        return
+    executor = concurrent.futures.ProcessPoolExecutor(
+        workers,
+        # Spawned: a fork copies the locks of the library's threads as they happen to be.
+        multiprocessing.get_context("spawn"),
+        _start_worker,
+        (tokenizer.tokens, tokenizer.normalizer, encode),
+    )
+    waiting: collections.deque[tuple[Unit, concurrent.futures.Future[Encoded]]] = collections.deque()
+    try:
+        for unit in units:
+            waiting.append((unit._replace(texts=[]), executor.submit(_work, unit.texts)))
+            if len(waiting) >= UNITS_IN_FLIGHT * workers:
+                done, future = waiting.popleft()
+                yield done, future.result()
+        while waiting:
+            done, future = waiting.popleft()
+            yield done, future.result()
+    except concurrent.futures.process.BrokenProcessPool:
+        raise UserError("a worker process was killed, perhaps for want of memory; try fewer --workers") from None
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+_worker_encode: Callable[[Sequence[str]], Encoded]
+
+
+def _start_worker(tokens: Sequence[str], normalizer: Normalizer, encode: Callable[..., Encoded]) -> None:
+    global _worker_encode
+    # Built anew: the library's tokenizers lose `encode_special_tokens` on their way to another process.
+    _worker_encode = functools.partial(encode, tokenizer=wordpiece(tokens, normalizer))
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends a worker whose parent was killed; it would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _work(texts: Sequence[str]) -> Encoded:
+    return _worker_encode(texts)

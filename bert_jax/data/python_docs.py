@@ -19,8 +19,8 @@ from typing import Any
 MAX_BYTES = 8_000_000  # so that a machine with many packages takes no longer than one with few
 MIN_WORDS = 50  # a document shorter than a row has little to learn from
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "site-packages", "dist-packages", "_vendor"})
-# A string in three double quotes at the start of a module, or after a line that ends in a colon. A whole syntax tree would
-# find a few more, in ten times the time.
+# A string in three double quotes at the start of a module, or after a line that ends in a colon. A whole syntax tree
+# would find a few more, in five times the time.
 _DOCSTRING = re.compile(
     r'''(?:\A(?:\s*\#[^\n]*\n|\s)*|:[ \t]*\n\s*)([rR]?"""(?:[^"\\]|\\.|"(?!""))*+""")''',
     re.DOTALL,
@@ -28,7 +28,7 @@ _DOCSTRING = re.compile(
 _MARKUP = (
     (re.compile(r":[a-z:+]+:`~?([^`<]*?)(?:\s*<[^`>]*>)?`"), r"\1"),  # :class:`~a.b`
     (re.compile(r"\[!?\[?([^\]]*)\]\([^)]*\)"), r"\1"),  # [text](link)
-    (re.compile(r"`+([^`<]*)(?:<[^>]*>)?`+_*"), r"\1"),  # ``code`` and `text <link>`_
+    (re.compile(r"`+([^`<]*?)\s*(?:<[^>]*>)?`+_*"), r"\1"),  # ``code`` and `text <link>`_
     (re.compile(r"\*{1,2}([^*\s][^*]*)\*{1,2}"), r"\1"),  # *stressed*
 )
 _WORD = re.compile(r"[(\"']?[A-Za-z][A-Za-z'-]*[.,;:!?)\"']*$|\d+[.,]?$")
@@ -113,7 +113,7 @@ def _prose(text: str, seen: set[bytes]) -> Iterator[str]:
     not end like a sentence, or hold too few plain words.
     """
     for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
-        if "\n " in block or not block[:1].isalpha() or not block.isascii():
+        if "\n " in block or ">>>" in block or not block[:1].isalpha() or not block.isascii():
             continue
         for pattern, replacement in _MARKUP:
             block = pattern.sub(replacement, block)

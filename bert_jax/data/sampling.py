@@ -5,14 +5,14 @@ reached, parted in two between sentences, and half of the second parts are repla
 original walks through each document in order; here row r must be found without making the rows before it, so:
 
 - A document of D tokens has ceil(D / budget) slots, `budget` being a row's length less [CLS], [SEP] and [SEP]. Slot m
-  covers its tokens [m * budget - a, (m + 1) * budget - a), where the offset a differs every epoch. So each token is in
-  one slot an epoch, and slots begin everywhere.
+  covers its tokens [m * budget - a, (m + 1) * budget - a), where the offset a differs every epoch, and the first and
+  the last slot cover what is left at either end. So each token is in one slot an epoch, and slots begin everywhere.
 - A row is a slot; each epoch is a pseudo-random permutation of all slots.
-- A slot's sentences are those that begin in it (or, where none does, the sentence it lies in), until the target is
-  reached. Where a sentence extends more than `budget // 2` tokens beyond that, it is cut there, lest the middle of long
-  sentences were all that ever remained after truncation.
-- The original keeps the unused sentences of a random pair for the next row. Here the first part is taken from the
-  beginning or the end of the window by a fair coin, and a random second part likewise from its slot.
+- A window is gathered from the first sentence that begins in the slot (or, where none does, the one it lies in) until
+  the target is reached. Where a sentence extends more than `budget // 2` tokens beyond that, it is cut there, lest the
+  middle of long sentences were all that ever remained after truncation.
+- The original keeps the unused sentences of a random pair for the next row. Here a fair coin has the first part of a
+  random pair gathered backward from the end of its slot, in mirror image, and the second part likewise.
 - A random second part comes from the document's every slot but those of the row's own document, with a probability
   proportional to the slot's tokens and a constant (see `make_layout`).
 """
@@ -60,13 +60,14 @@ class Layout(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Sentence pairs of `rows` rows: where the parts lie in `tokens`.
+    """Sentence pairs of `rows` rows: where the parts lie in what was read for them.
 
-    `tokens` uint16 or uint32 [any]; `starts` and `lengths` int64 [rows, 2] of the first and second part;
-    `is_random` bool [rows].
+    `tokens` and `other_tokens` uint16 or uint32 [any]: the latter holds the second parts that are random, the former
+    all other parts; `starts` and `lengths` int64 [rows, 2] of the first and second part; `is_random` bool [rows].
     """
 
     tokens: np.ndarray
+    other_tokens: np.ndarray
     starts: np.ndarray
     lengths: np.ndarray
     is_random: np.ndarray
@@ -130,15 +131,15 @@ def sample_pairs(layout: Layout, seed: int, rows: np.ndarray, short_probability:
     document = np.searchsorted(layout.first_slot, slot, side="right") - 1
     short = uniform(bits[Stream.SHORT]) < short_probability
     target = np.where(short, 2 + integers(bits[Stream.TARGET], budget - 1), budget)
-    at_end = _coin(bits[Stream.SIDE])
+    wants_random = _coin(bits[Stream.RANDOM_NEXT])
+    backward = wants_random & _coin(bits[Stream.SIDE])
 
-    windows = _read_windows(layout, seed, epoch, document, slot - layout.first_slot[document], target, at_end)
+    windows = _read_windows(layout, seed, epoch, document, slot - layout.first_slot[document], target, backward)
     begin, end, inner = windows.begin, windows.end, windows.inner
-    is_random = (inner == 0) | _coin(bits[Stream.RANDOM_NEXT])
+    is_random = wants_random | (inner == 0)
     cut = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
-    from_end = is_random & at_end
-    first_begin = np.where((inner > 0) & from_end, cut, begin)
-    first_end = np.where((inner == 0) | from_end, end, cut)
+    first_begin = np.where((inner > 0) & backward, cut, begin)
+    first_end = np.where((inner == 0) | backward, end, cut)
 
     # Second parts: what follows in the window, or a window in another document, read after the others.
     random = np.flatnonzero(is_random)
@@ -146,15 +147,15 @@ def sample_pairs(layout: Layout, seed: int, rows: np.ndarray, short_probability:
     wanted = np.maximum(1, target[random] - (first_end - first_begin)[random])
     others = _read_windows(layout, seed, epoch[random], *other, wanted, _coin(bits[Stream.OTHER_SIDE, random]))
     second_begin, second_end = first_end.copy(), end.copy()
-    second_begin[random] = others.begin + len(windows.tokens)
-    second_end[random] = others.end + len(windows.tokens)
+    second_begin[random], second_end[random] = others.begin, others.end
 
     first, second = first_end - first_begin, second_end - second_begin
     first_left, second_left = truncated(first, second, budget)
     first_begin += _heads(random_bits(seed, Stream.TRUNCATE_FIRST, rows), first - first_left)
     second_begin += _heads(random_bits(seed, Stream.TRUNCATE_SECOND, rows), second - second_left)
     return Pairs(
-        np.concatenate([windows.tokens, others.tokens]),
+        windows.tokens,
+        others.tokens,
         np.stack([first_begin, second_begin], axis=1),
         np.stack([first_left, second_left], axis=1),
         is_random,
@@ -172,15 +173,20 @@ def slot_span(
     layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, slot: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tokens [start, stop) of slot `slot` of a document in an epoch; int64 [rows] all."""
+    offset = _offset(layout, seed, epoch, document)
     first, last = layout.document_start[document], layout.document_start[document + 1]
-    start = first + slot * layout.budget - _offset(layout, seed, epoch, document)
-    return np.maximum(start, first), np.minimum(start + layout.budget, last)
+    is_last = slot + 1 == layout.first_slot[document + 1] - layout.first_slot[document]
+    start = first + slot * layout.budget - offset
+    return np.where(slot == 0, first, start), np.where(is_last, last, start + layout.budget)
 
 
 def _offset(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray) -> np.ndarray:
+    """Uniform over a whole budget, so that every place is a boundary equally often; the first and the last slot come
+    out between 1 and 3/2 budget long, and equally distributed."""
     slots = layout.first_slot[document + 1] - layout.first_slot[document]
     slack = slots * layout.budget - (layout.document_start[document + 1] - layout.document_start[document])
-    return integers(random_bits(seed, Stream.OFFSET, epoch, document), slack + 1)
+    stretch = (layout.budget - 1 - slack) // 2
+    return integers(random_bits(seed, Stream.OFFSET, epoch, document), slack + 2 * stretch + 1) - stretch
 
 
 def _other_slot(
@@ -194,7 +200,8 @@ def _other_slot(
     other = np.searchsorted(weight_start, draw, side="right") - 1
     draw -= weight_start[other]
     tokens = layout.document_start[other + 1] - layout.document_start[other]
-    of_token = (draw + _offset(layout, seed, epoch, other)) // layout.budget
+    last = layout.first_slot[other + 1] - layout.first_slot[other] - 1
+    of_token = np.clip((draw + _offset(layout, seed, epoch, other)) // layout.budget, 0, last)
     return other, np.where(draw < tokens, of_token, (draw - tokens) // layout.slot_weight)
 
 
@@ -205,18 +212,19 @@ def _read_windows(
     document: np.ndarray,
     slot: np.ndarray,
     wanted: np.ndarray,
-    at_end: np.ndarray,
+    backward: np.ndarray,
 ) -> _Windows:
-    """Whole sentences of a slot until `wanted` tokens (or the slot's, if fewer), from its beginning or its end."""
+    """Whole sentences of slots, until `wanted` tokens (or the slot's, if fewer), from the beginning or `backward`."""
     reach = layout.budget // 2
-    slot_start, slot_stop = slot_span(layout, seed, epoch, document, slot)
-    wanted = np.minimum(wanted, slot_stop - slot_start)
-    start = np.where(at_end, slot_stop - wanted, slot_start)
-    document_stop = layout.document_start[document + 1]
+    start, stop = slot_span(layout, seed, epoch, document, slot)
+    document_start, document_stop = layout.document_start[document], layout.document_start[document + 1]
+    wanted = np.minimum(wanted, stop - start)  # a slot may also be longer than any row
 
-    # A record begins with a sentence, so the one around `start` is read; no window begins later than start + reach.
-    first = np.searchsorted(layout.record_start, start, side="right") - 1
-    last = np.searchsorted(layout.record_start, np.minimum(start + reach + wanted, document_stop), side="left")
+    # A record holds whole sentences, and no window begins further than `reach` inside its slot.
+    low = np.where(backward, np.maximum(stop - reach - wanted, document_start), start)
+    high = np.where(backward, stop, np.minimum(start + reach + wanted, document_stop))
+    first = np.searchsorted(layout.record_start, low, side="right") - 1
+    last = np.searchsorted(layout.record_start, high, side="left")
     count = last - first
     request = np.cumsum(count) - count
     records = np.repeat(first - request, count) + np.arange(count.sum())
@@ -224,17 +232,28 @@ def _read_windows(
     shift = _running_total(layout.split.tokens_per_record[records])[request] - layout.record_start[first]
 
     bounds = _running_total(sentence_lengths)
-    start, slot_stop, document_stop = start + shift, slot_stop + shift, document_stop + shift
-    after = np.searchsorted(bounds, start, side="left")
-    next_bound = bounds[after]
-    around = np.where(next_bound == start, start, bounds[after - 1])
-    begins_inside = next_bound < np.minimum(slot_stop, start + reach + 1)
-    begin = np.where(begins_inside, next_bound, np.maximum(around, start - reach))
-    full = np.minimum(begin + wanted, document_stop)
-    end = np.minimum(bounds[np.searchsorted(bounds, full, side="left")], full + reach)
+    start, stop, document_start, document_stop = (
+        place + shift for place in (start, stop, document_start, document_stop)
+    )
+    begin, end = _gather(bounds, start, stop, document_stop, wanted, reach)
+    mirrored_begin, mirrored_end = _gather(-bounds[::-1], -stop, -start, -document_start, wanted, reach)
+    begin, end = np.where(backward, -mirrored_end, begin), np.where(backward, -mirrored_begin, end)
     first_inner = np.searchsorted(bounds, begin, side="right")
     inner = np.searchsorted(bounds, end, side="left") - first_inner
     return _Windows(tokens, bounds, begin, end, first_inner, inner)
+
+
+def _gather(
+    bounds: np.ndarray, start: np.ndarray, stop: np.ndarray, limit: np.ndarray, wanted: np.ndarray, reach: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Begin and end of `wanted` tokens in whole sentences from slot [start, stop) on; the document ends at `limit`."""
+    # In the direction that is not asked for, the bounds may not have been read; any place will do there.
+    bound = np.minimum(np.searchsorted(bounds, start, side="left"), len(bounds) - 1)
+    inside = bounds[bound] < np.minimum(stop, start + reach + 1)
+    begin = np.where(inside, bounds[bound], np.maximum(bounds[bound - 1], start - reach))
+    full = np.minimum(begin + wanted, limit)
+    bound = np.minimum(np.searchsorted(bounds, full, side="left"), len(bounds) - 1)
+    return begin, np.minimum(bounds[bound], full + reach)
 
 
 def _heads(seeds: np.ndarray, tosses: np.ndarray) -> np.ndarray:

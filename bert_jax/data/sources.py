@@ -236,12 +236,11 @@ def _naming(path: str) -> Iterator[None]:
         yield
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}: broken archive ({error}); fetch it again or leave it out") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error}); mend it or leave it out") from None
     except Exception as error:
-        # zstandard is optional, so its exception cannot be named above.
-        if type(error).__name__ != "ZstdError":
+        if isinstance(error, OSError) and error.errno:
+            raise UserError(f"{path}: cannot be read ({error.strerror}); mend it or leave it out") from None
+        # An OSError without a number is from gzip or bz2; zstandard is optional, so its error is known by name.
+        known = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError)
+        if not isinstance(error, known) and type(error).__name__ != "ZstdError":
             raise
         raise UserError(f"{path}: broken archive ({error}); fetch it again or leave it out") from None

@@ -211,9 +211,7 @@ def _normalizer(path: pathlib.Path, tokens: Sequence[str], lowercase: bool | Non
             raise UserError(f"{config_path}: not a JSON file ({error})") from None
         known = {name: config[name] for name in Normalizer._fields if name in config}
         if lowercase is not None and known.get("do_lower_case", lowercase) != lowercase:
-            raise UserError(
-                f"{config_path}: do_lower_case is {not lowercase}, asked for was {lowercase}; drop one of them"
-            )
+            raise UserError(f"{config_path}: do_lower_case is {not lowercase}, but {lowercase} was asked for")
         if "do_lower_case" in known:
             return Normalizer(**known)
     else:

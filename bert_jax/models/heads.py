@@ -25,8 +25,11 @@ class MaskedTokenHead(nn.Module):
         x = LayerNorm(config.layer_norm_epsilon, self.dtype, name="norm")(ACTIVATIONS[config.activation](x))
         bias = param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
         bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
-        logits = jnp.einsum("bph,vh->bpv", x, table.astype(self.dtype), preferred_element_type=jnp.float32)
-        return constrain(logits + bias, "batch", "predictions", "logits")
+        # Two matrices, for the same reason as in Linear.
+        logits = jnp.einsum(
+            "nh,vh->nv", x.reshape(-1, hidden), table.astype(self.dtype), preferred_element_type=jnp.float32
+        )
+        return constrain((logits + bias).reshape(*x.shape[:2], -1), "batch", "predictions", "logits")
 
 
 class Pretraining(nn.Module):

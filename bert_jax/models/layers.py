@@ -1,6 +1,7 @@
 """The small parts: linear map, layer normalisation, activation, parameter with logical axes."""
 
 import functools
+import math
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -12,8 +13,15 @@ kernel_init = jax.nn.initializers.truncated_normal
 
 pointwise = functools.partial(jax.checkpoint, prevent_cse=False)  # cheap to recompute: only its input is kept
 
+
+@pointwise
+def gelu(x: jax.Array) -> jax.Array:
+    """`x` times the normal distribution function of `x`; by erf, which costs less than the erfc of `jax.nn.gelu`."""
+    return 0.5 * x * (1.0 + jax.lax.erf(x * math.sqrt(0.5)))
+
+
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "gelu": pointwise(functools.partial(jax.nn.gelu, approximate=False)),
+    "gelu": gelu,
     "gelu_tanh": pointwise(functools.partial(jax.nn.gelu, approximate=True)),
 }
 
@@ -34,8 +42,10 @@ class Linear(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel = param(self, "kernel", kernel_init(self.stddev), self.shape, self.axes)
         bias = param(self, "bias", nn.initializers.zeros, self.shape[self.inputs :], self.axes[self.inputs :])
-        y = jnp.tensordot(x.astype(self.dtype), kernel.astype(self.dtype), axes=self.inputs)
-        return y + bias.astype(self.dtype)
+        # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
+        rows, columns = math.prod(x.shape[: x.ndim - self.inputs]), math.prod(bias.shape)
+        y = x.astype(self.dtype).reshape(rows, -1) @ kernel.astype(self.dtype).reshape(-1, columns)
+        return y.reshape(*x.shape[: x.ndim - self.inputs], *bias.shape) + bias.astype(self.dtype)
 
 
 class LayerNorm(nn.Module):

@@ -35,9 +35,9 @@ class MemorySplit:
 
     def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As `Split.read`."""
-        tokens = _ranges(self._record_start, records)
-        per_record = np.diff(self._sentence_start)[records].astype(np.int32)
-        return (tokens + FIRST_TOKEN).astype(np.uint32), self._lengths[_ranges(self._sentence_start, records)], per_record
+        tokens = (FIRST_TOKEN + _ranges(self._record_start, records)).astype(np.uint32)
+        lengths = self._lengths[_ranges(self._sentence_start, records)]
+        return tokens, lengths, np.diff(self._sentence_start)[records].astype(np.int32)
 
     def document_of(self, ids: np.ndarray) -> np.ndarray:
         """The document of each token id; -1 for special tokens."""

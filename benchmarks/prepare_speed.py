@@ -1,0 +1,66 @@
+"""Text to store against a bare `encode_batch` over the same text, with the same number of threads, side by side.
+
+    python benchmarks/prepare_speed.py --input ../shared/data/books/classic-books-md.tar.xz --vocab vocab.txt
+
+Both read the text already unpacked. The ratio that is printed last, of the medians, should be at least 0.70.
+"""
+
+import argparse
+import os
+import pathlib
+import statistics
+import tempfile
+import time
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--input", nargs="+", required=True, help="text, as for `prepare`")
+    arguments.add_argument("--vocab", required=True, help="a tokenizer directory or vocab.txt")
+    arguments.add_argument("--workers", type=int, default=os.cpu_count(), help="processes, and threads of the other")
+    arguments.add_argument("--repeats", type=int, default=3, help="of each measurement, in turn (default: 3)")
+    args = arguments.parse_args()
+    os.environ["RAYON_NUM_THREADS"] = str(args.workers)  # before the library is imported
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+
+    from bert_jax.data.prepare import prepare
+    from bert_jax.data.sources import documents
+    from bert_jax.data.tokenizer import load_tokenizer
+
+    texts = [document.text for document in documents(args.input) if not document.rejected]
+    lines = [line for text in texts for line in text.split("\n")]
+    megabytes = sum(len(text.encode()) for text in texts) / 1e6
+    print(f"{len(texts)} documents, {megabytes:.1f} MB, {args.workers} workers")
+    library = load_tokenizer(args.vocab).plain
+    speeds: dict[str, list[float]] = {"encode_batch, documents": [], "encode_batch, lines": [], "prepare": []}
+
+    def encode(name: str, items: list[str], at_once: int) -> None:
+        """In batches: the results of the whole text at once fill gigabytes, and the bare library gets slower."""
+        start = time.perf_counter()
+        for first in range(0, len(items), at_once):
+            library.encode_batch(items[first : first + at_once], add_special_tokens=False)
+        measure(name, start)
+
+    def measure(name: str, start: float) -> None:
+        speeds[name].append(megabytes / (time.perf_counter() - start))
+        print(f"{name:<24} {speeds[name][-1]:6.2f} MB/s", flush=True)
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = pathlib.Path(place) / "texts"
+        folder.mkdir()
+        for number, text in enumerate(texts):
+            (folder / f"{number:06}.txt").write_text(text, encoding="utf-8")
+        for repeat in range(args.repeats):
+            encode("encode_batch, documents", texts, 2 * args.workers)
+            encode("encode_batch, lines", lines, 4096)
+            start = time.perf_counter()
+            prepare([str(folder)], args.vocab, pathlib.Path(place) / f"corpus{repeat}", workers=args.workers)
+            measure("prepare", start)
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    faster = max(medians["encode_batch, documents"], medians["encode_batch, lines"])
+    print(f"ratio {medians['prepare'] / faster:.2f} (of the faster encode_batch, which is {faster:.2f} MB/s)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What a person sees while something runs."""
+
+import sys
+import time
+from typing import Any, TextIO
+
+
+class Console:
+    """Lines on stderr; on a terminal a progress line overwrites itself, elsewhere each stays."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stderr
+        self._live = self._out.isatty()
+        self._open_line = False
+        self._began = time.monotonic()
+        self._last = 0.0
+
+    def training(self, line: dict[str, Any], steps: int, seconds_per_step: float) -> None:
+        """Step, losses, accuracies, speed and the time that is left."""
+        step = line["step"]
+        self._write(
+            f"step {step:,}/{steps:,} ({step / steps:.0%})  loss {line['loss']:.3f}  "
+            f"mlm {line['mlm_accuracy']:.1%}  nsp {line['nsp_accuracy']:.1%}  lr {line['learning_rate']:.1e}  "
+            f"{line['tokens_per_second']:,.0f} tokens/s  eta {format_seconds(seconds_per_step * (steps - step))}",
+            keep=not self._live,
+        )
+
+    def preparation(self, done: int, total: int, documents: int) -> None:
+        """Bytes of input read and in all, documents, speed and the time that is left; at most a line every two seconds."""
+        seconds = time.monotonic() - self._began
+        if done < total and seconds - self._last < (0.1 if self._live else 2.0):
+            return
+        self._last = seconds
+        left = seconds * (total - done) / max(done, 1)
+        self._write(
+            f"{done / 1e6:,.1f}/{total / 1e6:,.1f} MB ({done / max(total, 1):.0%})  {documents:,} documents  "
+            f"{done / 1e6 / max(seconds, 1e-9):.1f} MB/s  eta {format_seconds(left)}",
+            keep=not self._live,
+        )
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._write(text, keep=True)
+
+    def _write(self, text: str, keep: bool) -> None:
+        start = "\r\x1b[K" if self._open_line else ""
+        self._out.write(start + text + ("\n" if keep else ""))
+        self._out.flush()
+        self._open_line = not keep
+
+    def close(self) -> None:
+        """End the progress line."""
+        if self._open_line:
+            self._out.write("\n")
+            self._open_line = False
+
+
+def format_seconds(seconds: float) -> str:
+    """`1d 02:03:04`, `2:03:04` or `3:04`."""
+    days, rest = divmod(round(max(0.0, seconds)), 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, rest = divmod(rest, 60)
+    if days:
+        return f"{days}d {hours:02}:{minutes:02}:{rest:02}"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,25 @@
+"""BERT-mini (4 layers x 256) in about an hour and a half on two CPU cores: a corpus of tens of MB, one or two passes.
+
+    python -m bert_jax pretrain --config configs/bert_mini_cpu.py --workdir runs/mini --config.data.corpus=corpus/
+
+Hardware and time: 2 x86 cores, see docs/results.md for the run on 82 books.
+Score: docs/results.md; a model this small on so little text learns words and syntax, not facts.
+"""
+
+import ml_collections
+
+from bert_jax.config import default_config, phases
+from bert_jax.models.presets import architecture
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The recipe."""
+    config = default_config()
+    config.model.update(architecture("mini"))
+    config.model.update(dropout=0.0, attention_dropout=0.0)  # each sentence is seen once or twice: nothing to overfit
+    config.train.update(steps=5_000, batch_size=32, log_every=20)
+    config.train.phases = phases({"length": 128, "share": 0.95}, {"length": 512, "share": 0.05, "batch_size": 8})
+    config.optimizer.update(peak_learning_rate=1e-3, warmup_share=0.06, schedule="optax")
+    config.evaluate.update(every=500, rows=2_000, batch_size=32)
+    config.checkpoint.update(every=250, keep=2)
+    return config

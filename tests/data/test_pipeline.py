@@ -1,0 +1,189 @@
+"""Rows -> batches: what a row looks like, that it depends on nothing but its number, and an orderly end."""
+
+import contextlib
+import threading
+import time
+
+import numpy as np
+import pytest
+from memory_corpus import FIRST_TOKEN, SPECIAL_IDS, MemorySplit, random_documents
+
+from bert_jax.config import DataConfig
+from bert_jax.data import corpus
+from bert_jax.data.pipeline import Batch, Rows, batches, make_rows
+from bert_jax.errors import UserError
+
+LENGTH = 64
+
+
+@pytest.fixture(scope="module")
+def split() -> MemorySplit:
+    return MemorySplit(random_documents(0, 60, (1, 120), (1, 40)))
+
+
+@pytest.fixture(scope="module")
+def rows(split) -> Rows:
+    return make_rows(split, SPECIAL_IDS, split.vocab_size, LENGTH, 0, DataConfig())
+
+
+def joined(parts: list[Batch]) -> Batch:
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def same(one: Batch, other: Batch) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)
+
+
+def test_keys_shapes_and_dtypes(rows):
+    batch = rows.batch(np.arange(16))
+    found = {key: (value.dtype.name, value.shape) for key, value in batch.items()}
+    assert found == {
+        "input_ids": ("int32", (16, 64)),
+        "token_type_ids": ("int32", (16, 64)),
+        "attention_mask": ("int32", (16, 64)),
+        "masked_positions": ("int32", (16, 10)),
+        "masked_labels": ("int32", (16, 10)),
+        "masked_weights": ("float32", (16, 10)),
+        "next_sentence_labels": ("int32", (16,)),
+        "example_weights": ("float32", (16,)),
+    }
+    assert all(value.flags.c_contiguous for value in batch.values())
+
+
+def test_rows_are_well_formed_over_100_000(split, rows):
+    for first in range(0, 100_000, 5000):
+        batch = rows.batch(np.arange(first, first + 5000))
+        ids = batch["input_ids"].copy()
+        line, prediction = np.nonzero(batch["masked_weights"])
+        ids[line, batch["masked_positions"][line, prediction]] = batch["masked_labels"][line, prediction]
+        attended, second = batch["attention_mask"] == 1, batch["token_type_ids"] == 1
+        size = attended.sum(axis=1)
+        middle = LENGTH - 1 - np.argmax(((attended & ~second)[:, ::-1]), axis=1)
+        everyone = np.arange(5000)
+        # [CLS] a.. [SEP] b.. [SEP] padding, both parts with a token at least.
+        assert np.array_equal(attended, np.arange(LENGTH) < size[:, None])
+        assert np.array_equal(second, attended & (np.arange(LENGTH) > middle[:, None]))
+        assert (middle >= 2).all()
+        assert (size - middle >= 3).all()
+        assert (ids[:, 0] == SPECIAL_IDS.cls).all()
+        assert (ids[~attended] == SPECIAL_IDS.pad).all()
+        assert (ids[everyone, middle] == SPECIAL_IDS.sep).all()
+        assert (ids[everyone, size - 1] == SPECIAL_IDS.sep).all()
+        text = ids >= FIRST_TOKEN
+        assert np.array_equal(text.sum(axis=1), size - 3)
+        # A token's id is its place in the corpus: each part is running text.
+        together = text[:, 1:] & text[:, :-1]
+        assert (np.diff(ids, axis=1)[together] == 1).all()
+        first_part, second_part = ids[:, 1], ids[everyone, middle + 1]
+        random = split.document_of(first_part) != split.document_of(second_part)
+        assert np.array_equal(batch["next_sentence_labels"] == 1, random)
+        # Only a truncated row lacks tokens between its parts, and only a full one is truncated.
+        gap = second_part - ids[everyone, middle - 1] - 1
+        assert (gap[~random] >= 0).all()
+        assert not gap[~random & (size < LENGTH)].any()
+        assert (batch["example_weights"] == 1).all()
+
+
+def test_rows_do_not_depend_on_how_they_are_asked_for(rows):
+    expected = rows.batch(np.arange(48, 144))
+    for batch_size in (1, 8, 24, 96):
+        for hosts in (1, 2, 4):
+            if batch_size % hosts:
+                continue
+            for threads, prefetch in ((0, 0), (1, 1), (4, 6), (4, 2)):
+                parts = []
+                with contextlib.ExitStack() as stack:
+                    streams = [
+                        stack.enter_context(
+                            contextlib.closing(
+                                batches(
+                                    rows, 48, batch_size, host=host, hosts=hosts, threads=threads, prefetch=prefetch
+                                )
+                            )
+                        )
+                        for host in range(hosts)
+                    ]
+                    for _ in range(96 // batch_size):
+                        parts += [next(stream) for stream in streams]
+                assert same(joined(parts), expected)
+
+
+def test_rows_after_seeks(rows):
+    for first in (0, 7, 10**6, 10**12):
+        with contextlib.closing(batches(rows, first, 4, threads=2)) as stream:
+            found = joined([next(stream) for _ in range(3)])
+        assert same(found, rows.batch(first + np.arange(12)))
+
+
+def test_rows_do_not_depend_on_one_another(rows):
+    numbers = np.array([5, 3, 10**9, 3, 0])
+    shuffled = rows.batch(numbers)
+    for place, number in enumerate(numbers):
+        assert same({key: value[place : place + 1] for key, value in shuffled.items()}, rows.batch(numbers[[place]]))
+        assert number >= 0
+
+
+def test_seed_and_length_make_other_rows(split, rows):
+    numbers = np.arange(8)
+    again = make_rows(split, SPECIAL_IDS, split.vocab_size, LENGTH, 0, DataConfig())
+    assert same(again.batch(numbers), rows.batch(numbers))
+    other = make_rows(split, SPECIAL_IDS, split.vocab_size, LENGTH, 1, DataConfig())
+    assert not np.array_equal(other.batch(numbers)["input_ids"], rows.batch(numbers)["input_ids"])
+
+
+def test_rows_of_the_store_equal_those_in_memory(tmp_path, split):
+    dtype = corpus.token_dtype(split.vocab_size)
+    with corpus.CorpusWriter(tmp_path / "corpus", dtype) as writer:
+        token = FIRST_TOKEN
+        for document in split.documents:
+            size = sum(document)
+            writer.write("train", corpus.pack_document(np.array(document), np.arange(token, token + size, dtype=dtype)))
+            token += size
+        writer.commit({"tokenizer": {"sha256": "0", "vocab_size": split.vocab_size}})
+    stored = corpus.open_corpus(tmp_path / "corpus").split("train")
+    numbers = np.arange(200)
+    for length in (16, 128, 512):
+        one, other = (make_rows(s, SPECIAL_IDS, split.vocab_size, length, 3, DataConfig()) for s in (split, stored))
+        assert same(one.batch(numbers), other.batch(numbers))
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_the_last_batch_is_completed_with_fillers_of_no_weight(rows, hosts):
+    streams = [batches(rows, 10, 8, host=host, hosts=hosts, stop_row=31, threads=0) for host in range(hosts)]
+    found = joined([part for parts in zip(*streams, strict=True) for part in parts])
+    expected = rows.batch(np.arange(10, 31))
+    assert same({key: value[:21] for key, value in found.items()}, expected)
+    assert found["example_weights"].tolist() == [1] * 21 + [0] * 3
+    assert not found["masked_weights"][21:].any()
+
+
+def test_no_rows_no_batches(rows):
+    assert list(batches(rows, 5, 8, stop_row=5)) == []
+
+
+@pytest.mark.parametrize(("batch_size", "hosts"), [(6, 4), (0, 1)])
+def test_a_batch_that_hosts_cannot_share_is_refused_at_once(rows, batch_size, hosts):
+    with pytest.raises(UserError, match=f"batch_size {batch_size} over {hosts} hosts"):
+        batches(rows, 0, batch_size, hosts=hosts)
+
+
+def test_an_error_in_a_thread_is_raised_and_closing_leaves_no_thread():
+    def broken(numbers: np.ndarray) -> Batch:
+        if numbers[0] >= 8:
+            raise UserError("damaged shard")
+        return {"input_ids": numbers}
+
+    before = set(threading.enumerate())
+    stream = batches(Rows(broken, 1), 0, 4, threads=3, prefetch=3)
+    assert next(stream)["input_ids"].tolist() == [0, 1, 2, 3]
+    next(stream)
+    with pytest.raises(UserError, match="damaged shard"):
+        next(stream)
+    for _ in range(3):
+        unfinished = batches(Rows(lambda numbers: {"input_ids": numbers}, 1), 0, 4, threads=4, prefetch=8)
+        next(unfinished)
+        unfinished.close()
+    deadline = time.monotonic() + 30
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert set(threading.enumerate()) <= before

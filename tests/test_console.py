@@ -1,0 +1,35 @@
+"""What a person sees."""
+
+import io
+
+import pytest
+
+from bert_jax.console import Console, format_seconds
+
+
+def test_progress_line_has_all_a_person_wants() -> None:
+    out = io.StringIO()
+    line = {"step": 50, "loss": 2.5, "mlm_accuracy": 0.25, "nsp_accuracy": 0.5, "learning_rate": 1e-4}
+    Console(out).training(line | {"tokens_per_second": 12345.6}, 100, 2.0)
+    text = out.getvalue()
+    assert all(word in text for word in ("step 50/100", "loss 2.500", "mlm 25.0%", "nsp 50.0%", "12,346", "eta 1:40"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(5, "0:05"), (3725, "1:02:05"), (90_061, "1d 01:01:01"), (-3, "0:00"), (59.7, "1:00")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+def test_a_terminal_sees_one_line_that_overwrites_itself() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    console = Console(out)
+    console.preparation(10**6, 10**6, 7)
+    console.say("done")
+    assert out.getvalue().startswith("1.0/1.0 MB (100%)  7 documents")
+    assert out.getvalue().endswith("\r\x1b[Kdone\n")
