@@ -1,1 +1,22 @@
+"""Pretrain, evaluate and export BERT-family encoders in JAX.
+
+What lives where; imports run one way, downwards (tests/test_layout.py):
+
+    __main__.py                      the command line, one verb a subcommand
+    pretrain.py  fill_mask.py        a verb put together; plot.py draws a run
+    train.py  evaluate.py            state, step and loop; the same loss without the update
+    workdir.py                       a run's directory
+    recipes.py                       published recipes, which configs/ starts from
+    interop/                         weights and files of other libraries
+    objectives/                      models and labels -> loss
+    models/                          batch -> arrays; linen stays in here
+    data/                            text -> documents -> corpus -> rows -> batches; never imports jax
+    optim.py  phases.py              updates; which step reads which rows at what rate
+    checkpoint.py                    Orbax behind one door
+    sharding.py  peak.py             devices: the mesh and what lies where; their peak speed
+    metrics.py  console.py           means and their files; what a person sees
+    compilation.py                   the cache of compiled programs
+    config.py  errors.py             every knob; the one exception of a user's mistake
+"""
+
 __version__ = "0.1.0"

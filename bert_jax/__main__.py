@@ -5,11 +5,12 @@ import json
 import os
 import pathlib
 import sys
+import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from bert_jax import __version__
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, did_you_mean
 
 # Heavy imports stand inside the verbs: `--help` and the data verbs need no JAX.
 
@@ -18,19 +19,30 @@ EPILOG = """from text to a model:
   bert-jax prepare   --input 'books/*.txt' --tokenizer tok/ --output corpus/
   bert-jax pretrain  --config configs/bert_base.py --workdir runs/base --config.data.corpus=corpus/
   bert-jax evaluate  --workdir runs/base
+  bert-jax plot      --workdir runs/base --output curves.png
   bert-jax export    --workdir runs/base --output my-bert/
   bert-jax fill-mask --model my-bert/ 'The capital of France is [MASK].'
 """
 
 INPUT_HELP = (
-    "text files, directories or glob patterns; plain, .gz, .xz, .zst, or tar archives of them; "
-    "or the word python-docs: the documentation strings of this Python installation"
+    "text files, directories (all files below) or quoted glob patterns; plain, .gz, .xz, .bz2, .zst, or tar archives "
+    "of them; or the word python-docs: the documentation strings of this Python installation"
 )
+WORKDIR_HELP = "the work directory of `pretrain`"
+STEP_HELP = "step of the checkpoint to take (default: the newest undamaged one)"
 
 
-def parser() -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """Says in two lines what is wrong; argparse alone would print the whole usage before."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2."""
+        self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` says what it takes\n")
+
+
+def parser() -> Parser:
     """The whole command line."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="bert-jax",
         description="Pretrain, evaluate and export BERT-family encoders in JAX.",
         epilog=EPILOG,
@@ -40,10 +52,18 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"bert-jax {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
 
-    def verb(name: str, function: Any, summary: str, description: str = "") -> argparse.ArgumentParser:
-        one = verbs.add_parser(name, help=summary, description=description or summary, allow_abbrev=False)
+    def verb(name: str, function: Any, summary: str, more: str) -> argparse.ArgumentParser:
+        example = next(line for line in EPILOG.splitlines() if f"bert-jax {name} " in line)
+        one = verbs.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.\n\n{textwrap.fill(more, 80)}",
+            epilog=f"example:\n{example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
         one.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        one.set_defaults(function=function)
+        one.set_defaults(function=function, parser=one)
         return one
 
     def text_input(one: argparse.ArgumentParser) -> None:
@@ -55,14 +75,28 @@ def parser() -> argparse.ArgumentParser:
             help="documents that are not UTF-8: count and leave out, or replace the broken bytes (default: reject)",
         )
 
-    one = verb("tokenizer", tokenizer, "train a vocabulary on text")
+    one = verb(
+        "tokenizer",
+        tokenizer,
+        "train a vocabulary on text",
+        "The vocabulary is what a model reads instead of letters. Skip this verb to use a published one: `prepare` "
+        "takes any directory with a BERT vocab.txt.",
+    )
     text_input(one)
     one.add_argument("--kind", choices=["wordpiece"], default="wordpiece", help="algorithm (default: wordpiece)")
-    one.add_argument("--vocab_size", type=int, required=True, metavar="N", help="tokens, special ones included")
+    one.add_argument(
+        "--vocab_size", type=int, required=True, metavar="N", help="tokens, special ones included; BERT has 30522"
+    )
     one.add_argument("--output", required=True, metavar="DIR", help="directory to make")
     one.add_argument("--cased", action="store_true", help="keep capitals and accents (default: lower-case, strip them)")
 
-    one = verb("prepare", prepare, "turn text into a corpus that training reads")
+    one = verb(
+        "prepare",
+        prepare,
+        "turn text into a corpus that training reads",
+        "Parts the text into documents and sentences, encodes them with the tokenizer, and keeps a share of the "
+        "documents for evaluation. Every document is either stored or counted with the reason why not.",
+    )
     text_input(one)
     one.add_argument(
         "--tokenizer", required=True, metavar="DIR", help="made by `tokenizer`, or with a published vocab.txt"
@@ -76,16 +110,26 @@ def parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
     one.add_argument(
-        "--heldout_share", type=float, default=0.02, help="share of documents to evaluate on (default: 0.02)"
+        "--heldout_share",
+        type=float,
+        default=0.02,
+        metavar="SHARE",
+        help="of the documents, to evaluate on and never to train on; from 0 to below 1 (default: 0.02)",
     )
-    one.add_argument("--language", default="en", metavar="CODE", help="whose rules part the sentences (default: en)")
+    one.add_argument(
+        "--language",
+        default="en",
+        metavar="CODE",
+        help="such as en or de: whose rules part the sentences (default: en)",
+    )
 
     one = verb(
         "pretrain",
         pretrain,
         "train a recipe, or go on where it stopped",
-        "Train a recipe in a work directory; the same command resumes it from its newest intact checkpoint. "
-        "Any knob of the recipe can be overridden: --config.optimizer.peak_learning_rate=2e-4.",
+        "Train a recipe in a work directory. Ctrl-C or SIGTERM saves and stops; the same command goes on from the "
+        "newest undamaged checkpoint. Any knob of the recipe can be overridden, as in "
+        "--config.optimizer.peak_learning_rate=2e-4; bert_jax/config.py says what each knob means.",
     )
     one.add_argument("--config", required=True, metavar="FILE", help="a recipe, such as configs/bert_base.py")
     one.add_argument(
@@ -93,22 +137,42 @@ def parser() -> argparse.ArgumentParser:
     )
     one.set_defaults(takes_overrides=True)
 
-    one = verb("evaluate", evaluate, "measure a run on its held-out documents; the last line is one JSON object")
-    one.add_argument("--workdir", required=True, metavar="DIR", help="of `pretrain`")
-    one.add_argument("--step", type=int, metavar="N", help="checkpoint to take (default: the newest intact)")
+    one = verb(
+        "evaluate",
+        evaluate,
+        "measure a run on its held-out documents",
+        "The last line printed is one JSON object: losses in nats, accuracies from 0 to 1, and as unigram_entropy "
+        "the loss of a model that knows how often each token occurs and nothing else.",
+    )
+    one.add_argument("--workdir", required=True, metavar="DIR", help=WORKDIR_HELP)
+    one.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
 
-    one = verb("export", export, "write a model directory that transformers' AutoModel and AutoTokenizer open")
-    one.add_argument("--workdir", required=True, metavar="DIR", help="of `pretrain`")
+    one = verb("plot", plot, "draw the learning curves of a run", "Reads WORKDIR/metrics.jsonl.")
+    one.add_argument("--workdir", required=True, metavar="DIR", help=WORKDIR_HELP)
+    one.add_argument("--output", required=True, metavar="FILE", help="picture to make: .png, .pdf or .svg")
+
+    one = verb(
+        "export",
+        export,
+        "write a model directory for Hugging Face transformers",
+        "BertForPreTraining.from_pretrained (or AutoModel) and AutoTokenizer.from_pretrained open it as it is.",
+    )
+    one.add_argument("--workdir", required=True, metavar="DIR", help=WORKDIR_HELP)
     one.add_argument("--output", required=True, metavar="DIR", help="directory to make")
-    one.add_argument("--step", type=int, metavar="N", help="checkpoint to take (default: the newest intact)")
+    one.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
 
-    one = verb("fill-mask", fill_mask, "guess the [MASK] tokens of a text")
-    one.add_argument("--model", required=True, metavar="DIR", help="made by `export`")
-    one.add_argument("--top_k", type=int, default=5, metavar="K", help="guesses (default: 5)")
+    one = verb(
+        "fill-mask",
+        fill_mask,
+        "guess the [MASK] tokens of a text",
+        "Prints probability, token and the text with it, likeliest first.",
+    )
+    one.add_argument("--model", required=True, metavar="DIR", help="made by `export`, or saved by transformers")
+    one.add_argument("--top_k", type=int, default=5, metavar="K", help="guesses for each [MASK] (default: 5)")
     one.add_argument(
         "--json", action="store_true", help="print a list of {token, id, probability, text}, likeliest first"
     )
-    one.add_argument("text", metavar="TEXT", help="with [MASK] in it")
+    one.add_argument("text", metavar="TEXT", help="one text with [MASK] in it, in quotes")
     return top
 
 
@@ -164,10 +228,18 @@ def evaluate(args: argparse.Namespace) -> None:
     print(json.dumps(evaluate_run(pathlib.Path(args.workdir), args.step, Console())))
 
 
+def plot(args: argparse.Namespace) -> None:
+    """Learning curves."""
+    from bert_jax.plot import plot as draw
+
+    draw(pathlib.Path(args.workdir), pathlib.Path(args.output))
+    print(args.output)
+
+
 def export(args: argparse.Namespace) -> None:
     """A run's weights and tokenizer as a Hugging Face model directory."""
-    from bert_jax.interop import huggingface
     from bert_jax.console import Console
+    from bert_jax.interop import huggingface
     from bert_jax.pretrain import restore_params
 
     directory = pathlib.Path(args.workdir)
@@ -193,8 +265,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     top = parser()
     args, rest = top.parse_known_args(argv)
     args.overrides = rest
-    if rest and not getattr(args, "takes_overrides", False):
-        top.error(f"{args.verb} does not take {' '.join(rest)}")
+    for word in rest:
+        name = word.partition("=")[0]
+        if not getattr(args, "takes_overrides", False) or (name.startswith("-") and "." not in name):
+            options = [f"--{option}" for option in vars(args)]
+            args.parser.error(f"'{word}' is no option{did_you_mean(name, options)}")
     try:
         return args.function(args) or 0
     except UserError as error:

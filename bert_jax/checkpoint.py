@@ -1,22 +1,29 @@
 """Orbax behind one door: the state, the cursor, the config and a digest a leaf, written together or not at all."""
 
 import contextlib
+import errno
 import importlib.metadata
+import os
 import pathlib
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import absl.logging
 import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
+from bert_jax import errors
 from bert_jax.config import CheckpointConfig
 from bert_jax.errors import UserError
 
 Tree = Any
 Record = dict[str, Any]  # what stands beside the state, as JSON
+DISK_MARGIN = 16 << 20  # bytes that a disk must have free beside a checkpoint's arrays
+SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
 
 
 class Damaged(Exception):
@@ -27,6 +34,8 @@ class Checkpoints:
     """The checkpoints of one work directory, `WORKDIR/checkpoints/STEP`."""
 
     def __init__(self, workdir: pathlib.Path, config: CheckpointConfig, read_only: bool = False) -> None:
+        # Orbax warns of its own defaults, and logs the traceback of what it raises as well.
+        absl.logging.set_verbosity(absl.logging.FATAL)
         self.directory = workdir.absolute() / "checkpoints"
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else config.keep,
@@ -35,7 +44,8 @@ class Checkpoints:
             create=not read_only,
             cleanup_tmp_directories=not read_only,
         )
-        self._manager = ocp.CheckpointManager(self.directory, options=options)
+        with writing(self.directory):
+            self._manager = ocp.CheckpointManager(self.directory, options=options)
 
     def steps(self) -> list[int]:
         """Steps with a complete checkpoint, newest first."""
@@ -44,7 +54,11 @@ class Checkpoints:
     def save(self, step: int, state: Tree, record: Record) -> None:
         """Begin to write; returns once the state is copied, the rest happens in the background."""
         record = record | {"digests": digests(state), "versions": versions()}
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         with writing(self.directory):
+            # Where Orbax hits the end of the disk, TensorStore's threads print a traceback for every array.
+            if shutil.disk_usage(self.directory).free < size + DISK_MARGIN:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._manager.save(
                 step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), run=ocp.args.JsonSave(record))
             )
@@ -107,16 +121,15 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def writing(place: pathlib.Path) -> Iterator[None]:
-    """Turns a full or read-only disk into a UserError that names the place."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        if isinstance(error, ValueError) and "No space left" not in str(error):
-            raise
-        raise UserError(
-            f"{place}: cannot write a checkpoint ({reason}); make room, then start again: the run resumes"
-        ) from error
+    """As `errors.writing`, also for the ValueErrors in which TensorStore wraps what the system said."""
+    with errors.writing(place, "make room, then start again: the run resumes"):
+        try:
+            yield
+        except ValueError as error:
+            code = SYSTEM_ERROR.search(str(error))
+            if not code:
+                raise
+            raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
 def digests(tree: Tree) -> dict[str, str]:

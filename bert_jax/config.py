@@ -193,8 +193,13 @@ def read_config(file: str, overrides: Sequence[str]) -> Config:
     for override in overrides:
         key, equals, _ = override.removeprefix("--config.").partition("=")
         if not override.startswith("--config."):
-            advice = f"; write --{override}" if override.startswith("config.") else did_you_mean(override, ["--config"])
-            raise UserError(f"'{override}' is no option{advice}")
+            name, equals, value = override.lstrip("-").partition("=")
+            meant = name if name.startswith("config.") else f"config.{name}"
+            if meant.removeprefix("config.") in known:
+                raise UserError(f"'{override}' is no option; write --{meant}{equals}{value}")
+            raise UserError(
+                f"'{override}' is no option{did_you_mean(f'--{name}', [f'--config.{key}' for key in known])}"
+            )
         if key.replace("[", ".").replace("]", "") not in known:
             raise UserError(f"config has no key '{key}'{did_you_mean(key, known)}")
         if not equals:
@@ -214,8 +219,8 @@ def _load(file: str, overrides: Sequence[str]) -> ml_collections.ConfigDict:
         values(argv)
     except flags.IllegalFlagValueError as error:
         raise UserError(str(error)) from error
-    except (OSError, AttributeError, SyntaxError) as error:
-        raise UserError(f"--config={file}: not a Python file with get_config() ({error})") from error
+    except Exception as error:  # a recipe is a program: it may raise anything
+        raise UserError(f"--config={file}: no recipe with get_config() ({type(error).__name__}: {error})") from error
     if not isinstance(values.config, ml_collections.ConfigDict):
         raise UserError(f"--config={file}: its get_config() must return an ml_collections.ConfigDict")
     return values.config

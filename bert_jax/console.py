@@ -26,17 +26,19 @@ class Console:
         )
 
     def preparation(self, done: int, total: int, documents: int) -> None:
-        """Bytes of input read and in all, documents, speed and the time that is left; at most a line every two seconds."""
+        """Bytes of input read and in all (0 where unknown), documents, speed and the time that is left."""
         seconds = time.monotonic() - self._began
-        if done < total and seconds - self._last < (0.1 if self._live else 2.0):
+        if seconds - self._last < (0.1 if self._live else 2.0):
             return
         self._last = seconds
-        left = seconds * (total - done) / max(done, 1)
-        self._write(
-            f"{done / 1e6:,.1f}/{total / 1e6:,.1f} MB ({done / max(total, 1):.0%})  {documents:,} documents  "
-            f"{done / 1e6 / max(seconds, 1e-9):.1f} MB/s  eta {format_seconds(left)}",
-            keep=not self._live,
-        )
+        text = f"{documents:,} documents"
+        if total:
+            left = seconds * (total - done) / max(done, 1)
+            text = (
+                f"{done / 1e6:,.1f}/{total / 1e6:,.1f} MB ({done / total:.0%})  {text}  "
+                f"{done / 1e6 / seconds:.1f} MB/s  eta {format_seconds(left)}"
+            )
+        self._write(text, keep=not self._live)
 
     def say(self, text: str) -> None:
         """A line that stays."""

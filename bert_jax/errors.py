@@ -1,7 +1,9 @@
 """The one exception that a user's mistake raises."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 
 
 class UserError(Exception):
@@ -15,3 +17,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'nearest'?`, or nothing where no known name is close."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean '{near[0]}'?" if near else ""
+
+
+@contextlib.contextmanager
+def writing(place: str | os.PathLike[str], mend: str = "make room, or choose another place") -> Iterator[None]:
+    """Turns the error of a full disk or a read-only place into a UserError that names `place`."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{place}: cannot be written ({error.strerror or error}); {mend}") from error

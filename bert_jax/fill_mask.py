@@ -21,6 +21,11 @@ def fill_mask(directory: pathlib.Path, text: str, top_k: int = 5) -> list[dict[s
     """
     config, params = huggingface.load(directory)
     tokenizer = load_tokenizer(directory)
+    if tokenizer.vocab_size > config.vocab_size:
+        raise UserError(
+            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size}: "
+            "it is another model's; export again"
+        )
     if not 1 <= top_k <= config.vocab_size:
         raise UserError(f"--top_k {top_k}: choose from 1 to {config.vocab_size}")
     ids = np.array(tokenizer.encode(text), np.int32)

@@ -1,5 +1,6 @@
 """Exact means, and where they are written: JSON lines (the truth) and TensorBoard."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -8,7 +9,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
+
+from bert_jax.errors import writing
 
 Line = dict[str, Any]
 
@@ -45,32 +50,47 @@ def values(means: dict[str, Mean]) -> dict[str, float]:
 
 
 class MetricsFile:
-    """`metrics.jsonl` and TensorBoard events of a run that continues after `step`: later lines are cut off first."""
+    """`metrics.jsonl` and TensorBoard events of a run that continues after `step`: later lines are cut off first.
+
+    Every method raises UserError where the disk is full or read-only.
+    """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
         self.path = workdir / "metrics.jsonl"
-        keep_lines_until(self.path, step)
-        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
-        self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
+        board = workdir / "tensorboard"
+        with self._writing():
+            keep_lines_until(self.path, step)
+            self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
+            board.mkdir(exist_ok=True)
+            # Written at once: SummaryWriter has a thread for it, which a full disk ends, and then waits for ever.
+            self._board = EventsWriter(str(board / "events"))
+            self._add_event(step + 1, session_log=SessionLog(status=SessionLog.START))  # hides what came after `step`
 
     def write(self, line: Line) -> None:
         """Append one line: `step`, `split` and numbers."""
-        self._file.write(json.dumps(line) + "\n")
-        for name, value in line.items():
-            if name not in ("step", "split"):
-                self._board.add_scalar(f"{line['split']}/{name}", value, line["step"])
+        numbers = {f"{line['split']}/{name}": value for name, value in line.items() if name not in ("step", "split")}
+        with self._writing():
+            self._file.write(json.dumps(line) + "\n")
+            scalars = [Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
+            self._add_event(line["step"], summary=Summary(value=scalars))
 
     def flush(self) -> None:
         """Make every line durable; called before a checkpoint, which must never be newer than its metrics."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._board.flush()
+        with self._writing():
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._board.flush()
 
     def close(self) -> None:
         """Flush and close."""
-        self.flush()
-        self._file.close()
-        self._board.close()
+        with self._writing(), contextlib.closing(self._board), self._file:
+            self.flush()
+
+    def _add_event(self, step: int, **content: Any) -> None:
+        self._board.write_event(Event(wall_time=time.time(), step=step, **content))
+
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return writing(self.path, "make room, then start again: the run resumes")
 
 
 def read_lines(path: pathlib.Path) -> list[Line]:

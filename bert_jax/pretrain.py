@@ -21,17 +21,18 @@ from bert_jax.objectives.base import Batch, Params
 from bert_jax.objectives.pretraining import pretraining
 from bert_jax.optim import make_optimizer
 from bert_jax.phases import Phase, plan
-from bert_jax.train import Data, abstract_state, fit, state_shardings
+from bert_jax.train import Data, abstract_state, fit, layout, state_shardings
 
 
 def pretrain(config: Config, directory: pathlib.Path, console: Console) -> bool:
     """Run or resume `config` in `directory`; False where a signal ended it early (its state is saved)."""
-    corpus = open_corpus(config.data.corpus) if config.data.corpus else None
-    if corpus is None:
+    if not config.data.corpus:
         raise UserError("no corpus: give --config.data.corpus=DIR, a directory made by `bert-jax prepare`")
-    tokenizer = load_tokenizer(corpus.tokenizer_directory)
+    corpus = open_corpus(config.data.corpus)
+    tokenizer = corpus_tokenizer(corpus)
     config = with_vocabulary(config, tokenizer)
     objective = pretraining(config)
+    layout(config, objective)  # refused now, it leaves the directory to the mended command
     with workdir.locked(directory):
         data = corpus_data(config, corpus, tokenizer)
         workdir.claim(directory, config, data.fingerprint, corpus.tokenizer_directory)
@@ -39,6 +40,16 @@ def pretrain(config: Config, directory: pathlib.Path, console: Console) -> bool:
         if data.heldout is None:
             console.say("held out: fewer than 2 documents, so no evaluation; `prepare --heldout_share` sets how many")
         return fit(config, objective, data, directory, console)
+
+
+def corpus_tokenizer(corpus: Corpus) -> Tokenizer:
+    """The tokenizer that made a corpus; UserError where the files beside it are another's."""
+    tokenizer = load_tokenizer(corpus.tokenizer_directory)
+    if tokenizer.sha256 != corpus.tokenizer_sha256:
+        raise UserError(
+            f"{corpus.tokenizer_directory}: not the tokenizer that made this corpus; copy or prepare the corpus again"
+        )
+    return tokenizer
 
 
 def with_vocabulary(config: Config, tokenizer: Tokenizer) -> Config:
@@ -133,7 +144,7 @@ def evaluate_run(directory: pathlib.Path, step: int | None, console: Console) ->
     _, fingerprint = workdir.read(directory)
     if corpus.fingerprint != fingerprint["corpus"]:
         raise UserError(f"{config.data.corpus} is another corpus than the one that {directory} was trained on")
-    tokenizer = load_tokenizer(corpus.tokenizer_directory)
+    tokenizer = corpus_tokenizer(corpus)
     data = corpus_data(config, corpus, tokenizer)
     if data.heldout is None:
         raise UserError(f"{config.data.corpus} has fewer than 2 held-out documents: nothing to evaluate on")

@@ -95,15 +95,18 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def check_batch(mesh: Mesh, batch_size: int, accumulation: int = 1) -> None:
-    """Raises `UserError` where a micro-batch of `batch_size / accumulation` rows does not divide over the mesh."""
+def check_batch(mesh: Mesh, batch_size: int, accumulation: int = 1, name: str = "config.train.batch_size") -> None:
+    """Raises `UserError` where a micro-batch of `batch_size / accumulation` rows does not divide over the mesh.
+
+    `name` is the knob to mend.
+    """
     shards = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
     unit = shards * accumulation
     if batch_size < 1 or batch_size % unit:
         below, above = batch_size // unit * unit, (batch_size // unit + 1) * unit
         near = f"{below} or {above}" if below > 0 else f"{above}"
         raise UserError(
-            f"a batch of {batch_size} rows does not divide over mesh.data x mesh.fsdp = {shards} times "
+            f"{name}: a batch of {batch_size} rows does not divide over mesh.data x mesh.fsdp = {shards} times "
             f"{accumulation} micro-batches; take {near}, or any multiple of {unit}"
         )
 

@@ -154,6 +154,16 @@ class Interrupt:
         self.asked = signal.Signals(number).name
 
 
+def layout(config: Config, objective: Objective) -> tuple[jax.sharding.Mesh, tuple[Phase, ...]]:
+    """The mesh and the phases of a run; UserError where devices, model, batches and micro-batches do not divide."""
+    mesh, phases = sharding.make_mesh(config.mesh), plan(config)
+    sharding.check_parameters(objective.logical_axes, jax.eval_shape(objective.init, jax.random.PRNGKey(0)), mesh)
+    for phase in phases:
+        sharding.check_batch(mesh, phase.batch_size, phase.accumulation)
+    sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
+    return mesh, phases
+
+
 def fit(config: Config, objective: Objective, data: Data, workdir: pathlib.Path, console: Console) -> bool:
     """Train from the newest checkpoint of `workdir`, or from the beginning, to the last step of the last phase.
 
@@ -161,10 +171,7 @@ def fit(config: Config, objective: Objective, data: Data, workdir: pathlib.Path,
     Raises UserError for a config that does not fit the devices or the checkpoints, and after
     `config.train.max_bad_steps` steps in a row whose loss or gradient is not finite.
     """
-    mesh = sharding.make_mesh(config.mesh)
-    phases = plan(config)
-    for phase in phases:
-        sharding.check_batch(mesh, phase.batch_size, phase.accumulation)
+    mesh, phases = layout(config, objective)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes)
     with jax.set_mesh(mesh), Interrupt() as interrupt:
         shapes, places = state_shardings(config, objective, optimizer, mesh)

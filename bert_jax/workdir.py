@@ -9,17 +9,17 @@ import shutil
 from collections.abc import Iterator
 
 from bert_jax.config import Config, differences, from_json, to_json
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, writing
+
+ELSEWHERE = "make room, or choose another --workdir"
 
 
 @contextlib.contextmanager
 def locked(workdir: pathlib.Path) -> Iterator[None]:
     """Create the directory and hold it against a second process; UserError where that is not possible."""
-    try:
+    with writing(workdir, ELSEWHERE):
         workdir.mkdir(parents=True, exist_ok=True)
         file = open(workdir / ".lock", "w")  # noqa: SIM115 (closed by the ExitStack below)
-    except OSError as error:
-        raise UserError(f"{workdir}: cannot be written ({error.strerror}); choose another --workdir") from error
     with contextlib.ExitStack() as stack:
         stack.enter_context(file)
         try:
@@ -44,18 +44,21 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
             )
     elif (workdir / "checkpoints").exists():
         raise UserError(f"{workdir} holds checkpoints without their run.json; choose another --workdir")
-    if not (workdir / "tokenizer").exists():
-        shutil.copytree(tokenizer, workdir / "tokenizer.tmp", dirs_exist_ok=True)
-        os.replace(workdir / "tokenizer.tmp", workdir / "tokenizer")
-    fresh = workdir / "run.json.tmp"
-    fresh.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
-    os.replace(fresh, path)
+    with writing(workdir, ELSEWHERE):
+        if not (workdir / "tokenizer").exists():
+            (workdir / "tokenizer.tmp").mkdir(exist_ok=True)
+            for file in tokenizer.iterdir():
+                shutil.copyfile(file, workdir / "tokenizer.tmp" / file.name)
+            os.replace(workdir / "tokenizer.tmp", workdir / "tokenizer")
+        fresh = workdir / "run.json.tmp"
+        fresh.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
+        os.replace(fresh, path)
 
 
 def read(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
     """Config and data fingerprint of the run in `workdir`; UserError where there is none."""
     try:
         run = json.loads((workdir / "run.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
+        return from_json(run["config"]), run["fingerprint"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{workdir}: no run here (no readable run.json); train one with `bert-jax pretrain`") from error
-    return from_json(run["config"]), run["fingerprint"]

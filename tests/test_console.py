@@ -1,6 +1,7 @@
 """What a person sees."""
 
 import io
+import time
 
 import pytest
 
@@ -29,6 +30,7 @@ def test_a_terminal_sees_one_line_that_overwrites_itself() -> None:
 
     out = Terminal()
     console = Console(out)
+    time.sleep(0.11)  # a progress line comes at most ten times a second
     console.preparation(10**6, 10**6, 7)
     console.say("done")
     assert out.getvalue().startswith("1.0/1.0 MB (100%)  7 documents")

@@ -40,7 +40,8 @@ def eight_devices() -> list[dict]:
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     run = subprocess.run(
         [sys.executable, HERE / "sharded_loss.py"],
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HERE.parent)},
+        # NPROC sizes XLA's thread pool: where it has as few threads as there are cores, waiting collectives fill it.
+        env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HERE.parent)},
         capture_output=True,
         text=True,
         check=False,

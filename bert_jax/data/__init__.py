@@ -1,0 +1,1 @@
+"""Text -> documents -> corpus -> rows -> batches, in numpy: nothing in here imports jax."""

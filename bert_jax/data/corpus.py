@@ -417,7 +417,10 @@ def _open_shard(path: pathlib.Path, shard: Mapping[str, Any]) -> ArrayRecordRead
             raise UserError(f"{path}: {size:,} bytes, the manifest says {shard['bytes']:,}; copy the corpus again")
         reader = ArrayRecordReader(str(path), READER_OPTIONS, file_reader_buffer_size=READ_BUFFER_BYTES)
         if reader.num_records() != shard["records"]:
-            raise UserError(f"{path}: {reader.num_records():,} records, the manifest says {shard['records']:,}")
+            raise UserError(
+                f"{path}: {reader.num_records():,} records, the manifest says {shard['records']:,}; "
+                "copy the corpus again"
+            )
     except (OSError, RuntimeError) as error:
         raise UserError(f"{path}: cannot be read ({error}); copy or prepare the corpus again") from None
     return reader

@@ -22,10 +22,11 @@ from bert_jax.data import corpus, sources
 from bert_jax.data.corpus import CorpusWriter, Packed
 from bert_jax.data.sources import Document
 from bert_jax.data.tokenizer import Normalizer, Tokenizer, cut_text, load_tokenizer, save, train_wordpiece, wordpiece
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, writing
 
 HELDOUT_SHARE = 0.02
 UNIT_CHARACTERS = 1 << 20  # of text that a worker gets at once
+CHARACTERS_AT_ONCE = 1 << 20  # that are parted into sentences in one call
 SENTENCES_AT_ONCE = 2048  # that the library encodes in one call
 UNITS_IN_FLIGHT = 3  # a worker: one in work, one waiting, one done and waiting for its turn
 MANY_UNKNOWN = 0.05
@@ -85,11 +86,14 @@ def train_tokenizer(
             else:
                 yield document.text
 
-    tokenizer = train_wordpiece(texts, vocab_size, lowercase)
-    save(tokenizer, output)
-    left_out = f"; left out {describe(rejected)}" if rejected else ""
+    try:
+        tokenizer = train_wordpiece(texts, vocab_size, lowercase)
+    except UserError as error:
+        raise UserError(f"{error}{_left_out(rejected)}") from None
+    with writing(output):
+        save(tokenizer, output)
     case = "uncased" if lowercase else "cased"
-    return f"{tokenizer.vocab_size:,} tokens, {case}, sha256 {tokenizer.sha256[:12]}, in {output}{left_out}"
+    return f"{tokenizer.vocab_size:,} tokens, {case}, sha256 {tokenizer.sha256[:12]}, in {output}{_left_out(rejected)}"
 
 
 def prepare(
@@ -123,6 +127,8 @@ def prepare(
     if not 0 <= heldout_share < 1:
         raise UserError(f"--heldout_share {heldout_share}: give a share from 0 to below 1")
     workers = workers or os.cpu_count() or 1
+    if workers < 1:
+        raise UserError(f"--workers {workers}: give at least 1")
     tokenizer = load_tokenizer(tokenizer_directory)
     files = sources.find_files(inputs)
     all_bytes = sources.total_bytes(files)
@@ -160,13 +166,18 @@ def prepare(
             },
             **_account(totals, rejected, counts, found),
         }
-        save(tokenizer, writer.tokenizer_directory)
+        with writing(output):
+            save(tokenizer, writer.tokenizer_directory)
         return writer.commit(facts)
 
 
 def describe(rejected: Mapping[str, int]) -> str:
     """`2 binary, 1 empty`, the commonest first."""
     return ", ".join(f"{n:,} {reason}" for reason, n in sorted(rejected.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _left_out(rejected: Mapping[str, int]) -> str:
+    return f"; left out {describe(rejected)}" if rejected else ""
 
 
 def summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
@@ -248,7 +259,7 @@ def _encode(texts: Sequence[str], tokenizer: Tokenizer, language: str, heldout_s
     cut = 0
     for text in texts:
         before = len(pieces)
-        for sentence in sentencex.segment(language, text):
+        for sentence in _sentences(text, language):
             if not sentence.isspace():
                 parts = list(cut_text(sentence))
                 cut += len(parts) > 1
@@ -270,6 +281,27 @@ def _encode(texts: Sequence[str], tokenizer: Tokenizer, language: str, heldout_s
         piece, token = piece + number, token + size
     packed = {split: corpus.concatenate(parts) for split, parts in splits.items() if parts}
     return Encoded(packed, Counts(no_tokens, cut, int((tokens == tokenizer.unk_id).sum())))
+
+
+def _sentences(text: str, language: str) -> Iterator[str]:
+    """The sentences of a text, of a large one in stretches between paragraphs.
+
+    The library's time grows with the square of a paragraph's length, so an overlong paragraph is cut at spaces; the
+    sentence that lies across a cut is found whole, but for some that quotations hold together.
+    """
+    start, rest = 0, ""
+    while start < len(text):
+        end = start + CHARACTERS_AT_ONCE
+        if end < len(text):
+            breaks = (text.rfind(gap, start + 1, end) for gap in ("\n\n", " "))
+            end = next((place for place in breaks if place > start), end)
+        *whole, rest = sentencex.segment(language, rest + text[start:end])
+        if not whole:  # a sentence longer than any stretch, which is cut in any case
+            whole, rest = [rest], ""
+        yield from whole
+        start = end
+    if rest:
+        yield rest
 
 
 def _ids(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:

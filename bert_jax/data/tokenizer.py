@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -147,23 +148,27 @@ def train_wordpiece(documents: Callable[[], Iterable[str]], vocab_size: int, low
 def save(tokenizer: Tokenizer, directory: str | os.PathLike[str]) -> None:
     """Writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`, which `AutoTokenizer` opens as they are.
 
+    The directory appears whole or not at all.
+
     Raises:
-        UserError: the place cannot be written.
+        OSError: the place cannot be written, or holds something.
     """
-    directory = pathlib.Path(directory)
+    directory = pathlib.Path(directory).absolute()
     config = {
         "tokenizer_class": "BertTokenizer",
         **tokenizer.normalizer._asdict(),
         "model_max_length": 512,
         **{f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS},
     }
+    partial = directory.with_name(f".{directory.name}.incomplete")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / VOCABULARY).write_bytes("".join(token + "\n" for token in tokenizer.tokens).encode())
-        (directory / "tokenizer.json").write_text(tokenizer.reading_specials.to_str(pretty=True), encoding="utf-8")
-        (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{directory}: the tokenizer cannot be written ({error.strerror})") from None
+        partial.mkdir(parents=True, exist_ok=True)
+        (partial / VOCABULARY).write_bytes("".join(token + "\n" for token in tokenizer.tokens).encode())
+        (partial / "tokenizer.json").write_text(tokenizer.reading_specials.to_str(pretty=True), encoding="utf-8")
+        (partial / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        os.replace(partial, directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def load_tokenizer(place: str | os.PathLike[str], lowercase: bool | None = None) -> Tokenizer:
@@ -187,7 +192,10 @@ def load_tokenizer(place: str | os.PathLike[str], lowercase: bool | None = None)
         raise UserError(f"{path}: not a UTF-8 text, so not a vocabulary") from None
     # Not splitlines: a vocabulary may hold the other characters that end a line in Unicode.
     tokens = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
-    return wordpiece(tokens, _normalizer(path, tokens, lowercase))
+    try:
+        return wordpiece(tokens, _normalizer(path, tokens, lowercase))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def cut_text(text: str, limit: int = MAX_TEXT) -> Iterator[str]:
@@ -208,10 +216,10 @@ def _normalizer(path: pathlib.Path, tokens: Sequence[str], lowercase: bool | Non
         try:
             config = json.loads(config_path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise UserError(f"{config_path}: not a JSON file ({error})") from None
+            raise UserError(f"{CONFIG} beside it is not a JSON file ({error})") from None
         known = {name: config[name] for name in Normalizer._fields if name in config}
         if lowercase is not None and known.get("do_lower_case", lowercase) != lowercase:
-            raise UserError(f"{config_path}: do_lower_case is {not lowercase}, but {lowercase} was asked for")
+            raise UserError(f"{CONFIG} says do_lower_case is {not lowercase}, but {lowercase} was asked for")
         if "do_lower_case" in known:
             return Normalizer(**known)
     else:

@@ -1,0 +1,1 @@
+"""Weights and files of other libraries, in and out."""

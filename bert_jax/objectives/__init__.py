@@ -1,0 +1,1 @@
+"""Training objectives: pure functions from parameters and batches to losses."""

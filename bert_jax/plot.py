@@ -1,0 +1,50 @@
+"""Learning curves of a run as a picture."""
+
+import pathlib
+
+from bert_jax.errors import UserError
+from bert_jax.metrics import read_lines
+
+PANELS = {
+    "masked-token loss (nats)": "mlm_loss",
+    "masked-token accuracy": "mlm_accuracy",
+    "next-sentence loss (nats)": "nsp_loss",
+    "next-sentence accuracy": "nsp_accuracy",
+    "learning rate": "learning_rate",
+    "gradient norm": "grad_norm",
+}
+
+
+def plot(workdir: pathlib.Path, output: pathlib.Path) -> None:
+    """Draw `metrics.jsonl` of `workdir` into `output` (.png, .pdf or .svg): training as lines, held-out as points.
+
+    Raises UserError where matplotlib is not installed or the run has no metrics yet.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UserError("plot needs matplotlib: pip install 'bert-jax[demo]'") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    lines = read_lines(workdir / "metrics.jsonl")
+    train = [line for line in lines if line["split"] == "train"]
+    heldout = [line for line in lines if line["split"] == "heldout"]
+    if not train:
+        raise UserError(f"{workdir}: no metrics yet to plot")
+    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
+    for panel, (title, name) in zip(axes.T.flat, PANELS.items(), strict=True):
+        panel.plot([x["step"] for x in train], [x[name] for x in train], linewidth=1, label="training")
+        if heldout and name in heldout[0]:
+            panel.plot([x["step"] for x in heldout], [x[name] for x in heldout], "o-", markersize=4, label="held out")
+            panel.legend()
+        panel.set_title(title)
+        panel.set_xlabel("step")
+        panel.grid(alpha=0.3)
+    figure.suptitle(workdir.resolve().name)
+    try:
+        figure.savefig(output, dpi=110)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{output}: cannot be written ({error})") from error
+    finally:
+        pyplot.close(figure)

@@ -1,0 +1,72 @@
+"""The house rules that reading the imports can hold."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "bert_jax"
+
+# A module may import those of its own and of lower layers.
+LAYERS = [
+    {"errors"},
+    {"config"},
+    {"console", "metrics", "sharding", "peak", "compilation"},
+    {"models", "data", "optim", "phases", "checkpoint", "plot"},
+    {"objectives", "recipes"},
+    {"evaluate", "interop", "workdir"},
+    {"train"},
+    {"pretrain", "fill_mask"},
+    {"__main__"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def imports(path: pathlib.Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def layer(path: pathlib.Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_one_way(path: pathlib.Path) -> None:
+    own = layer(path)
+    for name in imports(path):
+        parts = name.split(".")
+        assert parts[0] not in ("launch", "configs", "tests", "benchmarks"), f"{path} imports {name}"
+        if parts[0] == "bert_jax" and parts[1] != "__version__":
+            other = parts[1]
+            assert own == other or LEVEL[other] < LEVEL[own], f"{own} imports {other}"
+        if own == "data":
+            assert parts[0] not in ("jax", "flax", "optax", "orbax"), f"{path} imports {name}"
+        if parts[:2] == ["flax", "linen"]:
+            assert own == "models", f"{path} imports linen"
+        assert parts[0] not in ("pickle", "marshal", "shelve", "dill"), f"{path} imports {name}"
+    if own == "models":
+        assert not {name.split(".")[1] for name in imports(path) if name.startswith("bert_jax.")} & {"data", "phases"}
+
+
+def test_no_variant_is_an_if() -> None:
+    for path in FILES:
+        assert "model_type ==" not in path.read_text(encoding="utf-8"), path
+
+
+def test_every_file_has_one_purpose_and_says_it() -> None:
+    for path in FILES:
+        text = path.read_text(encoding="utf-8")
+        assert ast.get_docstring(ast.parse(text)), f"{path} has no docstring"
+        assert text.count("\n") <= 450, f"{path} is too long for one purpose"
