@@ -2,13 +2,15 @@
 
     python benchmarks/step_speed.py [--size mini] [--batch 32] [--length 128] [--predictions 20] [--rounds 12]
 
-A step is forward, MLM and NSP loss, backward, clipping to norm 1 and AdamW, in float32 with dropout 0.1. All contestants
+A step is forward, MLM and NSP loss, backward, clipping to norm 1 and AdamW, in float32, dropout 0.1. All contestants
 take turns in one process, step by step, so that other load falls on all of them; the figures are medians.
 `torch gathered` applies the prediction head to the masked positions alone, as ours does; plain `BertForPreTraining`
 applies it to all.
 """
 
 import argparse
+import dataclasses
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -16,12 +18,14 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import torch
 import transformers
 
-from bert_jax.config import ComputeConfig, EncoderConfig
-from bert_jax.models import PRESETS, model_flops, pretraining_model
+from bert_jax.config import ComputeConfig, EncoderConfig, default_config, resolve
+from bert_jax.models import PRESETS, model_flops
+from bert_jax.objectives.pretraining import pretraining
+from bert_jax.optim import make_optimizer
+from bert_jax.train import init_state, train_step
 
 Step = Callable[[], None]
 
@@ -36,37 +40,26 @@ def random_batch(config: EncoderConfig, batch: int, length: int, predictions: in
         "attention_mask": np.ones((batch, length), np.int32),
         "masked_positions": positions.astype(np.int32),
         "masked_labels": rng.integers(0, config.vocab_size, (batch, predictions), np.int32),
+        "masked_weights": np.ones((batch, predictions), np.float32),
         "next_sentence_labels": rng.integers(0, 2, batch, np.int32),
+        "example_weights": np.ones(batch, np.float32),
     }
 
 
 def ours(config: EncoderConfig, compute: ComputeConfig, batch: dict[str, np.ndarray]) -> Step:
-    """Our model with optax's AdamW in one jitted step with donated state."""
-    model = pretraining_model(config, compute)
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-4, weight_decay=0.01))
-
-    def loss(params, batch, rng):
-        out = model.apply(params, batch, rng)
-        entropy = optax.softmax_cross_entropy_with_integer_labels
-        mlm = entropy(out["mlm_logits"], batch["masked_labels"]).mean()
-        return mlm + entropy(out["nsp_logits"], batch["next_sentence_labels"]).mean()
-
-    def step(state, batch):
-        params, moments, rng = state
-        rng, now = jax.random.split(rng)
-        value, gradients = jax.value_and_grad(loss)(params, batch, now)
-        updates, moments = optimizer.update(gradients, moments, params)
-        return (optax.apply_updates(params, updates), moments, rng), value
-
-    params = jax.jit(model.init)(jax.random.key(0))
-    state = (params, optimizer.init(params), jax.random.key(1))
+    """The step that `pretrain` runs, its state donated."""
+    run_config = dataclasses.replace(resolve(default_config()), model=config, compute=compute)
+    objective = pretraining(run_config)
+    optimizer = make_optimizer(run_config.optimizer, objective.logical_axes)
+    state = jax.jit(functools.partial(init_state, run_config, objective, optimizer))()
     placed = {name: jnp.asarray(x) for name, x in batch.items()}
+    step = functools.partial(train_step, run_config, objective, optimizer, 1)
     compiled = jax.jit(step, donate_argnums=0).lower(state, placed).compile()
 
     def run() -> None:
         nonlocal state
-        state, value = compiled(state, placed)
-        value.block_until_ready()
+        state, metrics = compiled(state, placed)
+        jax.block_until_ready(metrics)
 
     return run
 
@@ -99,7 +92,9 @@ def theirs(config: EncoderConfig, attention: str, gathered: bool, batch: dict[st
         out = model.bert(**inputs)
         masked = out.last_hidden_state[rows, tensors["masked_positions"]]
         mlm, nsp = model.cls(masked, out.pooler_output)
-        return entropy(mlm.flatten(0, 1), tensors["masked_labels"].flatten()) + entropy(nsp, tensors["next_sentence_labels"])
+        return entropy(mlm.flatten(0, 1), tensors["masked_labels"].flatten()) + entropy(
+            nsp, tensors["next_sentence_labels"]
+        )
 
     def run() -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -111,6 +106,7 @@ def theirs(config: EncoderConfig, attention: str, gathered: bool, batch: dict[st
 
 
 def main() -> None:
+    """Time the contestants in turns and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="mini", choices=PRESETS)
     parser.add_argument("--batch", type=int, default=32)
@@ -145,15 +141,18 @@ def main() -> None:
             begin = time.perf_counter()
             step()
             seconds[name].append(time.perf_counter() - begin)
-            print(f"{name}: {1e3 * seconds[name][-1]:.0f} ms", flush=True)
 
     tokens = arguments.batch * arguments.length
     flops = arguments.batch * model_flops(config, arguments.length, arguments.predictions)
     medians = {name: statistics.median(times) for name, times in seconds.items()}
-    print(f"\nBERT-{arguments.size}, {arguments.batch} x {arguments.length} tokens, {arguments.predictions} predictions, "
-          f"float32, dropout {config.dropout}, {torch.get_num_threads()} threads; useful GFLOP a step: {flops / 1e9:.1f}")  # fmt: skip
+    print(
+        f"\nBERT-{arguments.size}, {arguments.batch} x {arguments.length} tokens, {arguments.predictions} predictions, "
+        f"float32, dropout {config.dropout}, {torch.get_num_threads()} threads; useful GFLOP a step: {flops / 1e9:.1f}"
+    )
     for name, median in medians.items():
-        print(f"{name:32s} {1e3 * median:8.1f} ms  {tokens / median:9.0f} tokens/s  {flops / median / 1e9:6.1f} GFLOP/s")
+        print(
+            f"{name:32s} {1e3 * median:8.1f} ms  {tokens / median:9.0f} tokens/s  {flops / median / 1e9:6.1f} GFLOP/s"
+        )
     best = min((median for name, median in medians.items() if name.startswith("ours")), default=0.0)
     for name, median in medians.items():
         if name.startswith("torch") and best:

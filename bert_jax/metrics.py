@@ -9,9 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.proto.summary_pb2 import Summary
 
 from bert_jax.errors import writing
 
@@ -56,23 +53,20 @@ class MetricsFile:
     """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
+        from bert_jax.tensorboard import Board  # a second or more where torch is installed
+
         self.path = workdir / "metrics.jsonl"
-        board = workdir / "tensorboard"
         with self._writing():
             keep_lines_until(self.path, step)
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
-            board.mkdir(exist_ok=True)
-            # Written at once: SummaryWriter has a thread for it, which a full disk ends, and then waits for ever.
-            self._board = EventsWriter(str(board / "events"))
-            self._add_event(step + 1, session_log=SessionLog(status=SessionLog.START))  # hides what came after `step`
+            self._board = Board(workdir / "tensorboard", step)
 
     def write(self, line: Line) -> None:
         """Append one line: `step`, `split` and numbers."""
         numbers = {f"{line['split']}/{name}": value for name, value in line.items() if name not in ("step", "split")}
         with self._writing():
             self._file.write(json.dumps(line) + "\n")
-            scalars = [Summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
-            self._add_event(line["step"], summary=Summary(value=scalars))
+            self._board.write(line["step"], numbers)
 
     def flush(self) -> None:
         """Make every line durable; called before a checkpoint, which must never be newer than its metrics."""
@@ -85,9 +79,6 @@ class MetricsFile:
         """Flush and close."""
         with self._writing(), contextlib.closing(self._board), self._file:
             self.flush()
-
-    def _add_event(self, step: int, **content: Any) -> None:
-        self._board.write_event(Event(wall_time=time.time(), step=step, **content))
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return writing(self.path, "make room, then start again: the run resumes")

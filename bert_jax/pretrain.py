@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import jax
 import numpy as np
@@ -78,10 +78,10 @@ def corpus_data(config: Config, corpus: Corpus, tokenizer: Tokenizer) -> Data:
     def rows(split: Split, phase: Phase) -> Rows:
         return make_rows(split, ids, tokenizer.vocab_size, phase.length, config.seed, config.data)
 
-    def training(phase: Phase, step: int) -> Iterator[Batch]:
+    def training(phase: Phase, step: int) -> Generator[Batch, None, None]:
         return batches(rows(train, phase), phase.first_row(step), phase.batch_size, **loading)
 
-    def heldout(phase: Phase) -> Iterator[Batch]:
+    def heldout(phase: Phase) -> Generator[Batch, None, None]:
         source = rows(held, phase)
         stop = min(config.evaluate.rows, source.per_epoch)
         return batches(source, 0, config.evaluate.batch_size, **loading, stop_row=stop)

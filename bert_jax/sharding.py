@@ -76,8 +76,9 @@ def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
             axes = (RULES[name],) if isinstance(RULES[name], str) else RULES[name] or ()
             parts = math.prod(mesh.shape[axis] for axis in axes)
             if size % parts:
+                place = jax.tree_util.keystr(path, simple=True, separator="/")
                 raise UserError(
-                    f"the model's {name} axis has size {size} ({jax.tree_util.keystr(path, simple=True, separator='/')}), "
+                    f"the model's {name} axis has size {size} ({place}), "
                     f"which {' x '.join(f'mesh.{axis}' for axis in axes)} = {parts} does not divide; "
                     f"choose one of {_divisors(size)}"
                 )

@@ -1,10 +1,11 @@
 """The state, the step and the loop: the same for every objective."""
 
+import contextlib
 import functools
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 import jax
@@ -39,13 +40,13 @@ class TrainState(NamedTuple):
 class Data(NamedTuple):
     """Where the loop gets its batches from.
 
-    batches(phase, step) -> an endless iterator over this host's share of the batches from `step` on
+    batches(phase, step) -> an endless generator of this host's share of the batches from `step` on
     heldout(phase) -> one pass over the held-out rows, or None where there are none
     fingerprint: what a resumed run must find again (corpus and tokenizer)
     """
 
-    batches: Callable[[Phase, int], Iterator[Batch]]
-    heldout: Callable[[Phase], Iterator[Batch]] | None
+    batches: Callable[[Phase, int], Generator[Batch, None, None]]
+    heldout: Callable[[Phase], Generator[Batch, None, None]] | None
     fingerprint: dict[str, str]
 
 
@@ -229,27 +230,27 @@ class _Loop:
         """Through the phases; True at the end, False when interrupted."""
         saved = step
         for phase in (phase for phase in phases if step < phase.end):
-            batches = self.data.batches(phase, step)
-            batch = self._next(batches)
-            advance = self._compile(phase, optimizer, places, state, batch)
-            while step < phase.end and not self.interrupt.asked:
-                state, metrics = advance(state, batch)
-                self._read()  # the step before, while this one runs
-                step += 1
-                self.launched = (step, phase, metrics)
-                last = step == phases[-1].end
-                if last or _due(step, self.config.evaluate.every):
-                    self._evaluate(step, phase, state)
-                if last or _due(step, self.config.checkpoint.every):
-                    self._save(step, phase, state)
-                    saved = step
-                if step < phase.end:
-                    batch = self._next(batches)
+            with contextlib.closing(self.data.batches(phase, step)) as batches:
+                batch = self._next(batches)
+                advance = self._compile(phase, optimizer, places, state, batch)
+                while step < phase.end and not self.interrupt.asked:
+                    state, metrics = advance(state, batch)
+                    self._read()  # the step before, while this one runs
+                    step += 1
+                    self.launched = (step, phase, metrics)
+                    last = step == phases[-1].end
+                    if last or _due(step, self.config.evaluate.every):
+                        self._evaluate(step, phase, state)
+                    if last or _due(step, self.config.checkpoint.every):
+                        self._save(step, phase, state)
+                        saved = step
+                    if step < phase.end:
+                        batch = self._next(batches)
             if self.interrupt.asked:
                 if saved < step:
                     self._save(step, phase, state)
                 self.checkpoints.wait()
-                self.console.say(f"{self.interrupt.asked}: saved step {step:,}; the same command resumes there")
+                self.console.say(f"{self.interrupt.asked}: stopped after step {step:,}; the same command goes on there")
                 return step == phases[-1].end
         self.checkpoints.wait()
         return True
@@ -272,7 +273,7 @@ class _Loop:
         self.watch.pause(time.perf_counter() - began)
         return compiled
 
-    def _next(self, batches: Iterator[Batch]) -> Batch:
+    def _next(self, batches: Generator[Batch, None, None]) -> Batch:
         began = time.perf_counter()
         batch = next(batches)
         self.watch.waited += time.perf_counter() - began

@@ -43,9 +43,10 @@ import json, pathlib, sys
 
 out = pathlib.Path(sys.argv[1])
 found = json.loads((out / "evaluation.json").read_text().splitlines()[-1])
+random = found["nsp_random_share"]
 print(f"""held-out masked-token loss  {found['mlm_loss']:.3f} nats; the unigram entropy of the held-out text is {found['unigram_entropy']:.3f}
 held-out masked-token hits  {found['mlm_accuracy']:.1%}
-held-out next-sentence hits {found['nsp_accuracy']:.1%}; chance is 50 %
+held-out next-sentence hits {found['nsp_accuracy']:.1%}; always guessing "{'random' if random > 0.5 else 'next'}" gives {max(random, 1 - random):.1%}
 
 {out}/tokenizer    the vocabulary
 {out}/corpus       the prepared text

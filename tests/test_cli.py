@@ -611,6 +611,12 @@ def test_preparation_on_a_full_disk(world, tmp_path, small_disk, refused) -> Non
     assert os.listdir(place) == ["filler"]
 
 
+def test_shards_that_may_not_grow(world, tmp_path, refused) -> None:
+    with no_file_beyond(60_000):
+        refused(*prepare_command(world, tmp_path / "corpus"), says=(str(tmp_path / "corpus"), "nothing was kept"))
+    assert is_empty(tmp_path)
+
+
 def test_files_that_may_not_grow(world, tmp_path, refused) -> None:
     with no_file_beyond(1000):
         refused(*prepare_command(world, tmp_path / "corpus"), says=(str(tmp_path / "corpus"), "too large"))

@@ -11,8 +11,8 @@ import pytest
 from bert_jax import sharding
 from bert_jax.checkpoint import digests
 from bert_jax.config import Config, MeshConfig
-from bert_jax.errors import UserError
 from bert_jax.console import Console
+from bert_jax.errors import UserError
 from bert_jax.metrics import read_lines
 from bert_jax.objectives.pretraining import pretraining
 from bert_jax.optim import make_optimizer

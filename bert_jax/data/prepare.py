@@ -289,19 +289,22 @@ def _sentences(text: str, language: str) -> Iterator[str]:
     The library's time grows with the square of a paragraph's length, so an overlong paragraph is cut at spaces; the
     sentence that lies across a cut is found whole, but for some that quotations hold together.
     """
-    start, rest = 0, ""
+    start, head, rest = 0, "", ""
     while start < len(text):
         end = start + CHARACTERS_AT_ONCE
         if end < len(text):
-            breaks = (text.rfind(gap, start + 1, end) for gap in ("\n\n", " "))
-            end = next((place for place in breaks if place > start), end)
-        *whole, rest = sentencex.segment(language, rest + text[start:end])
-        if not whole:  # a sentence longer than any stretch, which is cut in any case
-            whole, rest = [rest], ""
-        yield from whole
+            paragraph, word = text.rfind("\n\n", start + 1, end), text.rfind(" ", start, end) + 1
+            end = next((place for place in (paragraph, word) if place > start), end)
+        *whole, rest = sentencex.segment(language, rest + text[start:end]) or [""]
+        if end >= len(text) or text.startswith("\n\n", end):
+            whole, rest = [*whole, rest], ""
+        if whole:
+            yield head + whole[0]
+            yield from whole[1:]
+            head = ""
+        else:  # no sentence ends in this stretch: it is not read again
+            head, rest = head + rest, ""
         start = end
-    if rest:
-        yield rest
 
 
 def _ids(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:

@@ -94,9 +94,25 @@ FIXED: dict[str, Any] = {
 }
 # Fields that say nothing of the pretraining model's arithmetic.
 INDIFFERENT = frozenset(
-    "architectures dtype torch_dtype transformers_version use_cache pad_token_id bos_token_id eos_token_id id2label "
-    "label2id classifier_dropout gradient_checkpointing _name_or_path output_attentions output_hidden_states "
-    "return_dict problem_type".split()
+    {
+        "architectures",
+        "dtype",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+        "pad_token_id",
+        "bos_token_id",
+        "eos_token_id",
+        "id2label",
+        "label2id",
+        "classifier_dropout",
+        "gradient_checkpointing",
+        "_name_or_path",
+        "output_attentions",
+        "output_hidden_states",
+        "return_dict",
+        "problem_type",
+    }
 )
 
 
@@ -132,9 +148,10 @@ def export(
             if (source / name).exists():
                 shutil.copyfile(source / name, partial / name)
         partial.rename(target)
-    except OSError as error:
+    except (OSError, safetensors.SafetensorError) as error:  # the latter wraps what the system said
         shutil.rmtree(partial, ignore_errors=True)
-        raise UserError(f"cannot write {target}: {error.strerror or error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{target}: cannot be written ({reason}); make room, or choose another --output") from error
 
 
 def load(directory: str | os.PathLike[str]) -> tuple[EncoderConfig, Params]:

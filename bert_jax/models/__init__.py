@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -66,7 +66,7 @@ def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
         return nn.unbox(boxed(rng))
 
     def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
-        return module.apply({"params": params}, *(batch[name] for name in INPUTS), rng)
+        return cast(dict[str, jax.Array], module.apply({"params": params}, *(batch[name] for name in INPUTS), rng))
 
     axes = jax.tree.map(tuple, nn.get_partition_spec(jax.eval_shape(boxed, jax.random.key(0))))
     return Model(config, init, apply, axes)

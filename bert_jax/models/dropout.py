@@ -1,7 +1,7 @@
 """Dropout whose mask is a hash of (seed, element index): no random words in memory, the same mask on every mesh.
 
-Each row of the first axis gets 64 bits of key from the call's seed; an element's 32 bits are `hash(index, key)`. All of it
-is integer arithmetic on an iota, which XLA fuses into its neighbour, and the backward pass computes the mask again.
+Each row of the first axis gets 64 bits of key from the call's seed; an element's 32 bits are `hash(index, key)`. All of
+it is integer arithmetic on an iota, which XLA fuses into its neighbour, and the backward pass computes the mask again.
 """
 
 import functools

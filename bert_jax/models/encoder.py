@@ -52,7 +52,7 @@ class Embeddings(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each `norm(x + dropout(sublayer(x)))`; shaped for `nn.scan`: (carry, ...) -> (carry, None)."""
+    """Attention and feed-forward, each `norm(x + dropout(sublayer(x)))`; for `nn.scan`: (x, ...) -> (x, None)."""
 
     config: EncoderConfig
     dtype: jnp.dtype

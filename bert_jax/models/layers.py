@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
+from typing import cast
 
 import flax.linen as nn
 import jax
@@ -73,4 +74,5 @@ def param(
     module: nn.Module, name: str, init: Callable[..., jax.Array], shape: tuple[int, ...], axes: tuple[str, ...]
 ) -> jax.Array:
     """A float32 parameter of `module` whose axes carry logical names."""
-    return module.param(name, nn.with_logical_partitioning(init, axes), shape, jnp.float32)
+    # Inside of a module linen hands out the array itself; its annotation says the box with the names.
+    return cast(jax.Array, module.param(name, nn.with_logical_partitioning(init, axes), shape, jnp.float32))

@@ -48,6 +48,8 @@ def pretraining_loss(
         "mlm_accuracy": Mean.of(mlm_hits, mlm_weights),
         "nsp_loss": nsp,
         "nsp_accuracy": Mean.of(nsp_hits, nsp_weights),
+        # Above one half where documents are too short for a pair of their own; accuracy is to be judged against it.
+        "nsp_random_share": Mean.of(batch["next_sentence_labels"].astype(jnp.float32), nsp_weights),
     }
     return mlm.total / counts["mlm"] + nsp.total / counts["nsp"], metrics
 

@@ -139,6 +139,18 @@ def test_equal_documents_fall_on_one_side_and_the_share_holds():
     assert not any(is_heldout(str(number), 0) for number in range(1000))
 
 
+def test_stretches_hold_the_sentences_of_the_whole(monkeypatch):
+    """Cut between paragraphs and, where one is overlong, inside; no sentence is lost or parted."""
+    rng = random.Random(0)
+    paragraphs = [text(rng, sentences) for sentences in (3, 200, 1, 40, 40)]
+    whole = "\n\n".join(paragraphs) + "\n\n" + "word " * 500 + "end. After it."
+    expected = [sentence.strip() for sentence in sentencex.segment("en", whole) if sentence.strip()]
+    for size in (700, 3000, 1 << 20):
+        monkeypatch.setattr(preparation, "CHARACTERS_AT_ONCE", size)
+        found = list(preparation._sentences(whole, "en"))
+        assert [sentence.strip() for sentence in found if sentence.strip()] == expected
+
+
 def test_a_document_of_one_long_line(tmp_path, tokenizer):
     (tmp_path / "a.txt").write_text("the cat " * 625_000)
     (tmp_path / "b.txt").write_text("the dog.")

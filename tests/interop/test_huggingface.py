@@ -69,7 +69,8 @@ def batch_of(tokens: np.ndarray) -> dict[str, np.ndarray]:
 def test_transformers_opens_the_export_whole(exported, model, params):
     theirs, report = transformers.BertForPreTraining.from_pretrained(exported, output_loading_info=True)
     assert not any(report.values()), report
-    assert theirs.dtype == torch.float32 and type(transformers.AutoModel.from_pretrained(exported)).__name__ == "BertModel"
+    assert theirs.dtype == torch.float32
+    assert type(transformers.AutoModel.from_pretrained(exported)).__name__ == "BertModel"
     tokens = np.random.default_rng(1).integers(5, CONFIG.vocab_size, (3, 15))
     tokens[1, 9:] = 0
     batch = batch_of(tokens)
@@ -142,10 +143,13 @@ def test_checkpoints_of_2019_are_read(exported, params):
         ({"num_attention_heads": 5}, "num_heads=5 does not divide"),
         ({"num_hidden_layers": 3}, "'bert.encoder.layer.2.attention.self.query.weight' is missing"),
         ({"num_hidden_layers": 1}, "'bert.encoder.layer.1.attention.output.LayerNorm.bias' is not of"),
-        ({"intermediate_size": 41}, r"'bert.encoder.layer.0.intermediate.dense.weight' is float32 \[40, 24\], not float32 \[41, 24\]"),
+        (
+            {"intermediate_size": 41},
+            r"'bert.encoder.layer.0.intermediate.dense.weight' is float32 \[40, 24\], not float32 \[41, 24\]",
+        ),
     ],
     ids=lambda x: str(x)[:40],
-)  # fmt: skip
+)
 def test_a_configuration_that_is_not_ours_is_refused_by_name(exported, change, words):
     path = exported / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
@@ -168,14 +172,23 @@ def test_a_configuration_without_a_vocabulary_is_refused(exported):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda t: {n: x for n, x in t.items() if n != "bert.pooler.dense.bias"}, "'bert.pooler.dense.bias' is missing"),
+        (
+            lambda t: {n: x for n, x in t.items() if n != "bert.pooler.dense.bias"},
+            "'bert.pooler.dense.bias' is missing",
+        ),
         (lambda t: t | {"qa_outputs.weight": t["bert.pooler.dense.bias"].copy()}, "'qa_outputs.weight' is not of"),
-        (lambda t: t | {"cls.predictions.bias": t["cls.predictions.bias"][:-1].copy()}, r"'cls.predictions.bias' is float32 \[139\]"),
-        (lambda t: t | {"cls.predictions.bias": t["cls.predictions.bias"].astype(np.float16)}, "'cls.predictions.bias' is float16"),
+        (
+            lambda t: t | {"cls.predictions.bias": t["cls.predictions.bias"][:-1].copy()},
+            r"'cls.predictions.bias' is float32 \[139\]",
+        ),
+        (
+            lambda t: t | {"cls.predictions.bias": t["cls.predictions.bias"].astype(np.float16)},
+            "'cls.predictions.bias' is float16",
+        ),
         (lambda t: t | {"cls.predictions.decoder.bias": t["cls.predictions.bias"] + 1}, "decoder.bias' differs"),
     ],
     ids=["missing", "unexpected", "shape", "dtype", "untied"],
-)  # fmt: skip
+)
 def test_tensors_that_do_not_fit_are_refused_by_name(exported, change, words):
     change_tensors(exported, change)
     with pytest.raises(UserError, match=words):

@@ -75,7 +75,8 @@ def reference_outputs(
 def reference_loss(model: transformers.BertForPreTraining, batch: dict[str, np.ndarray]) -> torch.Tensor:
     """Weighted mean over the predictions plus the NSP mean."""
     mlm, nsp = reference_outputs(model, batch)
-    each = torch.nn.functional.cross_entropy(mlm.flatten(0, 1), torch.tensor(batch["masked_labels"]).long().flatten(), reduction="none")  # fmt: skip
+    labels = torch.tensor(batch["masked_labels"]).long().flatten()
+    each = torch.nn.functional.cross_entropy(mlm.flatten(0, 1), labels, reduction="none")
     weights = torch.tensor(batch["masked_weights"]).flatten()
     nsp_loss = torch.nn.functional.cross_entropy(nsp, torch.tensor(batch["next_sentence_labels"]).long())
     return (each * weights).sum() / weights.sum() + nsp_loss

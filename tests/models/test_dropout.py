@@ -43,7 +43,9 @@ def test_rate_holds_along_every_axis():
         assert scipy.stats.chi2.sf((deviations**2).sum(), len(deviations)) > 1e-4, axis
 
 
-@pytest.mark.parametrize("lag", [(0, 0, 0, 1), (0, 0, 0, 2), (0, 0, 0, 64), (0, 0, 1, 0), (0, 1, 0, 0), (1, 0, 0, 0), (2, 0, 0, 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    "lag", [(0, 0, 0, 1), (0, 0, 0, 2), (0, 0, 0, 64), (0, 0, 1, 0), (0, 1, 0, 0), (1, 0, 0, 0), (2, 0, 0, 0)]
+)
 def test_neighbours_are_independent(lag):
     mask = kept(4, 0.3)
     a = mask[tuple(slice(None, n - d) for n, d in zip(mask.shape, lag, strict=True))]

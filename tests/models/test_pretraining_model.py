@@ -21,10 +21,13 @@ SMALL = EncoderConfig(
 SHAPES = {
     "erf": (SMALL, (3, 24, 5)),
     "tanh": (dataclasses.replace(SMALL, activation="gelu_tanh"), (2, 17, 4)),
-    "odd": (EncoderConfig(vocab_size=131, hidden_size=33, num_layers=3, num_heads=3, mlp_size=57, max_positions=19), (5, 19, 3)),
+    "odd": (
+        EncoderConfig(vocab_size=131, hidden_size=33, num_layers=3, num_heads=3, mlp_size=57, max_positions=19),
+        (5, 19, 3),
+    ),
     "full table": (dataclasses.replace(SMALL, vocab_size=256, num_token_types=3, layer_norm_epsilon=1e-5), (1, 40, 6)),
     "one head, one layer": (dataclasses.replace(SMALL, num_heads=1, num_layers=1), (4, 8, 2)),
-}  # fmt: skip
+}
 
 
 def initial(config):
@@ -132,7 +135,8 @@ def test_bfloat16_is_close_and_keeps_float32_where_it_matters():
     text = str(jax.make_jaxpr(model.apply)(params, batch, None))
     assert "bf16" in text
     exponentials = [line for line in text.splitlines() if " = exp " in line or " = rsqrt " in line]
-    assert exponentials and all("f32" in line for line in exponentials)
+    assert exponentials
+    assert all("f32" in line for line in exponentials)
 
 
 def test_logical_axes_name_every_axis():
@@ -165,9 +169,17 @@ def test_initial_values_are_those_of_bert():
 
 # Turc et al. 2019, table 1 of github.com/google-research/bert, in millions: bodies without the pretraining heads.
 PUBLISHED = {
-    "L2_H128": 4.4, "L4_H256": 11.3, "L4_H512": 29.1, "L8_H512": 41.7, "L12_H768": 110.1,
-    "tiny": 4.4, "mini": 11.3, "small": 29.1, "medium": 41.7, "base": 110.1,
-}  # fmt: skip
+    "L2_H128": 4.4,
+    "L4_H256": 11.3,
+    "L4_H512": 29.1,
+    "L8_H512": 41.7,
+    "L12_H768": 110.1,
+    "tiny": 4.4,
+    "mini": 11.3,
+    "small": 29.1,
+    "medium": 41.7,
+    "base": 110.1,
+}
 
 
 @pytest.mark.parametrize("name", PRESETS)
