@@ -25,7 +25,7 @@ demo: $(VENV)/.installed-demo
 	PATH="$(abspath $(BIN)):$$PATH" launch/demo.sh $(DEMO)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
 
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m slow

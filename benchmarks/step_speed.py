@@ -75,7 +75,7 @@ def theirs(config: EncoderConfig, attention: str, gathered: bool, batch: dict[st
         hidden_act={"gelu": "gelu", "gelu_tanh": "gelu_new"}[config.activation],
         hidden_dropout_prob=config.dropout,
         attention_probs_dropout_prob=config.attention_dropout,
-        attn_implementation=attention,
+        attn_implementation=attention,  # type: ignore[call-arg]  # transformers takes it, its stub does not say so
     )
     model = transformers.BertForPreTraining(description).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)

@@ -14,7 +14,7 @@ What lives where; imports run one way, downwards (tests/test_layout.py):
     optim.py  phases.py              updates; which step reads which rows at what rate
     checkpoint.py                    Orbax behind one door
     sharding.py  peak.py             devices: the mesh and what lies where; their peak speed
-    metrics.py  console.py           means and their files; what a person sees
+    metrics.py  console.py           means and their files (tensorboard.py is one); what a person sees
     compilation.py                   the cache of compiled programs
     config.py  errors.py             every knob; the one exception of a user's mistake
 """

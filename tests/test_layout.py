@@ -12,6 +12,7 @@ PACKAGE = ROOT / "bert_jax"
 LAYERS = [
     {"errors"},
     {"config"},
+    {"tensorboard"},
     {"console", "metrics", "sharding", "peak", "compilation"},
     {"models", "data", "optim", "phases", "checkpoint", "plot"},
     {"objectives", "recipes"},
