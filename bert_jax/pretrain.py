@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax import sharding, workdir
 from bert_jax.checkpoint import Checkpoints, Damaged
-from bert_jax.config import Config
+from bert_jax.config import Config, MeshConfig
 from bert_jax.console import Console
 from bert_jax.data.corpus import Corpus, Split, open_corpus
 from bert_jax.data.pipeline import Rows, SpecialIds, batches, make_rows
@@ -150,7 +150,8 @@ def evaluate_run(directory: pathlib.Path, step: int | None, console: Console) ->
         raise UserError(f"{config.data.corpus} has fewer than 2 held-out documents: nothing to evaluate on")
     phases = plan(config)
     phase = next((phase for phase in phases if step < phase.end), phases[-1])
-    mesh = sharding.make_mesh(config.mesh)
+    mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
+    sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
     with jax.set_mesh(mesh):
         params = jax.device_put(params, sharding.shardings(pretraining(config).logical_axes, mesh))
         found = make_evaluate(pretraining(config), mesh)(params, data.heldout(phase))
