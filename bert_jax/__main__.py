@@ -1,6 +1,7 @@
 """The command line: one verb a subcommand, `bert-jax VERB --help` says what it takes."""
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -38,6 +39,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
         self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` says what it takes\n")
+
+    def options(self) -> list[str]:
+        """What it takes, by name."""
+        return [name for action in self._actions for name in action.option_strings]
 
 
 def parser() -> Parser:
@@ -167,7 +172,9 @@ def parser() -> Parser:
         "guess the [MASK] tokens of a text",
         "Prints probability, token and the text with it, likeliest first.",
     )
-    one.add_argument("--model", required=True, metavar="DIR", help="made by `export`, or saved by transformers")
+    one.add_argument(
+        "--model", required=True, metavar="DIR", help="made by `export`, or a BERT of transformers with its vocab.txt"
+    )
     one.add_argument("--top_k", type=int, default=5, metavar="K", help="guesses for each [MASK] (default: 5)")
     one.add_argument(
         "--json", action="store_true", help="print a list of {token, id, probability, text}, likeliest first"
@@ -189,19 +196,18 @@ def prepare(args: argparse.Namespace) -> None:
     from bert_jax.data.prepare import prepare as run
     from bert_jax.data.prepare import summary
 
-    console = Console()
-    manifest = run(
-        args.input,
-        args.tokenizer,
-        args.output,
-        args.documents,
-        args.workers,
-        args.heldout_share,
-        args.encoding_errors,
-        args.language,
-        console.preparation,
-    )
-    console.close()
+    with contextlib.closing(Console()) as console:
+        manifest = run(
+            args.input,
+            args.tokenizer,
+            args.output,
+            args.documents,
+            args.workers,
+            args.heldout_share,
+            args.encoding_errors,
+            args.language,
+            console.preparation,
+        )
     for warning in manifest["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
     print(summary(manifest, args.output))
@@ -216,7 +222,8 @@ def pretrain(args: argparse.Namespace) -> int:
 
     config = read_config(args.config, args.overrides)
     use_compilation_cache()
-    run(config, pathlib.Path(args.workdir), Console())
+    with contextlib.closing(Console()) as console:
+        run(config, pathlib.Path(args.workdir), console)
     return 0
 
 
@@ -268,8 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for word in rest:
         name = word.partition("=")[0]
         if not getattr(args, "takes_overrides", False) or (name.startswith("-") and "." not in name):
-            options = [f"--{option}" for option in vars(args)]
-            args.parser.error(f"'{word}' is no option{did_you_mean(name, options)}")
+            args.parser.error(f"'{word}' is no option{did_you_mean(name, args.parser.options())}")
     try:
         return args.function(args) or 0
     except UserError as error:

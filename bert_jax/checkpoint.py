@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import hashlib
 import importlib.metadata
+import json
 import os
 import pathlib
 import re
@@ -54,6 +56,7 @@ class Checkpoints:
     def save(self, step: int, state: Tree, record: Record) -> None:
         """Begin to write; returns once the state is copied, the rest happens in the background."""
         record = record | {"digests": digests(state), "versions": versions()}
+        record["seal"] = _seal(record)
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         with writing(self.directory):
             # Where Orbax hits the end of the disk, TensorStore's threads print a traceback for every array.
@@ -71,9 +74,13 @@ class Checkpoints:
     def record(self, step: int) -> Record:
         """What was saved beside the state."""
         try:
-            return self._manager.restore(step, args=ocp.args.Composite(run=ocp.args.JsonRestore()))["run"]
+            record = self._manager.restore(step, args=ocp.args.Composite(run=ocp.args.JsonRestore()))["run"]
         except Exception as error:  # Orbax raises whatever its storage layers raise
-            raise Damaged(f"{type(error).__name__} while reading its record") from error
+            raise Damaged(f"its record cannot be read: {_first_line(error)}") from error
+        seal = record.pop("seal", None) if isinstance(record, dict) else None
+        if seal is None or seal != _seal(record):
+            raise Damaged("the digest of its record does not hold")
+        return record
 
     def restore(self, step: int, abstract: Tree) -> tuple[Tree, Record]:
         """The state with the shapes, dtypes and shardings of `abstract`; Damaged where it is not what was saved."""
@@ -81,12 +88,10 @@ class Checkpoints:
         try:
             state = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
         except Exception as error:  # Orbax raises whatever its storage layers raise
-            raise Damaged(f"{type(error).__name__} while reading the state") from error
+            raise Damaged(f"its state cannot be read: {_first_line(error)}") from error
         wrong = [name for name, digest in digests(state["state"]).items() if record["digests"].get(name) != digest]
         if wrong:
-            raise Damaged(
-                f"the digest of {wrong[0]} does not hold" + (f" (and {len(wrong) - 1} more)" * (len(wrong) > 1))
-            )
+            raise Damaged(f"{len(wrong)} of its digests do not hold, the first of {wrong[0]}")
         return state["state"], record
 
     def newest(self, abstract: Tree, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
@@ -163,6 +168,15 @@ def _digest(x: jax.Array) -> jax.Array:
             mixed = (mixed ^ (mixed >> shift)) * np.uint32(factor)
         lanes.append(jnp.sum(mixed ^ (mixed >> 16), dtype=jnp.uint32))
     return jnp.stack(lanes)
+
+
+def _seal(record: Record) -> str:
+    """SHA-256 of a record, in hex."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
 
 
 def versions() -> dict[str, str]:

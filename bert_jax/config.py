@@ -7,6 +7,7 @@ result against the dataclasses below, so that an unknown key or a wrong type is 
 import dataclasses
 import math
 import os
+import re
 import sys
 import typing
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from bert_jax.errors import UserError, did_you_mean
 
 Range = tuple[float, float]
 SHARE: Range = (0.0, 1.0)
+BELOW_ONE: Range = (0.0, math.nextafter(1.0, 0.0))
+SOME: Range = (1e-6, 1.0)
 POSITIVE: Range = (1, math.inf)
 NATURAL: Range = (0, math.inf)
 
@@ -44,8 +47,8 @@ class EncoderConfig:
         "gelu", "'gelu' (erf, as in the released BERT) or 'gelu_tanh' (Google's code since 2019)", ("gelu", "gelu_tanh")
     )
     layer_norm_epsilon: float = knob(1e-12, "added to the variance under the root", NATURAL)
-    dropout: float = knob(0.1, "after the embeddings and on both sublayer outputs", SHARE)
-    attention_dropout: float = knob(0.1, "on the attention probabilities", SHARE)
+    dropout: float = knob(0.1, "after the embeddings and on both sublayer outputs", BELOW_ONE)
+    attention_dropout: float = knob(0.1, "on the attention probabilities", BELOW_ONE)
     initializer_range: float = knob(0.02, "standard deviation of the truncated normal at the start", NATURAL)
 
 
@@ -66,7 +69,7 @@ class DataConfig:
 
     corpus: str = knob("", "directory made by `prepare`")
     short_probability: float = knob(0.1, "share of rows whose target length is drawn at random", SHARE)
-    mask_probability: float = knob(0.15, "share of a row's tokens to predict", SHARE)
+    mask_probability: float = knob(0.15, "share of a row's tokens to predict", SOME)
     mask_token_share: float = knob(0.8, "of those, replaced by [MASK]", SHARE)
     random_token_share: float = knob(0.1, "of those, replaced by a random token; the rest keep theirs", SHARE)
     threads: int = knob(2, "threads that build batches", POSITIVE)
@@ -108,8 +111,8 @@ class OptimizerConfig:
         "bert", "'bert': decay counts from step 0, warmup replaces it; 'optax': from the peak", ("bert", "optax")
     )
     decay_power: float = knob(1.0, "1: linear to zero; NVIDIA's LAMB takes 0.5", NATURAL)
-    beta1: float = knob(0.9, "decay of the first moment", SHARE)
-    beta2: float = knob(0.999, "decay of the second moment", SHARE)
+    beta1: float = knob(0.9, "decay of the first moment", BELOW_ONE)
+    beta2: float = knob(0.999, "decay of the second moment", BELOW_ONE)
     epsilon: float = knob(1e-6, "added outside the root", NATURAL)
     weight_decay: float = knob(0.01, "decoupled; LayerNorms and biases are exempt", NATURAL)
     bias_correction: bool = knob(True, "False is the original BERT's Adam")
@@ -158,9 +161,11 @@ class Config:
     checkpoint: CheckpointConfig = knob(CheckpointConfig(), "saving")
 
 
-# Keys that a resumed run may change: they move no number (where the corpus lies, not which it is).
+# Keys that a resumed run may change: what is learned stays the same up to rounding. data.corpus is where it lies, not
+# which it is; evaluate changes what is measured, not what is learned.
 FREE_TO_CHANGE = (
     "compute.scan_layers",
+    "compute.remat",
     "data.corpus",
     "data.threads",
     "data.prefetch",
@@ -189,7 +194,7 @@ def read_config(file: str, overrides: Sequence[str]) -> Config:
 
     Raises UserError for a file that is no recipe, and for each override that names no key or does not fit its type.
     """
-    known = set(flatten(_plain(_load(file, ()))))
+    known = {re.sub(r"\.(\d+)", r"[\1]", key) for key in flatten(_plain(_load(file, ())))}
     for override in overrides:
         key, equals, _ = override.removeprefix("--config.").partition("=")
         if not override.startswith("--config."):
@@ -200,7 +205,7 @@ def read_config(file: str, overrides: Sequence[str]) -> Config:
             raise UserError(
                 f"'{override}' is no option{did_you_mean(f'--{name}', [f'--config.{key}' for key in known])}"
             )
-        if key.replace("[", ".").replace("]", "") not in known:
+        if key not in known:
             raise UserError(f"config has no key '{key}'{did_you_mean(key, known)}")
         if not equals:
             raise UserError(f"{override}: write {override}=VALUE")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import jax
 
 from bert_jax import sharding
-from bert_jax.metrics import Mean, merge, values
+from bert_jax.metrics import Mean, fetched, merge, values
 from bert_jax.objectives.base import Batch, Objective, Params
 
 Evaluate = Callable[[Params, Iterator[Batch]], dict[str, float]]
@@ -28,15 +28,10 @@ def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
         for batch in batches:
             launched = measure(params, sharding.place_batch(batch, mesh))
             if waiting is not None:
-                merged = merge(merged, _read(waiting))
+                merged = merge(merged, fetched(waiting))
             waiting = launched
         if waiting is not None:
-            merged = merge(merged, _read(waiting))
+            merged = merge(merged, fetched(waiting))
         return values(merged)
 
     return evaluate
-
-
-def _read(metrics: dict[str, Mean]) -> dict[str, Mean]:
-    """Off the device, as Python floats: a set is summed in double precision."""
-    return {name: Mean(float(m.total), float(m.weight)) for name, m in jax.device_get(metrics).items()}

@@ -26,8 +26,8 @@ def fill_mask(directory: pathlib.Path, text: str, top_k: int = 5) -> list[dict[s
             f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size}: "
             "it is another model's; export again"
         )
-    if not 1 <= top_k <= config.vocab_size:
-        raise UserError(f"--top_k {top_k}: choose from 1 to {config.vocab_size}")
+    if not 1 <= top_k <= tokenizer.vocab_size:
+        raise UserError(f"--top_k {top_k}: choose from 1 to {tokenizer.vocab_size}")
     ids = np.array(tokenizer.encode(text), np.int32)
     masks = np.flatnonzero(ids == tokenizer.mask_id).astype(np.int32)
     if not masks.size:
@@ -42,7 +42,7 @@ def fill_mask(directory: pathlib.Path, text: str, top_k: int = 5) -> list[dict[s
     }
     model = pretraining_model(config, ComputeConfig())
     logits = jax.jit(model.apply, static_argnums=2)(params, batch, None)["mlm_logits"][0]
-    probabilities = np.asarray(jax.nn.softmax(logits))
+    probabilities = np.asarray(jax.nn.softmax(logits[:, : tokenizer.vocab_size]))
     guesses = []
     for mask, row in zip(masks, probabilities, strict=True):
         for token in np.argsort(-row, kind="stable")[:top_k]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import time
@@ -35,6 +36,11 @@ class Mean(NamedTuple):
         return float(self.total) / float(self.weight) if float(self.weight) else float("nan")
 
 
+def fetched(means: dict[str, Mean]) -> dict[str, Mean]:
+    """Off the device, as Python floats: sets are summed in double precision."""
+    return {name: Mean(float(mean.total), float(mean.weight)) for name, mean in jax.device_get(means).items()}
+
+
 def merge(left: dict[str, Mean], right: dict[str, Mean]) -> dict[str, Mean]:
     """Two sets of means with the same names (or an empty one) as one."""
     return {name: left[name].merge(mean) if name in left else mean for name, mean in right.items()}
@@ -62,10 +68,11 @@ class MetricsFile:
             self._board = Board(workdir / "tensorboard", step)
 
     def write(self, line: Line) -> None:
-        """Append one line: `step`, `split` and numbers."""
+        """Append one line: `step`, `split` and numbers; JSON has no NaN, so what is not finite is null."""
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
         numbers = {f"{line['split']}/{name}": value for name, value in line.items() if name not in ("step", "split")}
         with self._writing():
-            self._file.write(json.dumps(line) + "\n")
+            self._file.write(json.dumps(finite, allow_nan=False) + "\n")
             self._board.write(line["step"], numbers)
 
     def flush(self) -> None:

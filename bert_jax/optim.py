@@ -70,7 +70,7 @@ def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.Gradi
     A ratio is 1 where `applies` is False, and where either norm is zero.
     """
 
-    def scale(axes: tuple[str | None, ...], apply: bool, update: jax.Array, param: jax.Array) -> jax.Array:
+    def scale(axes: tuple[str, ...], apply: bool, update: jax.Array, param: jax.Array) -> jax.Array:
         if not apply:
             return update
         within = tuple(i for i, name in enumerate(axes) if name != "layers")
@@ -90,4 +90,4 @@ def _norm(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
 
 
 def _is_axes(x: Any) -> bool:
-    return isinstance(x, tuple) and all(name is None or isinstance(name, str) for name in x)
+    return isinstance(x, tuple) and all(isinstance(name, str) for name in x)

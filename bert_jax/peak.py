@@ -24,7 +24,11 @@ PEAK_FLOPS = {
 
 def peak_flops() -> float:
     """FLOP/s of one present device: from the table, or measured where the kind is not in it (a CPU)."""
-    return PEAK_FLOPS.get(jax.devices()[0].device_kind) or measured_flops() / jax.local_device_count()
+    device = jax.devices()[0]
+    if device.device_kind in PEAK_FLOPS:
+        return PEAK_FLOPS[device.device_kind]
+    # The virtual devices of a CPU share its cores; a GPU is measured alone.
+    return measured_flops() / (jax.local_device_count() if device.platform == "cpu" else 1)
 
 
 def measured_flops() -> float:

@@ -1,9 +1,10 @@
 """Learning curves of a run as a picture."""
 
+import math
 import pathlib
 
 from bert_jax.errors import UserError
-from bert_jax.metrics import read_lines
+from bert_jax.metrics import Line, read_lines
 
 PANELS = {
     "masked-token loss (nats)": "mlm_loss",
@@ -34,9 +35,9 @@ def plot(workdir: pathlib.Path, output: pathlib.Path) -> None:
         raise UserError(f"{workdir}: no metrics yet to plot")
     figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
     for panel, (title, name) in zip(axes.T.flat, PANELS.items(), strict=True):
-        panel.plot([x["step"] for x in train], [x[name] for x in train], linewidth=1, label="training")
+        panel.plot([x["step"] for x in train], _numbers(train, name), linewidth=1, label="training")
         if heldout and name in heldout[0]:
-            panel.plot([x["step"] for x in heldout], [x[name] for x in heldout], "o-", markersize=4, label="held out")
+            panel.plot([x["step"] for x in heldout], _numbers(heldout, name), "o-", markersize=4, label="held out")
             panel.legend()
         panel.set_title(title)
         panel.set_xlabel("step")
@@ -48,3 +49,8 @@ def plot(workdir: pathlib.Path, output: pathlib.Path) -> None:
         raise UserError(f"{output}: cannot be written ({error})") from error
     finally:
         pyplot.close(figure)
+
+
+def _numbers(lines: list[Line], name: str) -> list[float]:
+    """NaN, which matplotlib leaves out, where the run had no finite number."""
+    return [math.nan if line[name] is None else line[name] for line in lines]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import pathlib
 from collections.abc import Generator
 
@@ -31,6 +32,8 @@ def pretrain(config: Config, directory: pathlib.Path, console: Console) -> bool:
     corpus = open_corpus(config.data.corpus)
     tokenizer = corpus_tokenizer(corpus)
     config = with_vocabulary(config, tokenizer)
+    where = dataclasses.replace(config.data, corpus=os.path.abspath(config.data.corpus))
+    config = dataclasses.replace(config, data=where)  # `evaluate` may be called from elsewhere
     objective = pretraining(config)
     layout(config, objective)  # refused now, it leaves the directory to the mended command
     with workdir.locked(directory):
@@ -149,7 +152,7 @@ def evaluate_run(directory: pathlib.Path, step: int | None, console: Console) ->
     if data.heldout is None:
         raise UserError(f"{config.data.corpus} has fewer than 2 held-out documents: nothing to evaluate on")
     phases = plan(config)
-    phase = next((phase for phase in phases if step < phase.end), phases[-1])
+    phase = next((phase for phase in phases if step <= phase.end), phases[-1])
     mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
     sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
     with jax.set_mesh(mesh):

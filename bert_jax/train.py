@@ -10,16 +10,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from bert_jax import sharding
-from bert_jax.checkpoint import Checkpoints
-from bert_jax.config import Config
+from bert_jax.checkpoint import Checkpoints, Record, versions
+from bert_jax.config import Config, differences, from_json, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate
-from bert_jax.metrics import Line, Mean, MetricsFile, Stopwatch, merge, values
+from bert_jax.metrics import Line, Mean, MetricsFile, Stopwatch, fetched, merge, values
 from bert_jax.objectives.base import Batch, Objective, Params
 from bert_jax.optim import make_optimizer
 from bert_jax.peak import peak_flops
@@ -180,6 +179,7 @@ def fit(config: Config, objective: Objective, data: Data, workdir: pathlib.Path,
         found = checkpoints.newest(abstract_state(shapes, places), console.say)
         if found:
             step, state, record = found
+            _check_record(config, data, record, checkpoints.directory / str(step), console)
             checkpoints.set_aside(step)
             means = {name: Mean(*parts) for name, parts in record["means"].items()}
             console.say(f"resuming at step {step:,} from {checkpoints.directory / str(step)}, row {record['row']:,}")
@@ -193,6 +193,19 @@ def fit(config: Config, objective: Objective, data: Data, workdir: pathlib.Path,
         finally:
             loop.file.close()
             checkpoints.close()
+
+
+def _check_record(config: Config, data: Data, record: Record, place: pathlib.Path, console: Console) -> None:
+    """Refuse the checkpoint of another run; say where packages differ, since bits may then differ too."""
+    different = differences(from_json(record["config"]), config)
+    if record["fingerprint"] != data.fingerprint:
+        different.append("the corpus or its tokenizer")
+    if different:
+        raise UserError(f"{place} is of a run that differs ({'; '.join(different)}); choose another --workdir")
+    saved, present = record["versions"], versions()
+    changed = [f"{name} {saved[name]} -> {present[name]}" for name in present if saved.get(name) != present[name]]
+    if changed:
+        console.say(f"saved with other versions ({', '.join(changed)}): going on, but not bit for bit")
 
 
 class _Loop:
@@ -215,7 +228,7 @@ class _Loop:
         self.means = means  # merged since the last line
         self.launched: tuple[int, Phase, Any] | None = None  # the newest step's metrics, still on the device
         self.watch = Stopwatch()
-        self.steps_timed = 0
+        self.steps_timed, self.tokens_timed, self.flops_timed = 0, 0, 0.0
         self.evaluate = make_evaluate(objective, mesh)
         self.peak = peak_flops() * mesh.size
 
@@ -285,33 +298,33 @@ class _Loop:
             return
         step, phase, metrics = self.launched
         self.launched = None
-        metrics = jax.device_get(metrics)
-        fresh = {name: Mean(float(m.total), float(m.weight)) for name, m in metrics["means"].items()}
-        self.means = merge(self.means, fresh)
+        self.means = merge(self.means, fetched(metrics["means"]))
         self.steps_timed += 1
-        report = {name: value.item() for name, value in metrics["report"].items()}
+        self.tokens_timed += phase.batch_size * phase.length
+        self.flops_timed += phase.batch_size * self.objective.flops(phase.length)
+        report = {name: value.item() for name, value in jax.device_get(metrics["report"]).items()}
         if report["skipped_in_a_row"] >= self.config.train.max_bad_steps:
             raise UserError(
                 f"step {step:,}: loss or gradient not finite for {report['skipped_in_a_row']} steps in a row; "
-                "lower config.optimizer.peak_learning_rate, or look at the rows it read"
+                "begin again in another --workdir with a lower config.optimizer.peak_learning_rate"
             )
         if _due(step, self.config.train.log_every) or step == self.config.train.steps:
             self._write(step, phase, report)
 
     def _write(self, step: int, phase: Phase, report: Line) -> None:
         seconds = self.watch.seconds()
-        rows = self.steps_timed * phase.batch_size
         line: Line = {"step": step, "split": "train"} | values(self.means)
         line |= {"learning_rate": report["learning_rate"], "grad_norm": report["grad_norm"]}
         line |= {"skipped_steps": report["skipped"], "length": phase.length, "batch_size": phase.batch_size}
         line |= {
-            "tokens_per_second": rows * phase.length / seconds,
-            "model_flops_utilization": rows * self.objective.flops(phase.length) / seconds / self.peak,
+            "tokens_per_second": self.tokens_timed / seconds,
+            "model_flops_utilization": self.flops_timed / seconds / self.peak,
             "input_wait_share": self.watch.waited / seconds,
         }
         self.file.write(line)
         self.console.training(line, self.config.train.steps, seconds / self.steps_timed)
-        self.means, self.steps_timed = {}, 0
+        self.means = {}
+        self.steps_timed, self.tokens_timed, self.flops_timed = 0, 0, 0.0
         self.watch.restart()
 
     def _evaluate(self, step: int, phase: Phase, state: TrainState) -> None:
@@ -335,6 +348,7 @@ class _Loop:
         record = {
             "step": step,
             "row": phase.first_row(step),
+            "config": to_json(self.config),
             "means": {name: [mean.total, mean.weight] for name, mean in self.means.items()},
             "fingerprint": self.data.fingerprint,
         }
@@ -344,8 +358,3 @@ class _Loop:
 
 def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
-
-
-def parameter_count(params: Params) -> int:
-    """How many numbers the parameters hold."""
-    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.checkpoint import Checkpoints, digests
+from bert_jax.checkpoint import Checkpoints, Damaged, digests
 from bert_jax.config import CheckpointConfig
 from bert_jax.errors import UserError
 
@@ -127,3 +127,17 @@ def test_nothing_saved_is_no_error(tmp_path: pathlib.Path) -> None:
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
     assert checkpoints.newest(abstract(), print) is None
     checkpoints.close()
+
+
+def test_a_changed_record_is_damage(tmp_path: pathlib.Path) -> None:
+    """The JSON beside the state has a digest too: no digit of it changes unseen."""
+    save(tmp_path, 1).close()
+    place = tmp_path / "checkpoints" / "1" / "run" / "metadata"
+    good = place.read_text()
+    for bad in (good.replace('"row": 10', '"row": 11'), good.replace('"digests"', '"digestz"'), "[]", "{"):
+        assert bad != good
+        place.write_text(bad)
+        checkpoints = Checkpoints(tmp_path, CheckpointConfig(), read_only=True)
+        with pytest.raises(Damaged):
+            checkpoints.restore(1, abstract())
+        checkpoints.close()

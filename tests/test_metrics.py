@@ -45,3 +45,12 @@ def test_lines_are_json(tmp_path: pathlib.Path) -> None:
     file.write({"step": 1, "split": "heldout", "loss": 1.5})
     file.close()
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "split": "heldout", "loss": 1.5}
+
+
+def test_what_is_not_finite_is_null(tmp_path: pathlib.Path) -> None:
+    file = MetricsFile(tmp_path, 0)
+    file.write({"step": 1, "split": "train", "loss": float("nan"), "grad_norm": float("inf")})
+    file.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == (
+        '{"step": 1, "split": "train", "loss": null, "grad_norm": null}\n'
+    )

@@ -190,3 +190,28 @@ def test_gradient_norm_and_rate_are_reported() -> None:
     norm = np.sqrt(sum((np.asarray(g, np.float64) ** 2).sum() for g in jax.tree.leaves(gradients)))
     np.testing.assert_allclose(metrics["report"]["grad_norm"], norm, rtol=1e-4)
     assert metrics["report"]["learning_rate"] == jnp.float32(config.optimizer.peak_learning_rate)
+
+
+def test_a_line_over_two_phases_counts_the_tokens_of_each(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3 steps of 8 x 16 tokens and 3 of 8 x 24 in one line of 2 seconds, at a peak of 1 MFLOP/s."""
+    from bert_jax import train
+
+    monkeypatch.setattr(train.Stopwatch, "seconds", lambda watch: 2.0)
+    monkeypatch.setattr(train, "peak_flops", lambda: 1e6)
+    config = tiny_config(log_every=6)
+    objective = pretraining(config)
+    assert fit(config, objective, synthetic_data(config), tmp_path, Console())
+    line = read_lines(tmp_path / "metrics.jsonl")[-2]
+    assert line["tokens_per_second"] == (3 * 8 * 16 + 3 * 8 * 24) / 2
+    flops = 3 * 8 * (objective.flops(16) + objective.flops(24))
+    assert line["model_flops_utilization"] == pytest.approx(flops / 2 / 1e6)
+
+
+def test_the_checkpoint_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:
+    config, other = tiny_config(steps=2), tiny_config(steps=2, seed=1)
+    (tmp_path / "other").mkdir()
+    assert fit(config, pretraining(config), synthetic_data(config), tmp_path / "other", Console())
+    with pytest.raises(UserError, match=r"of a run that differs \(seed: 0 -> 1\)"):
+        fit(other, pretraining(other), synthetic_data(other), tmp_path / "other", Console())

@@ -124,7 +124,7 @@ def export(
     `params` is a tree of `pretraining_model(config, ...)`, float32. `output` appears whole or not at all. Raises
     `UserError` where it is not empty or cannot be written, and where the tokenizer does not belong to the model.
     """
-    target, source = pathlib.Path(output), pathlib.Path(tokenizer_directory)
+    target, source = pathlib.Path(output).absolute(), pathlib.Path(tokenizer_directory)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"{target} exists and is not an empty directory; name another, or remove it")
     padding_id = _check_tokenizer(source, config)
@@ -147,11 +147,19 @@ def export(
         for name in TOKENIZER_FILES:
             if (source / name).exists():
                 shutil.copyfile(source / name, partial / name)
+        _set_model_max_length(partial / "tokenizer_config.json", config.max_positions)
         partial.rename(target)
     except (OSError, safetensors.SafetensorError) as error:  # the latter wraps what the system said
         shutil.rmtree(partial, ignore_errors=True)
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{target}: cannot be written ({reason}); make room, or choose another --output") from error
+
+
+def _set_model_max_length(path: pathlib.Path, length: int) -> None:
+    """So that `AutoTokenizer(truncation=True)` cuts where this model's positions end."""
+    if path.exists():
+        values = json.loads(path.read_text(encoding="utf-8")) | {"model_max_length": length}
+        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def load(directory: str | os.PathLike[str]) -> tuple[EncoderConfig, Params]:

@@ -18,7 +18,6 @@ class Objective(NamedTuple):
     init(rng) -> params
     counts(batch) -> by how much each loss term is divided: float32 scalars over the whole batch
     loss(params, micro_batch, rng | None, counts) -> (float32 scalar, metrics as Means)
-    predict(params, batch) -> arrays, without dropout
     logical_axes: the structure of the parameters with a tuple of axis names a leaf (sharding.py)
     flops(length) -> model FLOPs of training on one row of that length
     """
@@ -26,6 +25,5 @@ class Objective(NamedTuple):
     init: Callable[[jax.Array], Params]
     counts: Callable[[Batch], Counts]
     loss: Callable[[Params, Batch, jax.Array | None, Counts], tuple[jax.Array, dict[str, Mean]]]
-    predict: Callable[[Params, Batch], dict[str, jax.Array]]
     logical_axes: Any
     flops: Callable[[int], float]

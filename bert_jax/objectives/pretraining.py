@@ -20,7 +20,6 @@ def pretraining(config: Config) -> Objective:
         init=model.init,
         counts=pretraining_counts,
         loss=loss,
-        predict=lambda params, batch: model.apply(params, batch, None),
         logical_axes=model.logical_axes,
         flops=lambda length: model_flops(config.model, length, round(config.data.mask_probability * length)),
     )
