@@ -20,7 +20,7 @@ say "3/6  pretraining BERT-tiny, interrupted half-way"
 train=(bert-jax pretrain --config configs/demo.py --workdir "$out/run" --config.data.corpus="$out/corpus")
 "${train[@]}" 2> >(tee "$out/log" >&2) &
 pid=$!
-until grep -q 'step 1,200 held out' "$out/log" 2>/dev/null || ! kill -0 $pid 2>/dev/null; do sleep 0.5; done
+until grep -q 'step 1,500 held out' "$out/log" 2>/dev/null || ! kill -0 $pid 2>/dev/null; do sleep 0.5; done
 kill -TERM $pid 2>/dev/null || true
 wait $pid
 say "... and the same command again: it resumes by itself"
