@@ -7,7 +7,7 @@ out=${1:-demo}
 rm -rf "$out"
 mkdir -p "$out"
 began=$SECONDS
-export GLIBC_TUNABLES=glibc.malloc.hugetlb=1  # fewer page faults: a sixth of the step (docs/results.md)
+export GLIBC_TUNABLES=glibc.malloc.hugetlb=1  # fewer page faults: a sixth of the step (docs/decisions.md)
 say() { printf '\n== %s\n' "$*"; }
 
 say "1/6  a vocabulary from the documentation strings of this Python installation"
