@@ -5,7 +5,6 @@ Needs neither torch nor transformers. One table, `TENSORS`, says which parameter
 
 import dataclasses
 import json
-import math
 import os
 import pathlib
 import shutil
@@ -30,7 +29,6 @@ class Module(NamedTuple):
     path: str  # in our tree
     name: str  # in theirs
     kind: str  # a key of LEAVES
-    inputs: int = 1  # leading axes of a kernel that meet the input
     vocabulary: bool = False  # the first axis is the vocabulary, padded in ours
 
 
@@ -49,7 +47,7 @@ MODULES = (
     Module("encoder/layers/attention/query", f"{LAYER}.attention.self.query", "linear"),
     Module("encoder/layers/attention/key", f"{LAYER}.attention.self.key", "linear"),
     Module("encoder/layers/attention/value", f"{LAYER}.attention.self.value", "linear"),
-    Module("encoder/layers/attention/output", f"{LAYER}.attention.output.dense", "linear", inputs=2),
+    Module("encoder/layers/attention/output", f"{LAYER}.attention.output.dense", "linear"),
     Module("encoder/layers/attention_norm", f"{LAYER}.attention.output.LayerNorm", "norm"),
     Module("encoder/layers/mlp_up", f"{LAYER}.intermediate.dense", "linear"),
     Module("encoder/layers/mlp_down", f"{LAYER}.output.dense", "linear"),
@@ -191,9 +189,7 @@ def to_tensors(params: Params, config: EncoderConfig) -> dict[str, np.ndarray]:
         if module.vocabulary:
             x = x[: config.vocab_size]
         if path.endswith("/kernel"):
-            x = x.reshape(math.prod(x.shape[: module.inputs]), -1).T
-        elif module.kind == "linear":
-            x = x.reshape(-1)
+            x = x.T
         tensors[name] = np.ascontiguousarray(x)
     return tensors
 
@@ -209,14 +205,10 @@ def from_tensors(tensors: dict[str, np.ndarray], config: EncoderConfig, where: s
         x, place = tensors[name], flat[path] if layer is None else flat[path][layer]
         if module.vocabulary:
             place = place[: config.vocab_size]
-        shape = place.shape
-        if path.endswith("/kernel"):
-            shape = (math.prod(shape[module.inputs :]), math.prod(shape[: module.inputs]))
-        elif module.kind == "linear":
-            shape = (math.prod(shape),)
+        shape = place.shape[::-1] if path.endswith("/kernel") else place.shape
         if x.dtype != np.float32 or x.shape != shape:
             raise UserError(f"{where}: tensor '{name}' is {x.dtype} {list(x.shape)}, not float32 {list(shape)}")
-        place[...] = (x.T if path.endswith("/kernel") else x).reshape(place.shape)
+        place[...] = x.T if path.endswith("/kernel") else x
     known = {name for name, *_ in _rows(config)}
     for name, x in tensors.items():
         if name in TIED and np.array_equal(x, tensors[TIED[name]]):

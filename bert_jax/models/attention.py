@@ -1,13 +1,18 @@
 """Multi-head self-attention (Vaswani et al. 2017) as in BERT: every position reads every unpadded one."""
 
+import functools
+from collections.abc import Callable
+from typing import cast
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.dropout import dropout
-from bert_jax.models.layers import Linear
-from bert_jax.sharding import constrain
+from bert_jax.models import fused_attention
+from bert_jax.models.dropout import keep_mask, row_keys
+from bert_jax.models.layers import Linear, keep
+from bert_jax.sharding import constrain, partition_spec
 
 MASKED_SCORE = -1e9  # far below any score; finite, so that a row of padding alone gives no NaN
 
@@ -20,29 +25,93 @@ class SelfAttention(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, mask: jax.Array, seed: jax.Array | None) -> jax.Array:
-        config = self.config
-        hidden, heads = config.hidden_size, config.num_heads
-        into, axes = (hidden, heads, hidden // heads), ("embed", "heads", "head_dim")
+        config, hidden = self.config, self.config.hidden_size
+        linear = functools.partial(Linear, (hidden, hidden), stddev=config.initializer_range, dtype=self.dtype)
         q, k, v = (
-            constrain(
-                Linear(into, axes, config.initializer_range, self.dtype, name=name)(x),
-                "batch", "length", "heads", "head_dim",
-            )
+            keep(constrain(linear(axes=("embed", "heads"), name=name)(x), "batch", "length", "heads"))
             for name in ("query", "key", "value")
-        )  # fmt: skip
-        context = attend(q, k, v, mask, config.attention_dropout, seed)
-        out = Linear(
-            into[1:] + into[:1], axes[1:] + axes[:1], config.initializer_range, self.dtype, inputs=2, name="output"
         )
-        return out(context)
+        context = attend(q, k, v, mask, config.num_heads, config.attention_dropout, seed)
+        return linear(axes=("heads", "embed"), name="output")(keep(context))
 
 
-def attend(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
+def attend(
+    q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, heads: int, rate: float, seed: jax.Array | None
+) -> jax.Array:
     """Softmax attention with dropout of `rate` on the probabilities; the softmax is float32.
 
-    `q`, `k`, `v`: `[batch, length, heads, head_dim]`; `mask`: int32 `[batch, length]`, on the keys; result as `q`.
+    `q`, `k`, `v`: `[batch, length, heads * head_dim]`; `mask`: int32 `[batch, length]`, on the keys; result as `q`.
+    The backward pass computes the probabilities again.
     """
+    batch = q.shape[0]
+    keys = jnp.zeros((batch, heads, 2), jnp.uint32)
+    if seed is None:
+        rate = 0.0
+    elif rate > 0:
+        # A key for the dropout of each head of each row, whatever device computes it: the same masks on every mesh.
+        keys = jnp.stack(row_keys(seed, batch * heads), axis=-1).reshape(keys.shape)
+    return _attend(q, k, v, mask, keys, rate)
+
+
+Arrays = tuple[jax.Array, ...]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
+def _attend(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, keys: jax.Array, rate: float) -> jax.Array:
+    return _attend_forward(q, k, v, mask, keys, rate)[0]
+
+
+def _attend_forward(
+    q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, keys: jax.Array, rate: float
+) -> tuple[jax.Array, Arrays]:
+    arrays = (q, k, v, mask, keys)
+    (context,) = _on_platform(fused_attention.forward, _forward, rate, *arrays)
+    return context, arrays
+
+
+def _attend_backward(rate: float, arrays: Arrays, gradient: jax.Array) -> tuple[jax.Array | None, ...]:
+    return *_on_platform(fused_attention.backward, _backward, rate, *arrays, gradient), None, None
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _on_platform(fused: Callable[..., Arrays], plain: Callable[..., Arrays], rate: float, *arrays: jax.Array) -> Arrays:
+    """The fused kernel on a TPU, each device on its rows and heads; what XLA makes of `plain` elsewhere."""
+    q, keys = arrays[0], arrays[4]
+    if not fused_attention.fits(q.shape[1], q.shape[2], keys.shape[1]):
+        return plain(*arrays, rate=rate)
+
+    def kernel(*arrays: jax.Array) -> Arrays:
+        call = functools.partial(fused, rate=rate)
+        if jax.sharding.get_abstract_mesh().empty:
+            return call(*arrays)
+        wide, mask = partition_spec(("batch", "length", "heads")), partition_spec(("batch", "length"))
+        per_head = partition_spec(("batch", "heads", "key_words"))
+        in_specs = (wide, wide, wide, mask, per_head, wide)[: len(arrays)]
+        return cast(Arrays, jax.shard_map(call, in_specs=in_specs, out_specs=wide, check_vma=False)(*arrays))
+
+    return cast(Arrays, jax.lax.platform_dependent(*arrays, tpu=kernel, default=functools.partial(plain, rate=rate)))
+
+
+def _forward(
+    q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, keys: jax.Array, *, rate: float
+) -> tuple[jax.Array]:
+    batch, length, width = q.shape
+    heads = keys.shape[1]
+    q, k, v = (x.reshape(batch, length, heads, width // heads) for x in (q, k, v))
     scores = jnp.einsum("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32)
     scores = jnp.where(mask[:, None, None, :] != 0, scores, MASKED_SCORE)
-    probabilities = dropout(jax.nn.softmax(scores), rate, seed).astype(v.dtype)
-    return jnp.einsum("bhqk,bkhd->bqhd", probabilities, v)
+    probabilities = jax.nn.softmax(scores)
+    if rate > 0:
+        index = jnp.arange(length * length, dtype=jnp.uint32).reshape(length, length)
+        kept = keep_mask(index, keys[:, :, 0, None, None], keys[:, :, 1, None, None], rate)
+        probabilities = jnp.where(kept, probabilities / (1 - rate), 0.0)
+    return (jnp.einsum("bhqk,bkhd->bqhd", probabilities.astype(v.dtype), v).reshape(batch, length, width),)
+
+
+def _backward(
+    q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, keys: jax.Array, gradient: jax.Array, *, rate: float
+) -> Arrays:
+    _, gradients = jax.vjp(lambda q, k, v: _forward(q, k, v, mask, keys, rate=rate), q, k, v)
+    return cast(Arrays, gradients((gradient,)))

@@ -31,8 +31,19 @@ def dropout(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
 # Checkpointed, so that what the backward pass needs is the seed and not the mask.
 @functools.partial(jax.checkpoint, static_argnums=(1,), prevent_cse=False)
 def _dropout(x: jax.Array, rate: float, seed: jax.Array) -> jax.Array:
-    keep = random_words(seed, x.shape) >= jnp.uint32(round(rate * 2**32))
-    return jnp.where(keep, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
+    kept = random_words(seed, x.shape) >= _threshold(rate)
+    return jnp.where(kept, x * jnp.asarray(1.0 / (1.0 - rate), x.dtype), jnp.zeros((), x.dtype))
+
+
+def keep_mask(index: jax.Array, first: jax.Array, second: jax.Array, rate: float) -> jax.Array:
+    """bool, False with probability `rate`: of the element `index` of the row with the key (`first`, `second`)."""
+    return _mix(index, first, second) >= _threshold(rate)
+
+
+def row_keys(seed: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
+    """Two uint32 `[rows]`: the key of each row of the first axis."""
+    first = _mix(jax.lax.iota(jnp.uint32, rows), seed[0], seed[1])
+    return first, _mix(first, seed[1], seed[0])
 
 
 def random_words(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -41,11 +52,13 @@ def random_words(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     A finalizer of the murmur3 kind (multipliers of C. Wellons' `lowbias32`); the second key word enters between its two
     rounds, so that rows whose first words are close do not share a permuted mask.
     """
-    rows = jax.lax.iota(jnp.uint32, shape[0])
-    first = _mix(rows, seed[0], seed[1])
-    second = _mix(first, seed[1], seed[0])
+    first, second = row_keys(seed, shape[0])
     key_shape = (shape[0],) + (1,) * (len(shape) - 1)
     return _mix(_index_in_row(shape), first.reshape(key_shape), second.reshape(key_shape))
+
+
+def _threshold(rate: float) -> jax.Array:
+    return jnp.uint32(round(rate * 2**32))
 
 
 def _index_in_row(shape: tuple[int, ...]) -> jax.Array:

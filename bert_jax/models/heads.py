@@ -29,7 +29,7 @@ class MaskedTokenHead(nn.Module):
         logits = jnp.einsum(
             "nh,vh->nv", x.reshape(-1, hidden), table.astype(self.dtype), preferred_element_type=jnp.float32
         )
-        return constrain((logits + bias).reshape(*x.shape[:2], -1), "batch", "predictions", "logits")
+        return constrain(logits + bias, "batch", "logits").reshape(*x.shape[:2], -1)
 
 
 class Pretraining(nn.Module):

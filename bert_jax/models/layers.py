@@ -8,14 +8,19 @@ from typing import cast
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 # BERT's: a normal cut at two standard deviations and not rescaled, so the effective deviation is 0.88 of the nominal.
 kernel_init = jax.nn.initializers.truncated_normal
 
-pointwise = functools.partial(jax.checkpoint, prevent_cse=False)  # cheap to recompute: only its input is kept
+KEPT = "kept"
 
 
-@pointwise
+def keep(x: jax.Array) -> jax.Array:
+    """Marks what is kept for the backward pass; all else in a block is cheap to compute again (encoder.py)."""
+    return cast(jax.Array, checkpoint_name(x, KEPT))
+
+
 def gelu(x: jax.Array) -> jax.Array:
     """`x` times the normal distribution function of `x`; by erf, which costs less than the erfc of `jax.nn.gelu`."""
     return 0.5 * x * (1.0 + jax.lax.erf(x * math.sqrt(0.5)))
@@ -23,30 +28,25 @@ def gelu(x: jax.Array) -> jax.Array:
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": gelu,
-    "gelu_tanh": pointwise(functools.partial(jax.nn.gelu, approximate=True)),
+    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
 }
 
 
 class Linear(nn.Module):
-    """`x @ kernel + bias` in `dtype`, parameters float32.
+    """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` are the kernel's sizes and names."""
 
-    `shape` and `axes` are the kernel's sizes and logical names; its first `inputs` axes meet the last ones of `x`.
-    """
-
-    shape: tuple[int, ...]
-    axes: tuple[str, ...]
+    shape: tuple[int, int]
+    axes: tuple[str, str]
     stddev: float
     dtype: jnp.dtype
-    inputs: int = 1
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel = param(self, "kernel", kernel_init(self.stddev), self.shape, self.axes)
-        bias = param(self, "bias", nn.initializers.zeros, self.shape[self.inputs :], self.axes[self.inputs :])
+        bias = param(self, "bias", nn.initializers.zeros, self.shape[1:], self.axes[1:])
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
-        rows, columns = math.prod(x.shape[: x.ndim - self.inputs]), math.prod(bias.shape)
-        y = x.astype(self.dtype).reshape(rows, -1) @ kernel.astype(self.dtype).reshape(-1, columns)
-        return y.reshape(*x.shape[: x.ndim - self.inputs], *bias.shape) + bias.astype(self.dtype)
+        y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel.astype(self.dtype)
+        return y.reshape(*x.shape[:-1], self.shape[1]) + bias.astype(self.dtype)
 
 
 class LayerNorm(nn.Module):
@@ -59,15 +59,31 @@ class LayerNorm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         scale = param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
         bias = param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
-        return _normalize(x, scale, bias, self.epsilon).astype(self.dtype)
+        return (_standardize(x, self.epsilon).astype(jnp.float32) * scale + bias).astype(self.dtype)
 
 
-@functools.partial(pointwise, static_argnums=(3,))
-def _normalize(x: jax.Array, scale: jax.Array, bias: jax.Array, epsilon: float) -> jax.Array:
-    x = x.astype(jnp.float32)
-    centred = x - x.mean(-1, keepdims=True)
-    variance = jnp.square(centred).mean(-1, keepdims=True)
-    return centred * jax.lax.rsqrt(variance + epsilon) * scale + bias
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _standardize(x: jax.Array, epsilon: float) -> jax.Array:
+    """`x` less its mean, over its deviation, along the last axis; its gradient needs the result and not `x`."""
+    return _standardize_forward(x, epsilon)[0]
+
+
+def _standardize_forward(x: jax.Array, epsilon: float) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    centred = x.astype(jnp.float32)
+    centred -= centred.mean(-1, keepdims=True)
+    inverse = keep(jax.lax.rsqrt(jnp.square(centred).mean(-1) + epsilon))
+    unit = keep((centred * inverse[..., None]).astype(x.dtype))
+    return unit, (unit, inverse)
+
+
+def _standardize_backward(_: float, saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array]:
+    unit, g = saved[0].astype(jnp.float32), gradient.astype(jnp.float32)
+    of_x = (g - g.mean(-1, keepdims=True) - unit * (g * unit).mean(-1, keepdims=True)) * saved[1][..., None]
+    # Written once: without the barrier XLA computes it anew, from three arrays, for each of its readers.
+    return (jax.lax.optimization_barrier(of_x.astype(gradient.dtype)),)
+
+
+_standardize.defvjp(_standardize_forward, _standardize_backward)
 
 
 def param(

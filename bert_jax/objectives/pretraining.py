@@ -38,8 +38,10 @@ def pretraining_loss(
 ) -> tuple[jax.Array, dict[str, Mean]]:
     """float32 share of the loss and its metrics; weights, not label values, say which targets count (0 is a token)."""
     outputs = model.apply(params, batch, rng)
-    mlm_weights, nsp_weights = batch["masked_weights"], batch["example_weights"]
-    mlm_loss, mlm_hits = _cross_entropy(outputs["mlm_logits"], batch["masked_labels"])
+    mlm_weights, nsp_weights = batch["masked_weights"].reshape(-1), batch["example_weights"]
+    # As a matrix, which is how the head made them: another form would be a copy of the largest array of the step.
+    mlm_logits = outputs["mlm_logits"].reshape(mlm_weights.size, -1)
+    mlm_loss, mlm_hits = _cross_entropy(mlm_logits, batch["masked_labels"].reshape(-1))
     nsp_loss, nsp_hits = _cross_entropy(outputs["nsp_logits"], batch["next_sentence_labels"])
     mlm, nsp = Mean.of(mlm_loss, mlm_weights), Mean.of(nsp_loss, nsp_weights)
     metrics = {
@@ -54,8 +56,13 @@ def pretraining_loss(
 
 
 def _cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Per target: negative log likelihood in float32, and 1.0 where the likeliest class is the label."""
-    logits = logits.astype(jnp.float32)
-    chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    hits = (jnp.argmax(logits, axis=-1) == labels).astype(jnp.float32)
-    return jax.nn.logsumexp(logits, axis=-1) - chosen, hits
+    """Per target: negative log likelihood in float32, and 1.0 where no class is likelier than the label.
+
+    `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. Sums and a maximum over the classes alone, which
+    XLA computes in one reading of the logits, and on a mesh that parts the classes without gathering them.
+    """
+    is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == labels[:, None]
+    chosen = jnp.sum(jnp.where(is_label, logits, 0.0), axis=1)
+    highest = jax.lax.stop_gradient(logits.max(axis=1))
+    partition = jnp.sum(jnp.exp(logits - highest[:, None]), axis=1)
+    return highest + jnp.log(partition) - chosen, (chosen >= highest).astype(jnp.float32)

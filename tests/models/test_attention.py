@@ -1,0 +1,78 @@
+"""The fused kernels, interpreted, against plain attention written out; and plain attention against torch."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from bert_jax.models import attention, fused_attention
+from bert_jax.models.dropout import row_keys
+
+SHAPES = {
+    "two heads fill the lanes": (2, 24, 4, 64),
+    "heads that do not": (2, 16, 3, 32),
+    "a head fills them": (1, 136, 2, 128),
+    "small": (3, 8, 8, 16),
+}
+
+
+def arrays(shape, dtype=jnp.float32):
+    """q, k, v, mask, dropout keys and a gradient."""
+    batch, length, heads, head_dim = shape
+    rng = np.random.default_rng(0)
+    q, k, v, gradient = (jnp.asarray(rng.normal(size=(batch, length, heads * head_dim)), dtype) for _ in range(4))
+    mask = (rng.random((batch, length)) > 0.2).astype(np.int32)
+    mask[-1] = 0  # a row of padding alone
+    keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), batch * heads), -1).reshape(batch, heads, 2)
+    return q, k, v, jnp.asarray(mask), keys, gradient
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_kernels_equal_plain_attention(name, rate):
+    q, k, v, mask, keys, gradient = arrays(SHAPES[name])
+    assert fused_attention.fits(*q.shape[1:], keys.shape[1])
+    plain, pull = jax.vjp(lambda q, k, v: attention._forward(q, k, v, mask, keys, rate=rate)[0], q, k, v)
+    (fused,) = fused_attention.forward(q, k, v, mask, keys, rate=rate, interpret=True)
+    np.testing.assert_allclose(fused, plain, rtol=0, atol=1e-5)
+    found = fused_attention.backward(q, k, v, mask, keys, gradient, rate=rate, interpret=True)
+    for ours, theirs in zip(found, pull(gradient), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+
+
+def test_the_kernels_in_bfloat16_are_as_near_to_float32_as_plain_attention():
+    shape = SHAPES["two heads fill the lanes"]
+    *exact, mask, keys, _ = arrays(shape)
+    q, k, v = (x.astype(jnp.bfloat16) for x in exact)
+    reference = attention._forward(*(x.astype(jnp.float32) for x in (q, k, v)), mask, keys, rate=0.1)[0]
+    (fused,) = fused_attention.forward(q, k, v, mask, keys, rate=0.1, interpret=True)
+    plain = attention._forward(q, k, v, mask, keys, rate=0.1)[0]
+    error, bound = (float(jnp.abs(x.astype(jnp.float32) - reference).max()) for x in (fused, plain))
+    assert fused.dtype == jnp.bfloat16
+    assert error < 1.5 * bound
+
+
+def test_attention_equals_torch():
+    batch, length, heads, head_dim = SHAPES["two heads fill the lanes"]
+    q, k, v, mask, _, gradient = arrays(SHAPES["two heads fill the lanes"])
+    mask = mask.at[-1, :5].set(1)  # torch gives NaN where a row may read nothing
+
+    def parts(x):
+        return torch.tensor(np.asarray(x)).reshape(batch, length, heads, head_dim).transpose(1, 2).requires_grad_()
+
+    theirs = [parts(x) for x in (q, k, v)]
+    out = torch.nn.functional.scaled_dot_product_attention(
+        *theirs, attn_mask=torch.tensor(np.asarray(mask) == 1)[:, None, None, :]
+    )
+    ours, pull = jax.vjp(lambda q, k, v: attention.attend(q, k, v, mask, heads, 0.1, None), q, k, v)
+    np.testing.assert_allclose(ours, out.detach().transpose(1, 2).reshape(ours.shape), rtol=0, atol=1e-5)
+    out.backward(parts(gradient).detach())
+    for found, x in zip(pull(gradient), theirs, strict=True):
+        np.testing.assert_allclose(found, x.grad.transpose(1, 2).reshape(found.shape), rtol=0, atol=1e-5)
+
+
+def test_rows_that_do_not_fit_are_left_to_xla():
+    assert not fused_attention.fits(17, 64, 4), "rows are tiled by 8"
+    assert not fused_attention.fits(2048, 64, 4), "too long for vector memory"
+    assert not fused_attention.fits(16, 33, 3), "heads are tiled by 8"
