@@ -1,0 +1,344 @@
+#!/usr/bin/env bash
+# Pretraining on a Cloud TPU slice of any number of hosts, through queued resources. docs/launch.md leads through it.
+set -euo pipefail
+
+usage() {
+    cat <<'TEXT'
+usage: launch/tpu_pod.sh VERB [--env FILE] [--SETTING VALUE]... [--dry_run] [-- ARGUMENTS OF bert-jax pretrain...]
+
+verbs:
+  create    ask for the slice; it may wait in the queue
+  setup     on every host: Python, bert-jax, the bucket
+  run       start the training on every host; it outlives the connection
+  logs      follow the log of one host (--worker N, default 0)
+  status    the slice, and what every host does
+  stop      save and stop; `run` goes on there
+  babysit   all of the above until the last step is saved, whatever happens to the slice
+  delete    give the slice back
+
+settings, as flags (--zone us-west4-a) or as lines of the env file (ZONE=us-west4-a, nothing is quoted or expanded):
+  PROJECT, ZONE, NAME   of the slice
+  ACCELERATOR_TYPE      such as v5litepod-256
+  RUNTIME_VERSION       of the hosts (default: the one for the accelerator)
+  PROVISIONING          spot, reserved or on-demand (default: on-demand)
+  SERVICE_ACCOUNT       whom the hosts act as
+  NETWORK, SUBNETWORK   (default: the project's default network)
+  BUCKET                mounted at /mnt/BUCKET on every host
+  PACKAGE               a wheel of bert-jax here, or what pip would take: 'bert-jax[tpu] @ git+https://...'
+  CONFIG                a recipe here, such as configs/bert_base.py
+  WORKDIR, CORPUS       absolute paths, the same on every host: /mnt/BUCKET/...
+  OVERRIDE              (env file, any number of lines) an argument of bert-jax pretrain, such as --config.seed=1
+
+options:
+  --dry_run             print the commands, run nothing
+  --worker N            for logs
+  --poll SECONDS        for babysit (default: 60)
+  --max_failures N      babysit gives up after so many in a row without a new checkpoint (default: 3)
+  --delete_when_done    babysit deletes the slice when the last step is saved
+TEXT
+}
+
+die() { printf 'tpu_pod.sh: %s\n' "$1" >&2; exit "${2-2}"; }
+say() { printf '%(%F %T)T  %s\n' -1 "$*"; }
+
+# --------------------------------------------------------------------------------------------------- quoting, calling
+
+quoted() {  # the words as one line that any POSIX shell, here or on a host, reads back byte for byte
+    local word text='' mark="'\"'\"'"
+    for word; do
+        [[ $word =~ ^[a-zA-Z0-9_@%+=:,./-]+$ ]] || word="'${word//\'/$mark}'"
+        text+="${text:+ }$word"
+    done
+    printf '%s' "$text"
+}
+
+call() { if ((dry_run)); then quoted "$@"; echo; else "$@" </dev/null; fi; }
+note() { if ((dry_run)); then printf '# %s\n' "$*"; fi; }
+tpus() { call gcloud compute tpus "$@" --project="${of[PROJECT]}" --zone="${of[ZONE]}" --quiet; }
+queued() { tpus queued-resources "$1" "${of[NAME]}" "${@:2}"; }
+on_workers() { tpus tpu-vm ssh "${of[NAME]}" --worker="$1" --command="$2"; }
+copy() { tpus tpu-vm scp "${@:1:$#-1}" "${of[NAME]}:${!#}" --worker=all; }
+worker() { quoted bash bert_jax/tpu_worker.sh "$@"; }
+
+# ----------------------------------------------------------------------------------------------------------- settings
+
+declare -A of=()  # setting -> value
+declare -A form=(  # setting -> the pattern that its value must match; anything but a control character elsewhere
+    [PROJECT]='[a-z][a-z0-9:.-]*[a-z0-9]' [ZONE]='[a-z]+-[a-z]+[0-9]+-[a-z]' [NAME]='[a-z]([a-z0-9-]{0,38}[a-z0-9])?'
+    [ACCELERATOR_TYPE]='v[0-9][a-z0-9]*-[0-9]+' [RUNTIME_VERSION]='[a-z][a-z0-9.-]*'
+    [PROVISIONING]='spot|reserved|on-demand' [SERVICE_ACCOUNT]='[a-z0-9-]+@[a-z0-9.-]+'
+    [NETWORK]='[a-z][a-z0-9/_.-]*' [SUBNETWORK]='[a-z][a-z0-9/_.-]*' [BUCKET]='[a-z0-9][a-z0-9_.-]+[a-z0-9]'
+    [PACKAGE]='.+' [CONFIG]='.+' [WORKDIR]='/.+' [CORPUS]='/.+'
+)
+arguments=() dry_run=0 worker=0 poll=60 max_failures=3 delete_when_done=0
+
+parse() {
+    local env='' key value
+    local -A flags=()
+    while (($#)); do
+        case $1 in
+            --dry_run) dry_run=1; shift; continue ;;
+            --delete_when_done) delete_when_done=1; shift; continue ;;
+            --help) usage; exit 0 ;;
+            --) shift; break ;;
+            --*=*) key=${1%%=*} value=${1#*=}; shift ;;
+            --*) (($# > 1)) || die "$1 needs a value"; key=$1 value=$2; shift 2 ;;
+            *) die "'$1' is no option; arguments of bert-jax pretrain go after --" ;;
+        esac
+        case $key in
+            --env) env=$value ;;
+            --worker) [[ $value =~ ^[0-9]+$ ]] || die "--worker takes a number"; worker=$value ;;
+            --poll) [[ $value =~ ^[0-9]+([.][0-9]+)?$ ]] || die "--poll takes seconds"; poll=$value ;;
+            --max_failures) [[ $value =~ ^[1-9][0-9]*$ ]] || die "--max_failures takes a number"; max_failures=$value ;;
+            *)
+                key=${key#--}
+                [[ $key =~ ^[a-z_]+$ && -v form[${key^^}] ]] || die "--$key is no option; --help lists them"
+                flags[${key^^}]=$value
+                ;;
+        esac
+    done
+    [[ -z $env ]] || read_env "$env"
+    for key in "${!flags[@]}"; do of[$key]=${flags[$key]}; done
+    of[PROVISIONING]=${of[PROVISIONING]-on-demand}
+    arguments+=("$@")
+    for key in "${!of[@]}"; do
+        [[ ${of[$key]} =~ ^(${form[$key]})$ ]] || die "$key='${of[$key]}' must look like ${form[$key]}"
+    done
+}
+
+read_env() {
+    local line key
+    [[ -f $1 ]] || die "$1: no such file"
+    while IFS= read -r line || [[ $line ]]; do
+        [[ $line =~ ^[[:space:]]*(#|$) ]] && continue
+        key=${line%%=*}
+        if [[ $line != *=* || ! $key =~ ^[A-Z_]+$ ]]; then
+            die "$1: '$line' is not SETTING=VALUE"
+        elif [[ $key == OVERRIDE ]]; then
+            arguments+=("${line#*=}")
+        elif [[ -v of[$key] ]]; then
+            die "$1: $key is there twice"
+        elif [[ -v form[$key] ]]; then
+            of[$key]=${line#*=}
+        else
+            die "$1: $key is no setting; --help lists them"
+        fi
+    done <"$1"
+}
+
+need() {
+    local key
+    for key; do [[ -v of[$key] ]] || die "$verb needs $key: --${key,,} VALUE, or $key=VALUE in the file of --env"; done
+}
+
+runtime_version() {
+    case ${of[ACCELERATOR_TYPE]} in
+        v2-* | v3-* | v4-*) echo tpu-ubuntu2204-base ;;
+        v5litepod-*) echo v2-alpha-tpuv5-lite ;;
+        v5p-*) echo v2-alpha-tpuv5 ;;
+        v6e-*) echo v2-alpha-tpuv6e ;;
+        *) die "no runtime version is known for ${of[ACCELERATOR_TYPE]}: give --runtime_version" ;;
+    esac
+}
+
+# -------------------------------------------------------------------------------------------------------------- verbs
+
+create() {
+    local runtime key more=()
+    need ACCELERATOR_TYPE SERVICE_ACCOUNT
+    runtime=${of[RUNTIME_VERSION]-$(runtime_version)} || exit
+    [[ ${of[PROVISIONING]} == on-demand ]] || more+=("--${of[PROVISIONING]}")
+    for key in NETWORK SUBNETWORK; do [[ ! -v of[$key] ]] || more+=("--${key,,}=${of[$key]}"); done
+    queued create --node-id="${of[NAME]}" --accelerator-type="${of[ACCELERATOR_TYPE]}" --runtime-version="$runtime" \
+        --service-account="${of[SERVICE_ACCOUNT]}" --scopes=https://www.googleapis.com/auth/cloud-platform "${more[@]}"
+}
+
+setup() {
+    local here package files
+    need PACKAGE
+    here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+    package=${of[PACKAGE]}
+    files=("$here/tpu_worker.sh" "$here/pretrain.sh" "$here/progress.py")
+    if [[ $package == *.whl ]]; then
+        [[ -f $package ]] || die "PACKAGE: $package: no such file; \`pip wheel --no-deps --wheel-dir dist .\` makes it"
+        files+=("$(realpath "$package")")
+        package="./$(basename "$package")[tpu]"
+    fi
+    on_workers all 'mkdir -p bert_jax' &&
+        copy "${files[@]}" bert_jax/ &&
+        on_workers all "$(worker setup "$package" "${of[BUCKET]-}")"
+}
+
+run() {
+    local corpus=()
+    need CONFIG WORKDIR
+    [[ -f ${of[CONFIG]} ]] || die "CONFIG: ${of[CONFIG]}: no such file"
+    [[ ! -v of[CORPUS] ]] || corpus=("--config.data.corpus=${of[CORPUS]}")
+    copy "$(realpath "${of[CONFIG]}")" bert_jax/recipe.py &&
+        on_workers all "$(worker start "${of[BUCKET]-}" "${of[WORKDIR]}" "${corpus[@]}" "${arguments[@]}")"
+}
+
+logs() { on_workers "$worker" "$(worker log 100 follow)"; }
+stop() { on_workers all "$(worker stop)"; }
+delete() { queued delete --force; }
+
+slice_state() { queued describe --format='value(state.state)'; }
+node_state() { tpus tpu-vm describe "${of[NAME]}" --format='value(state)'; }
+worker_states() {  # tpu_worker.sh is not there before `setup`
+    local absent="echo \"host \$(hostname) bare 0 0 -\""
+    need WORKDIR
+    on_workers all "if test -e bert_jax/tpu_worker.sh; then $(worker state "${of[WORKDIR]}"); else $absent; fi"
+}
+
+status() {
+    need WORKDIR
+    if ((dry_run)); then slice_state; node_state; worker_states; return; fi
+    look
+    echo "slice ${of[NAME]}: ${slice,,}${reason:+ ($reason)}"
+    [[ $slice == READY ]] || return 0
+    worker_states | sort -V | while read -r mark host state saved steps line; do
+        [[ $mark != host ]] || printf '%s: %s, step %s of %s saved | %s\n' "$host" "$state" "$saved" "$steps" "$line"
+    done
+}
+
+# ------------------------------------------------------------------------------------------------------------ babysit
+
+describe() {  # the state that a command prints, ABSENT where there is no such thing, UNKNOWN where gcloud fails
+    local out
+    if out=$("$@" 2>&1); then
+        tail -n 1 <<<"$out"
+    elif [[ $out == *NOT_FOUND* ]]; then
+        echo ABSENT
+    else
+        printf '%s\n' "$out" >&2
+        echo UNKNOWN
+    fi
+}
+
+look() {  # slice = READY, ABSENT, GONE (to be deleted first), UNKNOWN, or what it waits for
+    local node
+    reason=''
+    slice=$(describe slice_state)
+    case $slice in
+        SUSPENDED | FAILED) reason=$slice slice=GONE ;;
+        ACTIVE)
+            node=$(describe node_state)
+            case $node in
+                READY | UNKNOWN) slice=$node ;;
+                ABSENT | PREEMPTED | TERMINATED | STOPPED) reason=$node slice=GONE ;;
+                *) slice="ACTIVE, its node $node" ;;
+            esac
+            ;;
+    esac
+}
+
+newest=0      # the newest checkpoint seen
+failures=0    # in a row without a new checkpoint
+at_failure=0  # newest checkpoint at the last failure
+last_said=''
+
+say_once() { [[ $1 == "$last_said" ]] || say "$1"; last_said=$1; }
+
+failed() {
+    if ((newest > at_failure)); then failures=0; fi
+    at_failure=$newest
+    failures=$((failures + 1))
+    say "failure $failures of $max_failures without a new checkpoint: $1"
+    ((failures < max_failures)) || give_up 1 "$1, $failures times without a new checkpoint"
+}
+
+give_up() {  # STATUS REASON
+    if [[ $slice == READY ]]; then on_workers all "$(worker log 20)" >&2 || true; fi
+    die "$2. The slice still costs money: mend it and call babysit again, or \`launch/tpu_pod.sh delete\`" "$1"
+}
+
+babysit() {
+    need ACCELERATOR_TYPE SERVICE_ACCOUNT PACKAGE CONFIG WORKDIR
+    if ((dry_run)); then plan; return; fi
+    while :; do  # what is to be done follows from what is seen alone: babysit can be stopped and started at any time
+        look
+        case $slice in
+            READY) mind_workers ;;
+            ABSENT)
+                say "there is no slice ${of[NAME]}: creating it"
+                create || failed "the slice could not be created"
+                ;;
+            GONE)
+                say "the slice is gone ($reason): deleting what is left of it"
+                [[ $reason != FAILED ]] || failed "the queued resource is in state FAILED"
+                delete || failed "what was left of the slice could not be deleted"
+                ;;
+            *) say_once "waiting: the slice is $slice" ;;
+        esac
+        sleep "$poll"
+    done
+}
+
+plan() {
+    note "there is no slice:"; create
+    note "until it is ACTIVE and READY, every $poll s:"; slice_state; node_state
+    note "on new hosts:"; setup
+    note "where nothing runs:"; run
+    note "then every $poll s:"; slice_state; node_state; worker_states
+    note "when it is preempted, then again from the beginning:"; delete
+    if ((delete_when_done)); then note "when the last step is saved:"; delete; fi
+}
+
+mind_workers() {
+    local report mark host state saved steps line total=0 count=0 running=0 bare=0 ready=0 finished=0 stopped=0
+    local broken='' missed='' refused=''
+    if ! report=$(worker_states | sort -V); then
+        failed "a host of the slice does not answer"
+        return
+    fi
+    while read -r mark host state saved steps line; do
+        [[ $mark == host && "$saved $steps" =~ ^[0-9]+\ [0-9]+$ ]] || continue
+        count=$((count + 1))
+        if ((saved > newest)); then newest=$saved; fi
+        if ((steps)); then total=$steps; fi
+        case $state in
+            running) running=$((running + 1)) ;;
+            bare) bare=$((bare + 1)) ;;
+            ready) ready=$((ready + 1)) ;;
+            0) finished=$((finished + 1)) ;;
+            75) stopped=$((stopped + 1)) ;;
+            2) refused="$host refuses the run: $line" ;;
+            lost) broken=${broken:-"$host lost its run: killed, or the host was restarted"} ;;
+            124) missed=${missed:-"$host ended with status 124: $line"} ;;  # it missed another, which is to blame
+            *) broken=${broken:-"$host ended with status $state: $line"} ;;
+        esac
+    done <<<"$report"
+    broken=${broken:-$missed}
+
+    if ((count == 0)); then
+        failed "no host of the slice says how it is"
+    elif ((running)); then
+        say_once "running on $running of $count hosts, step $newest of $total saved"
+    elif ((finished)); then
+        say "finished: step $newest is saved in ${of[WORKDIR]}"
+        if ((delete_when_done)); then delete; fi
+        exit 0
+    elif [[ $refused ]]; then
+        give_up 2 "$refused"
+    elif ((bare)); then
+        say "setting up $bare of $count hosts"
+        setup || failed "setup failed"
+    elif ((ready == count || stopped)) && [[ -z $broken ]]; then
+        say "starting on $count hosts after step $newest"
+        run || failed "the run could not be started"
+    else
+        failed "${broken:-"only $((count - ready)) of $count hosts had started"}"
+        say "starting again on $count hosts after step $newest"
+        run || failed "the run could not be started"
+    fi
+}
+
+verb=${1-}
+case $verb in
+    create | setup | run | logs | status | stop | babysit | delete) ;;
+    '' | --help | -h | help) usage; exit 0 ;;
+    *) die "'$verb' is no verb; --help lists them" ;;
+esac
+parse "${@:2}"
+need PROJECT ZONE NAME
+"$verb"

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# What one host of a TPU pod does. tpu_pod.sh copies this to ~/bert_jax of every host and calls it over ssh.
+#
+#   setup PACKAGE [BUCKET]             Python, bert-jax, the bucket at /mnt/BUCKET
+#   start BUCKET WORKDIR [ARGUMENT..]  train, detached from the connection; BUCKET may be ''
+#   state WORKDIR                      one line: host NAME STATE NEWEST_CHECKPOINT LAST_STEP LAST_LINE_OF_LOG
+#   stop                               save and stop
+#   log LINES [follow]                 the end of the log
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+PATH=$HOME/.local/bin:$PATH
+
+setup() {
+    local package=$1 bucket=${2-}
+    [[ -z $bucket ]] || mount_bucket "$bucket"
+    command -v uv >/dev/null || python3 -m pip install --quiet --user uv
+    uv venv --quiet --allow-existing --python 3.11 venv
+    uv pip install --quiet --python venv/bin/python -- "$package"
+    touch ready
+}
+
+mount_bucket() {
+    local place=/mnt/$1
+    ! mountpoint -q "$place" || return 0
+    command -v gcsfuse >/dev/null || install_gcsfuse
+    sudo mkdir -p "$place"
+    sudo chown "$(id -u):$(id -g)" "$place"
+    # No cache of names: the hosts wait for each other's files. The limit lets a checkpoint's directory be renamed.
+    gcsfuse --implicit-dirs --metadata-cache-ttl-secs=0 --rename-dir-limit=100000 "$1" "$place"
+}
+
+install_gcsfuse() {  # from Google's own package source, as the Cloud Storage documentation has it
+    local source=https://packages.cloud.google.com/apt key=/usr/share/keyrings/cloud.google.asc
+    curl --fail --silent --show-error "$source/doc/apt-key.gpg" | sudo tee "$key" >/dev/null
+    echo "deb [signed-by=$key] $source gcsfuse-$(lsb_release -cs) main" |
+        sudo tee /etc/apt/sources.list.d/gcsfuse.list >/dev/null
+    sudo apt-get -qq update
+    sudo apt-get -qq install --yes gcsfuse
+}
+
+# Whoever trains holds the lock, and so do its children: it is free exactly when nothing runs, whatever became of a pid.
+start() {
+    local bucket=$1
+    shift
+    [[ -e ready ]] || { echo "$(hostname): not set up yet" >&2; exit 1; }
+    exec 9>>lock
+    flock -w 5 9 || { echo "$(hostname): a run is still alive here (pid $(cat pid)); stop it first" >&2; exit 3; }
+    [[ -z $bucket ]] || mount_bucket "$bucket"  # a host that was restarted has lost it
+    rm -f status pid
+    setsid -f bash "$PWD/tpu_worker.sh" train "$@" </dev/null >>log 2>&1
+    echo "$(hostname): started"
+}
+
+train() {
+    local workdir=$1 status=0
+    shift
+    echo $$ >pid
+    trap : TERM  # the child gets it too; wait for it to save
+    PATH=$PWD/venv/bin:$PATH bash pretrain.sh "$workdir" --config recipe.py "$@" || status=$?
+    echo "$status" >status.tmp
+    mv status.tmp status
+    exit 0  # not back to this file, which `setup` may have replaced meanwhile
+}
+
+state() {  # STATE: bare, ready, running, lost, or the exit status
+    local state=ready newest=0 steps=0
+    if [[ ! -e ready ]]; then
+        state=bare
+    elif ! flock -n lock true; then
+        state=running
+    elif [[ -e status ]]; then
+        state=$(cat status)
+    elif [[ -e pid ]]; then
+        state=lost  # killed, or the host was restarted
+    fi
+    read -r newest steps < <(python3 progress.py "$1" || true) || true
+    echo "host $(hostname) $state ${newest:-0} ${steps:-0} $(tail -n 1 log 2>/dev/null | tr -cd '[:print:]' | cut -c 1-160)"
+}
+
+stop() {
+    ! flock -n lock true || { echo "$(hostname): nothing runs here"; return; }
+    kill -TERM -- "-$(cat pid)"
+    echo "$(hostname): asked to save and stop"
+}
+
+log() {
+    exec tail -n "$1" ${2:+-F} log
+}
+
+case ${1-} in
+    setup | start | train | state | stop | log) "$@" ;;
+    *) echo "tpu_worker.sh: called by tpu_pod.sh" >&2; exit 2 ;;
+esac

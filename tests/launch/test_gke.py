@@ -1,0 +1,166 @@
+"""launch/gke/jobset.py: the manifest's structure, and its pods run by a stand-in kubectl."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.launch.cloud import HERE, ROOT
+
+JOBSET = ROOT / "launch" / "gke" / "jobset.py"
+OPTIONS = {
+    "name": "bert-base",
+    "image": "example.org/bert-jax:1",
+    "accelerator": "v5e",
+    "topology": "16x16",
+    "bucket": "my-bucket",
+    "service_account": "trainer",
+    "workdir": "/mnt/my-bucket/runs/base",
+    "config": "configs/bert_base.py",
+}
+HOSTILE = [
+    "a b",
+    'it\'s "quoted"',
+    "$(touch canary)",
+    "$$(HOME) $HOME $(HOME)",
+    "; touch canary",
+    "- a: b",
+    "two\nlines",
+    "",
+]
+
+
+def jobset(*more: str, **options: str) -> subprocess.CompletedProcess:
+    words = [word for name, value in (OPTIONS | options).items() for word in (f"--{name}={value}",)]
+    return subprocess.run([sys.executable, JOBSET, *words, *more], capture_output=True, text=True)
+
+
+def manifest(*more: str, **options: str) -> dict:
+    done = jobset(*more, **options)
+    assert done.returncode == 0, done.stderr
+    return yaml.safe_load(done.stdout)
+
+
+def job_of(made: dict) -> dict:
+    (replicated,) = made["spec"]["replicatedJobs"]
+    assert replicated["replicas"] == 1
+    return replicated["template"]["spec"]
+
+
+def test_the_manifest() -> None:
+    made = manifest("--spot", "--max_restarts", "9", "--grace_seconds", "60", "--", "--config.seed=1")
+    assert (made["apiVersion"], made["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    assert made["metadata"]["name"] == "bert-base"
+    assert made["spec"]["failurePolicy"]["maxRestarts"] == 9
+    (rule,) = made["spec"]["failurePolicy"]["rules"]
+    assert rule == {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
+    job = job_of(made)
+    assert job["parallelism"] == job["completions"] == 64  # 256 chips, 4 a host
+    assert (job["completionMode"], job["backoffLimit"]) == ("Indexed", 0)
+    (rule,) = job["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob"
+    assert rule["onExitCodes"] == {"containerName": "pretrain", "operator": "In", "values": [2]}
+    pod = job["template"]
+    assert pod["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
+    spec = pod["spec"]
+    assert spec["restartPolicy"] == "Never"  # what podFailurePolicy asks for
+    assert spec["terminationGracePeriodSeconds"] == 60
+    assert spec["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "16x16",
+        "cloud.google.com/gke-spot": "true",
+    }
+    (container,) = spec["containers"]
+    assert container["name"] == "pretrain"
+    assert container["resources"] == {"requests": {"google.com/tpu": 4}, "limits": {"google.com/tpu": 4}}
+    assert container["command"][2:] == [OPTIONS["workdir"], "--config", OPTIONS["config"], "--config.seed=1"]
+    (volume,) = spec["volumes"]
+    assert volume["csi"]["driver"] == "gcsfuse.csi.storage.gke.io"
+    assert volume["csi"]["volumeAttributes"]["bucketName"] == "my-bucket"
+    (mount,) = container["volumeMounts"]
+    assert mount == {"name": volume["name"], "mountPath": "/mnt/my-bucket"}
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "topology", "label", "hosts", "chips"),
+    [
+        ("v5e", "1x1", "tpu-v5-lite-podslice", 1, 1),
+        ("v5e", "4x4", "tpu-v5-lite-podslice", 4, 4),
+        ("v6e", "8x8", "tpu-v6e-slice", 16, 4),
+        ("v5p", "4x4x8", "tpu-v5p-slice", 32, 4),
+        ("v4", "2x2x2", "tpu-v4-podslice", 2, 4),
+    ],
+)
+def test_slices(accelerator, topology, label, hosts, chips) -> None:
+    job = job_of(manifest(accelerator=accelerator, topology=topology))
+    spec = job["template"]["spec"]
+    assert job["parallelism"] == hosts
+    assert spec["containers"][0]["resources"]["limits"] == {"google.com/tpu": chips}
+    assert spec["nodeSelector"]["cloud.google.com/gke-tpu-accelerator"] == label
+    assert "cloud.google.com/gke-spot" not in spec["nodeSelector"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("name", "my run; $(touch canary)", "such as my-run-touch-canary"),
+        ("name", "Bert_Base", "such as bert-base"),
+        ("name", "a\nb: c", "such as a-b-c"),
+        ("name", "'\"{}", "such as bert"),
+        ("name", "b" * 41, "at most 40"),
+        ("service_account", "a/b", "--service_account"),
+        ("bucket", "gs://b", "without gs://"),
+        ("workdir", "/tmp/run", "not below /mnt/my-bucket/"),
+        ("topology", "4x4x4", "v5e takes AxB"),
+        ("topology", "$(x)", "--topology"),
+        ("topology", "3x3", "do not divide into hosts of 4"),
+    ],
+)
+def test_what_does_not_fit_is_refused(option, value, says) -> None:
+    done = jobset(**{option: value})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def run_pods(place: pathlib.Path, starts: list, *arguments: str) -> subprocess.CompletedProcess:
+    """jobset.py | kubectl apply -f -, on a slice of two hosts, with `place` as the bucket."""
+    (place / "bin").mkdir()
+    (place / "bin" / "bert-jax").symlink_to(HERE / "trainer.py")
+    (place / "next").write_text(json.dumps(starts))
+    made = manifest("--max_restarts", "3", "--", *arguments, accelerator="v4", topology="2x2x2")
+    text = json.dumps(made).replace(OPTIONS["workdir"], str(place / "run"))
+    path = f"{place / 'bin'}:{HERE / 'bin'}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = os.environ | {"PATH": path, "CLOUD": str(place), "STANDIN_SCRIPT": str(place)}
+    return subprocess.run(["kubectl", "apply", "-f", "-"], input=text, env=env, capture_output=True, text=True)
+
+
+def test_restarted_until_finished(tmp_path) -> None:
+    done = run_pods(tmp_path, [[124, 12], [1, 23]], *HOSTILE)
+    assert done.returncode == 0, done.stderr
+    starts = [json.loads(line) for line in (tmp_path / "argv.jsonl").read_text().splitlines()]
+    expected = ["pretrain", "--workdir", str(tmp_path / "run"), "--config", OPTIONS["config"], *HOSTILE]
+    assert [argv for _, *argv in starts] == [expected] * 6
+    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, 41))
+    assert not list(tmp_path.rglob("canary*"))
+    assert not (ROOT / "canary").exists()
+
+
+def test_an_interrupted_pod_is_not_a_finished_one(tmp_path) -> None:
+    """Kubernetes would take exit status 0 of a preempted pod for the end of the run."""
+    done = run_pods(tmp_path, [[0, 12]])
+    assert done.returncode == 0, done.stderr
+    starts = (tmp_path / "argv.jsonl").read_text().splitlines()
+    assert len(starts) == 4
+    assert (tmp_path / "run" / "checkpoints" / "40").is_dir()
+
+
+def test_a_mistake_of_the_user_ends_the_jobset(tmp_path) -> None:
+    done = run_pods(tmp_path, [[2, None]])
+    assert "FailJobSet" in done.stderr
+    assert len((tmp_path / "argv.jsonl").read_text().splitlines()) == 2

@@ -1,0 +1,119 @@
+"""launch/slurm.sbatch with stand-ins for srun and scontrol, and launch/pretrain.sh below it."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.launch.cloud import HERE, ROOT, wait_for
+
+SRUN = """#!/usr/bin/env bash
+# Two tasks; the highest of their statuses.
+printf '%s\\n' "$*" >>"$STANDIN_SCRIPT/srun"
+[[ $1 == --kill-on-bad-exit=0 && $2 == --gpu-bind=none ]] || exit 99
+shift 2
+HOST=1 "$@" & other=$!
+HOST=0 "$@" & first=$!
+trap 'kill -TERM $first $other' TERM
+wait $first $other; wait $first; one=$?; wait $other; two=$?
+exit $((one > two ? one : two))
+"""
+
+
+class Cluster:
+    def __init__(self, place: pathlib.Path) -> None:
+        self.place, self.workdir = place, place / "a 'run' $(touch canary)"
+        (place / "bin").mkdir()
+        for name, text in {"srun": SRUN, "scontrol": '#!/bin/sh\necho "$@" >>"$STANDIN_SCRIPT/scontrol"\n'}.items():
+            (place / "bin" / name).write_text(text)
+            (place / "bin" / name).chmod(0o755)
+        (place / "bin" / "bert-jax").symlink_to(HERE / "trainer.py")
+        path = f"{place / 'bin'}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.env = os.environ | {"PATH": path, "STANDIN_SCRIPT": str(place)}
+        self.env |= {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "17"}
+
+    def start(self, *more: str) -> subprocess.Popen:
+        """A job; Slurm runs a copy of the script."""
+        argv = ["bash", "-s", str(self.workdir), *more]
+        with open(ROOT / "launch" / "slurm.sbatch") as script:
+            return subprocess.Popen(
+                argv,
+                stdin=script,
+                env=self.env,
+                cwd=self.place,
+                stderr=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+
+    def job(self, *more: str) -> tuple[int, str]:
+        process = self.start(*more)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out + err
+
+    def requeued(self) -> int:
+        path = self.place / "scontrol"
+        return path.read_text().splitlines().count("requeue 17") if path.exists() else 0
+
+    def script_of(self, *starts: tuple[int, int | None]) -> None:
+        (self.place / "next").write_text(json.dumps(starts))
+
+
+@pytest.fixture
+def cluster(tmp_path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def test_requeued_until_finished(cluster) -> None:
+    cluster.script_of((124, 15), (1, 25))
+    for number in (1, 2):
+        status, out = cluster.job("--config", "x; touch canary", "two\nlines")
+        assert status == 0, out
+        assert cluster.requeued() == number
+    status, out = cluster.job("--config", "x; touch canary", "two\nlines")
+    assert status == 0
+    assert "finished, step 40 is saved" in out
+    assert cluster.requeued() == 2
+    lines = [json.loads(line) for line in (cluster.place / "argv.jsonl").read_text().splitlines()]
+    expected = ["pretrain", "--workdir", str(cluster.workdir), "--config", "x; touch canary", "two\nlines"]
+    assert [line[1:] for line in lines] == [expected] * 6
+    steps = [json.loads(line)["step"] for line in (cluster.workdir / "metrics.jsonl").read_text().splitlines()]
+    assert steps == list(range(1, 41))
+    assert not list(cluster.place.rglob("canary*"))
+
+
+def test_the_time_limit(cluster) -> None:
+    """Slurm sends TERM to the tasks, and to the script too when it preempts."""
+    cluster.env["STANDIN_SECONDS"] = "0.1"
+    process = cluster.start()
+    wait_for(lambda: (cluster.workdir / "metrics.jsonl").exists() and (cluster.workdir / "metrics.jsonl").read_text())
+    pids = subprocess.run(
+        ["pgrep", "-P", str(process.pid), "-f", "srun"], capture_output=True, text=True
+    ).stdout.split()
+    process.send_signal(signal.SIGTERM)
+    for pid in pids:
+        os.kill(int(pid), signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "status 75 after step" in err
+    assert cluster.requeued() == 1
+
+
+def test_failures_without_a_new_checkpoint_end_it(cluster) -> None:
+    cluster.script_of((1, 15), (1, 16), (1, 17))
+    assert [cluster.job()[0] for _ in range(3)] == [0, 0, 1]
+    assert cluster.requeued() == 2
+    cluster.script_of()
+    assert cluster.job()[0] == 0  # sent again by hand, it begins to count anew
+
+
+def test_a_mistake_of_the_user_is_not_repeated(cluster) -> None:
+    cluster.script_of((2, None))
+    status, out = cluster.job()
+    assert status == 2
+    assert "no such directory; prepare one" in out
+    assert cluster.requeued() == 0

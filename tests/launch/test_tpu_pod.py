@@ -1,0 +1,374 @@
+"""launch/tpu_pod.sh against a stand-in gcloud, whose hosts run as local processes."""
+
+import contextlib
+import json
+import signal
+import subprocess
+
+import pytest
+
+from tests.launch.cloud import HERE, NAME, TPU_POD, Cloud, wait_for
+
+STEPS = list(range(1, 41))
+FAST = ("--poll", "0.1")
+HOSTILE = [
+    "a b",
+    '--config.name=it\'s "quoted"',
+    "; touch canary",
+    "$(touch canary)",
+    "`touch canary`",
+    "&& touch canary #",
+    "two\nlines; touch canary\n",
+    "\\' ; touch canary ; '",
+    "*",
+    "",
+    "~",
+    "ümläut \t end",
+]
+
+
+@pytest.fixture
+def cloud(tmp_path):
+    made = Cloud(tmp_path, HERE / "trainer.py")
+    yield made
+    for host in range(2):  # what a failed test may have left behind
+        with contextlib.suppress(OSError, ValueError):
+            made.kill(host)
+
+
+def no_canary(cloud: Cloud) -> bool:
+    return not list(cloud.place.rglob("canary*"))
+
+
+def up(cloud: Cloud, *more: str) -> None:
+    """A new slice, when it has been through the queue."""
+    cloud.call("create")
+    wait_for(lambda: "bare" in cloud.call("status", *more))
+
+
+# ------------------------------------------------------------------------------------------------- one verb at a time
+
+
+def test_from_create_to_delete(cloud) -> None:
+    cloud.env["STANDIN_SECONDS"] = "0.2"
+    assert cloud.call("create") == ""
+    (create,) = cloud.calls()
+    assert create[:5] == ["compute", "tpus", "queued-resources", "create", NAME]
+    for flag in (
+        "--node-id=pod",
+        "--accelerator-type=v5litepod-16",
+        "--runtime-version=v2-alpha-tpuv5-lite",
+        "--spot",
+        "--service-account=trainer@my-project.iam.gserviceaccount.com",
+        "--project=my-project",
+        "--zone=us-west4-a",
+    ):
+        assert flag in create
+    assert "waiting_for_resources" in cloud.call("status")
+    wait_for(lambda: "bare" in cloud.call("status"))
+    cloud.call("run", status=1)  # there is no directory to copy the recipe to
+    cloud.call("setup")
+    assert (
+        "pip install --quiet --python venv/bin/python -- bert-jax[tpu] @ git+https"
+        in (cloud.home(1).parent / "uv.log").read_text()
+    )
+    assert sorted(cloud.call("run").splitlines()) == ["host-0: started", "host-1: started"]
+    wait_for(lambda: len(cloud.steps()) > 2)
+    status = cloud.call("status")
+    assert "host-0: running" in status
+    assert "| step " in status
+    assert "still alive" in cloud.call("run", status=3)
+    follower = cloud.start("logs", "--worker", "0")
+    assert any("step 3/40" in line for line in iter(follower.stdout.readline, ""))
+    cloud.interrupt(follower)
+    assert "host-1: asked to save and stop" in cloud.call("stop")
+    wait_for(lambda: "running" not in cloud.call("status"))
+    assert "host-1: 75, step" in cloud.call("status")
+    assert "nothing runs here" in cloud.call("stop")
+    assert (cloud.home(1) / "status").read_text() == "75\n"
+    cloud.env["STANDIN_SECONDS"] = "0.01"
+    cloud.call("run")
+    wait_for(lambda: "running" not in cloud.call("status"))
+    assert "host-0: 0, step 40 of 40 saved" in cloud.call("status")
+    assert cloud.steps() == STEPS
+    cloud.call("delete")
+    assert "absent" in cloud.call("status")
+
+
+def test_arguments_arrive_byte_for_byte(cloud) -> None:
+    cloud.workdir = cloud.place / "shared" / "a 'run' of \"mine\"; touch canary; $(touch canary) \n& more"
+    cloud.settings["CORPUS"] = "/a corpus/$(touch canary)"
+    cloud.settings["OVERRIDE"] = "--config.note=$(touch canary) it's"
+    del cloud.settings["WORKDIR"]  # a line of the file cannot hold a newline
+    place = ("--workdir", str(cloud.workdir))
+    up(cloud, *place)
+    cloud.call("setup", *place)
+    cloud.call("run", *place, "--", *HOSTILE)
+    wait_for(lambda: "running" not in cloud.call("status", *place))
+    expected = ["pretrain", "--workdir", str(cloud.workdir), "--config", "recipe.py"]
+    expected += ["--config.data.corpus=/a corpus/$(touch canary)", "--config.note=$(touch canary) it's", *HOSTILE]
+    assert cloud.starts(0) == [expected]
+    assert cloud.starts(1) == [expected]
+    assert "host-0: 0, step 40 of 40 saved" in cloud.call("status", *place)
+    assert cloud.steps() == STEPS
+    assert no_canary(cloud)
+
+
+@pytest.mark.parametrize("verb", ["create", "setup", "run", "status", "delete"])
+def test_dry_run_prints_what_would_run_and_runs_nothing(cloud, verb) -> None:
+    more = ["--dry_run", "--", *HOSTILE] if verb == "run" else ["--dry_run"]
+    if verb != "create":
+        up(cloud)
+    if verb == "run":
+        cloud.call("setup")
+    before = cloud.calls()
+    printed = cloud.call(verb, *more)
+    assert cloud.calls() == before
+    assert not (cloud.script / "argv.jsonl").exists()
+    subprocess.run(["bash", "-c", printed], env=cloud.env, cwd=cloud.place, check=True)
+    from_print = cloud.calls()[len(before) :]
+    if verb == "run":
+        wait_for(lambda: "running" not in cloud.call("status"))
+    if verb == "create":
+        cloud.call("delete")
+    elif verb == "delete":
+        up(cloud)
+    now = len(cloud.calls())
+    cloud.call(verb, *(word for word in more if word != "--dry_run"))
+    assert cloud.calls()[now:] == from_print
+    assert from_print
+    assert no_canary(cloud)
+
+
+def test_dry_run_of_babysit(cloud) -> None:
+    printed = cloud.call("babysit", "--dry_run", "--delete_when_done")
+    commands = [line.split()[4] for line in printed.splitlines() if line.startswith("gcloud compute tpus ")]
+    looks = ["describe", "describe"]
+    assert commands == ["create", *looks, "ssh", "scp", "ssh", "scp", "ssh", *looks, "ssh", "delete", "delete"]
+    assert cloud.calls() == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("NAME", "pod; touch canary"),
+        ("NAME", "$(touch canary)"),
+        ("NAME", "--flag"),
+        ("NAME", "it's"),
+        ("NAME", "a" * 41),
+        ("NAME", '"pod"'),
+        ("PROJECT", "p --impersonate-service-account=me"),
+        ("ZONE", "us-west4"),
+        ("ACCELERATOR_TYPE", "v5litepod"),
+        ("RUNTIME_VERSION", "a b"),
+        ("PROVISIONING", "cheap"),
+        ("SERVICE_ACCOUNT", "me"),
+        ("BUCKET", "gs://bucket"),
+        ("WORKDIR", "relative"),
+        ("WORKDIR", "gs://bucket/run"),
+    ],
+)
+def test_settings_that_cannot_be(cloud, key, value) -> None:
+    cloud.settings[key] = value
+    out = cloud.call("babysit", status=2)
+    assert key in out
+    assert value in out
+    assert cloud.calls() == []
+    assert no_canary(cloud)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["launch"], "'launch' is no verb"),
+        (["create", "--zones", "x"], "--zones is no option"),
+        (["create", "--project", "my-project", "here"], "'here' is no option"),
+        (["create", "--project", "my-project"], "create needs ZONE"),
+        (["create", "--zone"], "--zone needs a value"),
+        (["babysit", "--poll", "soon"], "--poll takes seconds"),
+        (["create", "--env", "nowhere"], "nowhere: no such file"),
+        (["create", "--a[$(touch canary)]", "x"], "is no option"),
+    ],
+)
+def test_mistakes_on_the_command_line(cloud, argv, says) -> None:
+    done = subprocess.run([TPU_POD, *argv], env=cloud.env, cwd=cloud.place, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+    assert cloud.calls() == []
+    assert no_canary(cloud)
+
+
+def test_the_env_file_is_read_not_run(cloud) -> None:
+    cloud.settings["ZONES"] = "x"
+    assert "ZONES is no setting" in cloud.call("create", status=2)
+    del cloud.settings["ZONES"]
+    cloud.settings["PROJECT"] = "my-project\n$(touch canary)"
+    assert "is not SETTING=VALUE" in cloud.call("create", status=2)
+    cloud.settings["PROJECT"] = "my-project\nNAME=$(touch canary)"
+    assert "NAME is there twice" in cloud.call("create", status=2)
+    assert no_canary(cloud)
+    cloud.settings["PROJECT"] = "another"
+    assert "--project=given" in cloud.call("create", "--dry_run", "--project", "given")
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "runtime"),
+    [
+        ("v4-32", "tpu-ubuntu2204-base"),
+        ("v5litepod-256", "v2-alpha-tpuv5-lite"),
+        ("v5p-128", "v2-alpha-tpuv5"),
+        ("v6e-64", "v2-alpha-tpuv6e"),
+    ],
+)
+def test_runtime_versions_and_provisioning(cloud, accelerator, runtime) -> None:
+    for provisioning, flag in [("spot", " --spot"), ("reserved", " --reserved"), ("on-demand", "")]:
+        more = ["--accelerator_type", accelerator, "--provisioning", provisioning, "--network=n", "--subnetwork=s"]
+        printed = cloud.call("create", "--dry_run", *more)
+        assert f"--runtime-version={runtime} " in printed
+        assert f"{flag} --network=n --subnetwork=s" in printed
+        assert ("--spot" in printed, "--reserved" in printed) == (provisioning == "spot", provisioning == "reserved")
+    assert "--runtime-version=mine " in cloud.call("create", "--dry_run", "--runtime_version", "mine")
+    unknown = cloud.call("create", "--dry_run", "--accelerator_type", "v9-8", status=2)
+    assert "give --runtime_version" in unknown
+
+
+def test_a_wheel_and_a_bucket(cloud) -> None:
+    wheel = cloud.place / "bert_jax-0.1.0-py3-none-any.whl"
+    cloud.settings |= {"PACKAGE": str(wheel), "BUCKET": "my-bucket"}
+    up(cloud)
+    assert "no such file" in cloud.call("setup", status=2)
+    wheel.write_text("a wheel")
+    cloud.call("setup")
+    cloud.call("run")
+    wait_for(lambda: "running" not in cloud.call("status"))
+    for host in range(2):
+        assert (cloud.home(host) / wheel.name).read_text() == "a wheel"
+        home = cloud.home(host).parent
+        assert f"-- ./{wheel.name}[tpu]" in (home / "uv.log").read_text()
+        mounts = (home / "mounts.log").read_text().splitlines()
+        assert mounts[-1].startswith("gcsfuse ")
+        assert mounts[-1].endswith(" my-bucket /mnt/my-bucket")
+        assert sum(line.startswith("gcsfuse ") for line in mounts) == 1  # `run` found it mounted
+
+
+# ------------------------------------------------------------------------------------------------------------ babysit
+
+
+def test_babysit_from_nothing_through_preemption_to_the_end(cloud) -> None:
+    cloud.env["STANDIN_SECONDS"] = "0.05"
+    process = cloud.start("babysit", *FAST, "--delete_when_done")
+    wait_for(lambda: len(cloud.steps()) > 12)
+    cloud.env["STANDIN_SECONDS"] = "0.01"
+    cloud.preempt()
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert cloud.steps() == STEPS
+    assert len(cloud.starts(0)) == len(cloud.starts(1)) == 2
+    assert "the slice is gone (SUSPENDED)" in out
+    assert "starting on 2 hosts after step 10" in out
+    assert "finished: step 40 is saved" in out
+    assert cloud.verbs().count("create") == cloud.verbs().count("delete") == 2
+    assert not (cloud.cloud / NAME).exists()
+
+
+def test_babysit_can_be_stopped_and_started_again(cloud) -> None:
+    cloud.env["STANDIN_SECONDS"] = "0.05"
+    process = cloud.start("babysit", *FAST)
+    wait_for(lambda: len(cloud.steps()) > 3)
+    cloud.interrupt(process)
+    out = cloud.call("babysit", *FAST)
+    assert "starting" not in out  # it was still running
+    assert cloud.steps() == STEPS
+    assert len(cloud.starts()) == 1
+    assert (cloud.cloud / NAME).exists()
+
+
+def test_babysit_starts_again_after_crashes_hangs_and_signals(cloud) -> None:
+    cloud.script_of((1, 12), (124, 23), (124, 24), (134, 33))
+    (cloud.script / "next-0").write_text(json.dumps([(1, 12), (124, 23), (135, 24), (134, 33)]))
+    out = cloud.call("babysit", *FAST)
+    assert cloud.steps() == STEPS
+    assert len(cloud.starts(0)) == len(cloud.starts(1)) == 5
+    assert "failure 1 of 3 without a new checkpoint: host-0 ended with status 124: ending with 124" in out
+    assert "failure 2 of 3 without a new checkpoint: host-0 ended with status 135" in out  # host-1 with 124
+    assert "failure 3 of 3" not in out
+
+
+def test_babysit_goes_on_after_a_signal_to_the_run(cloud) -> None:
+    cloud.env["STANDIN_SECONDS"] = "0.05"
+    process = cloud.start("babysit", *FAST)
+    wait_for(lambda: len(cloud.steps()) > 3)
+    cloud.kill(0, signal.SIGTERM)
+    cloud.kill(1, signal.SIGTERM)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert "failure" not in out
+    assert cloud.steps() == STEPS
+    assert len(cloud.starts()) == 2
+
+
+def test_babysit_gives_up_where_nothing_gets_on(cloud) -> None:
+    cloud.script_of(*[(1, 5)] * 9)
+    out = cloud.call("babysit", *FAST, status=1)
+    assert len(cloud.starts()) == 3
+    assert "3 times without a new checkpoint" in out
+    assert "The slice still costs money" in out
+    assert out.count("step 4/40") >= 1  # the end of the logs
+
+
+def test_babysit_stops_at_a_mistake_of_the_user(cloud) -> None:
+    cloud.script_of((2, None))
+    out = cloud.call("babysit", *FAST, status=2)
+    assert len(cloud.starts()) == 1
+    assert "no such directory; prepare one" in out
+    assert "refuses the run" in out
+
+
+def test_babysit_without_quota_or_with_a_failed_request(cloud) -> None:
+    (cloud.cloud / "refuse").touch()
+    out = cloud.call("babysit", *FAST, status=1)
+    assert out.count("Quota limit") == 3
+    assert "the slice could not be created" in out
+    (cloud.cloud / "refuse").unlink()
+    cloud.call("create")
+    (cloud.cloud / NAME / "state").write_text("FAILED")
+    process = cloud.start("babysit", *FAST)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert "failure 1 of 3 without a new checkpoint: the queued resource is in state FAILED" in out
+
+
+def test_babysit_waits_while_gcloud_fails(cloud) -> None:
+    cloud.env["STANDIN_SECONDS"] = "0.05"
+    process = cloud.start("babysit", *FAST)
+    wait_for(lambda: len(cloud.steps()) > 3)
+    (cloud.cloud / "offline").touch()
+    seen = len(cloud.calls())
+    wait_for(lambda: len(cloud.calls()) > seen + 3)
+    (cloud.cloud / "offline").unlink()
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert "waiting: the slice is UNKNOWN" in out
+    assert len(cloud.starts()) == 1
+    assert cloud.verbs().count("create") == 1
+
+
+def test_babysit_with_a_host_that_lost_its_run(cloud) -> None:
+    """Killed on every host without a word, as a restart of the machines leaves it."""
+    cloud.env["STANDIN_SECONDS"] = "0.05"
+    process = cloud.start("babysit", *FAST)
+    wait_for(lambda: len(cloud.steps()) > 12)
+    cloud.kill(0)
+    cloud.kill(1)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert "lost its run" in out
+    assert cloud.steps() == STEPS
+
+
+def test_babysit_gives_up_where_hosts_do_not_answer(cloud) -> None:
+    up(cloud)
+    (cloud.cloud / "silent").touch()
+    out = cloud.call("babysit", *FAST, status=1)
+    assert "a host of the slice does not answer" in out
