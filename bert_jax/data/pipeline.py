@@ -9,7 +9,7 @@ import grain
 import numpy as np
 
 from bert_jax.config import DataConfig
-from bert_jax.data.masking import mask_tokens
+from bert_jax.data.masking import mask_tokens, max_predictions
 from bert_jax.data.sampling import Split, make_layout, sample_pairs
 from bert_jax.errors import UserError
 
@@ -99,6 +99,25 @@ def make_rows(
         }
 
     return Rows(batch, layout.slots)
+
+
+def batch_shapes(batch_size: int, length: int, config: DataConfig) -> dict[str, tuple[tuple[int, ...], type]]:
+    """Shape and dtype of each array of a Batch, for what is to be known before there is a corpus."""
+    tokens, row, masked = (
+        (batch_size, length),
+        (batch_size,),
+        (batch_size, max_predictions(length, config.mask_probability)),
+    )
+    return {
+        "input_ids": (tokens, np.int32),
+        "token_type_ids": (tokens, np.int32),
+        "attention_mask": (tokens, np.int32),
+        "masked_positions": (masked, np.int32),
+        "masked_labels": (masked, np.int32),
+        "masked_weights": (masked, np.float32),
+        "next_sentence_labels": (row, np.int32),
+        "example_weights": (row, np.float32),
+    }
 
 
 def batches(

@@ -10,7 +10,7 @@ from memory_corpus import FIRST_TOKEN, SPECIAL_IDS, MemorySplit, random_document
 
 from bert_jax.config import DataConfig
 from bert_jax.data import corpus
-from bert_jax.data.pipeline import Batch, Rows, batches, make_rows
+from bert_jax.data.pipeline import Batch, Rows, batch_shapes, batches, make_rows
 from bert_jax.errors import UserError
 
 LENGTH = 64
@@ -48,6 +48,8 @@ def test_keys_shapes_and_dtypes(rows):
         "example_weights": ("float32", (16,)),
     }
     assert all(value.flags.c_contiguous for value in batch.values())
+    shapes = batch_shapes(16, LENGTH, DataConfig())
+    assert {key: (np.dtype(dtype).name, shape) for key, (shape, dtype) in shapes.items()} == found
 
 
 def test_rows_are_well_formed_over_100_000(split, rows):

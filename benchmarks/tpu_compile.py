@@ -1,0 +1,86 @@
+"""What the TPU compiler makes of published shapes: compile time, FLOPs, bytes, memory, collectives of a step and chip.
+
+    .venv-tpu/bin/python benchmarks/tpu_compile.py
+
+Needs `make test-tpu` before (it makes .venv-tpu), no TPU; prints a Markdown table. Compile times are wall time, tracing
+included, and want a quiet machine.
+"""
+
+import argparse
+from typing import NamedTuple
+
+from bert_jax.config import phases, resolve
+from bert_jax.recipes import devlin2019
+from bert_jax.topology import devices
+
+
+class Shape(NamedTuple):
+    """One program: `rows` a chip; `mesh` is data, fsdp, tensor."""
+
+    size: str
+    topology: str
+    mesh: tuple[int, int, int]
+    rows: int
+    length: int
+    remat: bool = False
+
+
+SHAPES = [
+    Shape("base", "v5e:2x2", (-1, 1, 1), 64, 128),
+    Shape("base", "v5e:2x2", (-1, 1, 1), 16, 512),
+    Shape("base", "v5e:2x2", (1, -1, 1), 64, 128),
+    Shape("base", "v5e:2x2", (1, 1, -1), 64, 128),
+    Shape("large", "v5e:2x2", (-1, 1, 1), 8, 512, remat=True),
+    Shape("large", "v5e:16x16", (-1, 1, 1), 16, 128),
+    Shape("large", "v5e:16x16", (-1, 1, 1), 16, 512, remat=True),
+]
+
+
+def main() -> None:
+    """One line a shape, printed when it is done."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=int, nargs="*", metavar="N", help="lines of the table, from 0 (default: all)")
+    only = parser.parse_args().only
+    print(
+        "| model | slice | mesh | rows x tokens a chip | compile s | TFLOP | of model's | GB accessed | GB temporary |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for number, shape in enumerate(SHAPES):
+        if only is None or number in only:
+            print(line(shape), flush=True)
+
+
+def line(shape: Shape) -> str:
+    """A row of the table."""
+    chips = devices(shape.topology)
+    from bert_jax.dryrun import dry_run
+
+    made = devlin2019(shape.size)
+    made.mesh.data, made.mesh.fsdp, made.mesh.tensor = shape.mesh
+    made.compute.remat = shape.remat
+    made.train.batch_size = made.evaluate.batch_size = shape.rows * len(chips)
+    made.train.phases = phases({"length": shape.length})
+    report = dry_run(resolve(made), chips, lambda text: None)
+    one = report.phases[0]
+    cells = [
+        shape.size + (", remat" if shape.remat else ""),
+        shape.topology,
+        "x".join(str(size) for size in report.mesh.values()),
+        f"{shape.rows} x {shape.length}",
+        f"{one.compile_seconds:.0f}",
+    ]
+    if one.cost is None:
+        cells += ["does not fit"] + [""] * 3
+    else:
+        cells += [
+            f"{one.cost.flops / 1e12:.3f}",
+            f"{one.cost.flops / one.model_flops:.3f}",
+            f"{one.cost.bytes / 1e9:.1f}",
+            f"{one.memory.temporaries / 1e9:.2f}",
+        ]
+        cells += [f"{each.kind} {each.count:,} of {each.bytes / 1e9:.3f} GB" for each in one.cost.collectives]
+    return "| " + " | ".join(cells[:9]) + " | " + "; ".join(cells[9:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""The text of an optimized HLO module as computations of instructions."""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Array(NamedTuple):
+    """An array type; `near` where it lies in the chip's own memory (TPU: VMEM, SMEM), not in HBM."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    padded: tuple[int, ...]  # the shape that its tiles fill (TPU), axes from major to minor
+    near: bool
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Without padding."""
+        return -(-self.size * BITS.get(self.dtype, 0) // 8)
+
+    @property
+    def stored(self) -> int:
+        """Bytes with padding."""
+        return -(-math.prod(self.padded) * BITS.get(self.dtype, 0) // 8)
+
+
+class Instruction(NamedTuple):
+    """One line: `%name = type opcode(operands), attributes`."""
+
+    name: str
+    arrays: tuple[Array, ...]  # the result; the leaves, where it is a tuple
+    opcode: str
+    operands: tuple[str, ...]
+    arguments: str  # what stands between the parentheses, as written
+    attributes: str
+
+
+class Computation(NamedTuple):
+    """Instructions in order, by name; the last is not always the root."""
+
+    instructions: dict[str, Instruction]
+    root: Instruction
+
+
+class Module(NamedTuple):
+    """All computations of a program, and the name of the one that runs."""
+
+    computations: dict[str, Computation]
+    entry: str
+
+
+BITS = {"pred": 8, "bf16": 16, "c64": 64, "c128": 128} | {
+    f"{kind}{bits}": bits for kind in "suf" for bits in (2, 4, 8, 16, 32, 64)
+}
+_HEADER = re.compile(r"(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .*)?\{$")
+_LINE = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = (.*)")
+_ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,<=]*)\](?:\{([^}]*)\})?")
+_TILE = re.compile(r"([\d,]*):T\(([\d,]+)\)")
+_SPACE = re.compile(r"S\(([1-9]\d*)\)")
+_NAME = re.compile(r"%([\w.\-]+)")
+
+
+def parse(text: str) -> Module:
+    """The computations of an HLO text; ValueError where it has no entry."""
+    computations: dict[str, Computation] = {}
+    entry = name = ""
+    instructions: dict[str, Instruction] = {}
+    root = None
+    for line in text.splitlines():
+        if line.startswith("}") and name:
+            if root is None:
+                raise ValueError(f"the computation {name} has no root")
+            computations[name], name = Computation(instructions, root), ""
+        elif name and (match := _LINE.match(line)):
+            one = _instruction(match[2], match[3])
+            instructions[one.name] = one
+            if match[1]:
+                root = one
+        elif not line.startswith(" ") and (match := _HEADER.match(line)):
+            name, instructions, root = match[2], {}, None
+            entry = name if match[1] else entry
+    if not entry:
+        raise ValueError("no HLO: there is no ENTRY computation")
+    return Module(computations, entry)
+
+
+def _instruction(name: str, rest: str) -> Instruction:
+    cut = _balanced(rest, 0) if rest.startswith("(") else rest.index(" ")
+    opening = rest.index("(", cut)
+    closing = _balanced(rest, opening)
+    arguments = rest[opening + 1 : closing - 1]
+    operands = tuple(_NAME.findall(arguments))
+    return Instruction(name, _arrays(rest[:cut]), rest[cut:opening].strip(), operands, arguments, rest[closing:])
+
+
+def _balanced(text: str, start: int) -> int:
+    """The index after the parenthesis that closes the one at `start`."""
+    depth = 0
+    for match in re.compile(r"[()]").finditer(text, start):
+        depth += 1 if match[0] == "(" else -1
+        if depth == 0:
+            return match.end()
+    raise ValueError(f"unbalanced: {text[:200]}")
+
+
+def _arrays(text: str) -> tuple[Array, ...]:
+    found = []
+    for dtype, sizes, layout in _ARRAY.findall(text):
+        shape = tuple(int(size.lstrip("<=")) for size in sizes.split(",") if size)
+        found.append(Array(dtype, shape, _padded(shape, layout), bool(_SPACE.search(layout))))
+    return tuple(found)
+
+
+def _padded(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    """Axes from major to minor, the last ones rounded up to whole tiles: `{1,0:T(8,128)(2,1)}`."""
+    if not (match := _TILE.match(layout)):
+        return shape
+    physical = [shape[int(axis)] for axis in reversed(match[1].split(",")) if axis]
+    tile = [int(size) for size in match[2].split(",")]
+    first = max(0, len(physical) - len(tile))
+    tiles = tile[len(tile) - (len(physical) - first) :]
+    rounded = [-(-size // to) * to for size, to in zip(physical[first:], tiles, strict=True)]
+    return (*physical[:first], *rounded)
+
+
+def called(one: Instruction, *keys: str) -> Iterator[str]:
+    """Names of the computations that an instruction calls as `calls`, `body`, ..."""
+    for key in keys:
+        yield from re.findall(rf"\b{key}=%?([\w.\-]+)", one.attributes)

@@ -1,0 +1,32 @@
+"""Run by test_dryrun.py under eight CPU devices: prints one JSON object, the dry run's report by mesh.
+
+python tests/dryrun_meshes.py '{"NAME": {"mesh": [8, 1, 1], "accumulation": 1}, ...}'
+"""
+
+import json
+import sys
+
+from bert_jax import config as c
+from bert_jax.dryrun import dry_run, total
+from bert_jax.dryrun_text import as_json
+
+SIZES = {"vocab_size": 512, "hidden_size": 64, "num_layers": 4, "num_heads": 8, "mlp_size": 256, "max_positions": 32}
+LENGTH, ROWS = 32, 64
+
+
+def main(runs: str) -> None:
+    """Every mesh, one after the other."""
+    found = {}
+    for name, run in json.loads(runs).items():
+        made = c.default_config()
+        made.model.update(**SIZES)
+        made.mesh.data, made.mesh.fsdp, made.mesh.tensor = run["mesh"]
+        made.train.update(batch_size=ROWS, accumulation=run["accumulation"])
+        made.train.phases = c.phases({"length": LENGTH})
+        report = dry_run(c.resolve(made), None, lambda text: None)
+        found[name] = as_json(report, total(report, None, None))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,51 @@
+"""Dry runs in processes of their own."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """`python -m bert_jax compile WORDS`, ended."""
+    if importlib.util.find_spec("libtpu") is None:
+        pytest.skip("libtpu is not installed; `make test-tpu` installs it")
+    env = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_PLATFORMS")}
+    command = [sys.executable, "-m", "bert_jax", "compile", *words]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+def dry_run(config: str, topology: str, *words: str) -> dict[str, Any]:
+    """The object that `--json` prints, and nothing else on stdout."""
+    done = run("--config", config, "--topology", topology, *words, "--json")
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+RECIPE = """
+from bert_jax.config import phases
+from bert_jax.recipes import devlin2019
+
+def get_config():
+    config = devlin2019({size!r})
+    config.train.batch_size = {rows}
+    config.train.phases = phases({{"length": {length}}})
+    config.evaluate.batch_size = {rows}
+    return config
+"""
+
+
+def phase(size: str, topology: str, rows: int, length: int, *words: str) -> dict[str, Any]:
+    """The report of a recipe of one phase, `rows` rows a step over all chips."""
+    with tempfile.TemporaryDirectory() as place:
+        recipe = pathlib.Path(place) / "recipe.py"
+        recipe.write_text(RECIPE.format(size=size, rows=rows, length=length))
+        return dry_run(str(recipe), topology, *words)["phases"][0]

@@ -1,0 +1,74 @@
+"""The verb `compile` with the TPU compiler: its output, what does not fit, and its mistakes."""
+
+import json
+
+import pytest
+
+from tests.tpu.dry_run import ROOT, dry_run, phase, run
+
+pytestmark = pytest.mark.tpu
+
+DEMO = str(ROOT / "configs" / "demo.py")
+
+
+def test_a_small_recipe_on_four_chips() -> None:
+    found = dry_run(DEMO, "v5e:2x2", "--price_per_chip_hour=1.2", "--watts_per_chip=200")
+    assert (found["devices"], found["chip"], found["mesh"]["data"]) == (4, "TPU v5e", 4)
+    for one in found["phases"]:
+        assert one["capacity_bytes_per_chip"] == int(15.75 * 2**30)
+        assert one["fits"]
+        assert 0 < one["seconds"][0] <= one["seconds"][1]
+        assert one["bound"] in ("compute", "memory", "interconnect")
+        assert one["total_bytes_per_chip"] >= one["argument_bytes_per_chip"] + one["temporary_bytes_per_chip"]
+    hours = found["total"]["chip_hours"]
+    assert found["total"]["cost"] == pytest.approx([1.2 * value for value in hours])
+    assert found["total"]["energy_kwh"] == pytest.approx([0.2 * value for value in hours])
+
+
+def test_scanned_layers_cost_what_unrolled_ones_do() -> None:
+    """XLA's own count of the unrolled program, which has no loops, against ours of the scanned one."""
+    words = ("mini", "v5e:2x2", 64, 128)
+    scanned, unrolled = phase(*words), phase(*words, "--config.compute.scan_layers=False")
+    assert scanned["flops_per_chip"] == pytest.approx(unrolled["flops_per_chip"], rel=0.02)
+    assert scanned["bytes_accessed_per_chip"] == pytest.approx(unrolled["bytes_accessed_per_chip"], rel=0.1)
+
+
+def test_micro_batches_cost_what_the_batch_does() -> None:
+    words = ("tiny", "v5e:1x1", 64, 128)
+    whole, parts = phase(*words), phase(*words, "--config.train.accumulation=4")
+    assert parts["flops_per_chip"] == pytest.approx(whole["flops_per_chip"], rel=0.03)
+    assert parts["temporary_bytes_per_chip"] < whole["temporary_bytes_per_chip"]
+    assert whole["collectives"] == []
+
+
+def test_what_does_not_fit_says_what_to_change() -> None:
+    words = ["--config", DEMO, "--topology", "v5e:1x1", "--config.model.vocab_size=512"]
+    words += ["--config.train.batch_size=65536", "--config.train.phases[1].batch_size=4"]
+    done = run(*words, "--json")
+    assert done.returncode == 1, done.stderr
+    first, second = json.loads(done.stdout)["phases"]
+    assert (first["fits"], second["fits"]) == (False, True)
+    assert first["total_bytes_per_chip"] > first["capacity_bytes_per_chip"]
+    assert first["flops_per_chip"] is None
+    change = next(one.split()[0] for one in first["changes"] if "accumulation" in one)
+    assert run(*words, change).returncode == 0
+
+
+@pytest.mark.parametrize("topology", ["v4:2x2x1", "v5p:2x2x1", "v6e:2x2"])
+def test_other_chips(topology: str) -> None:
+    found = dry_run(DEMO, topology, "--config.model.num_layers=1")
+    assert found["chips"] == 4
+    assert all(one["fits"] for one in found["phases"])
+
+
+def test_mistakes_end_with_status_2() -> None:
+    for words, says in [
+        (["--topology=v5e:3x5"], "take whole hosts"),
+        (["--topology=v5e:2x2", "--config.mesh.data=3"], "does not divide 4 devices"),
+        (["--topology=v5e:2x2", "--config.train.batch_size=6"], "take 4 or 8"),
+    ]:
+        done = run("--config", DEMO, *words)
+        assert done.returncode == 2, done.stderr
+        assert says in done.stderr
+        assert not done.stdout
+        assert len(done.stderr.splitlines()) <= 2
