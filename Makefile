@@ -4,13 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
 
-.PHONY: help demo test test-slow lint format bench clean
+.PHONY: help demo test test-slow test-tpu lint format bench clean
 
 help:
 	@echo 'make demo       train, evaluate, export and try a small BERT (a few minutes, no download)'
 	@echo 'make test       the test suite'
 	@echo 'make test-slow  the tests that take minutes (kill trials)'
-	@echo 'make lint       ruff and mypy'
+	@echo 'make test-tpu   the tests of what the TPU compiler makes of it (no TPU needed; 700 MB of libtpu in .venv-tpu)'
+	@echo 'make lint       ruff, mypy and shellcheck'
 	@echo 'make format     let ruff rewrite the code'
 	@echo 'make bench      every benchmark, on ../shared/data (an hour)'
 	@echo 'make clean      remove .venv, caches and the demo'
@@ -25,15 +26,22 @@ demo: $(VENV)/.installed-demo
 	PATH="$(abspath $(BIN)):$$PATH" launch/demo.sh $(DEMO)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 -m 'not slow'
+	$(BIN)/python -m pytest -n 2 -m 'not slow and not tpu'
 
 test-slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m 'slow and not tpu'
+
+# An environment and processes of its own: libtpu is large, and a process that has loaded it runs nothing else.
+test-tpu:
+	test -x .venv-tpu/bin/python || $(PYTHON) -m venv .venv-tpu
+	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[tpu]' pytest
+	.venv-tpu/bin/python -m pytest -m tpu tests/tpu
 
 lint: $(VENV)/.installed-test $(VENV)/.installed-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/shellcheck launch/*.sh launch/slurm.sbatch tests/launch/worker_bin/*
 
 format: $(VENV)/.installed-lint
 	$(BIN)/ruff check --fix .
@@ -43,4 +51,4 @@ bench: $(VENV)/.installed-test
 	PATH="$(abspath $(BIN)):$$PATH" benchmarks/all.sh
 
 clean:
-	rm -rf $(VENV) $(DEMO) .cache .pytest_cache .ruff_cache .mypy_cache *.egg-info build
+	rm -rf $(VENV) .venv-tpu $(DEMO) .cache .pytest_cache .ruff_cache .mypy_cache *.egg-info build

@@ -4,6 +4,7 @@ What lives where; imports run one way, downwards (tests/test_layout.py):
 
     __main__.py                      the command line, one verb a subcommand
     pretrain.py  fill_mask.py        a verb put together; plot.py draws a run
+    dryrun.py  dryrun_text.py        what a recipe needs before it is run, as numbers and as a table
     train.py  evaluate.py            state, step and loop; the same loss without the update
     workdir.py                       a run's directory
     recipes.py                       published recipes, which configs/ starts from
@@ -14,6 +15,8 @@ What lives where; imports run one way, downwards (tests/test_layout.py):
     optim.py  phases.py              updates; which step reads which rows at what rate
     checkpoint.py                    Orbax behind one door
     sharding.py  peak.py             devices: the mesh and what lies where; their peak speed
+    topology.py  hlo.py              a TPU slice that is not there; a compiled program's text,
+    hlo_cost.py  estimate.py           what it costs, and how long that takes on a chip of chips.py
     metrics.py  console.py           means and their files (tensorboard.py is one); what a person sees
     compilation.py                   the cache of compiled programs
     config.py  errors.py             every knob; the one exception of a user's mistake

@@ -18,6 +18,7 @@ from bert_jax.errors import UserError, did_you_mean
 EPILOG = """from text to a model:
   bert-jax tokenizer --input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/
   bert-jax prepare   --input 'books/*.txt' --tokenizer tok/ --output corpus/
+  bert-jax compile   --config configs/bert_base.py --topology v5e:4x4
   bert-jax pretrain  --config configs/bert_base.py --workdir runs/base --config.data.corpus=corpus/
   bert-jax evaluate  --workdir runs/base
   bert-jax plot      --workdir runs/base --output curves.png
@@ -141,6 +142,33 @@ def parser() -> Parser:
         "--workdir", required=True, metavar="DIR", help="for checkpoints, metrics.jsonl and TensorBoard events"
     )
     one.set_defaults(takes_overrides=True)
+    peers = one.add_argument_group(
+        "several processes", "found by themselves on TPU pods, GKE and Slurm; elsewhere give all three to each of them"
+    )
+    peers.add_argument("--coordinator", metavar="HOST:PORT", help="where the others reach process 0; any free port")
+    peers.add_argument("--num_processes", type=int, metavar="N", help="how many there are")
+    peers.add_argument("--process_id", type=int, metavar="I", help="number of this one, from 0")
+
+    one = verb(
+        "compile",
+        compile_,
+        "show what a recipe needs before it is run: memory, time, cost",
+        "A dry run: compiles each phase for a TPU slice that need not be there, or for the devices present, and "
+        "reads off memory, FLOPs, bytes and collectives, and from them times. Exit status 1 where a phase does not "
+        "fit. Any knob of the recipe can be overridden, as in --config.compute.remat=True.",
+    )
+    one.add_argument("--config", required=True, metavar="FILE", help="a recipe, such as configs/bert_base.py")
+    one.add_argument(
+        "--topology",
+        metavar="CHIP:SIZES",
+        help="a TPU slice, such as v5e:16x16 or v4:2x2x2; needs pip install 'bert-jax[tpu]' (default: devices present)",
+    )
+    one.add_argument("--price_per_chip_hour", type=float, metavar="PRICE", help="to work out what the run costs")
+    one.add_argument(
+        "--watts_per_chip", type=float, metavar="W", help="to work out its energy (default: typical, where published)"
+    )
+    one.add_argument("--json", action="store_true", help="print one object with a list `phases`")
+    one.set_defaults(takes_overrides=True)
 
     one = verb(
         "evaluate",
@@ -216,15 +244,48 @@ def prepare(args: argparse.Namespace) -> None:
 def pretrain(args: argparse.Namespace) -> int:
     """Train or resume."""
     from bert_jax.compilation import use_compilation_cache
-    from bert_jax.config import read_config
+    from bert_jax.config import Config, read_config
     from bert_jax.console import Console
+    from bert_jax.distributed import find_peers, joined
+    from bert_jax.interrupt import Interrupt
     from bert_jax.pretrain import pretrain as run
 
-    config = read_config(args.config, args.overrides)
+    peers = find_peers(args.coordinator, args.num_processes, args.process_id)
+    try:
+        config, refused = read_config(args.config, args.overrides), None
+    except UserError as error:
+        if peers is None:
+            raise
+        config, refused = Config(), error  # the others wait for this process, and shall hear why it does not come
     use_compilation_cache()
-    with contextlib.closing(Console()) as console:
-        run(config, pathlib.Path(args.workdir), console)
+    silent = peers is not None and peers.process_id > 0
+    with (
+        Interrupt() as interrupt,
+        contextlib.closing(Console(silent=silent)) as console,
+        joined(peers, config.watchdog, interrupt, args.verb) as watchdog,
+    ):
+        if refused:
+            raise refused
+        run(config, pathlib.Path(args.workdir), console, interrupt, watchdog)
     return 0
+
+
+def compile_(args: argparse.Namespace) -> int:
+    """The dry run; 1 where a phase does not fit."""
+    from bert_jax.config import read_config
+    from bert_jax.topology import devices
+
+    config = read_config(args.config, args.overrides)
+    slice_ = devices(args.topology) if args.topology else None
+
+    from bert_jax.console import Console
+    from bert_jax.dryrun import dry_run, total
+    from bert_jax.dryrun_text import as_json, as_text
+
+    report = dry_run(config, slice_, Console().say)
+    whole = total(report, args.price_per_chip_hour, args.watts_per_chip)
+    print(json.dumps(as_json(report, whole)) if args.json else as_text(report, whole))
+    return 0 if all(phase.fits for phase in report.phases) else 1
 
 
 def evaluate(args: argparse.Namespace) -> None:
@@ -268,7 +329,7 @@ def fill_mask(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb; 0 done, 2 for what the user can mend (one or two lines on stderr), 130 for a second Ctrl-C."""
+    """Run a verb; 0 done, 1 for a recipe that does not fit, 2 for what the user can mend, 130 for a second Ctrl-C."""
     top = parser()
     args, rest = top.parse_known_args(argv)
     args.overrides = rest

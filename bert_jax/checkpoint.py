@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
 
 from bert_jax import errors
 from bert_jax.config import CheckpointConfig
@@ -48,10 +49,20 @@ class Checkpoints:
         )
         with writing(self.directory):
             self._manager = ocp.CheckpointManager(self.directory, options=options)
+        # Each process reads for itself: where one finds damage, it must not leave the others in a barrier of Orbax's.
+        me = jax.process_index()
+        alone = ocp.options.MultiprocessingOptions(
+            primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process_{me}"
+        )
+        reading = ocp.CheckpointManagerOptions(read_only=True, create=False, multiprocessing_options=alone)
+        self._reader = ocp.CheckpointManager(self.directory, options=reading)
 
     def steps(self) -> list[int]:
-        """Steps with a complete checkpoint, newest first."""
-        return sorted(self._manager.all_steps(), reverse=True)
+        """Steps with a complete checkpoint, newest first, as process 0 sees the directory."""
+        found = sorted(self._manager.all_steps(), reverse=True)
+        count = int(multihost_utils.broadcast_one_to_all(np.array(len(found), np.int32)))
+        seen = np.resize(np.array(found or [0], np.int32), count)  # another process may see more or fewer
+        return [int(step) for step in multihost_utils.broadcast_one_to_all(seen)]
 
     def save(self, step: int, state: Tree, record: Record) -> None:
         """Begin to write; returns once the state is copied, the rest happens in the background."""
@@ -74,7 +85,7 @@ class Checkpoints:
     def record(self, step: int) -> Record:
         """What was saved beside the state."""
         try:
-            record = self._manager.restore(step, args=ocp.args.Composite(run=ocp.args.JsonRestore()))["run"]
+            record = self._reader.restore(step, args=ocp.args.Composite(run=ocp.args.JsonRestore()))["run"]
         except Exception as error:  # Orbax raises whatever its storage layers raise
             raise Damaged(f"its record cannot be read: {_first_line(error)}") from error
         seal = record.pop("seal", None) if isinstance(record, dict) else None
@@ -83,12 +94,23 @@ class Checkpoints:
         return record
 
     def restore(self, step: int, abstract: Tree) -> tuple[Tree, Record]:
-        """The state with the shapes, dtypes and shardings of `abstract`; Damaged where it is not what was saved."""
-        record = self.record(step)
+        """The state with the shapes, dtypes and shardings of `abstract`; Damaged where it is not what was saved.
+
+        Every process decides as all do: each reads other parts, but they must go on with the same step.
+        """
+        damage: Damaged | None = None
+        record: Record = {}
+        state: Tree = None
         try:
-            state = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
+            record = self.record(step)
+            state = self._reader.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
+        except Damaged as error:
+            damage = error
         except Exception as error:  # Orbax raises whatever its storage layers raise
-            raise Damaged(f"its state cannot be read: {_first_line(error)}") from error
+            damage = Damaged(f"its state cannot be read: {_first_line(error)}")
+        elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
+        if damage or elsewhere.size:
+            raise damage or Damaged(f"process {elsewhere[0]} cannot read it")
         wrong = [name for name, digest in digests(state["state"]).items() if record["digests"].get(name) != digest]
         if wrong:
             raise Damaged(f"{len(wrong)} of its digests do not hold, the first of {wrong[0]}")
@@ -111,15 +133,17 @@ class Checkpoints:
 
     def set_aside(self, step: int) -> None:
         """Move the (damaged) checkpoints after `step` out of the way, to `WORKDIR/damaged/`."""
-        for newer in [other for other in self.steps() if other > step]:
+        for newer in [other for other in self.steps() if other > step and jax.process_index() == 0]:
             place = self.directory.parent / "damaged" / str(newer)
             shutil.rmtree(place, ignore_errors=True)
             place.parent.mkdir(exist_ok=True)
             shutil.move(self.directory / str(newer), place)
+        multihost_utils.sync_global_devices("checkpoints set aside")
         self._manager.reload()
 
     def close(self) -> None:
         """Wait for what is being written and release threads."""
+        self._reader.close()
         with writing(self.directory):
             self._manager.close()
 
@@ -151,12 +175,12 @@ def digests(tree: Tree) -> dict[str, str]:
 
 
 @jax.jit
-def _sums(leaves: list[jax.Array]) -> list[jax.Array]:
+def _sums(leaves: list[jax.Array]) -> list[list[jax.Array]]:
     return [_digest(leaf) for leaf in leaves]
 
 
-def _digest(x: jax.Array) -> jax.Array:
-    """uint32 [2]: sums over the elements of two mixes of (bits, position), each one-to-one in the bits."""
+def _digest(x: jax.Array) -> list[jax.Array]:
+    """Two uint32 scalars: sums over the elements of two mixes of (bits, position), each one-to-one in the bits."""
     bits = jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}")).astype(jnp.uint32)
     index = jnp.zeros(x.shape, jnp.uint32)
     for axis, size in enumerate(x.shape):
@@ -167,7 +191,7 @@ def _digest(x: jax.Array) -> jax.Array:
         for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
             mixed = (mixed ^ (mixed >> shift)) * np.uint32(factor)
         lanes.append(jnp.sum(mixed ^ (mixed >> 16), dtype=jnp.uint32))
-    return jnp.stack(lanes)
+    return lanes  # scalars, which every process holds
 
 
 def _seal(record: Record) -> str:

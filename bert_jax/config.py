@@ -147,6 +147,16 @@ class CheckpointConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class WatchdogConfig:
+    """Seconds without progress after which a run ends with status 124 and says why; 0: it waits for ever."""
+
+    start_seconds: float = knob(1_800.0, "to find all processes; to open the data; to read a checkpoint", NATURAL)
+    compile_seconds: float = knob(3_600.0, "for one program", NATURAL)
+    step_seconds: float = knob(900.0, "for one step, or one batch of an evaluation, and the rows for it", NATURAL)
+    save_seconds: float = knob(1_800.0, "for one checkpoint", NATURAL)
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     """A whole run."""
 
@@ -159,6 +169,7 @@ class Config:
     mesh: MeshConfig = knob(MeshConfig(), "devices")
     evaluate: EvaluateConfig = knob(EvaluateConfig(), "held-out rows")
     checkpoint: CheckpointConfig = knob(CheckpointConfig(), "saving")
+    watchdog: WatchdogConfig = knob(WatchdogConfig(), "hangs and lost processes")
 
 
 # Keys that a resumed run may change: what is learned stays the same up to rounding. data.corpus is where it lies, not
@@ -174,6 +185,7 @@ FREE_TO_CHANGE = (
     "mesh",
     "evaluate",
     "checkpoint",
+    "watchdog",
 )
 
 

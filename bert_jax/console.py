@@ -6,10 +6,14 @@ from typing import Any, TextIO
 
 
 class Console:
-    """Lines on stderr; on a terminal a progress line overwrites itself, elsewhere each stays."""
+    """Lines on stderr; on a terminal a progress line overwrites itself, elsewhere each stays.
 
-    def __init__(self, out: TextIO | None = None) -> None:
+    `silent` is for all but one of several processes, which would say the same.
+    """
+
+    def __init__(self, out: TextIO | None = None, silent: bool = False) -> None:
         self._out = out or sys.stderr
+        self._silent = silent
         self._live = self._out.isatty()
         self._open_line = False
         self._began = time.monotonic()
@@ -45,6 +49,8 @@ class Console:
         self._write(text, keep=True)
 
     def _write(self, text: str, keep: bool) -> None:
+        if self._silent:
+            return
         start = "\r\x1b[K" if self._open_line else ""
         self._out.write(start + text + ("\n" if keep else ""))
         self._out.flush()

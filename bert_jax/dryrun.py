@@ -20,10 +20,10 @@ from bert_jax.objectives.base import Objective
 from bert_jax.objectives.pretraining import pretraining
 from bert_jax.optim import make_optimizer
 from bert_jax.peak import peak_flops
-from bert_jax.phases import Phase, plan
+from bert_jax.phases import Phase
 from bert_jax.pretrain import corpus_tokenizer, with_vocabulary
 from bert_jax.topology import quiet
-from bert_jax.train import abstract_state, jit_step, state_shardings
+from bert_jax.train import abstract_state, jit_step, layout, state_shardings
 
 REMAT_SAVES = 3  # by about what factor recomputing can be hoped to cut the memory
 DEFAULT_VOCABULARY = 30_522  # of the released uncased BERT
@@ -89,13 +89,9 @@ def dry_run(config: Config, devices: Sequence[Any] | None, say: Say) -> Report:
     present = devices is None
     devices = jax.devices() if devices is None else devices
     config, notes = _with_vocabulary(config)
-    objective, phases = pretraining(config), plan(config)
-    mesh = sharding.make_mesh(config.mesh, devices)
+    objective = pretraining(config)
+    mesh, phases = layout(config, objective, devices)
     shapes = jax.eval_shape(objective.init, jax.random.PRNGKey(0))
-    sharding.check_parameters(objective.logical_axes, shapes, mesh)
-    for phase in phases:
-        sharding.check_batch(mesh, phase.batch_size, phase.accumulation)
-    sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
 
     kind, chip = devices[0].device_kind, CHIPS.get(devices[0].device_kind)
     share = getattr(devices[0], "num_cores", chip.cores) / chip.cores if chip and chip.cores > 1 else 1.0

@@ -75,6 +75,11 @@ class MetricsFile:
             self._file.write(json.dumps(finite, allow_nan=False) + "\n")
             self._board.write(line["step"], numbers)
 
+    def has(self, step: int, split: str) -> bool:
+        """Whether a line of `step` and `split` stands in the file."""
+        self.flush()
+        return any(line["step"] == step and line["split"] == split for line in read_lines(self.path))
+
     def flush(self) -> None:
         """Make every line durable; called before a checkpoint, which must never be newer than its metrics."""
         with self._writing():

@@ -1,5 +1,6 @@
 """Pretraining put together: corpus and config in, a work directory out; and what one reads from it later."""
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -10,23 +11,35 @@ import jax
 import numpy as np
 
 from bert_jax import sharding, workdir
-from bert_jax.checkpoint import Checkpoints, Damaged
-from bert_jax.config import Config, MeshConfig
+from bert_jax.checkpoint import Checkpoints, Damaged, versions
+from bert_jax.config import Config, MeshConfig, flatten, to_json
 from bert_jax.console import Console
 from bert_jax.data.corpus import Corpus, Split, open_corpus
 from bert_jax.data.pipeline import Rows, SpecialIds, batches, make_rows
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate
+from bert_jax.interrupt import Interrupt
 from bert_jax.objectives.base import Batch, Params
 from bert_jax.objectives.pretraining import pretraining
 from bert_jax.optim import make_optimizer
 from bert_jax.phases import Phase, plan
+from bert_jax.sharding import Share
 from bert_jax.train import Data, abstract_state, fit, layout, state_shardings
+from bert_jax.watchdog import Watchdog
 
 
-def pretrain(config: Config, directory: pathlib.Path, console: Console) -> bool:
-    """Run or resume `config` in `directory`; False where a signal ended it early (its state is saved)."""
+def pretrain(
+    config: Config,
+    directory: pathlib.Path,
+    console: Console,
+    interrupt: Interrupt | None = None,
+    watchdog: Watchdog | None = None,
+) -> bool:
+    """Run or resume `config` in `directory`; False where a signal ended it early (its state is saved).
+
+    Of several processes each calls it, with the same config and a directory that all of them see.
+    """
     if not config.data.corpus:
         raise UserError("no corpus: give --config.data.corpus=DIR, a directory made by `bert-jax prepare`")
     corpus = open_corpus(config.data.corpus)
@@ -35,14 +48,24 @@ def pretrain(config: Config, directory: pathlib.Path, console: Console) -> bool:
     where = dataclasses.replace(config.data, corpus=os.path.abspath(config.data.corpus))
     config = dataclasses.replace(config, data=where)  # `evaluate` may be called from elsewhere
     objective = pretraining(config)
-    layout(config, objective)  # refused now, it leaves the directory to the mended command
-    with workdir.locked(directory):
-        data = corpus_data(config, corpus, tokenizer)
-        workdir.claim(directory, config, data.fingerprint, corpus.tokenizer_directory)
+    if watchdog:
+        watchdog.agree(facts(config, corpus))
+    mesh, _ = layout(config, objective)  # refused now, it leaves the directory to the mended command
+    first = jax.process_index() == 0
+    with workdir.locked(directory) if first else contextlib.nullcontext():
+        data = corpus_data(config, corpus, tokenizer, sharding.batch_share(mesh))
+        if first:
+            workdir.claim(directory, config, data.fingerprint, corpus.tokenizer_directory)
         describe(config, corpus, console)
         if data.heldout is None:
             console.say("held out: fewer than 2 documents, so no evaluation; `prepare --heldout_share` sets how many")
-        return fit(config, objective, data, directory, console)
+        return fit(config, objective, data, directory, console, interrupt, watchdog)
+
+
+def facts(config: Config, corpus: Corpus) -> dict[str, str]:
+    """What has to be the same in every process of a run; the corpus may lie elsewhere on each."""
+    values = {f"config.{key}": str(value) for key, value in flatten(to_json(config)).items() if key != "data.corpus"}
+    return values | versions() | {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
 
 
 def corpus_tokenizer(corpus: Corpus) -> Tokenizer:
@@ -66,14 +89,8 @@ def with_vocabulary(config: Config, tokenizer: Tokenizer) -> Config:
     return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
 
 
-def corpus_data(config: Config, corpus: Corpus, tokenizer: Tokenizer) -> Data:
-    """Batches of this host's rows: row numbers go on over phases and epochs."""
-    loading = {
-        "host": jax.process_index(),
-        "hosts": jax.process_count(),
-        "threads": config.data.threads,
-        "prefetch": config.data.prefetch,
-    }
+def corpus_data(config: Config, corpus: Corpus, tokenizer: Tokenizer, share: Share) -> Data:
+    """Batches of this process's share of the rows: row numbers go on over phases and epochs."""
     train, held = corpus.split("train"), corpus.split("heldout")
 
     ids = SpecialIds(tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
@@ -81,13 +98,33 @@ def corpus_data(config: Config, corpus: Corpus, tokenizer: Tokenizer) -> Data:
     def rows(split: Split, phase: Phase) -> Rows:
         return make_rows(split, ids, tokenizer.vocab_size, phase.length, config.seed, config.data)
 
+    def shared(source: Rows, first_row: int, batch_size: int, stop_row: int | None) -> Generator[Batch, None, None]:
+        with contextlib.ExitStack() as stack:
+            blocks = [
+                batches(
+                    source,
+                    first_row,
+                    batch_size,
+                    host=block,
+                    hosts=share.of,
+                    threads=config.data.threads,
+                    prefetch=config.data.prefetch,
+                    stop_row=stop_row,
+                )
+                for block in share.blocks
+            ]
+            for block in blocks:
+                stack.enter_context(contextlib.closing(block))
+            for parts in zip(*blocks, strict=True):
+                yield {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
     def training(phase: Phase, step: int) -> Generator[Batch, None, None]:
-        return batches(rows(train, phase), phase.first_row(step), phase.batch_size, **loading)
+        return shared(rows(train, phase), phase.first_row(step), phase.batch_size, None)
 
     def heldout(phase: Phase) -> Generator[Batch, None, None]:
         source = rows(held, phase)
         stop = min(config.evaluate.rows, source.per_epoch)
-        return batches(source, 0, config.evaluate.batch_size, **loading, stop_row=stop)
+        return shared(source, 0, config.evaluate.batch_size, stop)
 
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
     return Data(training, heldout if held.num_documents > 1 else None, fingerprint)
@@ -148,13 +185,13 @@ def evaluate_run(directory: pathlib.Path, step: int | None, console: Console) ->
     if corpus.fingerprint != fingerprint["corpus"]:
         raise UserError(f"{config.data.corpus} is another corpus than the one that {directory} was trained on")
     tokenizer = corpus_tokenizer(corpus)
-    data = corpus_data(config, corpus, tokenizer)
+    mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
+    sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
+    data = corpus_data(config, corpus, tokenizer, sharding.batch_share(mesh))
     if data.heldout is None:
         raise UserError(f"{config.data.corpus} has fewer than 2 held-out documents: nothing to evaluate on")
     phases = plan(config)
     phase = next((phase for phase in phases if step <= phase.end), phases[-1])
-    mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
-    sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
     with jax.set_mesh(mesh):
         params = jax.device_put(params, sharding.shardings(pretraining(config).logical_axes, mesh))
         found = make_evaluate(pretraining(config), mesh)(params, data.heldout(phase))

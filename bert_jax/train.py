@@ -3,26 +3,30 @@
 import contextlib
 import functools
 import pathlib
-import signal
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.experimental import multihost_utils
 
 from bert_jax import sharding
 from bert_jax.checkpoint import Checkpoints, Record, versions
+from bert_jax.compilation import compiler_options
 from bert_jax.config import Config, differences, from_json, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate
+from bert_jax.interrupt import Interrupt
 from bert_jax.metrics import Line, Mean, MetricsFile, Stopwatch, fetched, merge, values
-from bert_jax.objectives.base import Batch, Objective, Params
+from bert_jax.objectives.base import Batch, Counts, Objective, Params
 from bert_jax.optim import make_optimizer
 from bert_jax.peak import peak_flops
 from bert_jax.phases import Phase, learning_rate, plan
+from bert_jax.watchdog import Watchdog
 
 
 class TrainState(NamedTuple):
@@ -107,56 +111,60 @@ def train_step(
     return state, {"means": means, "report": report}
 
 
+def jit_step(
+    config: Config,
+    objective: Objective,
+    optimizer: optax.GradientTransformation,
+    phase: Phase,
+    mesh: jax.sharding.Mesh,
+    places: TrainState,
+) -> Any:
+    """`(state, batch) -> (state, metrics)` of a phase as a jitted function: the one program that runs and is examined.
+
+    `places` are the state's shardings, in and out; the state is donated.
+    """
+    step = functools.partial(train_step, config, objective, optimizer, phase.accumulation)
+    out = (places, sharding.replicated(mesh))
+    return jax.jit(step, donate_argnums=0, out_shardings=out, compiler_options=compiler_options(mesh))
+
+
 def _gradients(
     objective: Objective, accumulation: int, params: Params, batch: Batch, rng: jax.Array
 ) -> tuple[jax.Array, Params, dict[str, Mean]]:
-    """Loss, gradients and metrics of a batch, summed over its micro-batches by a scan."""
-    counts = objective.counts(batch)
+    """Loss, gradients and metrics of a batch, summed over its micro-batches by a scan, then over the devices."""
     value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
+    counts = objective.counts(batch)
     if accumulation == 1:
         (loss, metrics), gradients = value_and_grad(params, batch, rng, counts)
         return loss, gradients, metrics
 
-    def one(carry: Any, xs: tuple[jax.Array, Batch]) -> tuple[Any, None]:
-        number, micro = xs
-        (loss, metrics), gradients = value_and_grad(params, micro, jax.random.fold_in(rng, number), counts)
-        return jax.tree.map(jnp.add, carry, (loss, gradients, metrics)), None
+    def in_micro_batches(batch: Batch, params: Params, rng: jax.Array, counts: Counts) -> Any:
+        def one(carry: Any, xs: tuple[jax.Array, Batch]) -> tuple[Any, None]:
+            number, micro = xs
+            found = value_and_grad(params, micro, jax.random.fold_in(rng, number), counts)
+            return jax.tree.map(jnp.add, carry, found), None
 
-    # Micro-batch i takes rows i, i + accumulation, ...: every device keeps the rows it has.
-    micros = {k: jnp.swapaxes(v.reshape(-1, accumulation, *v.shape[1:]), 0, 1) for k, v in batch.items()}
-    micros = {k: sharding.constrain(v, "accumulation", "batch") for k, v in micros.items()}
-    first = {k: v[0] for k, v in micros.items()}
-    zeros = jax.tree.map(
-        lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(objective.loss, params, first, rng, counts)
-    )
-    start = (zeros[0], jax.tree.map(jnp.zeros_like, params), zeros[1])
-    (loss, gradients, metrics), _ = jax.lax.scan(one, start, (jnp.arange(accumulation), micros))
+        # Micro-batch i takes rows i, i + accumulation, ...: every device keeps the rows it has.
+        micros = {k: jnp.swapaxes(v.reshape(-1, accumulation, *v.shape[1:]), 0, 1) for k, v in batch.items()}
+        micros = {k: sharding.constrain(v, "accumulation", "batch") for k, v in micros.items()}
+        first = {k: v[0] for k, v in micros.items()}
+        shapes = jax.eval_shape(value_and_grad, params, first, rng, counts)
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        return jax.lax.scan(one, zeros, (jnp.arange(accumulation), micros))[0]
+
+    (loss, metrics), gradients = sharding.over_data(in_micro_batches)(batch, params, rng, counts)
     return loss, gradients, metrics
 
 
-class Interrupt:
-    """SIGTERM and Ctrl-C ask the loop to save and stop; a second Ctrl-C stops at once."""
+def layout(
+    config: Config, objective: Objective, devices: Sequence[jax.Device] | None = None
+) -> tuple[jax.sharding.Mesh, tuple[Phase, ...]]:
+    """The mesh over `devices` (all present ones if None) and the phases of a run.
 
-    def __init__(self) -> None:
-        self.asked: str | None = None
-
-    def __enter__(self) -> "Interrupt":
-        self._old = {number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)}
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, _: Any) -> None:
-        if self.asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.asked = signal.Signals(number).name
-
-
-def layout(config: Config, objective: Objective) -> tuple[jax.sharding.Mesh, tuple[Phase, ...]]:
-    """The mesh and the phases of a run; UserError where devices, model, batches and micro-batches do not divide."""
-    mesh, phases = sharding.make_mesh(config.mesh), plan(config)
+    UserError where devices, model, batches and micro-batches do not divide.
+    """
+    mesh, phases = sharding.make_mesh(config.mesh, devices), plan(config)
+    sharding.check_heads(mesh, config.model.num_heads)
     sharding.check_parameters(objective.logical_axes, jax.eval_shape(objective.init, jax.random.PRNGKey(0)), mesh)
     for phase in phases:
         sharding.check_batch(mesh, phase.batch_size, phase.accumulation)
@@ -164,8 +172,19 @@ def layout(config: Config, objective: Objective) -> tuple[jax.sharding.Mesh, tup
     return mesh, phases
 
 
-def fit(config: Config, objective: Objective, data: Data, workdir: pathlib.Path, console: Console) -> bool:
+def fit(
+    config: Config,
+    objective: Objective,
+    data: Data,
+    workdir: pathlib.Path,
+    console: Console,
+    interrupt: Interrupt | None = None,
+    watchdog: Watchdog | None = None,
+) -> bool:
     """Train from the newest checkpoint of `workdir`, or from the beginning, to the last step of the last phase.
+
+    Every process of a run calls it; process 0 alone writes metrics. `interrupt` and `watchdog` are those of the whole
+    process, where it has them.
 
     Returns False where SIGTERM or Ctrl-C ended it before; the state is saved then, and the same call goes on.
     Raises UserError for a config that does not fit the devices or the checkpoints, and after
@@ -173,7 +192,14 @@ def fit(config: Config, objective: Objective, data: Data, workdir: pathlib.Path,
     """
     mesh, phases = layout(config, objective)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes)
-    with jax.set_mesh(mesh), Interrupt() as interrupt:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(jax.set_mesh(mesh))
+        interrupt = interrupt or stack.enter_context(Interrupt())
+        watchdog = watchdog or stack.enter_context(contextlib.closing(Watchdog(config.watchdog)))
+        watchdog.stage("start")
+        if interrupt.check():
+            console.say(f"{interrupt.name}: stopped before the start")
+            return False
         shapes, places = state_shardings(config, objective, optimizer, mesh)
         checkpoints = Checkpoints(workdir, config.checkpoint)
         found = checkpoints.newest(abstract_state(shapes, places), console.say)
@@ -187,12 +213,16 @@ def fit(config: Config, objective: Objective, data: Data, workdir: pathlib.Path,
             step, means = 0, {}
             init = functools.partial(init_state, config, objective, optimizer)
             state = jax.jit(init, out_shardings=places)()
-        loop = _Loop(config, objective, data, mesh, checkpoints, MetricsFile(workdir, step), console, interrupt, means)
+        file = MetricsFile(workdir, step) if jax.process_index() == 0 else None
+        loop = _Loop(config, objective, data, mesh, checkpoints, file, console, interrupt, watchdog, means)
         try:
-            return loop.run(phases, optimizer, places, state, step)
-        finally:
-            loop.file.close()
-            checkpoints.close()
+            done = loop.run(phases, optimizer, places, state, step)
+        except BaseException:
+            if jax.process_count() == 1:  # one of several cannot end alone what all write together
+                loop.close()
+            raise
+        loop.close()
+        return done
 
 
 def _check_record(config: Config, data: Data, record: Record, place: pathlib.Path, console: Console) -> None:
@@ -218,13 +248,15 @@ class _Loop:
         data: Data,
         mesh: jax.sharding.Mesh,
         checkpoints: Checkpoints,
-        file: MetricsFile,
+        file: MetricsFile | None,
         console: Console,
         interrupt: Interrupt,
+        watchdog: Watchdog,
         means: dict[str, Mean],
     ) -> None:
         self.config, self.objective, self.data, self.mesh = config, objective, data, mesh
-        self.checkpoints, self.file, self.console, self.interrupt = checkpoints, file, console, interrupt
+        self.checkpoints, self.file, self.console = checkpoints, file, console
+        self.interrupt, self.watchdog = interrupt, watchdog
         self.means = means  # merged since the last line
         self.launched: tuple[int, Phase, Any] | None = None  # the newest step's metrics, still on the device
         self.watch = Stopwatch()
@@ -242,11 +274,18 @@ class _Loop:
     ) -> bool:
         """Through the phases; True at the end, False when interrupted."""
         saved = step
+        if step > 0 and self._owes_evaluation(step, phases):
+            self._evaluate(step, next(phase for phase in phases if step <= phase.end), state)
         for phase in (phase for phase in phases if step < phase.end):
+            if self.interrupt.check():  # before a compilation, which cannot be stopped
+                break
             with contextlib.closing(self.data.batches(phase, step)) as batches:
+                self.watchdog.stage("step", step + 1)
                 batch = self._next(batches)
+                compiled_at = step
                 advance = self._compile(phase, optimizer, places, state, batch)
-                while step < phase.end and not self.interrupt.asked:
+                while step < phase.end and not self.interrupt.check():
+                    self._begin(step, compiled_at)
                     state, metrics = advance(state, batch)
                     self._read()  # the step before, while this one runs
                     step += 1
@@ -258,15 +297,23 @@ class _Loop:
                         self._save(step, phase, state)
                         saved = step
                     if step < phase.end:
+                        self._begin(step, compiled_at)
                         batch = self._next(batches)
-            if self.interrupt.asked:
-                if saved < step:
-                    self._save(step, phase, state)
-                self.checkpoints.wait()
-                self.console.say(f"{self.interrupt.asked}: stopped after step {step:,}; the same command goes on there")
-                return step == phases[-1].end
+            if self.interrupt.stopping:
+                break
+        if self.interrupt.stopping and saved < step:
+            self._save(step, phase, state)
+        self.watchdog.stage("save", step)
         self.checkpoints.wait()
-        return True
+        if self.interrupt.stopping:
+            self.console.say(f"{self.interrupt.name}: stopped after step {step:,}; the same command goes on there")
+        return step == phases[-1].end
+
+    def close(self) -> None:
+        """Flush and close what is written to."""
+        if self.file:
+            self.file.close()
+        self.checkpoints.close()
 
     def _compile(
         self,
@@ -278,13 +325,17 @@ class _Loop:
     ) -> Callable[[TrainState, Batch], tuple[TrainState, Any]]:
         """The step of a phase, compiled before its clock starts."""
         self._read()
+        self.watchdog.stage("compile")
         began = time.perf_counter()
-        step = functools.partial(train_step, self.config, self.objective, optimizer, phase.accumulation)
-        out = (places, sharding.replicated(self.mesh))
-        compiled = jax.jit(step, donate_argnums=0, out_shardings=out).lower(state, batch).compile()
+        step = jit_step(self.config, self.objective, optimizer, phase, self.mesh, places)
+        compiled = step.lower(state, batch).compile()
         self.console.say(f"compiled the step for {phase.length} tokens in {time.perf_counter() - began:.1f} s")
         self.watch.pause(time.perf_counter() - began)
         return compiled
+
+    def _begin(self, step: int, compiled_at: int) -> None:
+        """Tell the watchdog of the step after `step`; the first of a program, read one later, opens connections too."""
+        self.watchdog.stage("compile" if step < compiled_at + 2 else "step", step + 1)
 
     def _next(self, batches: Generator[Batch, None, None]) -> Batch:
         began = time.perf_counter()
@@ -321,7 +372,8 @@ class _Loop:
             "model_flops_utilization": self.flops_timed / seconds / self.peak,
             "input_wait_share": self.watch.waited / seconds,
         }
-        self.file.write(line)
+        if self.file:
+            self.file.write(line)
         self.console.training(line, self.config.train.steps, seconds / self.steps_timed)
         self.means = {}
         self.steps_timed, self.tokens_timed, self.flops_timed = 0, 0, 0.0
@@ -332,19 +384,42 @@ class _Loop:
         if self.data.heldout is None:
             return
         began = time.perf_counter()
-        found = self.evaluate(state.params, self.data.heldout(phase))
-        self.file.write({"step": step, "split": "heldout"} | found | {"length": phase.length})
+        with contextlib.closing(self._unless_interrupted(self.data.heldout(phase), step)) as batches:
+            found = self.evaluate(state.params, batches)
+        if self.interrupt.stopping:
+            return  # a part of the rows measures nothing; the resumed run evaluates this step
+        if self.file:
+            self.file.write({"step": step, "split": "heldout"} | found | {"length": phase.length})
         self.console.say(
             f"step {step:,} held out: loss {found['loss']:.4f}  mlm {found['mlm_loss']:.4f} "
             f"({found['mlm_accuracy']:.1%})  nsp {found['nsp_loss']:.4f} ({found['nsp_accuracy']:.1%})"
         )
         self.watch.pause(time.perf_counter() - began)
 
+    def _unless_interrupted(self, batches: Iterable[Batch], step: int) -> Generator[Batch, None, None]:
+        """The batches of an evaluation, each under the watchdog; they end early where the run is to stop."""
+        self.watchdog.stage("compile", step)
+        for number, batch in enumerate(batches):
+            if self.interrupt.check():
+                return
+            if number:
+                self.watchdog.stage("step", step)
+            yield batch
+
+    def _owes_evaluation(self, step: int, phases: tuple[Phase, ...]) -> bool:
+        """Whether the run was stopped in the evaluation of `step`: it has no line of it."""
+        if self.data.heldout is None or not (step == phases[-1].end or _due(step, self.config.evaluate.every)):
+            return False
+        missing = self.file is not None and not self.file.has(step, "heldout")
+        return bool(multihost_utils.broadcast_one_to_all(np.array(missing)))
+
     def _save(self, step: int, phase: Phase, state: TrainState) -> None:
         """Metrics first: a checkpoint is never newer than the lines up to its step."""
         self._read()
+        self.watchdog.stage("save", step)
         began = time.perf_counter()
-        self.file.flush()
+        if self.file:
+            self.file.flush()
         record = {
             "step": step,
             "row": phase.first_row(step),

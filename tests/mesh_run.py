@@ -18,9 +18,9 @@ STEPS = 20
 
 
 def mesh_config(mesh: tuple[int, int, int], accumulation: int) -> Config:
-    """A model with dropout whose every axis divides by two, 16 rows a step."""
+    """A model with dropout whose every axis divides by eight, 16 rows a step."""
     made = c.default_config()
-    made.model.update(vocab_size=VOCAB, hidden_size=16, num_layers=2, num_heads=2, mlp_size=32, max_positions=16)
+    made.model.update(vocab_size=VOCAB, hidden_size=16, num_layers=2, num_heads=8, mlp_size=32, max_positions=16)
     made.mesh.data, made.mesh.fsdp, made.mesh.tensor = mesh
     made.train.update(steps=STEPS, batch_size=16, accumulation=accumulation, log_every=1)
     made.train.phases = c.phases({"length": 16})

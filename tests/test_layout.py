@@ -11,14 +11,19 @@ PACKAGE = ROOT / "bert_jax"
 # A module may import those of its own and of lower layers.
 LAYERS = [
     {"errors"},
-    {"config"},
-    {"tensorboard"},
-    {"console", "metrics", "sharding", "peak", "compilation"},
+    {"config", "chips", "hlo", "topology"},
+    {"tensorboard", "relay", "interrupt"},
+    {"rollcall"},
+    {"watchdog"},
+    {"distributed"},
+    {"console", "metrics", "sharding", "peak", "compilation", "hlo_cost"},
     {"models", "data", "optim", "phases", "checkpoint", "plot"},
-    {"objectives", "recipes"},
+    {"objectives", "recipes", "estimate"},
     {"evaluate", "interop", "workdir"},
     {"train"},
     {"pretrain", "fill_mask"},
+    {"dryrun"},
+    {"dryrun_text"},
     {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

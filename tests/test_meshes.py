@@ -17,8 +17,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 ONE = {"one": ([1, 1, 1], 1), "one accumulated": ([1, 1, 1], 2)}
 EIGHT = {
     "data": ([8, 1, 1], 1),
-    "fsdp": ([2, 4, 1], 1),
-    "all axes accumulated": ([2, 2, 2], 2),
+    "fsdp": ([1, 8, 1], 2),
+    "tensor": ([1, 1, 8], 2),
+    "all axes": ([2, 2, 2], 2),
+    "data and fsdp": ([4, 2, 1], 2),
+    "fsdp and tensor": ([1, 2, 4], 2),
 }
 
 

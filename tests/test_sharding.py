@@ -19,6 +19,7 @@ from bert_jax.sharding import (
     RULES,
     batch_sharding,
     check_batch,
+    check_heads,
     check_parameters,
     constrain,
     make_mesh,
@@ -95,10 +96,14 @@ def test_parameters_that_do_not_divide_are_refused():
     model = pretraining_model(PRESETS["mini"], ComputeConfig())
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     check_parameters(model.logical_axes, shapes, mesh_of(3, 2, 4))
-    with pytest.raises(
-        UserError, match=r"heads axis has size 4 .* mesh.tensor = 8 does not divide; choose one of 1, 2, 4"
-    ):
-        check_parameters(model.logical_axes, shapes, mesh_of(1, 1, 8))
+    with pytest.raises(UserError, match=r"vocab axis has size 30592 .* = 3 does not divide; choose one of 1, 2, 4"):
+        check_parameters(model.logical_axes, shapes, mesh_of(1, 1, 3))
+
+
+def test_a_mesh_that_cuts_a_head_is_refused():
+    check_heads(mesh_of(3, 2, 4), 4)
+    with pytest.raises(UserError, match=r"mesh.tensor=8 does not divide model.num_heads=4; choose one of 1, 2, 4"):
+        check_heads(mesh_of(1, 1, 8), 4)
 
 
 def test_every_parameter_has_a_rule_and_embeddings_keep_their_features_whole():
@@ -108,7 +113,7 @@ def test_every_parameter_has_a_rule_and_embeddings_keep_their_features_whole():
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     jax.tree.map(lambda x, s: s.shard_shape(x.shape), shapes, placement)
     assert placement["encoder"]["embeddings"]["token"].spec == PartitionSpec(("fsdp", "tensor"), None)
-    assert partition_spec(("layers", "embed", "heads", "head_dim")) == PartitionSpec(None, "fsdp", "tensor", None)
+    assert partition_spec(("layers", "embed", "heads")) == PartitionSpec(None, "fsdp", "tensor")
     assert {axis for rule in RULES.values() for axis in ((rule,) if isinstance(rule, str) else rule or ())} == {
         "data", "fsdp", "tensor",
     }  # fmt: skip

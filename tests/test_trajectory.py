@@ -23,6 +23,7 @@ from bert_jax.objectives.pretraining import pretraining
 from bert_jax.optim import make_optimizer
 from bert_jax.phases import plan
 from bert_jax.pretrain import corpus_data, with_vocabulary
+from bert_jax.sharding import Share
 from bert_jax.train import init_state, train_step
 from tests.generated_corpus import generated_corpus
 from tests.models.reference import reference_loss
@@ -51,7 +52,7 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
     tokenizer = load_tokenizer(store.tokenizer_directory)
     config = with_vocabulary(trajectory_config(corpus, activation), tokenizer)
     phase = plan(config)[0]
-    batches = list(itertools.islice(corpus_data(config, store, tokenizer).batches(phase, 0), STEPS))
+    batches = list(itertools.islice(corpus_data(config, store, tokenizer, Share((0,), 1)).batches(phase, 0), STEPS))
     assert len({batch["input_ids"].tobytes() for batch in batches}) == STEPS
 
     objective = pretraining(config)

@@ -84,12 +84,15 @@ def _on_platform(fused: Callable[..., Arrays], plain: Callable[..., Arrays], rat
 
     def kernel(*arrays: jax.Array) -> Arrays:
         call = functools.partial(fused, rate=rate)
-        if jax.sharding.get_abstract_mesh().empty:
+        mesh = jax.sharding.get_abstract_mesh()
+        if mesh.empty:
             return call(*arrays)
         wide, mask = partition_spec(("batch", "length", "heads")), partition_spec(("batch", "length"))
         per_head = partition_spec(("batch", "heads", "key_words"))
         in_specs = (wide, wide, wide, mask, per_head, wide)[: len(arrays)]
-        return cast(Arrays, jax.shard_map(call, in_specs=in_specs, out_specs=wide, check_vma=False)(*arrays))
+        axes = set(mesh.axis_names) - set(mesh.manual_axes)
+        over_mesh = jax.shard_map(call, in_specs=in_specs, out_specs=wide, axis_names=axes, check_vma=False)
+        return cast(Arrays, over_mesh(*arrays))
 
     return cast(Arrays, jax.lax.platform_dependent(*arrays, tpu=kernel, default=functools.partial(plain, rate=rate)))
 

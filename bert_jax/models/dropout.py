@@ -10,6 +10,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from bert_jax.sharding import first_row
+
 SEED_WORDS = 2
 
 
@@ -42,7 +44,7 @@ def keep_mask(index: jax.Array, first: jax.Array, second: jax.Array, rate: float
 
 def row_keys(seed: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
     """Two uint32 `[rows]`: the key of each row of the first axis."""
-    first = _mix(jax.lax.iota(jnp.uint32, rows), seed[0], seed[1])
+    first = _mix(first_row(rows) + jax.lax.iota(jnp.uint32, rows), seed[0], seed[1])
     return first, _mix(first, seed[1], seed[0])
 
 
