@@ -60,6 +60,11 @@ class ComputeConfig:
         "float32", "of matrix products: 'float32' or 'bfloat16' (parameters stay float32)", ("float32", "bfloat16")
     )
     scan_layers: bool = knob(True, "compile one block and scan it over the layers; False unrolls them")
+    attention: str = knob(
+        "auto",
+        "'auto': one fused kernel on TPUs, XLA elsewhere; 'xla': XLA everywhere; 'cudnn': for NVIDIA GPUs",
+        ("auto", "xla", "cudnn"),
+    )
     remat: bool = knob(False, "recompute each block in the backward pass: less memory, a third more work")
 
 
@@ -176,6 +181,7 @@ class Config:
 # which it is; evaluate changes what is measured, not what is learned.
 FREE_TO_CHANGE = (
     "compute.scan_layers",
+    "compute.attention",
     "compute.remat",
     "data.corpus",
     "data.threads",

@@ -20,6 +20,7 @@ from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate
 from bert_jax.interrupt import Interrupt
+from bert_jax.models import kernel_used
 from bert_jax.objectives.base import Batch, Params
 from bert_jax.objectives.pretraining import pretraining
 from bert_jax.optim import make_optimizer
@@ -140,7 +141,8 @@ def describe(config: Config, corpus: Corpus, console: Console) -> None:
     )
     console.say(
         f"model {config.model.num_layers} layers x {config.model.hidden_size}, {config.compute.dtype}, "
-        f"on {len(devices)} x {devices[0].device_kind}"
+        f"on {len(devices)} x {devices[0].device_kind}, "
+        f"attention by {kernel_used(config.model, config.compute, devices[0].platform)}"
     )
     for number, phase in enumerate(plan(config)):
         tokens = (phase.end - phase.begin) * phase.batch_size * phase.length

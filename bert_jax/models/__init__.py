@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
+from bert_jax.models.attention import kernel_used
 from bert_jax.models.encoder import padded_vocab
 from bert_jax.models.heads import Pretraining
 from bert_jax.models.layers import ACTIVATIONS
@@ -21,6 +22,7 @@ __all__ = [
     "Model",
     "Params",
     "count_parameters",
+    "kernel_used",
     "model_flops",
     "padded_vocab",
     "pretraining_model",
@@ -102,3 +104,7 @@ def _check(config: EncoderConfig, compute: ComputeConfig) -> None:
     ):
         if value not in known:
             raise UserError(f"{name}='{value}' is none of {', '.join(known)}{did_you_mean(value, known)}")
+    if compute.attention == "cudnn" and (config.attention_dropout > 0 or compute.dtype != "bfloat16"):
+        raise UserError(
+            "config.compute.attention=cudnn wants config.model.attention_dropout=0 and config.compute.dtype=bfloat16"
+        )

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import EncoderConfig
+from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models import fused_attention
 from bert_jax.models.dropout import keep_mask, row_keys
 from bert_jax.models.layers import Linear, keep
@@ -22,6 +22,7 @@ class SelfAttention(nn.Module):
 
     config: EncoderConfig
     dtype: jnp.dtype
+    kernel: str  # compute.attention
 
     @nn.compact
     def __call__(self, x: jax.Array, mask: jax.Array, seed: jax.Array | None) -> jax.Array:
@@ -31,25 +32,61 @@ class SelfAttention(nn.Module):
             keep(constrain(linear(axes=("embed", "heads"), name=name)(x), "batch", "length", "heads"))
             for name in ("query", "key", "value")
         )
-        context = attend(q, k, v, mask, config.num_heads, config.attention_dropout, seed)
+        context = attend(q, k, v, mask, config.num_heads, config.attention_dropout, seed, self.kernel)
         return linear(axes=("heads", "embed"), name="output")(keep(context))
 
 
+def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) -> str:
+    """Which attention training runs on 'cpu', 'gpu' or 'tpu', and why not a faster one, in a line."""
+    if compute.attention == "cudnn":
+        return "cuDNN"
+    if platform == "tpu" and compute.attention == "auto":
+        if fused_attention.fits(8, config.hidden_size, config.num_heads):
+            return f"one fused kernel for rows of up to {fused_attention.MAX_LENGTH:,} tokens, a multiple of 8"
+        return "XLA (the fused kernel wants heads of a multiple of 8 columns)"
+    if platform != "gpu":
+        return "XLA"
+    missing = [
+        words
+        for words, there in (
+            ("config.compute.attention=cudnn", False),
+            ("config.compute.dtype=bfloat16", compute.dtype == "bfloat16"),
+            ("config.model.attention_dropout=0", config.attention_dropout == 0),
+        )
+        if not there
+    ]
+    return f"XLA (cuDNN's kernel is used with {', '.join(missing)})"
+
+
 def attend(
-    q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, heads: int, rate: float, seed: jax.Array | None
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    mask: jax.Array,
+    heads: int,
+    rate: float,
+    seed: jax.Array | None,
+    kernel: str = "auto",
 ) -> jax.Array:
     """Softmax attention with dropout of `rate` on the probabilities; the softmax is float32.
 
     `q`, `k`, `v`: `[batch, length, heads * head_dim]`; `mask`: int32 `[batch, length]`, on the keys; result as `q`.
-    The backward pass computes the probabilities again.
+    The backward pass computes the probabilities again. `kernel` is `compute.attention`.
     """
-    batch = q.shape[0]
+    batch, length, width = q.shape
+    if kernel == "cudnn":
+        q, k, v = (x.reshape(batch, length, heads, width // heads) for x in (q, k, v))
+        readable = jnp.broadcast_to(mask[:, None, None, :] != 0, (batch, 1, length, length))
+        context = jax.nn.dot_product_attention(q, k, v, mask=readable, implementation="cudnn")
+        return context.reshape(batch, length, width)
     keys = jnp.zeros((batch, heads, 2), jnp.uint32)
     if seed is None:
         rate = 0.0
     elif rate > 0:
         # A key for the dropout of each head of each row, whatever device computes it: the same masks on every mesh.
         keys = jnp.stack(row_keys(seed, batch * heads), axis=-1).reshape(keys.shape)
+    if kernel == "xla":
+        return jax.checkpoint(functools.partial(_forward, rate=rate))(q, k, v, mask, keys)[0]
     return _attend(q, k, v, mask, keys, rate)
 
 

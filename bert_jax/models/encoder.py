@@ -60,12 +60,13 @@ class Block(nn.Module):
 
     config: EncoderConfig
     dtype: jnp.dtype
+    attention: str  # compute.attention
 
     @nn.compact
     def __call__(self, x: jax.Array, seeds: jax.Array | None, mask: jax.Array) -> jax.Array:
         config, dtype = self.config, self.dtype
         on_probabilities, on_attention, on_mlp = (None,) * 3 if seeds is None else seeds
-        attended = SelfAttention(config, dtype, name="attention")(x, mask, on_probabilities)
+        attended = SelfAttention(config, dtype, self.attention, name="attention")(x, mask, on_probabilities)
         x = LayerNorm(config.layer_norm_epsilon, dtype, name="attention_norm")(
             x + dropout(attended, config.dropout, on_attention)
         )
@@ -86,7 +87,7 @@ class Encoder(nn.Module):
     def setup(self) -> None:
         dtype = jnp.dtype(self.compute.dtype)
         self.embeddings = Embeddings(self.config, dtype)
-        self.block = Block(self.config, dtype, parent=None)
+        self.block = Block(self.config, dtype, self.compute.attention, parent=None)
         self.layers = self.param("layers", self._init_layers)  # scanned or not, so that a checkpoint serves both
 
     def _init_layers(self, rng: jax.Array) -> Any:

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -59,28 +59,29 @@ class LayerNorm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         scale = param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
         bias = param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
-        return (_standardize(x, self.epsilon).astype(jnp.float32) * scale + bias).astype(self.dtype)
+        return (_standardize(x, self.epsilon, self.dtype).astype(jnp.float32) * scale + bias).astype(self.dtype)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _standardize(x: jax.Array, epsilon: float) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _standardize(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
     """`x` less its mean, over its deviation, along the last axis; its gradient needs the result and not `x`."""
-    return _standardize_forward(x, epsilon)[0]
+    return _standardize_forward(x, epsilon, dtype)[0]
 
 
-def _standardize_forward(x: jax.Array, epsilon: float) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+def _standardize_forward(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> tuple[jax.Array, Any]:
     centred = x.astype(jnp.float32)
     centred -= centred.mean(-1, keepdims=True)
     inverse = keep(jax.lax.rsqrt(jnp.square(centred).mean(-1) + epsilon))
-    unit = keep((centred * inverse[..., None]).astype(x.dtype))
-    return unit, (unit, inverse)
+    unit = keep((centred * inverse[..., None]).astype(dtype))
+    return unit, (unit, inverse, jnp.zeros((), x.dtype))
 
 
-def _standardize_backward(_: float, saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array]:
-    unit, g = saved[0].astype(jnp.float32), gradient.astype(jnp.float32)
-    of_x = (g - g.mean(-1, keepdims=True) - unit * (g * unit).mean(-1, keepdims=True)) * saved[1][..., None]
+def _standardize_backward(_: float, __: jnp.dtype, saved: Any, gradient: jax.Array) -> tuple[jax.Array]:
+    unit, inverse, of_dtype = saved
+    unit, g = unit.astype(jnp.float32), gradient.astype(jnp.float32)
+    of_x = (g - g.mean(-1, keepdims=True) - unit * (g * unit).mean(-1, keepdims=True)) * inverse[..., None]
     # Written once: without the barrier XLA computes it anew, from three arrays, for each of its readers.
-    return (jax.lax.optimization_barrier(of_x.astype(gradient.dtype)),)
+    return (jax.lax.optimization_barrier(of_x.astype(of_dtype.dtype)),)
 
 
 _standardize.defvjp(_standardize_forward, _standardize_backward)

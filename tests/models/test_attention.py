@@ -1,11 +1,14 @@
 """The fused kernels, interpreted, against plain attention written out; and plain attention against torch."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
+from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models import attention, fused_attention
 from bert_jax.models.dropout import row_keys
 
@@ -76,3 +79,18 @@ def test_rows_that_do_not_fit_are_left_to_xla():
     assert not fused_attention.fits(17, 64, 4), "rows are tiled by 8"
     assert not fused_attention.fits(2048, 64, 4), "too long for vector memory"
     assert not fused_attention.fits(16, 33, 3), "heads are tiled by 8"
+
+
+@pytest.mark.parametrize(
+    ("compute", "dropout", "platform", "says"),
+    [
+        (ComputeConfig(), 0.1, "cpu", "XLA"),
+        (ComputeConfig(), 0.1, "tpu", "one fused kernel"),
+        (ComputeConfig(attention="xla"), 0.1, "tpu", "XLA"),
+        (ComputeConfig(dtype="bfloat16"), 0.1, "gpu", "attention=cudnn, config.model.attention_dropout=0"),
+        (ComputeConfig(dtype="bfloat16", attention="cudnn"), 0.0, "gpu", "cuDNN"),
+    ],
+)
+def test_the_kernel_is_named(compute, dropout, platform, says):
+    config = dataclasses.replace(EncoderConfig(), attention_dropout=dropout)
+    assert says in attention.kernel_used(config, compute, platform)

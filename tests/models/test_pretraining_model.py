@@ -107,7 +107,15 @@ def test_an_id_outside_of_the_table_gives_nan():
     assert np.isnan(jax.jit(model.apply)(params, batch, None)["nsp_logits"]).all()
 
 
-@pytest.mark.parametrize("compute", [ComputeConfig(scan_layers=False), ComputeConfig(remat=True)], ids=str)
+WAYS = [
+    ComputeConfig(scan_layers=False),
+    ComputeConfig(remat=True),
+    ComputeConfig(scan_layers=False, remat=True),
+    ComputeConfig(attention="xla"),
+]
+
+
+@pytest.mark.parametrize("compute", WAYS, ids=str)
 def test_ways_of_computing_agree(compute):
     config, shape = SHAPES["odd"]
     batch, rng = reference.random_batch(config, *shape), jax.random.key(3)
@@ -220,6 +228,7 @@ def test_flops_are_those_of_the_reference():
         (dataclasses.replace(SMALL, num_heads=5), ComputeConfig(), "num_heads=5 does not divide"),
         (dataclasses.replace(SMALL, activation="gelu_tan"), ComputeConfig(), "did you mean 'gelu_tanh'"),
         (SMALL, ComputeConfig(dtype="float16"), "compute.dtype='float16'"),
+        (SMALL, ComputeConfig(attention="cudnn", dtype="bfloat16"), "attention_dropout=0"),
     ],
 )
 def test_what_cannot_be_built_is_refused(config, compute, words):

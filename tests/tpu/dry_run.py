@@ -39,6 +39,7 @@ def get_config():
     config.train.batch_size = {rows}
     config.train.phases = phases({{"length": {length}}})
     config.evaluate.batch_size = {rows}
+    config.compute.scan_layers = {size!r} != "base"
     return config
 """
 
