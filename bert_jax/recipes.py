@@ -24,18 +24,26 @@ def devlin2019(size: str) -> ml_collections.ConfigDict:
 def you2020(size: str) -> ml_collections.ConfigDict:
     """LAMB (You et al. 2020) with the settings of NVIDIA's published BERT-large runs: 8,601 steps in all.
 
-    7,038 steps of 65,536 rows at length 128, then 1,563 of 32,768 at 512, each phase with a schedule of its own.
+    7,038 steps of 65,536 rows at length 128, then 1,563 of 32,768 at 512, each phase with a schedule of its own. In
+    micro-batches of 16,384 and 4,096 rows: 8,192 tokens a device on 256 devices.
     """
     config = default_config()
     config.model.update(architecture(size))
     config.compute.dtype = "bfloat16"
     config.train.update(steps=8_601, batch_size=65_536, log_every=10)
     config.train.phases = phases(
-        {"length": 128, "share": 7_038 / 8_601, "peak_learning_rate": 6e-3, "warmup_share": 0.2843},
+        {
+            "length": 128,
+            "share": 7_038 / 8_601,
+            "accumulation": 4,
+            "peak_learning_rate": 6e-3,
+            "warmup_share": 0.2843,
+        },
         {
             "length": 512,
             "share": 1_563 / 8_601,
             "batch_size": 32_768,
+            "accumulation": 8,
             "peak_learning_rate": 4e-3,
             "warmup_share": 0.128,
         },
