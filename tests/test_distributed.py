@@ -48,7 +48,8 @@ class Processes:
                 )
 
     def said(self, number: int = 0) -> str:
-        return self.logs[number].read_text()
+        """What a process has said, its numbers without commas."""
+        return re.sub(r"(?<=\d),(?=\d{3})", "", self.logs[number].read_text())
 
     def until(self, pattern: str) -> None:
         """Until process 0 says so, or one of them is over."""
@@ -208,14 +209,14 @@ def terminate(recipe: pathlib.Path, workdir: pathlib.Path, count: int, trial: in
     statuses = run.statuses()
     seconds = time.monotonic() - began
     assert set(statuses.values()) == {0}, run.all_said()
-    stopped = re.search(r"SIGTERM: stopped (?:after step (\d+)|before the start)", run.said().replace(",", ""))
+    stopped = re.search(r"SIGTERM: stopped (?:after step (\d+)|before the start)", run.said())
     assert stopped, run.all_said()
     step = int(stopped[1] or saved)
     assert step >= int(said[-1]) if said else step >= saved
     if step:
         assert newest(workdir) == step
     if saved and said:
-        assert f"resuming at step {saved:,} " in run.said()
+        assert f"resuming at step {saved} " in run.said()
     print(f"trial {trial}: process {victim} of {count}, saved step {step}, all gone after {seconds:.1f} s")
     return step, seconds
 

@@ -1,0 +1,94 @@
+"""Weak scaling on virtual CPU devices: a step of 8 devices with 8 times the rows against 8 steps of one device.
+
+    python benchmarks/weak_scaling.py [--size mini] [--rows 8] [--length 128] [--rounds 5] [--mesh 8,1,1]
+
+Prints t(8) / (8 t(1)), medians of processes that take turns: what the mesh adds, as all devices share the same cores.
+One device's step has all cores of the machine, so that a ratio below 1 means only that eight fill them better.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+
+def measure(size: str, rows: int, length: int, rounds: int, mesh: list[int]) -> None:
+    """In a process of its own: medians of the step's seconds on the mesh, as JSON."""
+    import jax
+    import numpy as np
+
+    from bert_jax import config as c
+    from bert_jax.data.pipeline import batch_shapes
+    from bert_jax.models.presets import architecture
+    from bert_jax.objectives.pretraining import pretraining
+    from bert_jax.optim import make_optimizer
+    from bert_jax.sharding import place_batch
+    from bert_jax.train import init_state, jit_step, layout, state_shardings
+
+    made = c.default_config()
+    made.model.update(architecture(size), vocab_size=30_522)
+    made.mesh.data, made.mesh.fsdp, made.mesh.tensor = mesh
+    made.train.batch_size = rows * len(jax.devices())
+    made.evaluate.batch_size = made.train.batch_size
+    made.train.phases = c.phases({"length": length})
+    config = c.resolve(made)
+    objective = pretraining(config)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
+    placed_on, (phase,) = layout(config, objective)
+    rng = np.random.default_rng(0)
+    with jax.set_mesh(placed_on):
+        _, places = state_shardings(config, objective, optimizer, placed_on)
+        state = jax.jit(lambda: init_state(config, objective, optimizer), out_shardings=places)()
+        shapes = batch_shapes(phase.batch_size, length, config.data)
+        numbers: Any = {name: rng.integers(0, 2, shape).astype(dtype) for name, (shape, dtype) in shapes.items()}
+        batch = place_batch(numbers, placed_on)
+        step = jit_step(config, objective, optimizer, phase, placed_on, places).lower(state, batch).compile()
+        times = []
+        for _ in range(rounds + 1):
+            began = time.perf_counter()
+            state, metrics = step(state, batch)
+            jax.block_until_ready((state, metrics))
+            times.append(time.perf_counter() - began)
+    print(json.dumps(statistics.median(times[1:])))
+
+
+def main() -> None:
+    """Take turns and print the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="mini")
+    parser.add_argument("--rows", type=int, default=8, help="a device")
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5, help="steps of a process")
+    parser.add_argument("--turns", type=int, default=3, help="processes of each kind")
+    parser.add_argument("--mesh", default="8,1,1", help="data,fsdp,tensor of the eight devices")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only:
+        mesh = [int(size) for size in options.only.split(",")]
+        measure(options.size, options.rows, options.length, options.rounds, mesh)
+        return
+    seconds: dict[str, list[float]] = {"1,1,1": [], options.mesh: []}
+    for _ in range(options.turns):
+        for sizes, found in seconds.items():
+            devices = 8 if sizes == options.mesh else 1
+            # NPROC sizes XLA's thread pool: with as few threads as there are cores, waiting collectives fill it.
+            env = os.environ | {
+                "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+                "JAX_PLATFORMS": "cpu",
+                "NPROC": "64",
+            }
+            done = subprocess.run(
+                [sys.executable, *sys.argv, "--only", sizes], env=env, capture_output=True, text=True, check=True
+            )
+            found.append(json.loads(done.stdout))
+    one, eight = (statistics.median(found) for found in seconds.values())
+    print(f"{options.size}, {options.rows} x {options.length} tokens a device, mesh {options.mesh}")
+    print(f"t(1) {one * 1e3:,.0f} ms, t(8) {eight * 1e3:,.0f} ms, t(8) / (8 t(1)) = {eight / (8 * one):.2f}")
+
+
+if __name__ == "__main__":
+    main()
