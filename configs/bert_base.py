@@ -7,8 +7,7 @@ Hardware and time: fits a v5e slice of 16 chips; 3.2 to 10.2 hours, 51 to 163 ch
 
     python -m bert_jax compile --config configs/bert_base.py --topology v5e:4x4
 
-The paper
-trained it for 4 days on 4 Cloud TPUs (16 chips).
+The paper trained it for 4 days on 4 Cloud TPUs (16 chips).
 Score: MNLI 84.7, SQuAD 1.1 F1 88.4 on the development sets (published).
 """
 

@@ -7,8 +7,7 @@ Hardware and time: fits a v5e slice of 16 chips; 9.4 to 29.8 hours, 151 to 477 c
 
     python -m bert_jax compile --config configs/bert_large.py --topology v5e:4x4
 
-The paper
-trained it for 4 days on 16 Cloud TPUs (64 chips).
+The paper trained it for 4 days on 16 Cloud TPUs (64 chips).
 Score: MNLI 86.6, SQuAD 1.1 F1 90.9 on the development sets (published).
 """
 
