@@ -10,7 +10,7 @@ import jax
 from bert_jax.config import WatchdogConfig
 from bert_jax.errors import UserError
 from bert_jax.interrupt import Interrupt
-from bert_jax.relay import relay
+from bert_jax.relay import Process, relay
 from bert_jax.rollcall import Absent, Peers, Refused, call_roll
 from bert_jax.watchdog import LOST, Watchdog
 
@@ -81,11 +81,13 @@ def joined(peers: Peers | None, config: WatchdogConfig, interrupt: Interrupt, ve
         sys.exit(LOST)
     watchdog = Watchdog(config, peers.process_id, roll)
     try:
-        _start_jax(peers, config)
+        relaying = _start_jax(peers, config)
         interrupt.together()
         yield watchdog
         watchdog.stage("save")  # the others may still be writing
         jax.distributed.shutdown()
+        if relaying:
+            relaying.communicate()
     except UserError as error:
         print(f"bert-jax {verb}: {error}", file=sys.stderr)
         watchdog.fail(str(error), 2)
@@ -97,14 +99,20 @@ def joined(peers: Peers | None, config: WatchdogConfig, interrupt: Interrupt, ve
     watchdog.close()
 
 
-def _start_jax(peers: Peers, config: WatchdogConfig) -> None:
-    """`jax.distributed.initialize`, so that nothing of JAX ends a process before the watchdog has said why."""
+def _start_jax(peers: Peers, config: WatchdogConfig) -> Process | None:
+    """`jax.distributed.initialize`, so that nothing of JAX ends a process before the watchdog has said why.
+
+    Returns the relay that JAX talks through, but in process 0; it must live as long as this process.
+    """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # of no meaning to other platforms
     host, _, port = peers.coordinator.rpartition(":")
+    address, relaying = f"127.0.0.1:{port}", None
     patience = int(config.start_seconds) or 1 << 20
     longest = max(config.start_seconds, config.compile_seconds, config.step_seconds, config.save_seconds)
+    if peers.process_id > 0:
+        address, relaying = relay(host.strip("[]"), int(port), patience)
     jax.distributed.initialize(
-        f"127.0.0.1:{port}" if peers.process_id == 0 else relay(host.strip("[]"), int(port), patience),
+        address,
         peers.num_processes,
         peers.process_id,
         peers.local_device_ids,
@@ -113,3 +121,4 @@ def _start_jax(peers: Peers, config: WatchdogConfig) -> None:
         heartbeat_timeout_seconds=int(longest) + 100,
         shutdown_timeout_seconds=int(config.save_seconds) + 100,
     )
+    return relaying
