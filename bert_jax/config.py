@@ -25,6 +25,10 @@ BELOW_ONE: Range = (0.0, math.nextafter(1.0, 0.0))
 SOME: Range = (1e-6, 1.0)
 POSITIVE: Range = (1, math.inf)
 NATURAL: Range = (0, math.inf)
+SOME_TIMES: Range = (1e-3, math.inf)
+
+FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra")
+KINDS = ("", "classification", "regression", "tagging", "span", "choice")
 
 
 def knob(default: Any, meaning: str, allowed: Range | tuple[str, ...] | None = None) -> Any:
@@ -36,19 +40,27 @@ def knob(default: Any, meaning: str, allowed: Range | tuple[str, ...] | None = N
 class EncoderConfig:
     """The architecture alone: with the weights, all that an export needs."""
 
+    family: str = knob("bert", "whose names and files an export takes", FAMILIES)
     vocab_size: int = knob(0, "tokens in the vocabulary; 0 takes the corpus's", NATURAL)
     hidden_size: int = knob(768, "width of the residual stream", POSITIVE)
     num_layers: int = knob(12, "transformer blocks", POSITIVE)
     num_heads: int = knob(12, "attention heads; must divide hidden_size", POSITIVE)
     mlp_size: int = knob(3072, "inner width of the feed-forward block", POSITIVE)
     max_positions: int = knob(512, "learned position embeddings: the longest row the model can read", POSITIVE)
-    num_token_types: int = knob(2, "segments: 2 for sentence pairs", POSITIVE)
+    num_token_types: int = knob(2, "segments: 2 for sentence pairs, 1 in RoBERTa, 0 in DistilBERT: no table", NATURAL)
+    position_offset: int = knob(0, "number of the first position; RoBERTa counts from 2, its padding id + 1", NATURAL)
+    embedding_size: int = knob(0, "width of the tables, projected to hidden_size; 0: hidden_size, unprojected", NATURAL)
+    share_layers: bool = knob(False, "all blocks have the same parameters (ALBERT)")
     activation: str = knob(
         "gelu", "'gelu' (erf, as in the released BERT) or 'gelu_tanh' (Google's code since 2019)", ("gelu", "gelu_tanh")
     )
+    masked_activation: str = knob("", "of the masked-token head; '' as activation", ("", "gelu", "gelu_tanh"))
+    pooler_activation: str = knob("tanh", "'relu' in DistilBERT, 'gelu' in ELECTRA", ("tanh", "relu", "gelu"))
+    pooler_dropout: bool = knob(False, "dropout before the pooler too (RoBERTa, ELECTRA)")
     layer_norm_epsilon: float = knob(1e-12, "added to the variance under the root", NATURAL)
     dropout: float = knob(0.1, "after the embeddings and on both sublayer outputs", BELOW_ONE)
     attention_dropout: float = knob(0.1, "on the attention probabilities", BELOW_ONE)
+    classifier_dropout: float = knob(0.1, "before the output of a task's head", BELOW_ONE)
     initializer_range: float = knob(0.02, "standard deviation of the truncated normal at the start", NATURAL)
 
 
@@ -162,10 +174,37 @@ class WatchdogConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class TaskConfig:
+    """What to fine-tune on, from which files, how the best of several trainings is found."""
+
+    name: str = knob("", "a row of bert_jax/tasks/table.py, such as 'mrpc' or 'squad2', or 'custom'")
+    kind: str = knob("", "of a custom task", KINDS)
+    data: str = knob("", "directory with the published files, plain or .gz; or 'tfds:NAME', 'tfds:NAME@DATA_DIR'")
+    train: str = knob("", "file instead of the published name, relative to data or absolute")
+    dev: str = knob("", "likewise, to evaluate on")
+    test: str = knob("", "likewise, to predict on at the end")
+    columns: str = knob("", "of a custom task: 'text=sentence1,text_pair=sentence2,label=gold'")
+    labels: str = knob("", "of a custom task: 'no,yes'; '' takes those of the training file, sorted")
+    metric: str = knob("", "that picks the best checkpoint; '' takes the task's own")
+    max_length: int = knob(128, "tokens in a row, the longest", POSITIVE)
+    buckets: tuple[int, ...] = knob((), "lengths that rows are padded to, each compiled once; () chooses a few")
+    doc_stride: int = knob(128, "tokens from one window of a long context to the next", POSITIVE)
+    max_query_length: int = knob(64, "tokens of a question; what is longer is cut, and counted", POSITIVE)
+    max_answer_length: int = knob(30, "tokens of an answer, at most", POSITIVE)
+    n_best: int = knob(20, "answers that are kept of a question", POSITIVE)
+    epochs: float = knob(3.0, "times that each row is seen", SOME_TIMES)
+    seeds: int = knob(1, "trainings that differ in the seed alone, from config.seed on", POSITIVE)
+    learning_rates: tuple[float, ...] = knob((), "each is tried with each seed; () takes optimizer.peak_learning_rate")
+    patience: int = knob(0, "evaluations without a new best that end a training; 0: none does", NATURAL)
+    frozen: bool = knob(False, "train the head alone, on the encoder's last four layers as they are")
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     """A whole run."""
 
     seed: int = knob(0, "of the parameters, the rows and the dropout", NATURAL)
+    init_from: str = knob("", "weights to start from: an export, a work directory, or one of Hugging Face")
     model: EncoderConfig = knob(EncoderConfig(), "architecture")
     compute: ComputeConfig = knob(ComputeConfig(), "precision and compilation")
     data: DataConfig = knob(DataConfig(), "rows")
@@ -174,6 +213,7 @@ class Config:
     mesh: MeshConfig = knob(MeshConfig(), "devices")
     evaluate: EvaluateConfig = knob(EvaluateConfig(), "held-out rows")
     checkpoint: CheckpointConfig = knob(CheckpointConfig(), "saving")
+    task: TaskConfig = knob(TaskConfig(), "fine-tuning")
     watchdog: WatchdogConfig = knob(WatchdogConfig(), "hangs and lost processes")
 
 
@@ -314,9 +354,12 @@ def _build(kind: Any, value: Any, path: str) -> Any:
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(kind, value, path)
     if typing.get_origin(kind) is tuple:
-        if not value:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{path}={value!r} must be a tuple, such as (1, 2)")
+        one = typing.get_args(kind)[0]
+        if not value and dataclasses.is_dataclass(one):
             raise UserError(f"{path} is empty; give at least one")
-        return tuple(_build(typing.get_args(kind)[0], row, f"{path}[{i}]") for i, row in enumerate(value))
+        return tuple(_build(one, row, f"{path}[{i}]") for i, row in enumerate(value))
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:

@@ -11,18 +11,22 @@ import jax.numpy as jnp
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.models.attention import kernel_used
-from bert_jax.models.encoder import padded_vocab
-from bert_jax.models.heads import Pretraining
+from bert_jax.models.encoder import padded_vocab, table_width
+from bert_jax.models.heads import HEADS, Head, Network
 from bert_jax.models.layers import ACTIVATIONS
 from bert_jax.models.presets import PRESETS
 
 __all__ = [
+    "HEADS",
     "PRESETS",
+    "PRETRAINING_HEADS",
     "Batch",
+    "Head",
     "Model",
     "Params",
     "count_parameters",
     "kernel_used",
+    "make_model",
     "model_flops",
     "padded_vocab",
     "pretraining_model",
@@ -31,47 +35,49 @@ __all__ = [
 Params = dict[str, Any]  # nested, leaves float32 arrays
 Batch = Mapping[str, jax.Array]
 
-INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
 DTYPES = ("float32", "bfloat16")
+PRETRAINING_HEADS = (Head("masked_token"), Head("next_sentence"))
 
 
 class Model(NamedTuple):
     """An architecture as pure functions.
 
     `init(rng) -> params`: a tree of float32 arrays; blocks are stacked on a leading `layers` axis.
-    `apply(params, batch, rng) -> arrays`: `rng` draws the dropout; None means none. Documented where the model is made.
+    `apply(params, batch, rng) -> arrays`: `rng` draws the dropout; None means none. models/heads.py says what each head
+    reads of the batch, beside `input_ids`, `token_type_ids` and `attention_mask`, int32 `[batch, length]`.
     `logical_axes`: as params, with a tuple of logical names for each array.
     """
 
     config: EncoderConfig
+    heads: tuple[Head, ...]
     init: Callable[[jax.Array], Params]
     apply: Callable[[Params, Batch, jax.Array | None], dict[str, jax.Array]]
     logical_axes: Any
 
 
-def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
-    """BERT with its two pretraining heads (Devlin et al. 2018), equal to Hugging Face's `BertForPreTraining`.
-
-    `apply` reads of the batch `input_ids`, `token_type_ids` and `attention_mask`, int32 `[batch, length]`, and
-    `masked_positions`, int32 `[batch, predictions]`, and returns `mlm_logits`, float32
-    `[batch, predictions, padded_vocab]` (-1e9 beyond the vocabulary), and `nsp_logits`, float32 `[batch, 2]`.
-    Raises `UserError` on an architecture that cannot be built.
-    """
+def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> Model:
+    """The encoder of `config` with `heads`; `UserError` on an architecture that cannot be built."""
     _check(config, compute)
-    module = Pretraining(config, compute)
-    example = [jax.ShapeDtypeStruct((1, 1), jnp.int32)] * len(INPUTS)
+    module = Network(config, compute, heads)
+    names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+    example = {name: jax.ShapeDtypeStruct((1, 1), jnp.int32) for name in names}
 
     def boxed(rng: jax.Array) -> Any:
-        return module.init(rng, *(jnp.zeros(x.shape, x.dtype) for x in example), None)["params"]
+        return module.init(rng, {name: jnp.zeros(x.shape, x.dtype) for name, x in example.items()}, None)["params"]
 
     def init(rng: jax.Array) -> Params:
         return nn.unbox(boxed(rng))
 
     def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
-        return cast(dict[str, jax.Array], module.apply({"params": params}, *(batch[name] for name in INPUTS), rng))
+        return cast(dict[str, jax.Array], module.apply({"params": params}, batch, rng))
 
     axes = jax.tree.map(tuple, nn.get_partition_spec(jax.eval_shape(boxed, jax.random.key(0))))
-    return Model(config, init, apply, axes)
+    return Model(config, heads, init, apply, axes)
+
+
+def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
+    """BERT with its two pretraining heads (Devlin et al. 2018), equal to Hugging Face's `BertForPreTraining`."""
+    return make_model(config, compute, PRETRAINING_HEADS)
 
 
 def count_parameters(config: EncoderConfig) -> int:
@@ -79,7 +85,7 @@ def count_parameters(config: EncoderConfig) -> int:
     model = pretraining_model(config, ComputeConfig())
     shapes = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
     padding = padded_vocab(config.vocab_size) - config.vocab_size
-    return sum(math.prod(x.shape) for x in shapes) - padding * (config.hidden_size + 1)
+    return sum(math.prod(x.shape) for x in shapes) - padding * (table_width(config) + 1)
 
 
 def model_flops(config: EncoderConfig, length: int, predictions: int) -> float:
@@ -88,9 +94,9 @@ def model_flops(config: EncoderConfig, length: int, predictions: int) -> float:
     Forward and backward make 6 a parameter and token: `72 L h^2 + 12 L s h` a token for a feed-forward of `4 h`, and
     `6 (h V + h^2)` a predicted position.
     """
-    h, layers = config.hidden_size, config.num_layers
-    token = layers * (6 * (4 * h * h + 2 * h * config.mlp_size) + 12 * length * h)
-    return float(length * token + predictions * 6 * (h * config.vocab_size + h * h))
+    h, width, layers = config.hidden_size, table_width(config), config.num_layers
+    token = layers * (6 * (4 * h * h + 2 * h * config.mlp_size) + 12 * length * h) + 6 * config.embedding_size * h
+    return float(length * token + predictions * 6 * (width * config.vocab_size + h * width))
 
 
 def _check(config: EncoderConfig, compute: ComputeConfig) -> None:

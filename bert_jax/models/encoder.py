@@ -1,4 +1,8 @@
-"""The encoder: embeddings, then post-norm transformer blocks (Devlin et al. 2018)."""
+"""The encoder: embeddings, then post-norm transformer blocks (Devlin et al. 2018), for all families.
+
+Their differences are fields of `EncoderConfig`: RoBERTa's offset of positions, ALBERT's one set of parameters for all
+blocks, narrower tables in ALBERT and ELECTRA, no token types in DistilBERT.
+"""
 
 from typing import Any, cast
 
@@ -23,35 +27,44 @@ def padded_vocab(vocab_size: int) -> int:
     return -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
 
+def table_width(config: EncoderConfig) -> int:
+    """Features of the embedding tables, and of what the masked-token head compares with them."""
+    return config.embedding_size or config.hidden_size
+
+
 class Embeddings(nn.Module):
-    """Sum of token, position and token type embeddings, normalised, with dropout."""
+    """Sum of token, position and token type embeddings, normalised, with dropout: `[batch, length, table_width]`."""
 
     config: EncoderConfig
     dtype: jnp.dtype
 
     def setup(self) -> None:
         config = self.config
-        init, hidden = kernel_init(config.initializer_range), config.hidden_size
+        init, width = kernel_init(config.initializer_range), table_width(config)
 
         def token_init(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
-            real = init(rng, (config.vocab_size, hidden), dtype)
+            real = init(rng, (config.vocab_size, width), dtype)
             return jnp.zeros(shape, dtype).at[: config.vocab_size].set(real)
 
-        self.token = param(self, "token", token_init, (padded_vocab(config.vocab_size), hidden), ("vocab", "features"))
-        self.position = param(self, "position", init, (config.max_positions, hidden), ("positions", "features"))
-        self.token_type = param(self, "token_type", init, (config.num_token_types, hidden), ("token_types", "features"))
+        positions = config.position_offset + config.max_positions
+        self.token = param(self, "token", token_init, (padded_vocab(config.vocab_size), width), ("vocab", "features"))
+        self.position = param(self, "position", init, (positions, width), ("positions", "features"))
+        if config.num_token_types:
+            types = (config.num_token_types, width)
+            self.token_type = param(self, "token_type", init, types, ("token_types", "features"))
         self.norm = LayerNorm(config.layer_norm_epsilon, self.dtype)
 
     def __call__(self, input_ids: jax.Array, token_type_ids: jax.Array, seed: jax.Array | None) -> jax.Array:
-        length, positions = input_ids.shape[1], self.config.max_positions
+        length, positions, first = input_ids.shape[1], self.config.max_positions, self.config.position_offset
         if length > positions:
             raise UserError(f"rows of {length} tokens are longer than model.max_positions={positions}; raise it")
         # An id outside of the table reads NaN, which stops the run: clamping would train on another token.
-        token = jnp.take(self.token, input_ids, axis=0, mode="fill")
-        # A product, because the gradient of a lookup in so few rows is a slow scatter.
-        kinds = jax.nn.one_hot(token_type_ids, self.config.num_token_types, dtype=jnp.float32)
-        token_type = jnp.einsum("blt,th->blh", kinds, self.token_type, precision=jax.lax.Precision.HIGHEST)
-        x = self.norm(token + token_type + self.position[:length])
+        x = jnp.take(self.token, input_ids, axis=0, mode="fill")
+        if self.config.num_token_types:
+            # A product, because the gradient of a lookup in so few rows is a slow scatter.
+            kinds = jax.nn.one_hot(token_type_ids, self.config.num_token_types, dtype=jnp.float32)
+            x = x + jnp.einsum("blt,th->blh", kinds, self.token_type, precision=jax.lax.Precision.HIGHEST)
+        x = self.norm(x + self.position[first : first + length])
         return dropout(x, self.config.dropout, seed)
 
 
@@ -79,53 +92,75 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Token ids -> hidden states `[batch, length, hidden]`, in `compute.dtype`."""
+    """Token ids -> hidden states `[batch, length, hidden]`, in `compute.dtype`; and where asked those of every layer.
+
+    These are `[layers + 1, batch, length, hidden]`, the first what enters the first block; otherwise None.
+    """
 
     config: EncoderConfig
     compute: ComputeConfig
+    every_layer: bool = False
 
     def setup(self) -> None:
-        dtype = jnp.dtype(self.compute.dtype)
-        self.embeddings = Embeddings(self.config, dtype)
-        self.block = Block(self.config, dtype, self.compute.attention, parent=None)
+        config, dtype = self.config, jnp.dtype(self.compute.dtype)
+        self.embeddings = Embeddings(config, dtype)
+        if config.embedding_size:
+            sizes = (config.embedding_size, config.hidden_size)
+            self.projection = Linear(sizes, ("embed", "features"), config.initializer_range, dtype)
+        self.block = Block(config, dtype, self.compute.attention, parent=None)
         self.layers = self.param("layers", self._init_layers)  # scanned or not, so that a checkpoint serves both
 
     def _init_layers(self, rng: jax.Array) -> Any:
-        """The parameters of all blocks, each stacked on a leading axis `layers`."""
+        """The parameters of all blocks, each stacked on a leading axis `layers` (of one, where all share them)."""
         x, mask = jnp.zeros((1, 1, self.config.hidden_size), self.block.dtype), jnp.ones((1, 1), jnp.int32)
 
         def one(key: jax.Array) -> Any:
             return self.block.init(key, x, None, mask)["params"]
 
-        stacked = jax.vmap(one)(jax.random.split(rng, self.config.num_layers))
+        number = 1 if self.config.share_layers else self.config.num_layers
+        stacked = jax.vmap(one)(jax.random.split(rng, number))
         return nn.meta.add_axis(stacked, 0, {nn.PARTITION_NAME: "layers"})
 
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, rng: jax.Array | None
-    ) -> jax.Array:
+    ) -> tuple[jax.Array, jax.Array | None]:
         number, dtype = self.config.num_layers, self.block.dtype
         seeds = None if rng is None else dropout_seeds(rng, (1 + 3 * number,))
         x = self.embeddings(input_ids, token_type_ids, None if seeds is None else seeds[0])
+        if self.config.embedding_size:
+            x = self.projection(x)
         x = constrain(x, "batch", "length", "features")
         # The kernels in the dtype they are used in: so their gradients are stacked in it too.
         params = jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, self.layers)
-        stack = (params, None if seeds is None else seeds[1:].reshape(number, 3, -1))
+        block_seeds = None if seeds is None else seeds[1:].reshape(number, 3, -1)
+        shared = jax.tree.map(lambda p: p[0], params) if self.config.share_layers else None
+        stack = (None if shared else params, block_seeds)
 
         def layer(x: jax.Array, params_and_seeds: Any) -> jax.Array:
             params, seeds = params_and_seeds
-            return cast(jax.Array, self.block.apply({"params": params}, x, seeds, attention_mask))
+            return cast(jax.Array, self.block.apply({"params": shared or params}, x, seeds, attention_mask))
 
-        def unrolled(x: jax.Array, stack: Any) -> jax.Array:
+        def unrolled(x: jax.Array, stack: Any) -> tuple[jax.Array, list[jax.Array]]:
             one = jax.checkpoint(layer) if self.compute.remat else layer
+            outputs = []
             for xs in _unstack(stack, number):
                 x = one(x, xs)
-            return x
+                outputs.append(x)
+            return x, outputs if self.every_layer else []
 
         if self.compute.scan_layers:
             policy = None if self.compute.remat else KEEP
             one = jax.checkpoint(layer, policy=policy, prevent_cse=False)
-            return jax.lax.scan(lambda x, xs: (one(x, xs), None), x, stack)[0]
-        return unrolled(x, stack) if self.compute.remat else jax.checkpoint(unrolled, policy=KEEP)(x, stack)
+
+            def scanned(x: jax.Array, xs: Any) -> tuple[jax.Array, jax.Array | None]:
+                x = one(x, xs)
+                return x, x if self.every_layer else None
+
+            last, outputs = jax.lax.scan(scanned, x, stack, length=number)
+        else:
+            last, each = (unrolled if self.compute.remat else jax.checkpoint(unrolled, policy=KEEP))(x, stack)
+            outputs = jnp.stack(each) if self.every_layer else None
+        return last, None if outputs is None else jnp.concatenate([x[None], outputs])
 
 
 def _unstack(tree: Any, number: int) -> list[Any]:

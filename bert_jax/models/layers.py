@@ -29,6 +29,8 @@ def gelu(x: jax.Array) -> jax.Array:
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": gelu,
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
 }
 
 
