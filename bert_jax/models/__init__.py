@@ -80,12 +80,12 @@ def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
     return make_model(config, compute, PRETRAINING_HEADS)
 
 
-def count_parameters(config: EncoderConfig) -> int:
-    """Parameters of the pretraining model without the padding of the vocabulary: what papers count."""
-    model = pretraining_model(config, ComputeConfig())
-    shapes = jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
+def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAINING_HEADS) -> int:
+    """Parameters of the encoder and `heads` without the padding of the vocabulary: what papers count."""
+    shapes = jax.tree.leaves(jax.eval_shape(make_model(config, ComputeConfig(), heads).init, jax.random.key(0)))
     padding = padded_vocab(config.vocab_size) - config.vocab_size
-    return sum(math.prod(x.shape) for x in shapes) - padding * (table_width(config) + 1)
+    has_bias = any(head.name == "masked_token" for head in heads)
+    return sum(math.prod(x.shape) for x in shapes) - padding * (table_width(config) + has_bias)
 
 
 def model_flops(config: EncoderConfig, length: int, predictions: int) -> float:

@@ -53,7 +53,7 @@ def albert(layers: int, hidden: int, heads: int) -> EncoderConfig:
 
 
 def electra(layers: int, hidden: int, heads: int, embedding: int) -> EncoderConfig:
-    """BERT with narrower tables in the small model and in generators, which are as deep and a quarter or third as wide."""
+    """BERT with narrower tables in the small model; generators are as deep, and a quarter or a third as wide."""
     return dataclasses.replace(
         bert(layers, hidden),
         family="electra",

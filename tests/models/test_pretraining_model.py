@@ -13,7 +13,7 @@ import transformers
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.interop import huggingface
-from bert_jax.models import PRESETS, count_parameters, model_flops, padded_vocab, pretraining_model
+from bert_jax.models import PRESETS, Head, count_parameters, model_flops, padded_vocab, pretraining_model
 
 SMALL = EncoderConfig(
     vocab_size=211, hidden_size=48, num_layers=2, num_heads=4, mlp_size=80, max_positions=40, initializer_range=0.1
@@ -190,7 +190,10 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("name", PRESETS)
+BERTS = [name for name, config in PRESETS.items() if config.family == "bert"]
+
+
+@pytest.mark.parametrize("name", BERTS)
 def test_parameter_counts(name):
     config = PRESETS[name]
     with torch.device("meta"):
@@ -209,10 +212,28 @@ def test_parameter_counts(name):
 
 
 def test_presets_are_the_published_ones():
-    assert len(PRESETS) == 6 + 24
+    assert len(BERTS) == 6 + 24
     assert PRESETS["base"] == PRESETS["L12_H768"] == EncoderConfig(vocab_size=30522)
     assert count_parameters(PRESETS["base"]) == 110_106_428
-    assert all(config.hidden_size == 64 * config.num_heads for config in PRESETS.values())
+    assert all(PRESETS[name].hidden_size == 64 * PRESETS[name].num_heads for name in BERTS)
+
+
+# The released checkpoints: roberta-base, albert-{base,xxlarge}-v2 with pooler, distilbert, ELECTRA without.
+@pytest.mark.parametrize(
+    ("name", "heads", "number"),
+    [
+        ("roberta_base", (Head("pooled"),), 124_645_632),
+        ("roberta_base", (Head("masked_token"),), 124_697_433),
+        ("albert_base", (Head("pooled"),), 11_683_584),
+        ("albert_xxlarge", (Head("pooled"),), 222_595_584),
+        ("distilbert", (), 66_362_880),
+        ("distilbert", (Head("masked_token"),), 66_985_530),
+        ("electra_small", (), 13_483_008),
+        ("electra_base", (), 108_891_648),
+    ],
+)
+def test_parameter_counts_of_the_other_families(name, heads, number):
+    assert count_parameters(PRESETS[name], heads) == number
 
 
 def test_flops_are_those_of_the_reference():
