@@ -308,11 +308,12 @@ def export(args: argparse.Namespace) -> None:
     """A run's weights and tokenizer as a Hugging Face model directory."""
     from bert_jax.console import Console
     from bert_jax.interop import huggingface
-    from bert_jax.pretrain import restore_params
+    from bert_jax.models import PRETRAINING_HEADS
+    from bert_jax.weights import restore_params
 
     directory = pathlib.Path(args.workdir)
     config, step, params = restore_params(directory, args.step, Console())
-    huggingface.export(params, config.model, directory / "tokenizer", pathlib.Path(args.output))
+    huggingface.export_model(params, config.model, PRETRAINING_HEADS, directory / "tokenizer", args.output)
     print(f"step {step:,} of {directory} -> {args.output}")
 
 

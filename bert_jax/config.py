@@ -134,6 +134,8 @@ class OptimizerConfig:
     weight_decay: float = knob(0.01, "decoupled; LayerNorms and biases are exempt", NATURAL)
     bias_correction: bool = knob(True, "False is the original BERT's Adam")
     clip_norm: float = knob(1.0, "of the global gradient norm; 0: no clipping", NATURAL)
+    layer_decay: float = knob(1.0, "rate of each layer over that of the next; ELECTRA fine-tunes with 0.8", SOME)
+    freeze_encoder: bool = knob(False, "train the heads alone")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +198,8 @@ class TaskConfig:
     seeds: int = knob(1, "trainings that differ in the seed alone, from config.seed on", POSITIVE)
     learning_rates: tuple[float, ...] = knob((), "each is tried with each seed; () takes optimizer.peak_learning_rate")
     patience: int = knob(0, "evaluations without a new best that end a training; 0: none does", NATURAL)
-    frozen: bool = knob(False, "train the head alone, on the encoder's last four layers as they are")
+    dropout: float = knob(-1.0, "in encoder and head; below 0: as the weights were trained with", (-1.0, BELOW_ONE[1]))
+    random_weights: bool = knob(False, "of init_from take architecture and tokenizer alone: what is pretraining worth?")
 
 
 @dataclasses.dataclass(frozen=True)

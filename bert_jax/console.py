@@ -20,14 +20,29 @@ class Console:
         self._last = 0.0
 
     def training(self, line: dict[str, Any], steps: int, seconds_per_step: float) -> None:
-        """Step, losses, accuracies, speed and the time that is left."""
+        """Step, loss, accuracies, speed and the time that is left."""
         step = line["step"]
+        accuracies = "".join(
+            f"{name.removesuffix('_accuracy')} {value:.1%}  "
+            for name, value in line.items()
+            if name.endswith("accuracy")
+        )
         self._write(
             f"step {step:,}/{steps:,} ({step / steps:.0%})  loss {line['loss']:.3f}  "
-            f"mlm {line['mlm_accuracy']:.1%}  nsp {line['nsp_accuracy']:.1%}  lr {line['learning_rate']:.1e}  "
+            f"{accuracies}lr {line['learning_rate']:.1e}  "
             f"{line['tokens_per_second']:,.0f} tokens/s  eta {format_seconds(seconds_per_step * (steps - step))}",
             keep=not self._live,
         )
+
+    def heldout(self, step: int, found: dict[str, float]) -> None:
+        """What was measured on held-out rows: losses in nats, shares in percent."""
+        figures = "  ".join(
+            f"{name.replace('_', ' ')} {value:.1%}"
+            if name.endswith("accuracy")
+            else f"{name.replace('_', ' ')} {value:.4f}"
+            for name, value in found.items()
+        )
+        self.say(f"step {step:,} held out: {figures}")
 
     def preparation(self, done: int, total: int, documents: int) -> None:
         """Bytes of input read and in all (0 where unknown), documents, speed and the time that is left."""

@@ -10,7 +10,7 @@ from bert_jax.config import ComputeConfig
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.interop import huggingface
-from bert_jax.models import pretraining_model
+from bert_jax.models import Head, make_model
 
 
 def fill_mask(directory: pathlib.Path, text: str, top_k: int = 5) -> list[dict[str, Any]]:
@@ -19,7 +19,7 @@ def fill_mask(directory: pathlib.Path, text: str, top_k: int = 5) -> list[dict[s
     Each guess has `token`, `id`, `probability` and `text` (with this mask filled, others left).
     Raises UserError for a text without [MASK] or longer than the model reads, and for a `top_k` it cannot give.
     """
-    config, params = huggingface.load(directory)
+    config, heads, params, *_ = huggingface.load_model(directory, (Head("masked_token"),))
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise UserError(
@@ -40,7 +40,7 @@ def fill_mask(directory: pathlib.Path, text: str, top_k: int = 5) -> list[dict[s
         "attention_mask": np.ones_like(ids)[None],
         "masked_positions": masks[None],
     }
-    model = pretraining_model(config, ComputeConfig())
+    model = make_model(config, ComputeConfig(), heads)
     logits = jax.jit(model.apply, static_argnums=2)(params, batch, None)["mlm_logits"][0]
     probabilities = np.asarray(jax.nn.softmax(logits[:, : tokenizer.vocab_size]))
     guesses = []

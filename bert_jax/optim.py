@@ -1,9 +1,10 @@
-"""AdamW as BERT and as optax have it, and LAMB, as chains of optax transformations without the learning rate.
+"""AdamW as BERT and as optax have it, LAMB, layer-wise rates, as optax transformations without the learning rate.
 
 The caller multiplies by `-learning_rate(step)`: the schedule belongs to the run's step, not to the optimizer's count,
 which does not advance when an update is skipped.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,6 +32,8 @@ def make_optimizer(config: OptimizerConfig, logical_axes: Tree) -> optax.Gradien
     chain.append(optax.add_decayed_weights(config.weight_decay, mask=decayed))
     if config.name == "lamb":
         chain.append(scale_by_layer_trust_ratio(logical_axes, decayed))
+    if config.layer_decay != 1.0 or config.freeze_encoder:
+        chain.append(scale_by_depth(0.0 if config.freeze_encoder else 1.0, config.layer_decay))
     return optax.chain(*chain)
 
 
@@ -80,6 +83,29 @@ def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.Gradi
 
     def update(updates: Tree, state: optax.EmptyState, params: Tree = None) -> tuple[Tree, optax.EmptyState]:
         return jax.tree.map(scale, logical_axes, applies, updates, params, is_leaf=_is_axes), state
+
+    init: Callable[[Tree], optax.EmptyState] = lambda params: optax.EmptyState()  # noqa: E731
+    return optax.GradientTransformation(init, update)
+
+
+def scale_by_depth(encoder: float, decay: float) -> optax.GradientTransformation:
+    """Heads keep their updates; the encoder's are multiplied by `encoder`, and by `decay` for each step down from them.
+
+    As in google-research/electra's optimization.py: of L layers the last has decay^1, the first decay^L, the embeddings
+    decay^(L + 1).
+    """
+
+    def scale(layers: int, path: Any, update: jax.Array) -> jax.Array:
+        if path[0].key != "encoder":
+            return update
+        if path[1].key != "layers":
+            return update * (encoder * decay ** (layers + 1))
+        depth = layers - jnp.arange(update.shape[0], dtype=jnp.float32)
+        return update * (encoder * decay**depth).reshape(-1, *(1,) * (update.ndim - 1))
+
+    def update(updates: Tree, state: optax.EmptyState, params: Tree = None) -> tuple[Tree, optax.EmptyState]:
+        layers = len(jax.tree.leaves(updates["encoder"]["layers"])[0])
+        return jax.tree_util.tree_map_with_path(functools.partial(scale, layers), updates), state
 
     init: Callable[[Tree], optax.EmptyState] = lambda params: optax.EmptyState()  # noqa: E731
     return optax.GradientTransformation(init, update)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from bert_jax import sharding, workdir
-from bert_jax.checkpoint import Checkpoints, Damaged, versions
+from bert_jax.checkpoint import versions
 from bert_jax.config import Config, MeshConfig, flatten, to_json
 from bert_jax.console import Console
 from bert_jax.data.corpus import Corpus, Split, open_corpus
@@ -20,14 +20,17 @@ from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate
 from bert_jax.interrupt import Interrupt
-from bert_jax.models import kernel_used
-from bert_jax.objectives.base import Batch, Params
+from bert_jax.models import PRETRAINING_HEADS, Params, kernel_used
+from bert_jax.objectives.base import Batch
 from bert_jax.objectives.pretraining import pretraining
-from bert_jax.optim import make_optimizer
 from bert_jax.phases import Phase, plan
 from bert_jax.sharding import Share
-from bert_jax.train import Data, abstract_state, fit, layout, state_shardings
+from bert_jax.train import Data, fit, layout
 from bert_jax.watchdog import Watchdog
+from bert_jax.weights import describe_start, read_weights, restore_params
+
+# Of an architecture, what training may choose anew.
+MAY_DIFFER = ("family", "dropout", "attention_dropout", "classifier_dropout", "initializer_range")
 
 
 def pretrain(
@@ -60,7 +63,35 @@ def pretrain(
         describe(config, corpus, console)
         if data.heldout is None:
             console.say("held out: fewer than 2 documents, so no evaluation; `prepare --heldout_share` sets how many")
-        return fit(config, objective, data, directory, console, interrupt, watchdog)
+        return fit(config, objective, data, directory, console, interrupt, watchdog, start(config, console))
+
+
+def start(config: Config, console: Console) -> Params | None:
+    """The parameters of `config.init_from`, to go on with on another corpus; None: random ones.
+
+    Raises UserError where their architecture or vocabulary is not `config.model`'s.
+    """
+    if not config.init_from:
+        return None
+    found = read_weights(config.init_from, PRETRAINING_HEADS, jax.random.key(config.seed), console)
+    wrong = [
+        f"config.model.{key}={value} (there {theirs[key]})"
+        for theirs in (flatten(dataclasses.asdict(found.config)),)
+        for key, value in flatten(dataclasses.asdict(config.model)).items()
+        if value != theirs[key] and key not in MAY_DIFFER
+    ]
+    if wrong:
+        raise UserError(f"--config.init_from={config.init_from} is another architecture: {', '.join(wrong)}")
+    if (
+        load_tokenizer(found.directory).tokens
+        != load_tokenizer(open_corpus(config.data.corpus).tokenizer_directory).tokens
+    ):
+        raise UserError(
+            f"{config.data.corpus} was prepared with another vocabulary than {config.init_from}; "
+            f"prepare it again with --tokenizer {found.directory}"
+        )
+    describe_start(found, console)
+    return found.params
 
 
 def facts(config: Config, corpus: Corpus) -> dict[str, str]:
@@ -150,33 +181,6 @@ def describe(config: Config, corpus: Corpus, console: Console) -> None:
             f"phase {number + 1}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} rows x "
             f"{phase.length} tokens, {tokens / split.num_tokens:.1f} times the corpus"
         )
-
-
-def restore_params(directory: pathlib.Path, step: int | None, console: Console) -> tuple[Config, int, Params]:
-    """Config, step and parameters (on one device) of a run: of `step`, or of its newest undamaged checkpoint."""
-    config, _ = workdir.read(directory)
-    objective = pretraining(config)
-    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), sharding.AXES)
-    abstract = abstract_state(*state_shardings(config, objective, optimizer, mesh))
-    if not (directory / "checkpoints").is_dir():
-        raise UserError(f"{directory}: no checkpoint yet")
-    checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
-    try:
-        if step is None:
-            found = checkpoints.newest(abstract, console.say)
-            if found is None:
-                raise UserError(f"{directory}: no checkpoint yet")
-            step, state, _ = found
-        elif step not in checkpoints.steps():
-            raise UserError(f"{directory}: no checkpoint of step {step}; there are {checkpoints.steps()}")
-        else:
-            state, _ = checkpoints.restore(step, abstract)
-    except Damaged as error:
-        raise UserError(f"{directory}: the checkpoint of step {step} is damaged ({error})") from error
-    finally:
-        checkpoints.close()
-    return config, step, state.params
 
 
 def evaluate_run(directory: pathlib.Path, step: int | None, console: Console) -> dict[str, float | int]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import pathlib
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -19,7 +20,7 @@ from bert_jax.compilation import compiler_options
 from bert_jax.config import Config, differences, from_json, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.evaluate import make_evaluate
+from bert_jax.evaluate import Evaluate, make_evaluate
 from bert_jax.interrupt import Interrupt
 from bert_jax.metrics import Line, Mean, MetricsFile, Stopwatch, fetched, merge, values
 from bert_jax.objectives.base import Batch, Counts, Objective, Params
@@ -46,11 +47,15 @@ class Data(NamedTuple):
     batches(phase, step) -> an endless generator of this host's share of the batches from `step` on
     heldout(phase) -> one pass over the held-out rows, or None where there are none
     fingerprint: what a resumed run must find again (corpus and tokenizer)
+    evaluate(params, held-out batches) -> what is written of them; None: the objective's own means
+    judge(step, what was written, params) -> whether the run shall end here (early stopping)
     """
 
     batches: Callable[[Phase, int], Generator[Batch, None, None]]
     heldout: Callable[[Phase], Generator[Batch, None, None]] | None
     fingerprint: dict[str, str]
+    evaluate: Evaluate | None = None
+    judge: Callable[[int, dict[str, float], Params], bool] | None = None
 
 
 def init_state(config: Config, objective: Objective, optimizer: optax.GradientTransformation) -> TrainState:
@@ -180,10 +185,12 @@ def fit(
     console: Console,
     interrupt: Interrupt | None = None,
     watchdog: Watchdog | None = None,
+    start: Params | None = None,
 ) -> bool:
     """Train from the newest checkpoint of `workdir`, or from the beginning, to the last step of the last phase.
 
-    Every process of a run calls it; process 0 alone writes metrics. `interrupt` and `watchdog` are those of the whole
+    The beginning is `start`, float32 parameters of the objective's structure, or where None its random ones. Every
+    process of a run calls it; process 0 alone writes metrics. `interrupt` and `watchdog` are those of the whole
     process, where it has them.
 
     Returns False where SIGTERM or Ctrl-C ended it before; the state is saved then, and the same call goes on.
@@ -213,6 +220,8 @@ def fit(
             step, means = 0, {}
             init = functools.partial(init_state, config, objective, optimizer)
             state = jax.jit(init, out_shardings=places)()
+            if start is not None:
+                state = state._replace(params=jax.device_put(start, places.params))
         file = MetricsFile(workdir, step) if jax.process_index() == 0 else None
         loop = _Loop(config, objective, data, mesh, checkpoints, file, console, interrupt, watchdog, means)
         try:
@@ -238,6 +247,16 @@ def _check_record(config: Config, data: Data, record: Record, place: pathlib.Pat
         console.say(f"saved with other versions ({', '.join(changed)}): going on, but not bit for bit")
 
 
+class Launched(NamedTuple):
+    """A step whose metrics are still on the device."""
+
+    step: int
+    phase: Phase
+    rows: int
+    length: int
+    metrics: Any
+
+
 class _Loop:
     """The loop's ends: what is launched but not yet read, what is read but not yet written."""
 
@@ -258,10 +277,12 @@ class _Loop:
         self.checkpoints, self.file, self.console = checkpoints, file, console
         self.interrupt, self.watchdog = interrupt, watchdog
         self.means = means  # merged since the last line
-        self.launched: tuple[int, Phase, Any] | None = None  # the newest step's metrics, still on the device
+        self.launched: Launched | None = None  # the newest step
+        self.programs: dict[Any, Callable[[TrainState, Batch], tuple[TrainState, Any]]] = {}  # by phase and shapes
+        self.ended = False  # by the judge
         self.watch = Stopwatch()
         self.steps_timed, self.tokens_timed, self.flops_timed = 0, 0, 0.0
-        self.evaluate = make_evaluate(objective, mesh)
+        self.evaluate = data.evaluate or make_evaluate(objective, mesh)
         self.peak = peak_flops() * mesh.size
 
     def run(
@@ -283,13 +304,17 @@ class _Loop:
                 self.watchdog.stage("step", step + 1)
                 batch = self._next(batches)
                 compiled_at = step
-                advance = self._compile(phase, optimizer, places, state, batch)
-                while step < phase.end and not self.interrupt.check():
+                while step < phase.end and not self.ended and not self.interrupt.check():
+                    rows, length = _size(batch)
+                    key = (phase, tuple((name, x.shape) for name, x in sorted(batch.items())))
+                    if key not in self.programs:
+                        self.programs[key] = self._compile(phase, optimizer, places, state, batch)
+                        compiled_at = step
                     self._begin(step, compiled_at)
-                    state, metrics = advance(state, batch)
+                    state, metrics = self.programs[key](state, batch)
                     self._read()  # the step before, while this one runs
                     step += 1
-                    self.launched = (step, phase, metrics)
+                    self.launched = Launched(step, phase, rows, length, metrics)
                     last = step == phases[-1].end
                     if last or _due(step, self.config.evaluate.every):
                         self._evaluate(step, phase, state)
@@ -299,15 +324,15 @@ class _Loop:
                     if step < phase.end:
                         self._begin(step, compiled_at)
                         batch = self._next(batches)
-            if self.interrupt.stopping:
+            if self.interrupt.stopping or self.ended:
                 break
-        if self.interrupt.stopping and saved < step:
+        if (self.interrupt.stopping or self.ended) and saved < step:
             self._save(step, phase, state)
         self.watchdog.stage("save", step)
         self.checkpoints.wait()
         if self.interrupt.stopping:
             self.console.say(f"{self.interrupt.name}: stopped after step {step:,}; the same command goes on there")
-        return step == phases[-1].end
+        return self.ended or step == phases[-1].end
 
     def close(self) -> None:
         """Flush and close what is written to."""
@@ -329,7 +354,8 @@ class _Loop:
         began = time.perf_counter()
         step = jit_step(self.config, self.objective, optimizer, phase, self.mesh, places)
         compiled = step.lower(state, batch).compile()
-        self.console.say(f"compiled the step for {phase.length} tokens in {time.perf_counter() - began:.1f} s")
+        length = _size(batch)[1]
+        self.console.say(f"compiled the step for {length} tokens in {time.perf_counter() - began:.1f} s")
         self.watch.pause(time.perf_counter() - began)
         return compiled
 
@@ -347,12 +373,12 @@ class _Loop:
         """Fetch the launched step's metrics, merge them, and write a line where one is due."""
         if self.launched is None:
             return
-        step, phase, metrics = self.launched
+        step, phase, rows, length, metrics = self.launched
         self.launched = None
         self.means = merge(self.means, fetched(metrics["means"]))
         self.steps_timed += 1
-        self.tokens_timed += phase.batch_size * phase.length
-        self.flops_timed += phase.batch_size * self.objective.flops(phase.length)
+        self.tokens_timed += rows * length
+        self.flops_timed += rows * self.objective.flops(length)
         report = {name: value.item() for name, value in jax.device_get(metrics["report"]).items()}
         if report["skipped_in_a_row"] >= self.config.train.max_bad_steps:
             raise UserError(
@@ -360,13 +386,13 @@ class _Loop:
                 "begin again in another --workdir with a lower config.optimizer.peak_learning_rate"
             )
         if _due(step, self.config.train.log_every) or step == self.config.train.steps:
-            self._write(step, phase, report)
+            self._write(step, phase, length, report)
 
-    def _write(self, step: int, phase: Phase, report: Line) -> None:
+    def _write(self, step: int, phase: Phase, length: int, report: Line) -> None:
         seconds = self.watch.seconds()
         line: Line = {"step": step, "split": "train"} | values(self.means)
         line |= {"learning_rate": report["learning_rate"], "grad_norm": report["grad_norm"]}
-        line |= {"skipped_steps": report["skipped"], "length": phase.length, "batch_size": phase.batch_size}
+        line |= {"skipped_steps": report["skipped"], "length": length, "batch_size": phase.batch_size}
         line |= {
             "tokens_per_second": self.tokens_timed / seconds,
             "model_flops_utilization": self.flops_timed / seconds / self.peak,
@@ -390,10 +416,9 @@ class _Loop:
             return  # a part of the rows measures nothing; the resumed run evaluates this step
         if self.file:
             self.file.write({"step": step, "split": "heldout"} | found | {"length": phase.length})
-        self.console.say(
-            f"step {step:,} held out: loss {found['loss']:.4f}  mlm {found['mlm_loss']:.4f} "
-            f"({found['mlm_accuracy']:.1%})  nsp {found['nsp_loss']:.4f} ({found['nsp_accuracy']:.1%})"
-        )
+        self.console.heldout(step, found)
+        if self.data.judge:
+            self.ended = self.data.judge(step, found, state.params)
         self.watch.pause(time.perf_counter() - began)
 
     def _unless_interrupted(self, batches: Iterable[Batch], step: int) -> Generator[Batch, None, None]:
@@ -429,6 +454,12 @@ class _Loop:
         }
         self.checkpoints.save(step, state, record)
         self.watch.pause(time.perf_counter() - began)
+
+
+def _size(batch: Batch) -> tuple[int, int]:
+    """Rows and their length; several choices of one example are rows of their own."""
+    shape = batch["input_ids"].shape
+    return math.prod(shape[:-1]), shape[-1]
 
 
 def _due(step: int, every: int) -> bool:

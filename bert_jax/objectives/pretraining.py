@@ -7,6 +7,7 @@ from bert_jax.config import Config
 from bert_jax.metrics import Mean
 from bert_jax.models import Model, model_flops, pretraining_model
 from bert_jax.objectives.base import Batch, Counts, Objective, Params
+from bert_jax.objectives.losses import cross_entropy
 
 
 def pretraining(config: Config) -> Objective:
@@ -41,8 +42,8 @@ def pretraining_loss(
     mlm_weights, nsp_weights = batch["masked_weights"].reshape(-1), batch["example_weights"]
     # As a matrix, which is how the head made them: another form would be a copy of the largest array of the step.
     mlm_logits = outputs["mlm_logits"].reshape(mlm_weights.size, -1)
-    mlm_loss, mlm_hits = _cross_entropy(mlm_logits, batch["masked_labels"].reshape(-1))
-    nsp_loss, nsp_hits = _cross_entropy(outputs["nsp_logits"], batch["next_sentence_labels"])
+    mlm_loss, mlm_hits = cross_entropy(mlm_logits, batch["masked_labels"].reshape(-1))
+    nsp_loss, nsp_hits = cross_entropy(outputs["nsp_logits"], batch["next_sentence_labels"])
     mlm, nsp = Mean.of(mlm_loss, mlm_weights), Mean.of(nsp_loss, nsp_weights)
     metrics = {
         "mlm_loss": mlm,
@@ -53,16 +54,3 @@ def pretraining_loss(
         "nsp_random_share": Mean.of(batch["next_sentence_labels"].astype(jnp.float32), nsp_weights),
     }
     return mlm.total / counts["mlm"] + nsp.total / counts["nsp"], metrics
-
-
-def _cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Per target: negative log likelihood in float32, and 1.0 where no class is likelier than the label.
-
-    `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. Sums and a maximum over the classes alone, which
-    XLA computes in one reading of the logits, and on a mesh that parts the classes without gathering them.
-    """
-    is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == labels[:, None]
-    chosen = jnp.sum(jnp.where(is_label, logits, 0.0), axis=1)
-    highest = jax.lax.stop_gradient(logits.max(axis=1))
-    partition = jnp.sum(jnp.exp(logits - highest[:, None]), axis=1)
-    return highest + jnp.log(partition) - chosen, (chosen >= highest).astype(jnp.float32)
