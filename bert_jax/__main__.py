@@ -24,6 +24,9 @@ EPILOG = """from text to a model:
   bert-jax plot      --workdir runs/base --output curves.png
   bert-jax export    --workdir runs/base --output my-bert/
   bert-jax fill-mask --model my-bert/ 'The capital of France is [MASK].'
+  bert-jax finetune  --config configs/finetune/glue.py --workdir runs/qnli --config.init_from=my-bert/ \\
+                     --config.task.name=qnli --config.task.data=glue/
+  bert-jax predict   --model runs/qnli --input questions.jsonl --output answers.jsonl
 """
 
 INPUT_HELP = (
@@ -71,6 +74,15 @@ def parser() -> Parser:
         one.add_argument("--debug", action="store_true", help="show the traceback of an error")
         one.set_defaults(function=function, parser=one)
         return one
+
+    def several_processes(one: argparse.ArgumentParser) -> None:
+        peers = one.add_argument_group(
+            "several processes",
+            "found by themselves on TPU pods, GKE and Slurm; elsewhere give all three to each of them",
+        )
+        peers.add_argument("--coordinator", metavar="HOST:PORT", help="where the others reach process 0; any free port")
+        peers.add_argument("--num_processes", type=int, metavar="N", help="how many there are")
+        peers.add_argument("--process_id", type=int, metavar="I", help="number of this one, from 0")
 
     def text_input(one: argparse.ArgumentParser) -> None:
         one.add_argument("--input", nargs="+", required=True, metavar="GLOB", help=INPUT_HELP)
@@ -142,12 +154,34 @@ def parser() -> Parser:
         "--workdir", required=True, metavar="DIR", help="for checkpoints, metrics.jsonl and TensorBoard events"
     )
     one.set_defaults(takes_overrides=True)
-    peers = one.add_argument_group(
-        "several processes", "found by themselves on TPU pods, GKE and Slurm; elsewhere give all three to each of them"
+    several_processes(one)
+
+    one = verb(
+        "finetune",
+        finetune,
+        "train a task on a pretrained model, or go on where it stopped",
+        "Trains --config.task from the weights in --config.init_from (of `pretrain`, `export` or transformers) with "
+        "each learning rate and seed, keeps the best, and predicts the dev and test sets. bert_jax/tasks/table.py "
+        "lists the tasks; 'custom' is your own JSON lines, TSV or CSV. The last line printed is results.json.",
     )
-    peers.add_argument("--coordinator", metavar="HOST:PORT", help="where the others reach process 0; any free port")
-    peers.add_argument("--num_processes", type=int, metavar="N", help="how many there are")
-    peers.add_argument("--process_id", type=int, metavar="I", help="number of this one, from 0")
+    one.add_argument("--config", required=True, metavar="FILE", help="a recipe, such as configs/finetune/glue.py")
+    one.add_argument("--workdir", required=True, metavar="DIR", help="for the model, its scores and its predictions")
+    one.set_defaults(takes_overrides=True)
+    several_processes(one)
+
+    one = verb(
+        "predict",
+        predict,
+        "answer a task with a fine-tuned model",
+        "JSON lines in, JSON lines out, in order: text and text_pair to classify, tokens to tag, question and context, "
+        "or text and choices; an id comes back.",
+    )
+    one.add_argument(
+        "--model", required=True, metavar="DIR", help="work directory of `finetune`, or a fine-tuned model"
+    )
+    one.add_argument("--input", default="-", metavar="FILE", help="JSON lines (default: standard input)")
+    one.add_argument("--output", default="-", metavar="FILE", help="JSON lines (default: standard output)")
+    one.add_argument("--batch_size", type=int, default=32, metavar="N", help="rows at a time (default: 32)")
 
     one = verb(
         "compile",
@@ -241,14 +275,29 @@ def prepare(args: argparse.Namespace) -> None:
     print(summary(manifest, args.output))
 
 
-def pretrain(args: argparse.Namespace) -> int:
+def pretrain(args: argparse.Namespace) -> None:
     """Train or resume."""
+    from bert_jax.pretrain import pretrain as run
+
+    _in_processes(args, run)
+
+
+def finetune(args: argparse.Namespace) -> None:
+    """Train a task, or resume."""
+    from bert_jax.finetune import finetune as run
+
+    results = _in_processes(args, run)
+    if results:
+        print(json.dumps(results))
+
+
+def _in_processes(args: argparse.Namespace, run: Any) -> Any:
+    """`run(config, workdir, console, interrupt, watchdog)` as one process of however many there are."""
     from bert_jax.compilation import use_compilation_cache
     from bert_jax.config import Config, read_config
     from bert_jax.console import Console
     from bert_jax.distributed import find_peers, joined
     from bert_jax.interrupt import Interrupt
-    from bert_jax.pretrain import pretrain as run
 
     peers = find_peers(args.coordinator, args.num_processes, args.process_id)
     try:
@@ -266,8 +315,17 @@ def pretrain(args: argparse.Namespace) -> int:
     ):
         if refused:
             raise refused
-        run(config, pathlib.Path(args.workdir), console, interrupt, watchdog)
-    return 0
+        return run(config, pathlib.Path(args.workdir), console, interrupt, watchdog)
+
+
+def predict(args: argparse.Namespace) -> None:
+    """JSON lines -> JSON lines."""
+    from bert_jax.compilation import use_compilation_cache
+    from bert_jax.predict import predict_file as run
+
+    use_compilation_cache()
+    counts = run(pathlib.Path(args.model), args.input, args.output, args.batch_size)
+    print(", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count), file=sys.stderr)
 
 
 def compile_(args: argparse.Namespace) -> int:

@@ -323,6 +323,11 @@ def from_json(values: dict[str, Any]) -> Config:
     return _build(Config, values, "config")
 
 
+def from_values(kind: Any, values: dict[str, Any], where: str) -> Any:
+    """A dataclass of this file from its JSON values; UserError names what is wrong after `where`."""
+    return _build(kind, values, where)
+
+
 def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
     """Nested dicts and lists as one dict with dotted keys: `train.phases.0.length`."""
     if not isinstance(values, dict | list | tuple):

@@ -1,4 +1,4 @@
-"""Guess masked tokens with an exported model."""
+"""Guess masked tokens with a model directory of any family."""
 
 import pathlib
 from typing import Any
@@ -7,31 +7,30 @@ import jax
 import numpy as np
 
 from bert_jax.config import ComputeConfig
-from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.interop import huggingface
+from bert_jax.model_directory import open_model
 from bert_jax.models import Head, make_model
+
+HEADS = (Head("masked_token"),)
 
 
 def fill_mask(directory: pathlib.Path, text: str, top_k: int = 5) -> list[dict[str, Any]]:
-    """The `top_k` likeliest tokens of each [MASK] in `text`, likeliest first, mask after mask.
+    """The `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
 
-    Each guess has `token`, `id`, `probability` and `text` (with this mask filled, others left).
-    Raises UserError for a text without [MASK] or longer than the model reads, and for a `top_k` it cannot give.
+    A mask is spelled as the tokenizer has it: `[MASK]`, in RoBERTa `<mask>`. Each guess has `token`, `id`,
+    `probability` and `text` (with this mask filled, others left).
+    Raises UserError for a model that was not trained to guess tokens, for a text without a mask or longer than the
+    model reads, and for a `top_k` it cannot give.
     """
-    config, heads, params, *_ = huggingface.load_model(directory, (Head("masked_token"),))
-    tokenizer = load_tokenizer(directory)
-    if tokenizer.vocab_size > config.vocab_size:
-        raise UserError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size}: "
-            "it is another model's; export again"
-        )
+    config, _, params, _, tokenizer = open_model(directory, HEADS)
     if not 1 <= top_k <= tokenizer.vocab_size:
         raise UserError(f"--top_k {top_k}: choose from 1 to {tokenizer.vocab_size}")
     ids = np.array(tokenizer.encode(text), np.int32)
     masks = np.flatnonzero(ids == tokenizer.mask_id).astype(np.int32)
     if not masks.size:
-        raise UserError("the text has no [MASK]: write it where a word is to be guessed")
+        raise UserError(
+            f"the text has no {tokenizer.tokens[tokenizer.mask_id]}: write it where a word is to be guessed"
+        )
     if ids.size > config.max_positions:
         raise UserError(f"the text has {ids.size} tokens; this model reads {config.max_positions}")
     batch = {
@@ -40,7 +39,7 @@ def fill_mask(directory: pathlib.Path, text: str, top_k: int = 5) -> list[dict[s
         "attention_mask": np.ones_like(ids)[None],
         "masked_positions": masks[None],
     }
-    model = make_model(config, ComputeConfig(), heads)
+    model = make_model(config, ComputeConfig(), HEADS)
     logits = jax.jit(model.apply, static_argnums=2)(params, batch, None)["mlm_logits"][0]
     probabilities = np.asarray(jax.nn.softmax(logits[:, : tokenizer.vocab_size]))
     guesses = []

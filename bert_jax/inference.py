@@ -8,8 +8,9 @@ import numpy as np
 
 from bert_jax import sharding
 from bert_jax.models import Model, Params
+from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import PlannedBatch, plan
-from bert_jax.tasks.row import Batch, Row, collate
+from bert_jax.tasks.row import Row, collate
 
 Outputs = dict[str, np.ndarray]  # of one row, as models/heads.py has them of a batch, without its leading axis
 TOKEN_OUTPUTS = frozenset({"tagging_logits", "start_logits", "end_logits"})  # cut to the tokens of the row

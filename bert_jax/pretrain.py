@@ -20,12 +20,13 @@ from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate
 from bert_jax.interrupt import Interrupt
+from bert_jax.loop import Data, fit
 from bert_jax.models import PRETRAINING_HEADS, Params, kernel_used
 from bert_jax.objectives.base import Batch
 from bert_jax.objectives.pretraining import pretraining
 from bert_jax.phases import Phase, plan
 from bert_jax.sharding import Share
-from bert_jax.train import Data, fit, layout
+from bert_jax.train import layout
 from bert_jax.watchdog import Watchdog
 from bert_jax.weights import describe_start, read_weights, restore_params
 

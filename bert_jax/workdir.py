@@ -5,10 +5,10 @@ import fcntl
 import json
 import os
 import pathlib
-import shutil
 from collections.abc import Iterator
 
 from bert_jax.config import Config, differences, from_json, to_json
+from bert_jax.data.tokenizer import copy_tokenizer
 from bert_jax.errors import UserError, writing
 
 ELSEWHERE = "make room, or choose another --workdir"
@@ -47,8 +47,7 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
     with writing(workdir, ELSEWHERE):
         if not (workdir / "tokenizer").exists():
             (workdir / "tokenizer.tmp").mkdir(exist_ok=True)
-            for file in tokenizer.iterdir():
-                shutil.copyfile(file, workdir / "tokenizer.tmp" / file.name)
+            copy_tokenizer(tokenizer, workdir / "tokenizer.tmp")
             os.replace(workdir / "tokenizer.tmp", workdir / "tokenizer")
         fresh = workdir / "run.json.tmp"
         fresh.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")

@@ -22,9 +22,9 @@ from bert_jax.config import Config, WatchdogConfig
 from bert_jax.console import Console
 from bert_jax.distributed import find_peers, joined
 from bert_jax.interrupt import Interrupt
+from bert_jax.loop import Data, fit
 from bert_jax.objectives.pretraining import pretraining
 from bert_jax.phases import Phase
-from bert_jax.train import Data, fit
 from tests.mesh_run import STEPS, mesh_config
 from tests.synthetic import random_batch
 

@@ -10,8 +10,8 @@ import sys
 from bert_jax import config as c
 from bert_jax.config import Config
 from bert_jax.console import Console
+from bert_jax.loop import fit
 from bert_jax.objectives.pretraining import pretraining
-from bert_jax.train import fit
 from tests.synthetic import VOCAB, synthetic_data
 
 STEPS = 20

@@ -6,8 +6,8 @@ import numpy as np
 
 from bert_jax import config as c
 from bert_jax.config import Config
+from bert_jax.loop import Data
 from bert_jax.phases import Phase
-from bert_jax.train import Data
 
 VOCAB = 100
 

@@ -13,10 +13,11 @@ from bert_jax.checkpoint import digests
 from bert_jax.config import Config, MeshConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError
+from bert_jax.loop import Data, fit
 from bert_jax.metrics import read_lines
 from bert_jax.objectives.pretraining import pretraining
 from bert_jax.optim import make_optimizer
-from bert_jax.train import Data, TrainState, fit, init_state, train_step
+from bert_jax.train import TrainState, init_state, train_step
 from tests.synthetic import random_batch, synthetic_data, tiny_config
 
 

@@ -19,6 +19,8 @@ from bert_jax.config import Config
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.interop import huggingface
+from bert_jax.interop.tensors import to_tensors
+from bert_jax.models import PRETRAINING_HEADS
 from bert_jax.objectives.pretraining import pretraining
 from bert_jax.optim import make_optimizer
 from bert_jax.phases import plan
@@ -58,7 +60,8 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
     objective = pretraining(config)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes)
     state = jax.jit(functools.partial(init_state, config, objective, optimizer))()
-    huggingface.export(state.params, config.model, store.tokenizer_directory, tmp_path / "initial")
+    heads = PRETRAINING_HEADS
+    huggingface.export_model(state.params, config.model, heads, store.tokenizer_directory, tmp_path / "initial")
     torch.set_num_threads(1)  # so small a model gains nothing by more, and beside other work loses much
     theirs, norms, final = torch_trajectory(tmp_path / "initial", config, batches)
 
@@ -73,7 +76,7 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
     assert min(norms) < 1.0 < max(norms), "clipping is never or always at work"
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
     # The padding's embedding gets a gradient that is little more than rounding, of which Adam makes a full step.
-    weights = huggingface.to_tensors(state.params, config.model)
+    weights = to_tensors(state.params, config.model)
     for name, tensor in weights.items():
         rows = slice(tokenizer.pad_id + 1, None) if name.endswith("word_embeddings.weight") else ...
         np.testing.assert_allclose(tensor[rows], final[name][rows], rtol=0, atol=5e-6, err_msg=name)

@@ -21,7 +21,7 @@ import sentencex
 from bert_jax.data import corpus, sources
 from bert_jax.data.corpus import CorpusWriter, Packed
 from bert_jax.data.sources import Document
-from bert_jax.data.tokenizer import Normalizer, Tokenizer, cut_text, load_tokenizer, save, train_wordpiece, wordpiece
+from bert_jax.data.tokenizer import Tokenizer, cut_text, load_tokenizer, save, train_wordpiece
 from bert_jax.errors import UserError, writing
 
 HELDOUT_SHARE = 0.02
@@ -151,7 +151,7 @@ def prepare(
         totals = {split: writer.totals(split) for split in corpus.SPLITS}
         facts = {
             "tokenizer": {
-                "kind": "wordpiece",
+                "kind": tokenizer.kind.name,
                 "sha256": tokenizer.sha256,
                 "vocab_size": tokenizer.vocab_size,
                 "lowercase": tokenizer.lowercase,
@@ -337,7 +337,7 @@ def _encode_all(
         # Spawned: a fork copies the locks of the library's threads as they happen to be.
         multiprocessing.get_context("spawn"),
         _start_worker,
-        (tokenizer.tokens, tokenizer.normalizer, encode),
+        (tokenizer, encode),
     )
     waiting: collections.deque[tuple[Unit, concurrent.futures.Future[Encoded]]] = collections.deque()
     try:
@@ -358,10 +358,10 @@ def _encode_all(
 _worker_encode: Callable[[Sequence[str]], Encoded]
 
 
-def _start_worker(tokens: Sequence[str], normalizer: Normalizer, encode: Callable[..., Encoded]) -> None:
+def _start_worker(tokenizer: Tokenizer, encode: Callable[..., Encoded]) -> None:
     global _worker_encode
     # Built anew: the library's tokenizers lose `encode_special_tokens` on their way to another process.
-    _worker_encode = functools.partial(encode, tokenizer=wordpiece(tokens, normalizer))
+    _worker_encode = functools.partial(encode, tokenizer=tokenizer)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()

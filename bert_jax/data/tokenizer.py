@@ -1,51 +1,72 @@
-"""WordPiece: training, loading published vocabularies, and a directory that `AutoTokenizer` opens as it is.
+"""Text to ids and back: one small interface to vocabularies of every kind, and a directory that `AutoTokenizer` opens.
 
-After google-research/bert, tokenization.py: text is cleaned, Chinese characters are parted, words are split at
-whitespace and punctuation and then into the longest pieces of the vocabulary, a piece inside a word marked '##'.
+Opened are a `tokenizer.json`, and the vocabularies that models were published with before that file was: see the
+table in `tokenizer_kinds`.
 """
 
-import collections
 import hashlib
 import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from bert_jax.data import tokenizer_json, vocabulary_training
+from bert_jax.data import wordpiece as wordpiece_files
+from bert_jax.data.tokenizer_json import Definition, Special
+from bert_jax.data.tokenizer_kinds import KINDS, Kind, kind_of
+from bert_jax.data.vocabulary_training import cut_text
+from bert_jax.data.wordpiece import Normalizer
 from bert_jax.errors import UserError
 
-VOCABULARY = "vocab.txt"
+__all__ = [
+    "SPECIAL_TOKENS",
+    "Encoded",
+    "Normalizer",
+    "Tokenizer",
+    "copy_tokenizer",
+    "cut_text",
+    "load_tokenizer",
+    "save",
+    "tokenizer_files",
+    "train_wordpiece",
+    "wordpiece",
+]
+
+DEFINITION = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-LIMIT_ALPHABET = 1000  # characters that a trained vocabulary knows one by one; rarer ones become [UNK]
-MIN_FREQUENCY = 2  # of a piece that training makes
-MAX_WORD = 100  # characters; a longer word is [UNK]
-MAX_TEXT = 8192  # characters that the library is given at once; its memory is a hundred times that
+NAMES = "special_tokens_map.json"
+ADDED = "added_tokens.json"
+FILES = (DEFINITION, CONFIG, NAMES, ADDED, *(kind.file for kind in KINDS), "merges.txt")
+SPECIAL_TOKENS = tuple(wordpiece_files.SPECIAL)  # of BERT
+MAX_LENGTH = 512  # tokens, for `AutoTokenizer`; an export puts that of its model
 
 
-class Normalizer(NamedTuple):
-    """What happens to text before it is split; the field names are those of `tokenizer_config.json`."""
+class Encoded(NamedTuple):
+    """A text as ids, and where in the text each lies."""
 
-    do_lower_case: bool = True
-    strip_accents: bool | None = None  # None: as do_lower_case
-    tokenize_chinese_chars: bool = True
+    ids: list[int]
+    offsets: list[tuple[int, int]]  # first character, and the one after the last
 
 
 class Tokenizer(NamedTuple):
-    """A vocabulary ready to use; made by `wordpiece`, `train_wordpiece` or `load_tokenizer`."""
+    """A vocabulary ready to use; made by `wordpiece`, `train_wordpiece` or `load_tokenizer`. Can be pickled."""
 
+    kind: Kind
+    definition: Definition  # what its tokenizer.json holds
+    special: Special
     tokens: tuple[str, ...]
-    normalizer: Normalizer
-    sha256: str  # of the tokens in order and the normaliser
+    sha256: str  # of all that decides which ids a text gets
     pad_id: int
     unk_id: int
     cls_id: int
     sep_id: int
     mask_id: int
+    separators: int  # [SEP]s between the two texts of a pair
+    lowercase: bool  # whether the vocabulary is uncased
     reading_specials: tokenizers.Tokenizer  # '[MASK]' in a text is the special token
     plain: tokenizers.Tokenizer  # '[MASK]' in a text is a bracket, a word and a bracket
 
@@ -55,51 +76,47 @@ class Tokenizer(NamedTuple):
         return len(self.tokens)
 
     @property
-    def lowercase(self) -> bool:
-        """Whether the vocabulary is uncased."""
-        return self.normalizer.do_lower_case
+    def normalizer(self) -> Normalizer:
+        """Of a WordPiece vocabulary: what happens to text before it is split."""
+        return wordpiece_files.normalizer_of(self.definition)
 
     def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
         """Ids of each text, without special tokens, even where a text spells one: a corpus cannot forge [SEP]."""
         return [found.ids for found in self.plain.encode_batch_fast(sentences, add_special_tokens=False)]
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[Encoded]:
+        """As `encode_sentences`, with the characters of the text that each id stands for."""
+        found = self.plain.encode_batch(texts, add_special_tokens=False)
+        return [Encoded(one.ids, one.offsets) for one in found]
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Ids of each word of a sentence that is given as words; the unknown token for a word that has none."""
+        prefix = self.kind.word_prefix
+        texts = [word if word.startswith(prefix) else prefix + word for word in words]
+        return [ids or [self.unk_id] for ids in self.encode_sentences(texts)]
 
     def encode(self, text: str) -> list[int]:
         """[CLS], the ids of the text, [SEP]; special tokens spelled in the text are taken as such."""
         return self.reading_specials.encode(text).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the ids, special tokens included."""
+        """The text of the ids, special tokens included; UserError for an id beyond the vocabulary."""
+        beyond = [number for number in ids if not 0 <= number < self.vocab_size]
+        if beyond:
+            raise UserError(f"id {beyond[0]} is beyond the vocabulary of {self.vocab_size:,} tokens: another model's?")
         return self.reading_specials.decode(list(ids), skip_special_tokens=False)
+
+    def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[Definition, Special]]:
+        return _build, (self.definition, self.special)
 
 
 def wordpiece(tokens: Sequence[str], normalizer: Normalizer) -> Tokenizer:
-    """The tokenizer of a vocabulary in the order of its ids.
+    """The tokenizer of a WordPiece vocabulary in the order of its ids.
 
     Raises:
-        UserError: a special token is missing.
+        UserError: a special token is missing, or a token is there twice.
     """
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    missing = [token for token in SPECIAL_TOKENS if token not in vocabulary]
-    if missing:
-        raise UserError(
-            f"the vocabulary has no {' '.join(missing)}; a BERT vocabulary holds {' '.join(SPECIAL_TOKENS)}"
-        )
-    content = ["wordpiece", list(tokens), normalizer._asdict(), MAX_WORD]
-    sha256 = hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    plain = _library_tokenizer(normalizer, vocabulary)
-    plain.encode_special_tokens = True
-    return Tokenizer(
-        tokens=tuple(tokens),
-        normalizer=normalizer,
-        sha256=sha256,
-        pad_id=vocabulary["[PAD]"],
-        unk_id=vocabulary["[UNK]"],
-        cls_id=vocabulary["[CLS]"],
-        sep_id=vocabulary["[SEP]"],
-        mask_id=vocabulary["[MASK]"],
-        reading_specials=_library_tokenizer(normalizer, vocabulary),
-        plain=plain,
-    )
+    return _build(wordpiece_files.define(tokens, normalizer), wordpiece_files.SPECIAL)
 
 
 def train_wordpiece(documents: Callable[[], Iterable[str]], vocab_size: int, lowercase: bool = True) -> Tokenizer:
@@ -116,148 +133,203 @@ def train_wordpiece(documents: Callable[[], Iterable[str]], vocab_size: int, low
         UserError: no text, or a size that the text cannot fill or that its characters alone overflow.
     """
     normalizer = Normalizer(do_lower_case=lowercase)
-    untrained = _library_tokenizer(normalizer, {})
-    characters, inside_words = _alphabet(documents(), untrained)
-    if not characters:
-        raise UserError("the text to train a vocabulary from is empty; give files with words in them")
-    # The library numbers inner characters in the order of a hash map, and ties between pieces are broken by number.
-    # Listed among the special tokens they have a fixed order, and two runs agree.
-    first = [*SPECIAL_TOKENS, *("##" + character for character in inside_words)]
-    least = len(first) + len(characters)
-    if vocab_size < least:
-        raise UserError(f"--vocab_size {vocab_size:,} is too small: special tokens and characters alone are {least:,}")
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=MIN_FREQUENCY,
-        show_progress=False,
-        special_tokens=first,
-        initial_alphabet=characters,
-        limit_alphabet=len(characters),
-    )
-    pieces = (piece for text in documents() for piece in cut_text(text))
-    untrained.train_from_iterator(pieces, trainer)
-    numbers = untrained.get_vocab()
-    if len(numbers) < vocab_size:
-        raise UserError(
-            f"the text fills a vocabulary of {len(numbers):,} tokens, not of {vocab_size:,};"
-            f" give more text or --vocab_size {len(numbers)}"
-        )
-    return wordpiece(sorted(numbers, key=numbers.__getitem__), normalizer)
+    untrained = wordpiece(SPECIAL_TOKENS, normalizer).plain
+    return wordpiece(vocabulary_training.train_wordpiece(documents, vocab_size, untrained, SPECIAL_TOKENS), normalizer)
+
+
+def load_tokenizer(place: str | os.PathLike[str], lowercase: bool | None = None) -> Tokenizer:
+    """The tokenizer of a directory, our own or a published one, or of a vocabulary file alone.
+
+    A `tokenizer.json` is taken before the vocabulary beside it. How special tokens are called is read from
+    `tokenizer_config.json` or `special_tokens_map.json`, else it is as in the models the kind is known from. Whether
+    a raw vocabulary is uncased is read from `tokenizer_config.json`; without one it is `lowercase`, and where that is
+    None too, it is as `tokenizer_kinds` says.
+
+    Raises:
+        UserError: no tokenizer there, a broken file, a kind that is not known, ids with holes, a special token missing,
+            files that contradict each other, or `lowercase` against them.
+    """
+    path = _find(pathlib.Path(place))
+    try:
+        return _load(path, lowercase)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def save(tokenizer: Tokenizer, directory: str | os.PathLike[str]) -> None:
-    """Writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`, which `AutoTokenizer` opens as they are.
+    """Writes `tokenizer.json` and `tokenizer_config.json`, which `AutoTokenizer` opens as they are.
 
-    The directory appears whole or not at all.
+    A WordPiece vocabulary is also written as `vocab.txt`. The directory appears whole or not at all.
 
     Raises:
         OSError: the place cannot be written, or holds something.
     """
     directory = pathlib.Path(directory).absolute()
-    config = {
-        "tokenizer_class": "BertTokenizer",
-        **tokenizer.normalizer._asdict(),
-        "model_max_length": 512,
-        **{f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS},
-    }
     partial = directory.with_name(f".{directory.name}.incomplete")
     try:
         partial.mkdir(parents=True, exist_ok=True)
-        (partial / VOCABULARY).write_bytes("".join(token + "\n" for token in tokenizer.tokens).encode())
-        (partial / "tokenizer.json").write_text(tokenizer.reading_specials.to_str(pretty=True), encoding="utf-8")
-        (partial / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        if tokenizer.kind.writes_file:
+            (partial / tokenizer.kind.file).write_bytes("".join(token + "\n" for token in tokenizer.tokens).encode())
+        _write(tokenizer, partial, {})
         os.replace(partial, directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def load_tokenizer(place: str | os.PathLike[str], lowercase: bool | None = None) -> Tokenizer:
-    """The tokenizer of a directory, our own or a published one, or of a `vocab.txt` alone.
+def tokenizer_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
+    """The files in a directory that belong to its tokenizer."""
+    return [path for path in (pathlib.Path(directory) / name for name in FILES) if path.is_file()]
 
-    Whether it is uncased is read from the `tokenizer_config.json` beside the vocabulary; without one it is
-    `lowercase`, and where that is None too, uncased unless the vocabulary holds a capital letter.
+
+def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copies a tokenizer's files into a directory that exists, so that `AutoTokenizer` opens it.
+
+    A raw vocabulary gets its `tokenizer.json` and a complete `tokenizer_config.json`.
 
     Raises:
-        UserError: no vocabulary there, not UTF-8, a special token missing, or `lowercase` against the config.
+        UserError: as `load_tokenizer`.
+        OSError: the target cannot be written.
     """
-    place = pathlib.Path(place)
-    path = place / VOCABULARY if place.is_dir() else place
-    try:
-        text = path.read_bytes().decode()
-    except OSError:
-        raise UserError(
-            f"{path}: no such vocabulary; give a directory made by `tokenizer`, or a published vocab.txt"
-        ) from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not a UTF-8 text, so not a vocabulary") from None
-    # Not splitlines: a vocabulary may hold the other characters that end a line in Unicode.
-    tokens = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
-    try:
-        return wordpiece(tokens, _normalizer(path, tokens, lowercase))
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+    source, target = pathlib.Path(source), pathlib.Path(target)
+    tokenizer = load_tokenizer(source)
+    for path in tokenizer_files(source):
+        shutil.copyfile(path, target / path.name)
+    if not ((source / DEFINITION).exists() and (source / CONFIG).exists()):
+        _write(tokenizer, target, _json_beside(source / DEFINITION, CONFIG))
 
 
-def cut_text(text: str, limit: int = MAX_TEXT) -> Iterator[str]:
-    """The text in pieces of at most `limit` characters, cut after a space or line end where there is one."""
-    start = 0
-    while len(text) - start > limit:
-        end = start + limit
-        space = max(text.rfind(" ", start, end), text.rfind("\n", start, end))
-        end = space + 1 if space > start else end
-        yield text[start:end]
-        start = end
-    yield text[start:]
+def _write(tokenizer: Tokenizer, directory: pathlib.Path, config: Mapping[str, Any]) -> None:
+    """Definition and config; of the `config` given, what says nothing else than ours is kept."""
+    types = ["token_type_ids"] * (tokenizer.separators == 1)
+    own = {
+        **tokenizer.kind.describe(tokenizer.definition, tokenizer.special),
+        "model_input_names": ["input_ids", *types, "attention_mask"],
+        **{f"{role}_token": token for role, token in tokenizer.special._asdict().items()},
+    }
+    text = json.dumps(tokenizer.definition, ensure_ascii=False, indent=2)
+    (directory / DEFINITION).write_text(text, encoding="utf-8")
+    text = json.dumps({"model_max_length": MAX_LENGTH, **config, **own}, indent=2)
+    (directory / CONFIG).write_text(text + "\n", encoding="utf-8")
 
 
-def _normalizer(path: pathlib.Path, tokens: Sequence[str], lowercase: bool | None) -> Normalizer:
-    config_path = path.parent / CONFIG
-    if config_path.exists():
-        try:
-            config = json.loads(config_path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{CONFIG} beside it is not a JSON file ({error})") from None
-        known = {name: config[name] for name in Normalizer._fields if name in config}
-        if lowercase is not None and known.get("do_lower_case", lowercase) != lowercase:
-            raise UserError(f"{CONFIG} says do_lower_case is {not lowercase}, but {lowercase} was asked for")
-        if "do_lower_case" in known:
-            return Normalizer(**known)
+def _find(place: pathlib.Path) -> pathlib.Path:
+    """The file that says what the tokenizer is."""
+    opened = (DEFINITION, *(kind.file for kind in KINDS))
+    if place.is_dir():
+        found = [place / name for name in opened if (place / name).exists()]
+        if len(found) > 1 and found[0].name != DEFINITION:
+            raise UserError(f"{place} holds both {found[0].name} and {found[1].name}; name the file that is meant")
     else:
-        known = {}
-    if lowercase is None:
-        words = (token for token in tokens if token not in SPECIAL_TOKENS and not token.startswith("[unused"))
-        lowercase = not any(token != token.lower() for token in words)
-    return Normalizer(**known | {"do_lower_case": lowercase})
+        found = [place] if place.exists() else []
+    if not found:
+        raise UserError(
+            f"{place}: no such vocabulary; give a directory made by `tokenizer`, or one with {', '.join(opened[:-1])}"
+            f" or {opened[-1]}"
+        )
+    return found[0]
 
 
-def _alphabet(documents: Iterable[str], tokenizer: tokenizers.Tokenizer) -> tuple[list[str], list[str]]:
-    """The commonest `LIMIT_ALPHABET` characters after normalising, and those of them that can stand inside a word."""
-    raw: collections.Counter[str] = collections.Counter()
-    for text in documents:
-        raw.update(text)
-    counts: collections.Counter[str] = collections.Counter()
-    for character, count in raw.items():
-        for normal in tokenizer.normalizer.normalize_str(character):
-            if not normal.isspace():
-                counts[normal] += count
-    common = sorted(counts, key=lambda character: (-counts[character], character))[:LIMIT_ALPHABET]
-    inside = [c for c in common if len(tokenizer.pre_tokenizer.pre_tokenize_str("x" + c)) == 1]
-    return sorted(common), sorted(inside)
-
-
-def _library_tokenizer(normalizer: Normalizer, vocabulary: dict[str, int]) -> tokenizers.Tokenizer:
-    model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD)
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=normalizer.tokenize_chinese_chars,
-        strip_accents=normalizer.strip_accents,
-        lowercase=normalizer.do_lower_case,
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    if vocabulary:
-        tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
-        ends = [(token, vocabulary[token]) for token in ("[SEP]", "[CLS]")]
-        tokenizer.post_processor = processors.BertProcessing(*ends)
+def _load(path: pathlib.Path, lowercase: bool | None) -> Tokenizer:
+    config = _json_beside(path, CONFIG)
+    asked = config.get("do_lower_case", lowercase)
+    if lowercase is not None and asked != lowercase:
+        raise UserError(f"{CONFIG} says do_lower_case is {asked}, but {lowercase} was asked for")
+    names = _json_beside(path, NAMES) | config
+    if path.name == DEFINITION:
+        return _load_definition(path, names, lowercase)
+    kind = next((kind for kind in KINDS if kind.file == path.name), KINDS[0])
+    special = _special(names, kind)
+    try:
+        tokenizer = _build(kind.read(path, special, config, lowercase), special)
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})") from None
+    more = {token["content"] for token in _added(config)} | _json_beside(path, ADDED).keys()
+    if more - set(tokenizer.tokens):
+        raise UserError(
+            f"tokens were added to this vocabulary beside it ({', '.join(sorted(more - set(tokenizer.tokens)))});"
+            f" save it with transformers, which writes {DEFINITION}"
+        )
     return tokenizer
+
+
+def _load_definition(path: pathlib.Path, config: Mapping[str, Any], lowercase: bool | None) -> Tokenizer:
+    definition = tokenizer_json.checked(tokenizer_json.read_json(path))
+    kind = kind_of(definition)
+    special = _special(config, kind)
+    tokens = tokenizer_json.tokens_of(definition)
+    tokenizer_json.check_special_tokens(special, tokens)
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    # What transformers does for a file that leaves these out.
+    definition = tokenizer_json.with_special_tokens(definition, special, vocabulary, bool(kind.pre_tokenizers))
+    definition = tokenizer_json.with_post_processor(definition, special, vocabulary, kind.separators)
+    tokenizer = _build(definition, special)
+    if lowercase is not None and lowercase != tokenizer.lowercase:
+        raise UserError(f"its lower-casing is {tokenizer.lowercase}, but {lowercase} was asked for")
+    for name, value in kind.settings(definition).items():
+        if config.get(name, value) != value:
+            raise UserError(f"{name} is {value} in it, but {config[name]} in {CONFIG}; make them agree")
+    raw = path.with_name(kind.file)
+    if kind.tokens and raw.exists():
+        beside = kind.tokens(raw)
+        if list(tokens[: len(beside)]) != beside:
+            raise UserError(
+                f"{raw.name} beside it, of {len(beside)} tokens, is not the tokenizer that is in it, of {len(tokens)};"
+                " remove the wrong one, or prepare both again"
+            )
+    return tokenizer
+
+
+def _build(definition: Definition, special: Special) -> Tokenizer:
+    kind = kind_of(definition)
+    tokens = tokenizer_json.tokens_of(definition)
+    separators = tokenizer_json.separators_of(definition, special)
+    try:
+        reading_specials = _library_tokenizer(definition)
+        plain = _library_tokenizer(tokenizer_json.without_special_tokens(definition, special))
+    except Exception as error:  # the library raises nothing narrower
+        raise UserError(f"the library tokenizers {tokenizers.__version__} cannot build it: {error}") from None
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    others = [token for token in definition["added_tokens"] if not token["special"]]
+    if reading_specials.get_vocab() != vocabulary or any(
+        plain.token_to_id(token["content"]) != token["id"] for token in others
+    ):
+        raise UserError("the added tokens have ids that the library tokenizers does not give them")
+    digest = hashlib.sha256(json.dumps(kind.content(definition, tokens, special)).encode()).hexdigest()
+    return Tokenizer(
+        kind=kind,
+        definition=definition,
+        special=special,
+        tokens=tokens,
+        sha256=digest,
+        **{f"{role}_id": vocabulary[token] for role, token in special._asdict().items()},
+        separators=separators,
+        lowercase=tokenizer_json.lowercases(definition),
+        reading_specials=reading_specials,
+        plain=plain,
+    )
+
+
+def _library_tokenizer(definition: Definition) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_str(json.dumps(definition))
+
+
+def _special(config: Mapping[str, Any], kind: Kind) -> Special:
+    """What the special tokens are called; a config gives a name, or an object with the name as its `content`."""
+    names: dict[str, str] = {}
+    for role, usual in kind.special._asdict().items():
+        found = config.get(f"{role}_token") or usual
+        name = found.get("content") if isinstance(found, dict) else found
+        if not isinstance(name, str):
+            raise UserError(f"{CONFIG} or {NAMES} beside it gives {role}_token no name")
+        names[role] = name
+    return Special(**names)
+
+
+def _added(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list((config.get("added_tokens_decoder") or {}).values())
+
+
+def _json_beside(path: pathlib.Path, name: str) -> dict[str, Any]:
+    """The object in a file beside `path`, empty where there is no such file."""
+    beside = path.with_name(name)
+    return tokenizer_json.read_json(beside) if beside.exists() else {}

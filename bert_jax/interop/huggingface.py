@@ -1,308 +1,288 @@
-"""Model directories of Hugging Face `transformers`, in and out: `config.json`, `model.safetensors`, tokenizer files.
+"""Model directories of Hugging Face `transformers`, in and out: `config.json`, weights, tokenizer files.
 
-Needs neither torch nor transformers. One table, `TENSORS`, says which parameter is which tensor, both ways.
+Needs neither torch nor transformers, but torch for a `pytorch_model.bin`. What is in a directory: model_config.py and
+weight_files.py; what things are called: families.py; which tensor is which parameter: tensors.py.
 """
 
-import dataclasses
 import json
 import os
 import pathlib
-import shutil
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import safetensors
 import safetensors.numpy
-import tokenizers
 
 from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.data.tokenizer import copy_tokenizer, load_tokenizer
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.models import Params, pretraining_model
-
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json")
-
-
-class Module(NamedTuple):
-    """A parameter or a group of them; `{layer}` in `name` stands for the index on the stacked `layers` axis."""
-
-    path: str  # in our tree
-    name: str  # in theirs
-    kind: str  # a key of LEAVES
-    vocabulary: bool = False  # the first axis is the vocabulary, padded in ours
-
-
-LEAVES = {
-    "linear": {"kernel": "weight", "bias": "bias"},
-    "norm": {"scale": "weight", "bias": "bias"},
-    "array": {"": ""},
-}
-
-LAYER = "bert.encoder.layer.{layer}"
-MODULES = (
-    Module("encoder/embeddings/token", "bert.embeddings.word_embeddings.weight", "array", vocabulary=True),
-    Module("encoder/embeddings/position", "bert.embeddings.position_embeddings.weight", "array"),
-    Module("encoder/embeddings/token_type", "bert.embeddings.token_type_embeddings.weight", "array"),
-    Module("encoder/embeddings/norm", "bert.embeddings.LayerNorm", "norm"),
-    Module("encoder/layers/attention/query", f"{LAYER}.attention.self.query", "linear"),
-    Module("encoder/layers/attention/key", f"{LAYER}.attention.self.key", "linear"),
-    Module("encoder/layers/attention/value", f"{LAYER}.attention.self.value", "linear"),
-    Module("encoder/layers/attention/output", f"{LAYER}.attention.output.dense", "linear"),
-    Module("encoder/layers/attention_norm", f"{LAYER}.attention.output.LayerNorm", "norm"),
-    Module("encoder/layers/mlp_up", f"{LAYER}.intermediate.dense", "linear"),
-    Module("encoder/layers/mlp_down", f"{LAYER}.output.dense", "linear"),
-    Module("encoder/layers/mlp_norm", f"{LAYER}.output.LayerNorm", "norm"),
-    Module("pooler", "bert.pooler.dense", "linear"),
-    Module("masked_token/dense", "cls.predictions.transform.dense", "linear"),
-    Module("masked_token/norm", "cls.predictions.transform.LayerNorm", "norm"),
-    Module("masked_token/bias", "cls.predictions.bias", "array", vocabulary=True),
-    Module("next_sentence", "cls.seq_relationship", "linear"),
+from bert_jax.interop import model_config, weight_files
+from bert_jax.interop.directory import appearing
+from bert_jax.interop.families import FAMILIES, Family, ModelClass, Module
+from bert_jax.interop.model_config import ModelConfig
+from bert_jax.interop.tensors import (
+    Flat,
+    canonical_names,
+    class_of,
+    flatten,
+    from_tensors,
+    names,
+    rows,
+    shapes_of,
+    to_tensors,
+    unflatten,
 )
+from bert_jax.models import Head, Params, make_model
 
-# Copies of the tied tensors that some checkpoints carry; accepted where they are equal.
-TIED = {
-    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
-
-FIELDS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "num_hidden_layers": "num_layers",
-    "num_attention_heads": "num_heads",
-    "intermediate_size": "mlp_size",
-    "max_position_embeddings": "max_positions",
-    "type_vocab_size": "num_token_types",
-    "layer_norm_eps": "layer_norm_epsilon",
-    "hidden_dropout_prob": "dropout",
-    "attention_probs_dropout_prob": "attention_dropout",
-    "initializer_range": "initializer_range",
-}
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
-
-# Fields whose other values would mean another architecture.
-FIXED: dict[str, Any] = {
-    "model_type": "bert",
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-    "position_embedding_type": "absolute",
-    "chunk_size_feed_forward": 0,
-    "pruned_heads": {},
-}
-# Fields that say nothing of the pretraining model's arithmetic.
-INDIFFERENT = frozenset(
-    {
-        "architectures",
-        "dtype",
-        "torch_dtype",
-        "transformers_version",
-        "use_cache",
-        "pad_token_id",
-        "bos_token_id",
-        "eos_token_id",
-        "id2label",
-        "label2id",
-        "classifier_dropout",
-        "gradient_checkpointing",
-        "_name_or_path",
-        "output_attentions",
-        "output_hidden_states",
-        "return_dict",
-        "problem_type",
-    }
-)
+LABELLED = ("classification", "tagging")  # heads with as many outputs as there are labels
 
 
-def export(
-    params: Params, config: EncoderConfig, tokenizer_directory: str | os.PathLike[str], output: str | os.PathLike[str]
-) -> None:
-    """Writes a directory that `BertForPreTraining.from_pretrained` and `AutoTokenizer.from_pretrained` open.
+class Loaded(NamedTuple):
+    """A model that was read."""
 
-    `params` is a tree of `pretraining_model(config, ...)`, float32. `output` appears whole or not at all. Raises
-    `UserError` where it is not empty or cannot be written, and where the tokenizer does not belong to the model.
+    config: EncoderConfig
+    heads: tuple[Head, ...]
+    params: Params  # of make_model(config, ..., heads): float32 numpy arrays
+    labels: tuple[str, ...]  # of the classification or tagging head that was read; () where they have no names
+    new: tuple[str, ...]  # paths of the parameters that the checkpoint lacks, which were initialised
+    unused: tuple[str, ...]  # tensors of the checkpoint that no wanted head has
+
+
+def load_model(
+    directory: str | os.PathLike[str], wanted: tuple[Head, ...] | None = None, rng: jax.Array | None = None
+) -> Loaded:
+    """The architecture and the parameters of a directory of transformers, of any family and head in families.py.
+
+    Args:
+        directory: with `config.json` and `model.safetensors`, its shards, or `pytorch_model.bin`. float16 and bfloat16
+            are widened to float32, which is exact.
+        wanted: the heads to load; None: those of the class that `architectures` names, or that the tensors make up.
+        rng: draws what the checkpoint lacks of `wanted`, by the model's own `init`. A head of another number of
+            classes than the checkpoint's is lacking.
+
+    Raises:
+        UserError: names the field or tensor that is unknown, missing, contradictory, damaged, or not what the
+            architecture needs; likewise where something is lacking and there is no `rng`.
     """
-    target, source = pathlib.Path(output).absolute(), pathlib.Path(tokenizer_directory)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError(f"{target} exists and is not an empty directory; name another, or remove it")
-    padding_id = _check_tokenizer(source, config)
-    description = {
-        "architectures": ["BertForPreTraining"],
-        **{name: value for name, value in FIXED.items() if name in ("model_type", "tie_word_embeddings")},
-        **{theirs: getattr(config, ours) for theirs, ours in FIELDS.items()},
-        "hidden_act": next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation),
-        "pad_token_id": padding_id,
-        "dtype": "float32",
-    }
-    partial = target.with_name(f"{target.name}.partial")
+    place = pathlib.Path(directory)
+    described = model_config.read(place / "config.json")
+    where, stored = weight_files.read(place)
+    config, family = described.encoder, FAMILIES[described.encoder.family]
+    originals = canonical_names(stored, family, where)
+    tensors = {name: stored[original] for name, original in originals.items()}
+    source = _source(family, described.architecture, tensors, str(place))
+    heads = _heads(source, described.classes) if wanted is None else wanted
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        (partial / "config.json").write_text(json.dumps(description, indent=2, sort_keys=True) + "\n")
-        safetensors.numpy.save_file(
-            to_tensors(params, config), partial / "model.safetensors", metadata={"format": "pt"}
-        )
-        for name in TOKENIZER_FILES:
-            if (source / name).exists():
-                shutil.copyfile(source / name, partial / name)
+        shapes = shapes_of(config, heads)
+    except UserError as error:
+        raise UserError(f"{place / 'config.json'}: {error}") from None
+
+    kept = [head.name for head in heads if head.name in source.heads and head.classes in (0, described.classes)]
+    modules = source.modules if wanted is None else _modules(family, source, heads, kept, tensors)
+    flat = from_tensors(tensors, rows((*family.encoder, *modules), shapes), shapes, config, where)
+    _check_known(family, shapes, originals, source, where)
+    if "classification" in kept:
+        _check_problem(described, place)
+    new = _lacking(flat, shapes, where)
+    if new:
+        if rng is None:
+            raise UserError(f"{place} holds a {source.name}, without {', '.join(_tops(new))}: fine-tune it first")
+        flat |= _initial(config, heads, new, rng)
+    read = {row.name for row in rows((*family.encoder, *modules), shapes)}
+    return Loaded(
+        config=config,
+        heads=heads,
+        params=unflatten(flat),
+        labels=described.labels if set(kept) & set(LABELLED) else (),
+        new=new,
+        unused=tuple(sorted(originals[name] for name in tensors.keys() - read)),
+    )
+
+
+def export_model(
+    params: Params,
+    config: EncoderConfig,
+    heads: tuple[Head, ...],
+    tokenizer_directory: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    labels: tuple[str, ...] = (),
+    extra: Mapping[str, str] | None = None,
+) -> None:
+    """Writes a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open as it is, whole or not at all.
+
+    Args:
+        params: a tree of `make_model(config, ..., heads)`, float32.
+        config: of a family that can say it in its `config.json`.
+        heads: together one class of transformers; `hidden_states` has no parameters and is left out.
+        tokenizer_directory: whose files are copied.
+        output: a directory that does not exist or is empty.
+        labels: names of the classes of a classification or tagging head, in the order of the logits; () numbers them.
+        extra: file name -> text, to lie beside the model.
+
+    Raises:
+        UserError: nothing like it in transformers, a weight that is not finite, labels or tokenizer of another model,
+            a directory in use, a full disk.
+    """
+    target, source = pathlib.Path(output), pathlib.Path(tokenizer_directory)
+    one, tensors = class_of(config, heads), to_tensors(params, config, heads)
+    for name, x in tensors.items():
+        if not np.isfinite(x).all():
+            raise UserError(f"the tensor '{name}' has numbers that are not finite: the training diverged")
+    fields = {
+        **model_config.fields_of(config, _padding_id(source, config), str(target)),
+        **_label_fields(heads, labels),
+        "architectures": [one.name],
+    }
+    with appearing(target) as partial:
+        (partial / "config.json").write_text(model_config.as_text(fields), encoding="utf-8")
+        try:
+            safetensors.numpy.save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
+        except safetensors.SafetensorError as error:  # wraps what the system said
+            raise UserError(f"{target}: cannot be written ({error}); make room, or choose another place") from error
+        copy_tokenizer(source, partial)
         _set_model_max_length(partial / "tokenizer_config.json", config.max_positions)
-        partial.rename(target)
-    except (OSError, safetensors.SafetensorError) as error:  # the latter wraps what the system said
-        shutil.rmtree(partial, ignore_errors=True)
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{target}: cannot be written ({reason}); make room, or choose another --output") from error
+        for name, text in (extra or {}).items():
+            with (partial / name).open("x", encoding="utf-8") as file:  # never over one of the model's
+                file.write(text)
+
+
+def _source(family: Family, architecture: str, tensors: Mapping[str, np.ndarray], where: str) -> ModelClass:
+    """The class that the checkpoint is of: as it says, or where it does not, the largest that its tensors fill."""
+    complete = [one for one in family.classes if all(name in tensors for m in one.modules for name in names(m))]
+    if architecture:
+        named = [one for one in family.classes if one.name == architecture]
+        if not named:
+            known = dict.fromkeys(one.name for one in family.classes)
+            raise UserError(
+                f"{where}/config.json: architectures is '{architecture}'{did_you_mean(architecture, known)}; "
+                f"these can be read: {', '.join(known)}"
+            )
+        return next((one for one in named if one in complete), named[-1])
+    most = max(len(one.modules) for one in complete)
+    largest = [one for one in complete if len(one.modules) == most]
+    if len(largest) > 1:
+        fitting = " and ".join(one.name for one in largest)
+        raise UserError(
+            f"{where}/config.json names no architectures, and the tensors fit {fitting}; "
+            f'add "architectures": ["{largest[0].name}"], or the other'
+        )
+    return largest[0]
+
+
+def _heads(source: ModelClass, classes: int) -> tuple[Head, ...]:
+    return tuple(Head(name, classes if name in LABELLED else 0) for name in source.heads)
+
+
+def _modules(
+    family: Family,
+    source: ModelClass,
+    heads: tuple[Head, ...],
+    kept: list[str],
+    tensors: Mapping[str, np.ndarray],
+) -> list[Module]:
+    """What to read for the wanted heads: of the checkpoint's own class first, then as a class with those heads has it.
+
+    A tensor that the checkpoint's class gives one meaning (`classifier.weight`) is not read with another.
+    """
+    wanted, other = {head.name for head in heads}, set(source.heads) - set(kept)
+    candidates = [module for module in source.modules if _top(module.path) not in other]
+    claimed = {module.name for module in source.modules}
+    for one in family.classes:
+        if set(one.heads) <= wanted:
+            candidates += [module for module in one.modules if module.name not in claimed]
+    chosen: dict[str, Module] = {}
+    for module in candidates:
+        if any(name in tensors for name in names(module)):
+            chosen.setdefault(module.path, module)
+    return list(chosen.values())
+
+
+def _check_known(
+    family: Family,
+    shapes: Mapping[str, tuple[int, ...]],
+    originals: Mapping[str, str],
+    source: ModelClass,
+    where: str,
+) -> None:
+    known = {row.name for row in rows(family.encoder, shapes)}
+    known |= {name for one in family.classes for module in one.modules for name in names(module)}
+    for name, original in originals.items():
+        if name not in known:
+            raise UserError(f"{where}: tensor '{original}' is not of a {source.name}{did_you_mean(name, known)}")
+
+
+def _check_problem(described: ModelConfig, place: pathlib.Path) -> None:
+    """The head's outputs must be scores of classes that exclude each other, or one value."""
+    if described.problem == "multi_label_classification" or (
+        described.problem == "regression" and described.classes > 1
+    ):
+        raise UserError(
+            f"{place}/config.json: problem_type is '{described.problem}' with {described.classes} labels; "
+            "one label a text, or one value, can be read"
+        )
+
+
+def _lacking(flat: Flat, shapes: Mapping[str, tuple[int, ...]], where: str) -> tuple[str, ...]:
+    """Paths that were not read, of heads whole; part of a head is damage."""
+    new = tuple(path for path in shapes if path not in flat)
+    there = {_top(path) for path in flat}
+    for path in new:
+        if _top(path) in there:
+            raise UserError(f"{where} has a part of '{_top(path)}' only: '{path}' is missing")
+    return new
+
+
+def _initial(config: EncoderConfig, heads: tuple[Head, ...], paths: tuple[str, ...], rng: jax.Array) -> Flat:
+    """Some of the model's initial parameters; XLA leaves out the others."""
+    model = make_model(config, ComputeConfig(), heads)
+
+    def some(rng: jax.Array) -> Flat:
+        flat = flatten(model.init(rng))
+        return {path: flat[path] for path in paths}
+
+    return {path: np.asarray(x) for path, x in jax.jit(some)(rng).items()}
+
+
+def _top(path: str) -> str:
+    return path.partition("/")[0]
+
+
+def _tops(paths: tuple[str, ...]) -> list[str]:
+    return sorted({_top(path) for path in paths})
+
+
+def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str, object]:
+    classes = next((head.classes for head in heads if head.name in LABELLED), 0)
+    if labels and len(labels) != classes:
+        raise UserError(f"{len(labels)} labels ({', '.join(labels[:5])} ...), but the model has {classes} classes")
+    if len(set(labels)) < len(labels):
+        raise UserError(f"two labels have the same name: {', '.join(labels)}")
+    problem = {0: "regression"}.get(classes - 1, "single_label_classification")
+    return {
+        **(model_config.label_fields(labels, classes) if classes else {}),
+        **({"problem_type": problem} if any(head.name == "classification" for head in heads) else {}),
+    }
 
 
 def _set_model_max_length(path: pathlib.Path, length: int) -> None:
     """So that `AutoTokenizer(truncation=True)` cuts where this model's positions end."""
-    if path.exists():
-        values = json.loads(path.read_text(encoding="utf-8")) | {"model_max_length": length}
-        path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    values = json.loads(path.read_text(encoding="utf-8")) | {"model_max_length": length}
+    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
-def load(directory: str | os.PathLike[str]) -> tuple[EncoderConfig, Params]:
-    """The architecture and the float32 parameters (numpy) of a `BertForPreTraining` directory.
-
-    Raises `UserError` that names the field or tensor which is unknown, missing, or not what the architecture needs.
-    """
-    place = pathlib.Path(directory)
-    config = _read_config(place / "config.json")
-    path = place / "model.safetensors"
-    if not path.is_file():
-        raise UserError(f"{path} does not exist; save the model with `save_pretrained` of transformers, in one file")
-    try:
-        tensors = safetensors.numpy.load_file(path)
-    except (safetensors.SafetensorError, OSError, TypeError, KeyError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-    return config, from_tensors(tensors, config, str(path))
-
-
-def to_tensors(params: Params, config: EncoderConfig) -> dict[str, np.ndarray]:
-    """Hugging Face names -> contiguous float32 arrays in their layout, the vocabulary unpadded."""
-    flat, shapes = _flatten(params), _shapes(config)
-    if {path: np.shape(x) for path, x in flat.items()} != shapes:
-        raise UserError("the parameters are not those of this model configuration: names or shapes differ")
-    tensors = {}
-    for name, layer, path, module in _rows(config):
-        x = np.asarray(flat[path], np.float32)
-        x = x if layer is None else x[layer]
-        if module.vocabulary:
-            x = x[: config.vocab_size]
-        if path.endswith("/kernel"):
-            x = x.T
-        tensors[name] = np.ascontiguousarray(x)
-    return tensors
-
-
-def from_tensors(tensors: dict[str, np.ndarray], config: EncoderConfig, where: str) -> Params:
-    """The inverse of `to_tensors`; raises `UserError` on missing or unexpected names, shapes and dtypes."""
-    tensors = _without_legacy_names(tensors)
-    shapes = _shapes(config)
-    flat = {path: np.zeros(shape, np.float32) for path, shape in shapes.items()}
-    for name, layer, path, module in _rows(config):
-        if name not in tensors:
-            raise UserError(f"{where}: tensor '{name}' is missing{did_you_mean(name, tensors)}")
-        x, place = tensors[name], flat[path] if layer is None else flat[path][layer]
-        if module.vocabulary:
-            place = place[: config.vocab_size]
-        shape = place.shape[::-1] if path.endswith("/kernel") else place.shape
-        if x.dtype != np.float32 or x.shape != shape:
-            raise UserError(f"{where}: tensor '{name}' is {x.dtype} {list(x.shape)}, not float32 {list(shape)}")
-        place[...] = x.T if path.endswith("/kernel") else x
-    known = {name for name, *_ in _rows(config)}
-    for name, x in tensors.items():
-        if name in TIED and np.array_equal(x, tensors[TIED[name]]):
-            continue
-        if name in TIED:
-            raise UserError(f"{where}: tensor '{name}' differs from '{TIED[name]}', to which this model ties it")
-        if name not in known:
-            raise UserError(f"{where}: tensor '{name}' is not of BertForPreTraining{did_you_mean(name, known)}")
-    return _unflatten(flat)
-
-
-def _rows(config: EncoderConfig) -> list[tuple[str, int | None, str, Module]]:
-    """(tensor name, layer or None, parameter path, module) for every tensor of the model."""
-    return [
-        (".".join(filter(None, (module.name, theirs))).format(layer=layer), layer, path, module)
-        for module in MODULES
-        for ours, theirs in LEAVES[module.kind].items()
-        for path in ["/".join(filter(None, (module.path, ours)))]
-        for layer in (range(config.num_layers) if "{layer}" in module.name else (None,))
-    ]
-
-
-def _without_legacy_names(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Drops the buffer of position numbers and renames `gamma` and `beta`, as in the checkpoints of 2019."""
-    return {
-        name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): x
-        for name, x in tensors.items()
-        if name != "bert.embeddings.position_ids"
-    }
-
-
-def _shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-    model = pretraining_model(config, ComputeConfig())
-    return {path: x.shape for path, x in _flatten(jax.eval_shape(model.init, jax.random.key(0))).items()}
-
-
-def _flatten(params: Params) -> dict[str, Any]:
-    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
-
-
-def _unflatten(flat: dict[str, Any]) -> Params:
-    params: Params = {}
-    for path, x in flat.items():
-        *parents, leaf = path.split("/")
-        node = params
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = x
-    return params
-
-
-def _read_config(path: pathlib.Path) -> EncoderConfig:
-    try:
-        fields = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as JSON: {error}") from error
-    known = {*FIELDS, *FIXED, *INDIFFERENT, "hidden_act"}
-    if not isinstance(fields, dict) or "model_type" not in fields:
-        raise UserError(f"{path} has no 'model_type'; it is not a model's configuration")
-    for name, value in FIXED.items():
-        if name in fields and fields[name] != value:
-            raise UserError(f"{path}: {name} is {fields[name]!r}; only {value!r} can be read")
-    for name in fields:
-        if name not in known:
-            raise UserError(f"{path}: unknown field '{name}'{did_you_mean(name, known)}")
-    activation = fields.get("hidden_act", "gelu")
-    if activation not in ACTIVATIONS:
-        raise UserError(f"{path}: hidden_act is {activation!r}, none of {', '.join(ACTIVATIONS)}")
-    # Their defaults for what a file leaves out are ours, but for the vocabulary.
-    kinds = {field.name: type(field.default) for field in dataclasses.fields(EncoderConfig)}
-    values = {ours: fields[theirs] for theirs, ours in FIELDS.items() if theirs in fields}
-    for theirs, ours in FIELDS.items():
-        value, kind = values.get(ours), kinds[ours]
-        if ours in values and (isinstance(value, bool) or not isinstance(value, (int, kind))):
-            raise UserError(f"{path}: {theirs} is {value!r}, not {'a number' if kind is float else 'an integer'}")
-    if "vocab_size" not in values:
-        raise UserError(f"{path}: 'vocab_size' is missing")
-    config = EncoderConfig(**values, activation=ACTIVATIONS[activation])
-    if any(getattr(config, ours) < 1 for ours in FIELDS.values() if kinds[ours] is int):
-        raise UserError(f"{path}: a size is below 1")
-    return config
-
-
-def _check_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> int:
-    """The id of `[PAD]`; raises `UserError` where the directory holds no tokenizer or one of another vocabulary."""
-    path = directory / "tokenizer.json"
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise UserError(f"{path} cannot be read as a tokenizer: {error}") from error
-    size, padding_id = tokenizer.get_vocab_size(with_added_tokens=True), tokenizer.token_to_id("[PAD]")
-    if size > config.vocab_size:
-        raise UserError(f"{path} has {size} tokens, the model {config.vocab_size}: it is another model's tokenizer")
-    if padding_id is None:
-        raise UserError(f"{path} has no token [PAD]")
-    return padding_id
+def _padding_id(directory: pathlib.Path, config: EncoderConfig) -> int:
+    """Of the tokenizer; `UserError` where the directory holds none, or one of another model."""
+    tokenizer = load_tokenizer(directory)
+    if tokenizer.vocab_size > config.vocab_size:
+        raise UserError(
+            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model {config.vocab_size}: "
+            "it is another model's"
+        )
+    if FAMILIES[config.family].follow_padding and tokenizer.pad_id + 1 != config.position_offset:
+        raise UserError(
+            f"{directory}: the tokenizer's padding has the id {tokenizer.pad_id}, and the positions of a "
+            f"{config.family} count from one more; in the model they count from {config.position_offset}"
+        )
+    return tokenizer.pad_id

@@ -1,12 +1,14 @@
-"""The torch reference: tiny random `BertForPreTraining` models and the tensors that pass between the two sides."""
+"""The torch reference: tiny random models of `transformers`, and what passes between the two sides."""
+
+import tempfile
 
 import numpy as np
 import torch
 import transformers
 
 from bert_jax.config import EncoderConfig
-from bert_jax.interop import huggingface
-from bert_jax.models import Params
+from bert_jax.interop.huggingface import load_model
+from bert_jax.models import PRETRAINING_HEADS, Head, Params
 
 
 def bert(config: EncoderConfig, seed: int = 0) -> transformers.BertForPreTraining:
@@ -26,18 +28,30 @@ def bert(config: EncoderConfig, seed: int = 0) -> transformers.BertForPreTrainin
         attention_probs_dropout_prob=config.attention_dropout,
         initializer_range=config.initializer_range,
     )
+    return randomised(transformers.BertForPreTraining, theirs, seed)
+
+
+def randomised(
+    kind: type, config: transformers.PreTrainedConfig, seed: int = 0, deviation: float = 0.05
+) -> transformers.PreTrainedModel:
+    """A model of class `kind` in evaluation mode, its weights well away from zero so that every one matters."""
     torch.manual_seed(seed)
-    model = transformers.BertForPreTraining(theirs).eval()
+    model = kind(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.05 * torch.randn_like(parameter)
+            parameter += deviation * torch.randn_like(parameter)
     return model
 
 
-def params_of(model: transformers.BertForPreTraining, config: EncoderConfig) -> Params:
-    """The reference's weights in our tree."""
-    tensors = {name: x.detach().numpy() for name, x in model.state_dict().items()}
-    return huggingface.from_tensors(tensors, config, "reference")
+def params_of(
+    model: transformers.PreTrainedModel, config: EncoderConfig, heads: tuple[Head, ...] = PRETRAINING_HEADS
+) -> Params:
+    """The reference's weights in our tree, by way of a directory; `config` must be the one that is read there."""
+    with tempfile.TemporaryDirectory() as directory:
+        model.save_pretrained(directory)
+        loaded = load_model(directory, heads)
+    assert loaded.config == config
+    return loaded.params
 
 
 def random_batch(

@@ -12,7 +12,7 @@ import transformers
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.interop import huggingface
+from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import PRESETS, Head, count_parameters, model_flops, padded_vocab, pretraining_model
 
 SMALL = EncoderConfig(
@@ -60,7 +60,7 @@ def test_logits_and_gradients_equal_the_reference(name):
 
     reference.reference_loss(theirs, batch).backward()
     gradients = jax.jit(jax.grad(lambda p: loss(model, p, batch)))(params)
-    ours = huggingface.to_tensors(gradients, config)
+    ours = to_tensors(gradients, config)
     for tensor, parameter in theirs.named_parameters():
         scale = float(parameter.grad.abs().max())
         # The softmax does not see what is added to every key: the true gradient of a key's bias is zero.
@@ -162,7 +162,7 @@ def test_logical_axes_name_every_axis():
 def test_initial_values_are_those_of_bert():
     config = dataclasses.replace(PRESETS["tiny"], vocab_size=5000)
     params = jax.jit(pretraining_model(config, ComputeConfig()).init)(jax.random.key(1))
-    for name, x in huggingface.to_tensors(params, config).items():
+    for name, x in to_tensors(params, config).items():
         if name.endswith("LayerNorm.weight"):
             assert (x == 1).all(), name
         elif name.endswith("bias"):

@@ -1,0 +1,100 @@
+"""Files of features that are filled text by text, in any order, without being held in memory.
+
+`.npy` for vectors of texts, `.safetensors` for features of tokens; each appears whole or not at all. Written with seek
+and write: on a full disk that is an error, where a memory map ends the process.
+"""
+
+import contextlib
+import json
+import math
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+import numpy as np
+
+from bert_jax.errors import UserError, writing
+
+# Number of a text, its ids int32 [tokens], its features float32 [width] or [at least tokens, width].
+Put = Callable[[int, np.ndarray, np.ndarray], None]
+
+SAFETENSORS_NAMES = {"int64": "I64", "float32": "F32", "int32": "I32"}
+
+
+@contextlib.contextmanager
+def vector_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[Put]:
+    """A `.npy` file, float32 `[len(lengths), width]`."""
+    with _appearing(path, ".npy") as file:
+        shape = (len(lengths), width)
+        header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        start = file.tell()
+        file.truncate(start + 4 * math.prod(shape))
+
+        def put(text: int, input_ids: np.ndarray, values: np.ndarray) -> None:
+            _write(file, start, text * width, values.astype("<f4"))
+
+        yield put
+
+
+@contextlib.contextmanager
+def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[Put]:
+    """A `.safetensors` file of texts of `lengths` tokens.
+
+    `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]`, `offsets` int64 `[texts + 1]`: where in them
+    each text begins, and at last where they end.
+    """
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    total = int(offsets[-1])
+    with _appearing(path, ".safetensors") as file:
+        shapes = {"offsets": ("int64", offsets.shape), "features": ("float32", (total, width))}
+        starts = _safetensors_header(file, shapes | {"input_ids": ("int32", (total,))})
+        _write(file, starts["offsets"], 0, offsets.astype("<i8"))
+
+        def put(text: int, input_ids: np.ndarray, values: np.ndarray) -> None:
+            first, end = map(int, offsets[text : text + 2])
+            _write(file, starts["features"], first * width, values[: end - first].astype("<f4"))
+            _write(file, starts["input_ids"], first, input_ids.astype("<i4"))
+
+        yield put
+
+
+def _safetensors_header(file: IO[bytes], shapes: dict[str, tuple[str, tuple[int, ...]]]) -> dict[str, int]:
+    """Writes it and gives the place in the file of each tensor; the library itself writes only what memory holds.
+
+    The format: length of a JSON header, uint64, then the header, then the tensors without gaps.
+    """
+    header, begins, end = {}, {}, 0
+    for name, (dtype, shape) in shapes.items():
+        begins[name], end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
+        kind = SAFETENSORS_NAMES[dtype]
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [begins[name], end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # the tensors are aligned
+    file.write(len(text).to_bytes(8, "little") + text)
+    start = file.tell()
+    file.truncate(start + end)
+    return {name: start + begin for name, begin in begins.items()}
+
+
+def _write(file: IO[bytes], start: int, index: int, values: np.ndarray) -> None:
+    """`values` to the element `index` of what lies at `start`."""
+    file.seek(start + index * values.itemsize)
+    file.write(np.ascontiguousarray(values).data)
+
+
+@contextlib.contextmanager
+def _appearing(path: pathlib.Path, suffix: str) -> Iterator[IO[bytes]]:
+    """A file to write, which gets the name `path` when the block ends without an error."""
+    if path.suffix != suffix:
+        raise UserError(f"{path}: what is asked for is written as {suffix}; end the name of the file so")
+    if path.exists():
+        raise UserError(f"{path} exists; name another file, or remove it")
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with writing(path, "make room, or choose another --output"):
+            with partial.open("wb") as file:
+                yield file
+            partial.rename(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,329 @@
+"""Fine-tuning put together: weights, a task and a config in; the best model, its scores and its predictions out.
+
+A work directory holds `runs/lr..._seed...`, one training each, `model/`, the best of them all as a directory of Hugging
+Face, `results.json` with every score, and `predictions/`.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import math
+import os
+import pathlib
+import shutil
+import statistics
+from typing import Any, NamedTuple, cast
+
+import jax
+import numpy as np
+
+from bert_jax import sharding, workdir
+from bert_jax.checkpoint import versions
+from bert_jax.config import Config, PhaseConfig, TaskConfig, flatten, to_json
+from bert_jax.console import Console
+from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
+from bert_jax.errors import UserError, writing
+from bert_jax.inference import Feed, predict_rows
+from bert_jax.interop import huggingface
+from bert_jax.interrupt import Interrupt
+from bert_jax.loop import Data, fit
+from bert_jax.metrics import read_lines
+from bert_jax.models import Params, make_model
+from bert_jax.objectives.finetuning import finetuning, head, task_model
+from bert_jax.task_data import Evaluation, Part, digest, read_part, training_batches
+from bert_jax.tasks import readers, submission
+from bert_jax.tasks.batching import choose_buckets
+from bert_jax.tasks.predictions import Predictions, predictions
+from bert_jax.tasks.table import resolve
+from bert_jax.tasks.task import Task
+from bert_jax.train import layout
+from bert_jax.watchdog import Watchdog
+from bert_jax.weights import Weights, describe_start, read_weights
+
+SETTINGS = "task.json"  # beside an exported model: what `predict` has to know of its task
+ELSEWHERE = "make room, or choose another --workdir"
+
+
+class Setting(NamedTuple):
+    """What all trainings of one call share."""
+
+    config: Config
+    task: Task
+    start: Weights
+    tokenizer: Tokenizer
+    train: Part
+    dev: tuple[Part, ...]
+    feed: Feed
+    evaluation_feed: Feed
+    metric: str  # the score that picks the best
+
+    @property
+    def classes(self) -> int:
+        """Labels that the head tells apart."""
+        return len(self.task.labels)
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """Of what a resumed training must find again."""
+        return {"task": digest((self.train, *self.dev)), "tokenizer": self.tokenizer.sha256}
+
+
+def finetune(
+    config: Config,
+    directory: pathlib.Path,
+    console: Console,
+    interrupt: Interrupt | None = None,
+    watchdog: Watchdog | None = None,
+) -> dict[str, Any] | None:
+    """Train `config.task` from `config.init_from` with each learning rate and seed; what `results.json` holds.
+
+    None where a signal ended it early: the same call goes on. Of several processes each calls it, with a directory
+    that all of them see. Raises UserError for weights, data or settings that do not fit each other, before anything
+    is written.
+    """
+    setting = prepare(config, console)
+    fingerprint = setting.fingerprint
+    if watchdog:
+        values = {f"config.{key}": str(value) for key, value in flatten(to_json(setting.config)).items()}
+        watchdog.agree(values | versions() | fingerprint)
+    mesh, _ = layout(setting.config, finetuning(setting.config, setting.task.kind, setting.classes))
+    first = jax.process_index() == 0
+    with workdir.locked(directory) if first else contextlib.nullcontext():
+        if first:
+            workdir.claim(directory, setting.config, fingerprint, setting.start.directory)
+        describe_start(setting.start, console)
+        results = []
+        for rate in config.task.learning_rates or (config.optimizer.peak_learning_rate,):
+            for seed in range(config.seed, config.seed + config.task.seeds):
+                optimizer = dataclasses.replace(config.optimizer, peak_learning_rate=rate)
+                one = dataclasses.replace(setting.config, seed=seed, optimizer=optimizer)
+                place = directory / "runs" / f"lr{rate:g}_seed{seed}"
+                console.say(f"training with learning rate {rate:g} and seed {seed} in {place}")
+                found = train_one(setting._replace(config=one), place, mesh, fingerprint, console, interrupt, watchdog)
+                if found is None:
+                    return None
+                results.append({"learning_rate": rate, "seed": seed, "run": place.name} | found)
+        summary = summarise(setting, results)
+        if first:
+            finish(setting, directory, summary, console)
+        return summary
+
+
+def prepare(config: Config, console: Console) -> Setting:
+    """Weights, task and data, checked against each other."""
+    settings = config.task
+    if not config.init_from:
+        raise UserError("no weights: give --config.init_from=DIR, an export, a work directory, or one of transformers")
+    task = resolve(settings)
+    wanted = (head(task.kind, len(task.labels)),)
+    start = read_weights(config.init_from, wanted, jax.random.key(config.seed), console)
+    tokenizer = load_tokenizer(start.directory)
+    _check(start, tokenizer, settings)
+    for split in ("train", "dev"):
+        if not readers.parts(task, settings, split):
+            raise UserError(
+                f"task '{task.name}': no {split} set in {settings.data or '.'}; name a file in config.task.{split}"
+            )
+    train = read_part(task, settings, "train", tokenizer, console)
+    dev = tuple(read_part(task, settings, name, tokenizer, console) for name in readers.parts(task, settings, "dev"))
+    lengths = np.array([row.length for part in (train, *dev) for row in part.rows])
+    buckets = settings.buckets or choose_buckets(lengths, int(lengths.max()))
+    feed = Feed(buckets, config.train.batch_size, start.config.num_token_types, tokenizer.pad_id)
+    per_epoch = math.ceil(len(train.rows) / feed.batch_size)
+    steps = max(1, round(settings.epochs * per_epoch))
+    model = start.config
+    if settings.dropout >= 0:
+        rate = settings.dropout
+        model = dataclasses.replace(model, dropout=rate, attention_dropout=rate, classifier_dropout=rate)
+    config = dataclasses.replace(
+        config,
+        model=model,
+        init_from=os.path.abspath(config.init_from),
+        train=dataclasses.replace(config.train, steps=steps, phases=(PhaseConfig(length=buckets[-1]),)),
+        evaluate=dataclasses.replace(config.evaluate, every=config.evaluate.every or per_epoch),
+        checkpoint=dataclasses.replace(config.checkpoint, every=config.checkpoint.every or per_epoch),
+    )
+    console.say(
+        f"task {task.name}: {len(train.examples):,} examples in train, "
+        + ", ".join(f"{len(part.examples):,} in {part.name}" for part in dev)
+        + f"; {steps:,} steps of {feed.batch_size} rows, of up to {', '.join(map(str, buckets))} tokens"
+    )
+    evaluation_feed = feed._replace(batch_size=config.evaluate.batch_size)
+    metric = settings.metric or task.best
+    return Setting(config, task, start, tokenizer, train, dev, feed, evaluation_feed, metric)
+
+
+def _check(start: Weights, tokenizer: Tokenizer, settings: TaskConfig) -> None:
+    if tokenizer.vocab_size > start.config.vocab_size:
+        raise UserError(
+            f"{start.directory}: its tokenizer has {tokenizer.vocab_size:,} tokens, its model "
+            f"{start.config.vocab_size:,}; take the tokenizer that the model was trained with"
+        )
+    if settings.max_length > start.config.max_positions:
+        raise UserError(
+            f"config.task.max_length={settings.max_length}, but the model reads {start.config.max_positions} tokens"
+        )
+
+
+def train_one(
+    setting: Setting,
+    directory: pathlib.Path,
+    mesh: jax.sharding.Mesh,
+    fingerprint: dict[str, str],
+    console: Console,
+    interrupt: Interrupt | None,
+    watchdog: Watchdog | None,
+) -> dict[str, Any] | None:
+    """One training, or what is left of it: the scores and the step of its best evaluation; None where interrupted."""
+    done = directory / "result.json"
+    if done.exists():
+        found: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+        return found
+    config, task = setting.config, setting.task
+    objective = finetuning(config, task.kind, setting.classes)
+    model = task_model(config, task.kind, setting.classes)
+    evaluation = Evaluation(config.task, task, setting.dev, setting.evaluation_feed, model, mesh)
+    share = sharding.batch_share(mesh)
+    lines = read_lines(directory / "metrics.jsonl")
+    history = {line["step"]: line for line in lines if line["split"] == "heldout"}
+
+    def judge(step: int, scores: dict[str, float], params: Params) -> bool:
+        if setting.metric not in scores:
+            raise UserError(f"config.task.metric={setting.metric} is none of {', '.join(scores)}")
+        history[step] = scores
+        best, since = best_of({at: line for at, line in history.items() if at <= step}, setting.metric)
+        if best == step:
+            keep_best(setting, directory, step, params)
+        if config.task.patience and since >= config.task.patience:
+            console.say(f"no better {setting.metric} in {since} evaluations: stopping, the best is of step {best:,}")
+            return True
+        return False
+
+    data = Data(
+        lambda phase, step: training_batches(config, setting.feed, setting.train, share, step),
+        evaluation.batches,
+        fingerprint,
+        evaluation,
+        judge,
+    )
+    start = None if config.task.random_weights else _with_new_heads(setting)
+    if not fit(config, objective, data, directory, console, interrupt, watchdog, start):
+        return None
+    best, _ = best_of(history, setting.metric)
+    scores = {k: v for k, v in history[best].items() if k not in ("step", "split", "length")}
+    result = {"step": best, "scores": scores}
+    if jax.process_index() == 0:
+        with writing(directory, ELSEWHERE):
+            done.write_text(json.dumps(result) + "\n", encoding="utf-8")
+    return result
+
+
+def _with_new_heads(setting: Setting) -> Params:
+    """The weights to start from; what they lacked is drawn from the seed of this training."""
+    if not setting.start.new:
+        return setting.start.params
+    model = make_model(setting.config.model, setting.config.compute, setting.start.heads)
+    tops = {path.split("/")[0] for path in setting.start.new}
+
+    def draw(rng: jax.Array) -> Params:
+        fresh = model.init(rng)
+        return {name: fresh[name] for name in tops}
+
+    return setting.start.params | cast(Params, jax.device_get(jax.jit(draw)(jax.random.key(setting.config.seed))))
+
+
+def best_of(history: dict[int, dict[str, float]], metric: str) -> tuple[int, int]:
+    """The step of the highest score, the first of equals, and how many evaluations followed it."""
+    best = max(sorted(history), key=lambda step: history[step][metric])
+    return best, sum(step > best for step in history)
+
+
+def keep_best(setting: Setting, directory: pathlib.Path, step: int, params: Params) -> None:
+    """Write `best-STEP`, a model directory, then remove the one before."""
+    on_host = jax.device_get(jax.jit(lambda x: x, out_shardings=sharding.replicated(_mesh_of(params)))(params))
+    if jax.process_index():
+        return
+    place = directory / f"best-{step}"
+    shutil.rmtree(place, ignore_errors=True)
+    task, config = setting.task, setting.config
+    settings = {
+        "name": task.name,
+        "kind": task.kind,
+        "labels": list(task.labels),
+        "impossible": task.impossible,
+        "config": dataclasses.asdict(config.task),
+    }
+    extra = {SETTINGS: json.dumps(settings, indent=1) + "\n"}
+    heads, source = (head(task.kind, setting.classes),), setting.start.directory
+    huggingface.export_model(on_host, config.model, heads, source, place, task.labels, extra)
+    for old in directory.glob("best-*"):
+        if old != place:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _mesh_of(params: Params) -> jax.sharding.Mesh:
+    mesh = jax.tree.leaves(params)[0].sharding.mesh
+    assert isinstance(mesh, jax.sharding.Mesh)
+    return mesh
+
+
+def summarise(setting: Setting, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Every result, the best of them, and for each learning rate the mean and the spread over the seeds."""
+    by_rate = {}
+    for rate in dict.fromkeys(one["learning_rate"] for one in results):
+        scores = [one["scores"] for one in results if one["learning_rate"] == rate]
+        by_rate[f"{rate:g}"] = {
+            name: {
+                "mean": statistics.fmean(one[name] for one in scores),
+                "standard_deviation": statistics.stdev(one[name] for one in scores) if len(scores) > 1 else 0.0,
+            }
+            for name in scores[0]
+        }
+    best = max(results, key=lambda one: one["scores"][setting.metric])
+    return {"task": setting.task.name, "metric": setting.metric, "best": best, "mean": by_rate, "runs": results}
+
+
+def finish(setting: Setting, directory: pathlib.Path, summary: dict[str, Any], console: Console) -> None:
+    """The best model and its predictions of the dev and test sets, in each benchmark's format; results.json last."""
+    task, settings, best = setting.task, setting.config.task, summary["best"]
+    source = directory / "runs" / best["run"] / f"best-{best['step']}"
+    with writing(directory, ELSEWHERE):
+        shutil.rmtree(directory / "model", ignore_errors=True)
+        shutil.copytree(source, directory / "model")
+        (directory / "predictions").mkdir(exist_ok=True)
+    loaded = huggingface.load_model(source)
+    model = make_model(loaded.config, setting.config.compute, loaded.heads)
+    mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
+    tests = [
+        read_part(task, settings, name, setting.tokenizer, console) for name in readers.parts(task, settings, "test")
+    ]
+    longest = max((row.length for part in tests for row in part.rows), default=0)
+    feed = setting.evaluation_feed
+    feed = feed._replace(buckets=tuple(sorted({*feed.buckets, max(longest, feed.buckets[-1])})))
+    evaluation = Evaluation(settings, task, setting.dev, feed, model, mesh)
+    predict = functools.partial(predict_rows, model, loaded.params, feed=feed, mesh=mesh)
+
+    def write(part: Part, made: Predictions) -> None:
+        place = directory / "predictions" / submission.file_name(task, part.name)
+        submission.write(task, part.examples, made.values, place)
+
+    threshold = None
+    for part, found in evaluation.split(predict(evaluation.rows)):
+        threshold = found.null_threshold
+        write(part, found.predictions)
+    for part in tests:
+        made = predictions(task.kind, part.examples, part.rows, predict(part.rows), settings, threshold)
+        write(part, made)
+    if threshold is not None:
+        path = directory / "model" / SETTINGS
+        values = json.loads(path.read_text(encoding="utf-8")) | {"null_threshold": threshold}
+        path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    with writing(directory, ELSEWHERE):
+        fresh = directory / "results.json.tmp"
+        fresh.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        os.replace(fresh, directory / "results.json")
+    for rate, scores in summary["mean"].items():
+        figures = "  ".join(f"{k} {v['mean']:.4f} ± {v['standard_deviation']:.4f}" for k, v in scores.items())
+        console.say(f"learning rate {rate}, {settings.seeds} seeds: {figures}")
+    console.say(f"best: {directory / 'model'}, of {best['run']} at step {best['step']:,}")

@@ -1,0 +1,178 @@
+"""`config.json` and what it says: the architecture, the class of the model, the labels of its head."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from bert_jax.config import EncoderConfig
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.interop import strict_json
+from bert_jax.interop.families import ACTIVATIONS, FAMILIES, INDIFFERENT, LABELS, Family
+
+PROBLEMS = ("", "regression", "single_label_classification", "multi_label_classification")
+DEFAULT_CLASSES = 2  # that transformers takes where a file names no labels
+
+
+class ModelConfig(NamedTuple):
+    """A `config.json`."""
+
+    encoder: EncoderConfig
+    architecture: str  # the class of the model, '' where none is named
+    labels: tuple[str, ...]  # in the order of their ids; () where they have no names, or those transformers gives
+    classes: int  # of a classifying head
+    problem: str  # problem_type, '' where none is named
+
+
+def read(path: pathlib.Path) -> ModelConfig:
+    """Raises `UserError` that names the field which is unknown, contradicts another, or means another architecture."""
+    return parse(strict_json.read(path), str(path))
+
+
+def parse(fields: Mapping[str, Any], where: str) -> ModelConfig:
+    """As `read`, of the fields themselves."""
+    if "auto_map" in fields:
+        raise UserError(f"{where} asks for Python code of its own (auto_map); bert_jax runs none, and cannot read it")
+    kind = fields.get("model_type")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        found = f"model_type is {kind!r}" if kind else "there is no 'model_type'"
+        raise UserError(f"{where}: {found}; these can be read: {', '.join(FAMILIES)}")
+    family = FAMILIES[kind]
+    for name, value in family.fixed.items():
+        if name in fields and fields[name] != value:
+            raise UserError(f"{where}: {name} is {fields[name]!r}; only {value!r} can be read")
+    known = {*family.fields, *family.fixed, *family.indifferent, *INDIFFERENT, *LABELS}
+    for name in fields:
+        if name not in known:
+            raise UserError(f"{where}: unknown field '{name}'{did_you_mean(name, known)}")
+    labels, classes = _labels(fields, where)
+    problem = fields.get("problem_type") or ""
+    if problem not in PROBLEMS:
+        raise UserError(f"{where}: problem_type is {problem!r}, none of {', '.join(filter(None, PROBLEMS))}")
+    if problem == "single_label_classification" and classes == 1:
+        raise UserError(f"{where}: problem_type is '{problem}', but there is one label")
+    return ModelConfig(_encoder(kind, family, fields, where), _architecture(fields, where), labels, classes, problem)
+
+
+def fields_of(config: EncoderConfig, padding_id: int, where: str) -> dict[str, Any]:
+    """The fields of `config.json` that say `config`; its inverse is `parse`.
+
+    Raises `UserError` where the family's file cannot say it: transformers would build another model.
+    """
+    family = FAMILIES[config.family]
+    fields: dict[str, Any] = {theirs: getattr(config, field.name) for theirs, field in family.fields.items()}
+    for theirs, field in family.fields.items():
+        if field.name == "activation":
+            fields[theirs] = next((name for name, ours in ACTIVATIONS.items() if ours == config.activation), None)
+        if field.name == "embedding_size":
+            fields[theirs] = config.embedding_size or config.hidden_size
+        if field.name == "max_positions":
+            fields[theirs] = config.max_positions + config.position_offset
+    fields |= {"model_type": config.family, "pad_token_id": padding_id, "tie_word_embeddings": True, "dtype": "float32"}
+    meant, said = (dataclasses.asdict(_plain(c)) for c in (config, parse(fields, where).encoder))
+    for name in meant:
+        if meant[name] != said[name]:
+            raise UserError(
+                f"{where}: no {config.family} of transformers has model.{name}={meant[name]!r} (here: {said[name]!r}); "
+                "choose another model.family"
+            )
+    return fields
+
+
+def label_fields(labels: tuple[str, ...], classes: int) -> dict[str, Any]:
+    """`id2label` and `label2id`, with the names that transformers gives where there are none."""
+    names = labels or _unnamed(classes)
+    return {
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+    }
+
+
+def as_text(fields: Mapping[str, Any]) -> str:
+    """The text of the file."""
+    return json.dumps(fields, indent=2, sort_keys=True) + "\n"
+
+
+def _unnamed(classes: int) -> tuple[str, ...]:
+    return tuple(f"LABEL_{i}" for i in range(classes))
+
+
+def _plain(config: EncoderConfig) -> EncoderConfig:
+    """With `masked_activation` spelled one way."""
+    return dataclasses.replace(config, masked_activation=config.masked_activation or config.activation)
+
+
+def _encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -> EncoderConfig:
+    if "vocab_size" not in fields:
+        raise UserError(f"{where}: 'vocab_size' is missing")
+    values: dict[str, Any] = {}
+    for theirs, field in family.fields.items():
+        value = fields.get(theirs, field.default)
+        values[field.name] = value if value is not None else field.default
+        if value is not None:
+            _check(theirs, value, field.name, where)
+    if values["classifier_dropout"] is None:
+        values["classifier_dropout"] = values["dropout"]
+    values["activation"] = ACTIVATIONS[values["activation"]]
+    if not family.project_equal and values.get("embedding_size") == values["hidden_size"]:
+        values["embedding_size"] = 0
+    if family.follow_padding:
+        padding = fields.get("pad_token_id", 1)
+        if isinstance(padding, bool) or not isinstance(padding, int) or not 0 <= padding < values["max_positions"] - 1:
+            raise UserError(f"{where}: pad_token_id is {padding!r}; the positions, which follow it, need a number")
+        values["position_offset"] = padding + 1
+        values["max_positions"] -= padding + 1
+    return EncoderConfig(family=kind, **values, **family.constants)
+
+
+def _check(theirs: str, value: Any, name: str, where: str) -> None:
+    """The type and range of one field, which are those of our own."""
+    if name == "activation":
+        if not isinstance(value, str) or value not in ACTIVATIONS:
+            raise UserError(f"{where}: {theirs} is {value!r}, none of {', '.join(ACTIVATIONS)}")
+        return
+    field = next(field for field in dataclasses.fields(EncoderConfig) if field.name == name)
+    number: Any = type(field.default)
+    if isinstance(value, bool) or not isinstance(value, (int, number)):
+        raise UserError(f"{where}: {theirs} is {value!r}, not {'a number' if number is float else 'an integer'}")
+    lowest, highest = field.metadata["allowed"]
+    if name in ("vocab_size", "embedding_size"):
+        lowest = 1  # 0 has a meaning in ours only
+    if number is int:
+        highest = 2**31 - 1
+    if not lowest <= value <= highest:
+        raise UserError(f"{where}: {theirs} is {value!r}; it must lie from {lowest:g} to {highest:g}")
+
+
+def _architecture(fields: Mapping[str, Any], where: str) -> str:
+    names = fields.get("architectures") or []
+    if not isinstance(names, list) or len(names) > 1 or not all(isinstance(name, str) for name in names):
+        raise UserError(f"{where}: architectures is {names!r}, not a list of one name")
+    return names[0] if names else ""
+
+
+def _labels(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int]:
+    """The labels, () where they have no names, and their number; `UserError` where the fields disagree."""
+    forward, backward = fields.get("id2label"), fields.get("label2id")
+    counts = {name: fields[name] for name in ("num_labels", "_num_labels") if fields.get(name) is not None}
+    if forward is None:
+        if backward:
+            raise UserError(f"{where}: there is a label2id, but no id2label")
+        numbers = set(counts.values())
+        if len(numbers) > 1 or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in numbers):
+            raise UserError(f"{where}: {' and '.join(f'{name} is {n!r}' for name, n in counts.items())}")
+        return (), numbers.pop() if numbers else DEFAULT_CLASSES
+    if not isinstance(forward, dict) or not forward or not all(isinstance(name, str) for name in forward.values()):
+        raise UserError(f"{where}: id2label is no table of numbers and names")
+    if sorted(forward) != sorted(str(i) for i in range(len(forward))):
+        raise UserError(f"{where}: the numbers in id2label are not those from 0 to {len(forward) - 1}")
+    labels = tuple(forward[str(i)] for i in range(len(forward)))
+    if len(set(labels)) < len(labels):
+        raise UserError(f"{where}: two numbers in id2label have the same name")
+    if backward is not None and backward != {name: i for i, name in enumerate(labels)}:
+        raise UserError(f"{where}: label2id is not the inverse of id2label")
+    for name, count in counts.items():
+        if count != len(labels):
+            raise UserError(f"{where}: {name} is {count!r}, but id2label has {len(labels)} names")
+    return () if labels == _unnamed(len(labels)) else labels, len(labels)

@@ -1,0 +1,128 @@
+"""A model as a StableHLO program for any batch size and length, which JAX runs without bert_jax.
+
+The directory holds the program as `jax.export` serialises it, the weights as a NumPy archive, and a manifest of inputs,
+outputs and labels. Weights are arguments of the program: as constants inside it XLA would compile them anew for each
+shape (docs/decisions.md).
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+
+from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.errors import UserError
+from bert_jax.interop.directory import appearing
+from bert_jax.interop.tensors import flatten
+from bert_jax.models import Head, Params, make_model
+
+PLATFORMS = ("cpu", "tpu", "cuda")
+PROGRAM, WEIGHTS, MANIFEST = "model.stablehlo", "weights.npz", "manifest.json"
+# Dimensions of an input, by the head that reads it; the other heads read rows.
+ROWS, CHOICES = ("batch", "length"), ("batch", "choices", "length")
+# Outputs with the vocabulary as their last axis, which is padded in the model and not in the program.
+VOCABULARY = ("mlm_logits",)
+
+
+def export_stablehlo(
+    params: Params,
+    config: EncoderConfig,
+    heads: tuple[Head, ...],
+    output: str | os.PathLike[str],
+    labels: Sequence[str] = (),
+    length: int | None = None,
+    dtype: str = "float32",
+) -> None:
+    """Writes the directory `output`: `model.stablehlo`, `weights.npz`, `manifest.json`.
+
+    To run it, with nothing but jax and numpy:
+
+        manifest = json.load(open("manifest.json"))
+        archive = np.load("weights.npz")
+        weights = [jax.device_put(archive[name]) for name in manifest["weights"]]
+        program = jax.jit(jax.export.deserialize(bytearray(open("model.stablehlo", "rb").read())).call)
+        outputs = program(weights, input_ids, token_type_ids, attention_mask)  # in the order of manifest["inputs"]
+
+    Args:
+        params: a tree of `make_model(config, ..., heads)`, float32.
+        config: the architecture.
+        heads: what the program computes.
+        output: appears whole or not at all.
+        labels: names of the classes, for the manifest.
+        length: tokens of every row; None leaves it open, as the batch size is.
+        dtype: of matrix products, `compute.dtype`; weights and outputs are float32.
+
+    Raises:
+        UserError: a length the model does not have, labels that are not one a class, or a place that is taken.
+    """
+    if length is not None and not 1 <= length <= config.max_positions:
+        raise UserError(f"a length of {length}: this model reads 1 to {config.max_positions} tokens")
+    classes = max(head.classes for head in heads) if heads else 0
+    if labels and len(labels) != classes:
+        raise UserError(f"{len(labels)} labels ({', '.join(labels)}) for {classes} classes")
+    # The fused kernel of TPUs has no shapes left open.
+    model = make_model(config, ComputeConfig(dtype=dtype, attention="xla"), heads)
+    inputs = _inputs(config, heads)
+    weights, structure = {path: np.asarray(x) for path, x in flatten(params).items()}, jax.tree.structure(params)
+
+    def program(weights: list[jax.Array], *arrays: jax.Array) -> dict[str, jax.Array]:
+        batch = dict(zip(inputs, arrays, strict=True))
+        batch.setdefault("token_type_ids", jnp.zeros_like(batch["input_ids"]))
+        outputs = model.apply(jax.tree.unflatten(structure, weights), batch, None)
+        return {name: x[..., : config.vocab_size] if name in VOCABULARY else x for name, x in outputs.items()}
+
+    sizes = _sizes(inputs, config.max_positions, length)
+    with appearing(pathlib.Path(output)) as partial:
+        exported = export.export(jax.jit(program), platforms=PLATFORMS)(
+            [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in weights.values()],
+            *(jax.ShapeDtypeStruct([sizes[name] for name in names], jnp.int32) for names in inputs.values()),
+        )
+        results = jax.tree.unflatten(exported.out_tree, exported.out_avals)
+        manifest = {
+            "jax": jax.__version__,
+            "platforms": PLATFORMS,
+            "max_length": config.max_positions,
+            "labels": list(labels),
+            "inputs": [
+                {"name": name, "shape": [_plain(sizes[d]) for d in names], "dtype": "int32"}
+                for name, names in inputs.items()
+            ],
+            # In the order in which the program returns them, where its results are read as a flat list.
+            "outputs": [
+                {"name": name, "shape": [_plain(d) for d in x.shape], "dtype": str(x.dtype)}
+                for name, x in results.items()
+            ],
+            "weights": list(weights),
+        }
+        (partial / PROGRAM).write_bytes(exported.serialize())
+        np.savez(partial / WEIGHTS, allow_pickle=False, **weights)
+        (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def _inputs(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[str, ...]]:
+    """Name -> dimensions, of what this model reads: without token types where it has one or none."""
+    names = {head.name for head in heads}
+    row = CHOICES if "choice" in names else ROWS
+    inputs: dict[str, tuple[str, ...]] = {"input_ids": row, "token_type_ids": row, "attention_mask": row}
+    if config.num_token_types < 2:
+        del inputs["token_type_ids"]
+    return inputs | ({"masked_positions": ("batch", "predictions")} if "masked_token" in names else {})
+
+
+def _sizes(inputs: dict[str, tuple[str, ...]], longest: int, length: int | None) -> dict[str, Any]:
+    """Dimension -> what it is in the program: a number, or a size left open."""
+    fixed = {} if length is None else {"length": length}
+    left_open = sorted({name for names in inputs.values() for name in names} - fixed.keys())
+    limits = [f"{name} >= 1" for name in left_open] + [f"length <= {longest}"] * (length is None)
+    return dict(zip(left_open, export.symbolic_shape(", ".join(left_open), constraints=limits), strict=True)) | fixed
+
+
+def _plain(dimension: Any) -> int | str:
+    """A dimension for JSON; one left open by its name."""
+    return dimension if isinstance(dimension, int) else str(dimension)

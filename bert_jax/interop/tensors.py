@@ -1,0 +1,164 @@
+"""Our parameters as the tensors of `transformers`, both ways: families.py has the names, the model the shapes."""
+
+import functools
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.interop.families import FAMILIES, LEAVES, Family, ModelClass, Module
+from bert_jax.models import PRETRAINING_HEADS, Head, Params, make_model
+
+Flat = dict[str, Any]  # path in our tree -> array
+
+WITHOUT_PARAMETERS = ("hidden_states",)
+
+
+class Row(NamedTuple):
+    """One tensor: its name, and where its numbers lie in our tree."""
+
+    name: str
+    path: str
+    layer: int | None  # on the stacked axis
+    vocabulary: bool  # the first axis is longer in ours
+
+
+def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
+    """The class of `transformers` with exactly these heads; `UserError` names those there are."""
+    wanted = {head.name for head in heads} - {*WITHOUT_PARAMETERS}
+    for one in FAMILIES[config.family].classes:
+        if set(one.heads) == wanted:
+            return one
+    classes = ", ".join(f"{one.name} ({' + '.join(one.heads) or 'none'})" for one in FAMILIES[config.family].classes)
+    raise UserError(f"transformers has no {config.family} with the heads {' + '.join(sorted(wanted))}, but {classes}")
+
+
+def to_tensors(
+    params: Params, config: EncoderConfig, heads: tuple[Head, ...] = PRETRAINING_HEADS
+) -> dict[str, np.ndarray]:
+    """Their names -> contiguous float32 arrays in their layout, the vocabulary unpadded.
+
+    `params` is a tree of `make_model(config, ..., heads)`; a bare model's names lack the family's prefix. Raises
+    `UserError` where the tree is of another model, or where transformers has none with these heads.
+    """
+    one, family = class_of(config, heads), FAMILIES[config.family]
+    flat, shapes = flatten(params), shapes_of(config, heads)
+    if {path: np.shape(x) for path, x in flat.items()} != {**shapes}:
+        raise UserError("the parameters are not those of this model configuration: names or shapes differ")
+    tensors = {}
+    for row in rows((*family.encoder, *one.modules), shapes):
+        x = np.asarray(flat[row.path], np.float32)
+        x = x if row.layer is None else x[row.layer]
+        x = x[: config.vocab_size] if row.vocabulary else x
+        name = row.name.removeprefix(f"{family.prefix}.") if is_bare(one) else row.name
+        tensors[name] = np.ascontiguousarray(x.T if row.path.endswith("/kernel") else x)
+    return tensors
+
+
+def from_tensors(
+    tensors: Mapping[str, np.ndarray],
+    found: Iterable[Row],
+    shapes: Mapping[str, tuple[int, ...]],
+    config: EncoderConfig,
+    where: str,
+) -> Flat:
+    """The float32 arrays that `found` fills whole; `UserError` names a tensor that is missing or of another shape."""
+    flat: Flat = {}
+    for row in found:
+        if row.name not in tensors:
+            raise UserError(f"{where}: tensor '{row.name}' is missing{did_you_mean(row.name, tensors)}")
+        x, whole = tensors[row.name], shapes[row.path]
+        shape = whole if row.layer is None else whole[1:]
+        shape = (config.vocab_size, *shape[1:]) if row.vocabulary else shape
+        x = x.T if row.path.endswith("/kernel") else x
+        if x.shape != shape:  # before memory is taken
+            turn = -1 if row.path.endswith("/kernel") else 1
+            raise UserError(f"{where}: tensor '{row.name}' is {[*x.shape][::turn]}, not {[*shape][::turn]}")
+        if row.path not in flat:
+            flat[row.path] = np.zeros(whole, np.float32)
+        place = flat[row.path] if row.layer is None else flat[row.path][row.layer]
+        place[: len(x)] = x
+    return flat
+
+
+def rows(modules: Iterable[Module], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Row]:
+    """Every tensor of `modules` that the model of `shapes` has."""
+    for module in modules:
+        for ours, theirs in LEAVES[module.kind].items():
+            path = "/".join(filter(None, (module.path, ours)))
+            name = ".".join(filter(None, (module.name, theirs)))
+            if path in shapes and "{layer}" in name:
+                for layer in range(shapes[path][0]):
+                    yield Row(name.format(layer=layer), path, layer, module.vocabulary)
+            elif path in shapes:
+                yield Row(name, path, None, module.vocabulary)
+
+
+def names(module: Module) -> list[str]:
+    """The tensors of a module without layers."""
+    return [".".join(filter(None, (module.name, theirs))) for theirs in LEAVES[module.kind].values()]
+
+
+def is_bare(one: ModelClass) -> bool:
+    """Whether a class is an encoder without a head of its own."""
+    return one.heads in ((), ("pooled",))
+
+
+def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: str) -> dict[str, str]:
+    """Names as families.py has them -> names in the file, without the copies of tied tensors.
+
+    Older names of LayerNorm's parameters (`gamma`, `beta`), and the missing prefix of a bare model, are mended. Raises
+    `UserError` where a copy of a tied tensor differs from it, and where saved position numbers are not 0, 1, 2, ...
+    """
+    found: dict[str, str] = {}
+    prefix = f"{family.prefix}."
+    bare = not any(name.startswith(prefix) for name in tensors)
+    inner = [module.name for one in family.classes for module in (*family.encoder, *one.modules)]
+    inner = [name.removeprefix(prefix).partition(".")[0] for name in inner if name.startswith(prefix)]
+    for name, x in tensors.items():
+        full = prefix + name if bare and name.partition(".")[0] in inner else name
+        if full == f"{prefix}embeddings.position_ids":
+            if not np.array_equal(x.ravel(), np.arange(x.size)):
+                raise UserError(f"{where}: tensor '{name}' does not number the positions from 0 on")
+            continue
+        full = full.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        if full in found:
+            raise UserError(f"{where}: tensors '{found[full]}' and '{name}' are the same under two names")
+        found[full] = name
+    for copy, original in family.tied.items():
+        if copy in found and original not in found:
+            found[original] = found[copy]
+        elif copy in found and not np.array_equal(tensors[found[copy]], tensors[found[original]]):
+            raise UserError(f"{where}: tensor '{copy}' differs from '{original}', to which this model ties it")
+        found.pop(copy, None)
+    return found
+
+
+@functools.lru_cache(16)  # to trace a model takes a good part of a second
+def shapes_of(config: EncoderConfig, heads: tuple[Head, ...]) -> Mapping[str, tuple[int, ...]]:
+    """Path -> shape of every parameter."""
+    model = make_model(config, ComputeConfig(), heads)
+    shapes = {path: x.shape for path, x in flatten(jax.eval_shape(model.init, jax.random.key(0))).items()}
+    return types.MappingProxyType(shapes)
+
+
+def flatten(params: Params) -> Flat:
+    """A tree as one dict: 'encoder/embeddings/norm/scale' -> array."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
+
+
+def unflatten(flat: Mapping[str, Any]) -> Params:
+    """The inverse of `flatten`."""
+    params: Params = {}
+    for path, x in flat.items():
+        *parents, leaf = path.split("/")
+        node = params
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = x
+    return params

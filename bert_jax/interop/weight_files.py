@@ -1,0 +1,128 @@
+"""The tensors of a model directory: `model.safetensors`, whole or in shards, or torch's `pytorch_model.bin`.
+
+What comes out is float32 and finite. A file is data from a stranger: nothing in it is run, and what it claims is
+checked before memory is taken for it.
+"""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from bert_jax.errors import UserError
+from bert_jax.interop import strict_json
+
+Tensors = dict[str, np.ndarray]
+
+FLOATS = tuple(np.dtype(kind) for kind in (np.float32, np.float16, ml_dtypes.bfloat16))  # exact in float32
+POSITIONS = "position_ids"  # a buffer of the position numbers that transformers saved until version 4.30
+INDEX = ".index.json"
+
+
+class Weights(NamedTuple):
+    """The tensors of a directory by their names in the file."""
+
+    where: str  # the file that messages name
+    tensors: Tensors
+
+
+def read(directory: pathlib.Path) -> Weights:
+    """All tensors of `directory`, float32; of several files the first of `READERS`.
+
+    float16 and bfloat16 are widened, which is exact. Raises `UserError` for a file that is absent, truncated or
+    damaged, for other dtypes, and for a weight that is not finite; each message names the file and the tensor. Bits
+    that flipped inside of a number and left it finite cannot be seen.
+    """
+    for name, reader in READERS.items():
+        for path in (directory / name, directory / (name + INDEX)):
+            if path.is_file():
+                tensors = reader(path) if path.name == name else _shards(path, reader)
+                return Weights(str(path), {key: _float32(key, x, path) for key, x in tensors.items()})
+    names = ", ".join(f"{name} (or {name}{INDEX})" for name in READERS)
+    raise UserError(f"{directory} holds no weights: {names}; save the model with `save_pretrained` of transformers")
+
+
+def read_safetensors(path: pathlib.Path) -> Tensors:
+    """The tensors of one safetensors file, dtypes as they are."""
+    _check_header(path)
+    try:
+        return safetensors.numpy.load_file(path)
+    except (safetensors.SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
+
+
+def read_torch(path: pathlib.Path) -> Tensors:
+    """The tensors of a file of `torch.save`; only torch's own loader of weights reads it, which runs no code."""
+    try:
+        import torch
+    except ImportError:
+        raise UserError(f"{path} needs torch: pip install 'bert-jax[hf]', or save it as model.safetensors") from None
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of many kinds, by what the bytes happen to be
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(f"{path} is refused: torch finds more in it than weights, or damage ({reason})") from None
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(x, torch.Tensor) for name, x in found.items()
+    ):
+        raise UserError(f"{path} is not a plain table of named tensors, as `save_pretrained` writes it")
+    narrow = (torch.float16, torch.bfloat16)
+    return {name: (x.float() if x.dtype in narrow else x).detach().numpy() for name, x in found.items()}
+
+
+READERS: dict[str, Callable[[pathlib.Path], Tensors]] = {
+    "model.safetensors": read_safetensors,
+    "pytorch_model.bin": read_torch,
+}
+
+
+def _check_header(path: pathlib.Path) -> None:
+    """The library takes the last of two tensors of one name; here that is refused."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 2 <= length <= path.stat().st_size - 8:
+                raise UserError(f"{path} cannot be read: truncated, or no safetensors file")
+            text = file.read(length)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
+    strict_json.parse(text, f"the header of {path}")
+
+
+def _shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Tensors:
+    """The tensors of an index, which must be exactly those of its files.
+
+    A file is a plain name beside the index. It may be a symbolic link, as in the cache of the Hugging Face hub: who
+    can make links in the directory can read what they point to anyway.
+    """
+    names: Any = strict_json.read(path).get("weight_map")
+    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
+        raise UserError(f"{path} has no 'weight_map' of tensor names to file names")
+    tensors: Tensors = {}
+    for file in sorted(set(names.values())):
+        if file in ("", ".", "..") or {"/", "\\", "\0"} & set(file):
+            raise UserError(f"{path} names the file {file!r}; only files beside it are read")
+        if not (place := path.with_name(file)).is_file():
+            raise UserError(f"{place} is missing, which {path.name} names")
+        found = reader(place)
+        promised = {name for name, where in names.items() if where == file}
+        for name in sorted(promised ^ found.keys()):
+            has, lacks = (path.name, file) if name in promised else (file, path.name)
+            raise UserError(f"{path}: {has} lists '{name}' in {file}, {lacks} does not")
+        tensors |= found
+    return tensors
+
+
+def _float32(name: str, x: np.ndarray, path: pathlib.Path) -> np.ndarray:
+    if name.endswith(POSITIONS) and x.dtype.kind in "if":
+        return x
+    if x.dtype not in FLOATS:
+        raise UserError(f"{path}: tensor '{name}' is {x.dtype}; float32, float16 and bfloat16 can be read")
+    x = x.astype(np.float32, copy=False)
+    if not np.isfinite(x).all():
+        raise UserError(f"{path}: tensor '{name}' has numbers that are not finite; the file is damaged, or the model")
+    return x

@@ -1,0 +1,159 @@
+"""Use a fine-tuned model: JSON lines in, JSON lines out, a few at a time however many there are."""
+
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TextIO
+
+import jax
+import numpy as np
+
+from bert_jax import sharding
+from bert_jax.config import ComputeConfig, TaskConfig, from_values
+from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import UserError, writing
+from bert_jax.inference import Feed, predict_rows
+from bert_jax.model_directory import open_model
+from bert_jax.models import Model, Params, make_model
+from bert_jax.tasks.batching import choose_buckets
+from bert_jax.tasks.examples import make, name_of
+from bert_jax.tasks.features import rows
+from bert_jax.tasks.predictions import as_record, predictions
+from bert_jax.tasks.row import LABEL
+from bert_jax.tasks.task import FIELDS, Record, Task
+
+CHUNK = 1024  # examples that are read before the first of them is written
+# The head that a model has -> the kind of its task, where no task.json says it.
+KIND_OF_HEAD = {"classification": "classification", "tagging": "tagging", "span": "span", "choice": "choice"}
+
+
+class Predictor(NamedTuple):
+    """A fine-tuned model with its tokenizer and its task."""
+
+    model: Model
+    params: Params
+    tokenizer: Tokenizer
+    task: Task
+    settings: TaskConfig
+    null_threshold: float | None
+
+
+def load_predictor(directory: pathlib.Path) -> Predictor:
+    """The model of a directory: of `finetune`, or one of transformers with a task's head.
+
+    Raises UserError where it is none of these, or its head is of pretraining.
+    """
+    if (directory / "model" / "config.json").is_file():
+        directory = directory / "model"
+    loaded = open_model(directory)
+    kinds = [KIND_OF_HEAD[head.name] for head in loaded.heads if head.name in KIND_OF_HEAD]
+    if not kinds:
+        names = ", ".join(head.name for head in loaded.heads) or "no head"
+        raise UserError(f"{directory}: a model with {names}, which answers no task; fine-tune it first")
+    classes = loaded.heads[0].classes
+    labels = loaded.labels or tuple(f"LABEL_{number}" for number in range(classes))
+    kind = "regression" if kinds[0] == "classification" and classes == 1 else kinds[0]
+    described: dict[str, Any] = {"kind": kind, "labels": labels, "impossible": kind == "span", "config": {}}
+    path = directory / "task.json"
+    if path.is_file():
+        try:
+            described |= json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UserError(f"{path}: invalid JSON ({error})") from None
+    if described["kind"] != kind or (kind in ("classification", "tagging") and tuple(described["labels"]) != labels):
+        raise UserError(f"{path} and config.json beside it are of different tasks; export the model again")
+    settings = from_values(TaskConfig, described["config"], str(path))
+    longest = min(settings.max_length, loaded.config.max_positions)
+    settings = settings if longest == settings.max_length else TaskConfig(max_length=longest)
+    task = Task("predict", kind, {}, (), "", labels, impossible=described["impossible"], published=False)
+    threshold = float(described.get("null_threshold", 0.0)) if task.impossible else None
+    model = make_model(loaded.config, ComputeConfig(), loaded.heads)
+    return Predictor(model, loaded.params, loaded.tokenizer, task, settings, threshold)
+
+
+def predict_file(directory: pathlib.Path, source: str, target: str, batch_size: int) -> Counter[str]:
+    """Answer the lines of a file (`-`: standard input) into another, which is there whole or not at all.
+
+    Returns how many examples there were, and how much was cut. Raises UserError as `load_predictor` and `predict`.
+    """
+    if batch_size < 1:
+        raise UserError(f"--batch_size {batch_size}: give at least 1")
+    predictor = load_predictor(directory)
+    partial = pathlib.Path(f"{target}.partial")
+    with contextlib.ExitStack() as stack:
+        if source == "-":
+            lines, name = sys.stdin, "standard input"
+        else:
+            try:
+                lines, name = stack.enter_context(open(source, encoding="utf-8")), source
+            except OSError as error:
+                raise UserError(f"--input {source}: cannot be read ({error.strerror})") from None
+        if target == "-":
+            return predict(predictor, lines, name, sys.stdout, batch_size)
+        stack.enter_context(writing(target, "choose another --output"))
+        stack.callback(partial.unlink, missing_ok=True)
+        with open(partial, "w", encoding="utf-8") as out:
+            counts = predict(predictor, lines, name, out, batch_size)
+        os.replace(partial, target)
+        return counts
+
+
+def predict(predictor: Predictor, source: TextIO, name: str, out: TextIO, batch_size: int) -> Counter[str]:
+    """Write a line for each line of `source`, in order; how many there were, and how many texts were cut.
+
+    A line is an object with the fields of tasks/task.py FIELDS, and an `id` if it wants one back. Lines before a
+    mistake are written, and the mistake is named by `name` and line.
+    """
+    mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
+    model, task, settings = predictor.model, predictor.task, predictor.settings
+    # The same few lengths whatever comes: programs are compiled once.
+    buckets = settings.buckets or choose_buckets(np.arange(8, settings.max_length + 1), settings.max_length)
+    feed = Feed(buckets, batch_size, model.config.num_token_types, predictor.tokenizer.pad_id)
+    counts: Counter[str] = Counter()
+    numbered = enumerate(source, 1)
+    while chunk := list(_read(numbered, name)):
+        examples = [_example(task, f"{name}:{number}", number, line) for number, line in chunk if line.strip()]
+        if not examples:
+            continue
+        made, cut = rows(task.kind, examples, predictor.tokenizer, settings)
+        outputs = predict_rows(model, predictor.params, made, feed, mesh)
+        found = predictions(task.kind, examples, made, outputs, settings, predictor.null_threshold)
+        for number, example in enumerate(examples):
+            record = as_record(task.kind, task.labels, example, found, number)
+            out.write(json.dumps(record, ensure_ascii=False) + "\n")
+        out.flush()
+        counts.update(cut | {"examples": len(examples)})
+    if not counts["examples"]:
+        raise UserError(f"{name}: no example in it; write one JSON object a line")
+    return counts
+
+
+def _read(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[tuple[int, str]]:
+    try:
+        yield from itertools.islice(numbered, CHUNK)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name}: not UTF-8 ({error.reason} at byte {error.start} of what was read last)") from None
+
+
+def _example(task: Task, where: str, number: int, line: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise UserError(f"{where}: invalid JSON ({error}); write one object a line") from None
+    if not isinstance(fields, dict):
+        raise UserError(f"{where}: not a JSON object")
+    wanted = [field for field in FIELDS[task.kind] if field != LABEL[task.kind]]
+    for field in wanted:
+        if field not in fields:
+            raise UserError(f"{where}: has no '{field}'; a {task.kind} needs {', '.join(wanted)}")
+    # Labels are not read: what is predicted may be labelled in a way that the model does not know.
+    unlabelled = {key: value for key, value in fields.items() if key not in ("label", "labels", "answers")}
+    record = Record(where, unlabelled)
+    name = name_of(record) if "id" in fields else str(number)
+    tally: Counter[str] = Counter()
+    return {"id": name, **make(record, task, tally)}

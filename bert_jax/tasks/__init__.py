@@ -1,0 +1,1 @@
+"""The classic tasks: their data, rows, predictions and scores; never imports jax."""

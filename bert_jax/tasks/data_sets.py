@@ -1,0 +1,91 @@
+"""Data sets that TensorFlow Datasets has prepared -> records; without TensorFlow, and without its network."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.tasks.task import Columns, Record
+
+PREFIX = "tfds:"
+
+
+class DataSet:
+    """A prepared data set, 'NAME' or 'NAME@DATA_DIR', in ArrayRecord files, which are read by index.
+
+    Raises:
+        UserError: TFDS is not installed, the data set is not there, or lies in another file format.
+    """
+
+    def __init__(self, place: str):
+        name, _, data_dir = place.removeprefix(PREFIX).partition("@")
+        try:
+            import tensorflow_datasets as tfds
+        except ImportError as error:
+            raise UserError(
+                f"{place}: needs TensorFlow Datasets ({error}); install it with: pip install 'bert-jax[tfds]'"
+            ) from None
+        self.place = place
+        try:
+            # Only what lies on the disk: neither the data set's own code nor a download.
+            self._builder = tfds.core.read_only_builder.builder_from_files(name, data_dir=data_dir or None)
+        except Exception as error:
+            reason = str(error).strip().split("\n")[0] or type(error).__name__
+            raise UserError(
+                f"{place}: no prepared data set ({reason:.120}); "
+                f"tfds build {name} --file_format=array_record, or name its folder: tfds:NAME@DATA_DIR"
+            ) from None
+        if self._builder.info.file_format.value != "array_record":
+            raise UserError(
+                f"{place}: lies in {self._builder.info.file_format.value} files; prepare it in array_record files"
+            )
+
+    def label_names(self, feature: str) -> tuple[str, ...]:
+        """What the numbers of a feature stand for; () where it has other values."""
+        features = self._builder.info.features
+        found = features[feature] if feature in features else None  # noqa: SIM401: no dict
+        return tuple(getattr(getattr(found, "feature", found), "names", None) or ())
+
+    def records(self, split: str, columns: Columns, optional: Sequence[str]) -> Iterator[Record]:
+        """The examples of a split, in its order; numbers of labels become their names, -1 no label.
+
+        Raises:
+            UserError: no such split or feature, or an empty split.
+        """
+        if split not in self._builder.info.splits:
+            splits = ", ".join(self._builder.info.splits)
+            raise UserError(f"{self.place}: no split '{split}'; there are {splits}: name one in config.task")
+        features = list(self._builder.info.features)
+        absent = {field: name for field, name in columns.items() if name not in features}
+        for field, name in absent.items():
+            if field not in optional:
+                listed = ", ".join(features)
+                raise UserError(
+                    f"{self.place}: no feature '{name}' for {field}{did_you_mean(name, features)} (there are {listed})"
+                )
+        present = {field: name for field, name in columns.items() if field not in absent}
+        names = {field: self.label_names(name) for field, name in present.items()}
+        for number, item in enumerate(self._builder.as_data_source(split)):
+            fields = {field: _named(_plain(item[name]), names[field]) for field, name in present.items()}
+            yield Record(f"{self.place} {split}[{number}]", fields)
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if not names:
+        return value
+    if isinstance(value, list):
+        return [names[number] for number in value]
+    return names[value] if value >= 0 else None
+
+
+def _plain(value: Any) -> Any:
+    """Bytes as text, arrays as lists, and a dict of lists as a list of dicts, as JSON would have it."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, Mapping):
+        lists = {key: _plain(values) for key, values in value.items()}
+        return [dict(zip(lists, items, strict=True)) for items in zip(*lists.values(), strict=True)]
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return value

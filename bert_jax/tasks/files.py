@@ -1,0 +1,46 @@
+"""A file of a task: which it is, and its text."""
+
+import gzip
+import os
+import zlib
+from collections.abc import Sequence
+
+from bert_jax.errors import UserError
+
+
+def find(directory: str, folder: str, names: Sequence[str]) -> list[str]:
+    """The paths of all the names, plain or .gz, in `directory` or its subfolder; [] where one is missing."""
+    found = []
+    for name in names:
+        bases = (os.path.join(directory, name), os.path.join(directory, folder, name))
+        paths = [base + suffix for base in bases for suffix in ("", ".gz")]
+        found += [path for path in paths if os.path.isfile(path)][:1]
+    return found if len(found) == len(names) else []
+
+
+def read_text(path: str) -> str:
+    """The whole text of a UTF-8 file, gzip or plain, without a byte order mark.
+
+    Raises:
+        UserError: it cannot be read, is a broken archive, is not UTF-8 (by line), or has nothing in it.
+    """
+    try:
+        with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
+            data = file.read()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}: broken archive ({error}); fetch it again") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); check config.task.data") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path}:{line}: invalid UTF-8; save the file as UTF-8, without compression or as .gz"
+        ) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise UserError(f"{path}:{line}: a NUL byte, so this is no text file; name another")
+    if not text.strip():
+        raise UserError(f"{path}: the file is empty; name another")
+    return text

@@ -1,0 +1,298 @@
+"""The tasks that are known by name: GLUE, SQuAD, tagging and multiple choice in English and Korean.
+
+GLUE's files are those of its download, columns parted by tabs, quotes being text (Wang et al., 2019).
+"""
+
+from bert_jax.config import TaskConfig
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.tasks.custom import NAME, custom_task
+from bert_jax.tasks.task import Columns, Source, Task
+
+NLI = ("entailment", "neutral", "contradiction")
+YES_NO = ("0", "1")
+
+
+def _tags(*types: str) -> tuple[str, ...]:
+    return ("O", *(f"{prefix}-{name}" for name in types for prefix in "BI"))
+
+
+def _tsv(name: str, columns: Columns, tfds: str = "", submission: str = "", broken_rows: bool = False) -> Source:
+    return Source(((name,),), "tsv_plain", columns, tfds, submission, broken_rows)
+
+
+def _glue(
+    name: str,
+    folder: str,
+    labelled: Columns,
+    test: Columns,
+    submission: str,
+    tfds_columns: Columns,
+    metrics: tuple[str, ...],
+    labels: tuple[str, ...],
+    codes: tuple[str, ...] = (),
+    broken_rows: bool = False,
+) -> Task:
+    """A classification of GLUE: train.tsv, dev.tsv, test.tsv, where the test set has ids and no labels."""
+    splits = {
+        "train": _tsv("train.tsv", labelled, "train", broken_rows=broken_rows),
+        "dev": _tsv("dev.tsv", labelled, "validation", broken_rows=broken_rows),
+        "test": _tsv("test.tsv", {"id": "index"} | dict(test), "test", submission),
+    }
+    columns = {"id": "idx", "label": "label"} | dict(tfds_columns)
+    kind = "classification" if labels else "regression"
+    return Task(
+        name, kind, splits, metrics, metrics[0], labels, codes, folder, f"glue/{name}", columns, submission="glue"
+    )
+
+
+_ONE = {"text": "sentence"}
+_TWO = {"text": "sentence1", "text_pair": "sentence2"}
+_QUESTIONS = {"text": "question1", "text_pair": "question2"}
+_STRINGS = {"text": "#1 String", "text_pair": "#2 String"}
+_QNLI = {"text": "question", "text_pair": "sentence"}
+_PREMISE = {"text": "premise", "text_pair": "hypothesis"}
+_MNLI = _TWO | {"label": "gold_label"}
+_INDEXED = _TWO | {"id": "index"}
+_ENTAILED = ("entailment", "not_entailment")
+
+_GLUE = (
+    _glue(
+        # Without a header: source, label, the author's mark, sentence.
+        "cola",
+        "CoLA",
+        {"text": "3", "label": "1"},
+        _ONE,
+        "CoLA.tsv",
+        _ONE,
+        ("matthews", "accuracy"),
+        ("unacceptable", "acceptable"),
+        YES_NO,
+    ),
+    _glue(
+        "sst2",
+        "SST-2",
+        _ONE | {"label": "label"},
+        _ONE,
+        "SST-2.tsv",
+        _ONE,
+        ("accuracy",),
+        ("negative", "positive"),
+        YES_NO,
+    ),
+    _glue(
+        # The columns of Microsoft's msr_paraphrase_*.txt too, which config.task.train and dev may name.
+        "mrpc",
+        "MRPC",
+        _STRINGS | {"label": "Quality"},
+        _STRINGS,
+        "MRPC.tsv",
+        _TWO,
+        ("f1", "accuracy"),
+        ("not_equivalent", "equivalent"),
+        YES_NO,
+    ),
+    _glue(
+        # Some questions have line breaks in them, which no reader can mend.
+        "qqp",
+        "QQP",
+        _QUESTIONS | {"label": "is_duplicate"},
+        _QUESTIONS | {"id": "id"},
+        "QQP.tsv",
+        _QUESTIONS,
+        ("f1", "accuracy"),
+        ("not_duplicate", "duplicate"),
+        YES_NO,
+        broken_rows=True,
+    ),
+    _glue("stsb", "STS-B", _TWO | {"label": "score"}, _TWO, "STS-B.tsv", _TWO, ("spearman", "pearson"), ()),
+    _glue("qnli", "QNLI", _QNLI | {"label": "label"}, _QNLI, "QNLI.tsv", _QNLI, ("accuracy",), _ENTAILED),
+    _glue("rte", "RTE", _TWO | {"label": "label"}, _TWO, "RTE.tsv", _TWO, ("accuracy",), _ENTAILED),
+    _glue(
+        "wnli",
+        "WNLI",
+        _TWO | {"label": "label"},
+        _TWO,
+        "WNLI.tsv",
+        _TWO,
+        ("accuracy",),
+        ("not_entailment", "entailment"),
+        YES_NO,
+    ),
+    Task(
+        "mnli",
+        "classification",
+        {
+            "train": _tsv("train.tsv", _MNLI, "train"),
+            "dev": _tsv("dev_matched.tsv", _MNLI, "validation_matched"),
+            "dev_mismatched": _tsv("dev_mismatched.tsv", _MNLI, "validation_mismatched"),
+            "test": _tsv("test_matched.tsv", _INDEXED, "test_matched", "MNLI-m.tsv"),
+            "test_mismatched": _tsv("test_mismatched.tsv", _INDEXED, "test_mismatched", "MNLI-mm.tsv"),
+        },
+        ("accuracy",),
+        "accuracy",
+        NLI,
+        folder="MNLI",
+        tfds="glue/mnli",
+        tfds_columns=_PREMISE | {"id": "idx", "label": "label"},
+        submission="glue",
+    ),
+    Task(
+        # GLUE's diagnostic set: a model of MNLI predicts on it.
+        "ax",
+        "classification",
+        {"test": Source((("diagnostic.tsv",), ("AX.tsv",)), "tsv_plain", _INDEXED, "test", "AX.tsv")},
+        ("matthews", "accuracy"),
+        "matthews",
+        NLI,
+        folder="diagnostic",
+        tfds="glue/ax",
+        tfds_columns=_PREMISE | {"id": "idx", "label": "label"},
+        submission="glue",
+    ),
+)
+
+
+def _squad(name: str, version: str, impossible: bool) -> Task:
+    """The published test sets are not public: a file of config.task.test is one without answers."""
+    fields = ("id", "question", "context", "answers") + (("is_impossible",) if impossible else ())
+    splits = {
+        "train": Source(((f"train-{version}.json",),), "squad", tfds="train"),
+        "dev": Source(((f"dev-{version}.json",),), "squad", tfds="validation"),
+        "test": Source((), "squad", submission="predictions.json"),
+    }
+    columns = {field: field for field in fields}
+    data_set = "squad/v1.1" if version == "v1.1" else "squad/v2.0"
+    return Task(
+        name, "span", splits, ("squad",), "f1", tfds=data_set, tfds_columns=columns, submission="squad",
+        impossible=impossible,
+    )  # fmt: skip
+
+
+_WORDS = {"tokens": "0", "labels": "-1"}
+
+
+def _tagging(
+    name: str, labels: tuple[str, ...], format: str, train: tuple[str, ...], dev: tuple[str, ...],
+    test: tuple[str, ...], tfds: str = "", submission: str = "conll"
+) -> Task:  # fmt: skip
+    """Entities; of several names of a file the first that is there is read."""
+    splits = {
+        part: Source(tuple((name,) for name in names), format, _WORDS, part if tfds else "")
+        for part, names in (("train", train), ("dev", dev), ("test", test))
+    }
+    columns = {"tokens": "tokens", "labels": "ner"} if tfds else {}
+    return Task(
+        name, "tagging", splits, ("entities",), "entity_f1", labels, tfds=tfds, tfds_columns=columns,
+        submission=submission,
+    )  # fmt: skip
+
+
+_CONLL = _tags("PER", "ORG", "LOC", "MISC")
+_WNUT = _tags("corporation", "creative-work", "group", "location", "person", "product")
+_KLUE = _tags("DT", "LC", "OG", "PS", "QT", "TI")
+
+_TAGGING = (
+    # Token, part of speech, chunk, entity; the published files are IOB1, the copies named *.txt IOB2.
+    _tagging(
+        "conll2003", _CONLL, "conll_space", ("eng.train", "train.txt"), ("eng.testa", "valid.txt"),
+        ("eng.testb", "test.txt"), "conll2003",
+    ),
+    _tagging(
+        "wnut17", _WNUT, "conll_tab", ("wnut17train.conll",), ("emerging.dev.conll",),
+        ("emerging.test.annotated", "emerging.test.conll"), submission="conll_tab",
+    ),
+    # One file, a test set by its authors' use; who trains on a part of it names the parts.
+    _tagging("wikigold", _CONLL, "conll_space", (), (), ("wikigold.conll.txt",)),
+    # A token is a character, white space too.
+    _tagging(
+        "klue-ner", _KLUE, "conll_klue", ("klue-ner-v1.1_train.tsv",), ("klue-ner-v1.1_dev.tsv",), (),
+        submission="conll_tab",
+    ),
+)  # fmt: skip
+
+
+def _choice(name: str, format: str, columns: Columns, train: str, dev: str, test: str, hidden: Columns) -> Task:
+    splits = {
+        "train": Source(((train,),), format, columns),
+        "dev": Source(((dev,),), format, columns),
+        "test": Source(((test,),), format, hidden, submission=f"{name}.csv"),
+    }
+    return Task(name, "choice", splits, ("accuracy",), "accuracy", submission="csv")
+
+
+# sent1 is followed by sent2 and an ending: the first text is sent1 (Devlin et al., 2019, section 4.4).
+_SWAG = {"text": "sent1", "start": "sent2"} | {f"choice{n}": f"ending{n}" for n in range(4)}
+# Category of the question, the question, four endings, the right one.
+_CODAH = {"text": "1", "label": "6"} | {f"choice{n}": str(n + 2) for n in range(4)}
+
+_CHOICE = (
+    _choice("swag", "csv", _SWAG | {"label": "label"}, "train.csv", "val.csv", "test.csv", _SWAG),
+    # A fold of the authors' cross-validation; full_data.tsv may be named instead.
+    _choice("codah", "tsv_headless", _CODAH, "train.tsv", "dev.tsv", "test.tsv", _CODAH),
+)
+
+
+def _korean(
+    name: str, labels: tuple[str, ...], format: str, columns: Columns, files: dict[str, tuple[str, ...]],
+    metrics: tuple[str, ...],
+) -> Task:  # fmt: skip
+    """A sentence pair; a set that is several files is all of them."""
+    splits = {part: Source((names,), format, columns) for part, names in files.items()}
+    return Task(name, "classification" if labels else "regression", splits, metrics, metrics[0], labels)
+
+
+_KOREAN = (
+    _korean(
+        "klue-nli", NLI, "json", _PREMISE | {"id": "guid", "label": "gold_label"},
+        {"train": ("klue-nli-v1.1_train.json",), "dev": ("klue-nli-v1.1_dev.json",)}, ("accuracy",),
+    ),
+    _korean(
+        "klue-sts", (), "json", _TWO | {"id": "guid", "label": "labels.label"},
+        {"train": ("klue-sts-v1.1_train.json",), "dev": ("klue-sts-v1.1_dev.json",)}, ("pearson", "spearman"),
+    ),
+    _korean(
+        "kornli", NLI, "tsv_plain", _MNLI,
+        {
+            "train": ("multinli.train.ko.tsv", "snli_1.0_train.ko.tsv"),
+            "dev": ("xnli.dev.ko.tsv",),
+            "test": ("xnli.test.ko.tsv",),
+        },
+        ("accuracy",),
+    ),
+    _korean(
+        "korsts", (), "tsv_plain", _TWO | {"label": "score"},
+        {"train": ("sts-train.tsv",), "dev": ("sts-dev.tsv",), "test": ("sts-test.tsv",)}, ("spearman", "pearson"),
+    ),
+)  # fmt: skip
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        *_GLUE,
+        _squad("squad1", "v1.1", impossible=False),
+        _squad("squad2", "v2.0", impossible=True),
+        *_TAGGING,
+        *_CHOICE,
+        *_KOREAN,
+    )
+}
+
+
+def resolve(config: TaskConfig) -> Task:
+    """The task that a configuration names, or the user's own; `config.metric` picks its best checkpoint.
+
+    Raises:
+        UserError: an unknown name, settings that only a custom task has, or a custom task that does not hold together.
+    """
+    if config.name == NAME:
+        task = custom_task(config)
+    elif config.name in TASKS:
+        task = TASKS[config.name]
+        for key in ("kind", "columns", "labels"):
+            if getattr(config, key):
+                raise UserError(f"config.task.{key} is for name=custom; task '{task.name}' has its own: leave it out")
+    else:
+        names = (*TASKS, NAME)
+        near = did_you_mean(config.name, names)
+        raise UserError(f"config.task.name: no task '{config.name}'{near} (there are {', '.join(names)})")
+    return task._replace(best=config.metric or task.best)

@@ -1,0 +1,217 @@
+"""`config.json` as published by the families' authors, and what in it is refused, by name."""
+
+import dataclasses
+
+import pytest
+
+from bert_jax.errors import UserError
+from bert_jax.interop import model_config
+from bert_jax.models import PRESETS
+
+SIZES = {
+    "attention_probs_dropout_prob": 0.1,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 768,
+    "initializer_range": 0.02,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "type_vocab_size": 2,
+    "vocab_size": 30522,
+}
+BERT = SIZES | {
+    "architectures": ["BertForMaskedLM"],
+    "gradient_checkpointing": False,
+    "layer_norm_eps": 1e-12,
+    "model_type": "bert",
+    "pad_token_id": 0,
+    "position_embedding_type": "absolute",
+    "transformers_version": "4.6.0.dev0",
+    "use_cache": True,
+}
+ROBERTA = SIZES | {
+    "architectures": ["RobertaForMaskedLM"],
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "layer_norm_eps": 1e-5,
+    "max_position_embeddings": 514,
+    "model_type": "roberta",
+    "pad_token_id": 1,
+    "type_vocab_size": 1,
+    "vocab_size": 50265,
+}
+ALBERT = SIZES | {
+    "architectures": ["AlbertForMaskedLM"],
+    "attention_probs_dropout_prob": 0,
+    "bos_token_id": 2,
+    "classifier_dropout_prob": 0.1,
+    "down_scale_factor": 1,
+    "embedding_size": 128,
+    "eos_token_id": 3,
+    "gap_size": 0,
+    "hidden_act": "gelu_new",
+    "hidden_dropout_prob": 0,
+    "inner_group_num": 1,
+    "layer_norm_eps": 1e-12,
+    "model_type": "albert",
+    "net_structure_type": 0,
+    "num_hidden_groups": 1,
+    "num_memory_blocks": 0,
+    "pad_token_id": 0,
+    "vocab_size": 30000,
+}
+DISTILBERT = {
+    "activation": "gelu",
+    "architectures": ["DistilBertForMaskedLM"],
+    "attention_dropout": 0.1,
+    "dim": 768,
+    "dropout": 0.1,
+    "hidden_dim": 3072,
+    "initializer_range": 0.02,
+    "max_position_embeddings": 512,
+    "model_type": "distilbert",
+    "n_heads": 12,
+    "n_layers": 6,
+    "pad_token_id": 0,
+    "qa_dropout": 0.1,
+    "seq_classif_dropout": 0.2,
+    "sinusoidal_pos_embds": False,
+    "tie_weights_": True,
+    "transformers_version": "4.10.0.dev0",
+    "vocab_size": 30522,
+}
+ELECTRA = SIZES | {
+    "architectures": ["ElectraForPreTraining"],
+    "embedding_size": 128,
+    "hidden_size": 256,
+    "intermediate_size": 1024,
+    "layer_norm_eps": 1e-12,
+    "model_type": "electra",
+    "num_attention_heads": 4,
+    "summary_activation": "gelu",
+    "summary_last_dropout": 0.1,
+    "summary_type": "first",
+    "summary_use_proj": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "preset", "changed"),
+    [
+        (BERT, "base", {}),
+        (ROBERTA, "roberta_base", {}),
+        (ALBERT, "albert_base", {}),
+        (DISTILBERT, "distilbert", {"classifier_dropout": 0.2}),
+        (ELECTRA, "electra_small", {}),
+        (
+            ELECTRA | {"hidden_size": 768, "embedding_size": 768, "intermediate_size": 3072, "num_attention_heads": 12},
+            "electra_base",
+            {},
+        ),
+    ],
+    ids=["bert", "roberta", "albert", "distilbert", "electra", "electra base"],
+)
+def test_published_files_are_our_presets(fields, preset, changed):
+    read = model_config.parse(fields, "config.json")
+    assert read.encoder == dataclasses.replace(PRESETS[preset], **changed)
+    assert read.architecture == fields["architectures"][0]
+    assert (read.labels, read.classes) == ((), 2)
+
+
+@pytest.mark.parametrize("fields", [BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA], ids=lambda f: f["model_type"])
+def test_what_a_file_leaves_out_is_what_transformers_takes(fields):
+    transformers = pytest.importorskip("transformers")
+    kept = {name: fields[name] for name in ("model_type", "vocab_size")}
+    theirs = transformers.AutoConfig.for_model(**kept).to_dict()
+    known = {name: x for name, x in theirs.items() if x is not None and name != "bos_token_id"}
+    assert model_config.parse(kept, "") == model_config.parse(known, "")
+
+
+def test_labels_are_those_of_the_file_in_the_order_of_their_numbers():
+    names = {str(i): f"name {i}" for i in range(11)}
+    read = model_config.parse(BERT | {"id2label": names, "label2id": {x: int(i) for i, x in names.items()}}, "")
+    assert (read.labels, read.classes) == (tuple(names.values()), 11)
+    assert model_config.parse(BERT | {"num_labels": 7}, "").classes == 7
+    assert model_config.parse(BERT | {"_num_labels": 3}, "").classes == 3
+    unnamed = {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}
+    read = model_config.parse(BERT | unnamed, "")
+    assert (read.labels, read.classes) == ((), 3)
+
+
+REFUSED = [
+    (BERT, {"hidden_act": "relu"}, "hidden_act is 'relu'"),
+    (BERT, {"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
+    (BERT, {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+    (BERT, {"is_decoder": True}, "is_decoder is True"),
+    (BERT, {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+    (BERT, {"model_type": "gpt2"}, "model_type is 'gpt2'; these can be read: bert, roberta"),
+    (BERT, {"model_type": None}, "there is no 'model_type'"),
+    (BERT, {"model_type": ["bert"]}, r"model_type is \['bert'\]"),
+    (BERT, {"hidden_sizes": 3}, "unknown field 'hidden_sizes'; did you mean 'hidden_size'"),
+    (BERT, {"embedding_size": 128}, "unknown field 'embedding_size'"),
+    (BERT, {"hidden_size": "24"}, "hidden_size is '24', not an integer"),
+    (BERT, {"hidden_size": 24.0}, "hidden_size is 24.0, not an integer"),
+    (BERT, {"num_hidden_layers": True}, "num_hidden_layers is True, not an integer"),
+    (BERT, {"num_hidden_layers": 0}, "num_hidden_layers is 0; it must lie from 1"),
+    (BERT, {"hidden_size": 10**12}, "hidden_size is 1000000000000; it must lie"),
+    (BERT, {"hidden_dropout_prob": 1.5}, "hidden_dropout_prob is 1.5"),
+    (BERT, {"layer_norm_eps": -1e-12}, "layer_norm_eps is -1e-12"),
+    (BERT, {"auto_map": {"AutoModel": "modeling.Mine"}}, "asks for Python code of its own"),
+    (BERT, {"quantization_config": {}}, "unknown field 'quantization_config'"),
+    (BERT, {"architectures": ["BertModel", "BertForMaskedLM"]}, "not a list of one name"),
+    (BERT, {"architectures": "BertModel"}, "not a list of one name"),
+    (ROBERTA, {"pad_token_id": None}, "pad_token_id is None"),
+    (ROBERTA, {"pad_token_id": 513}, "pad_token_id is 513"),
+    (ALBERT, {"num_hidden_groups": 2}, "num_hidden_groups is 2; only 1"),
+    (ALBERT, {"inner_group_num": 2}, "inner_group_num is 2"),
+    (ALBERT, {"gap_size": 1}, "gap_size is 1"),
+    (ALBERT, {"down_scale_factor": 2}, "down_scale_factor is 2"),
+    (ALBERT, {"embedding_size": 0}, "embedding_size is 0"),
+    (DISTILBERT, {"tie_weights_": False}, "tie_weights_ is False"),
+    (DISTILBERT, {"layer_norm_eps": 1e-5}, "unknown field 'layer_norm_eps'"),
+    (ELECTRA, {"summary_type": "mean"}, "summary_type is 'mean'"),
+    (ELECTRA, {"summary_use_proj": False}, "summary_use_proj is False"),
+    (BERT, {"id2label": {"0": "a", "1": "b"}, "num_labels": 3}, "num_labels is 3, but id2label has 2 names"),
+    (BERT, {"id2label": {"0": "a", "1": "b"}, "_num_labels": 3}, "_num_labels is 3, but id2label has 2 names"),
+    (BERT, {"num_labels": 3, "_num_labels": 2}, "num_labels is 3 and _num_labels is 2"),
+    (BERT, {"num_labels": 0}, "num_labels is 0"),
+    (BERT, {"id2label": {"0": "a", "2": "b"}}, "are not those from 0 to 1"),
+    (BERT, {"id2label": {"0": "a", "1": "a"}}, "two numbers in id2label have the same name"),
+    (BERT, {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 1, "b": 0}}, "not the inverse"),
+    (BERT, {"label2id": {"a": 0}}, "a label2id, but no id2label"),
+    (BERT, {"id2label": ["a", "b"]}, "no table of numbers and names"),
+    (BERT, {"problem_type": "ranking"}, "problem_type is 'ranking'"),
+    (BERT, {"problem_type": "single_label_classification", "num_labels": 1}, "there is one label"),
+]
+
+
+@pytest.mark.parametrize(("fields", "change", "words"), REFUSED, ids=[str(row[1])[:60] for row in REFUSED])
+def test_a_file_that_means_something_else_is_refused_by_name(fields, change, words):
+    with pytest.raises(UserError, match=words):
+        model_config.parse(fields | change, "config.json")
+
+
+def test_a_file_without_a_vocabulary_is_refused():
+    with pytest.raises(UserError, match="'vocab_size' is missing"):
+        model_config.parse({name: x for name, x in BERT.items() if name != "vocab_size"}, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"{", "cannot be read as JSON"),
+        (b"[1]", "is not a JSON object"),
+        (b"\xff{}", "cannot be read as JSON"),
+        (b'{"vocab_size": 3, "model_type": "bert", "vocab_size": 4}', "the key 'vocab_size' is there twice"),
+        (b'{"layer_norm_eps": NaN}', "NaN is no JSON"),
+        (b"[" * 100_000, "cannot be read as JSON"),
+        (b'{"vocab_size": ' + b"9" * 5000 + b"}", "cannot be read as JSON"),
+    ],
+    ids=["cut", "list", "no UTF-8", "twice", "NaN", "deep", "long"],
+)
+def test_what_is_no_plain_json_is_refused(tmp_path, text, words):
+    (tmp_path / "config.json").write_bytes(text)
+    with pytest.raises(UserError, match=words):
+        model_config.read(tmp_path / "config.json")

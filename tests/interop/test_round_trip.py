@@ -1,0 +1,185 @@
+"""Every family and head there and back: bit for bit, and whole in the eyes of `transformers`."""
+
+import dataclasses
+import functools
+import json
+
+import jax
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.errors import UserError
+from bert_jax.interop.huggingface import export_model, load_model
+from bert_jax.models import PRESETS, Head, make_model
+from tests.interop import tokenizer_directories
+from tests.models.family_cases import CASES, PREFIXES, answers, batch_of, classes_of, model_of
+
+EACH = [(family, one) for family in PREFIXES for one in classes_of(family)]
+
+
+def random_params(config: EncoderConfig, heads: tuple[Head, ...]):
+    """A random tree; the padding of the vocabulary stays zero, as in what is read."""
+    model, rng = make_model(config, ComputeConfig(), heads), np.random.default_rng(0)
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    params = jax.tree.map(lambda x: 0.1 * rng.standard_normal(x.shape).astype(np.float32), shapes)
+    params["encoder"]["embeddings"]["token"][config.vocab_size :] = 0
+    if "masked_token" in params:
+        params["masked_token"]["bias"][config.vocab_size :] = 0
+    return params
+
+
+@pytest.fixture(scope="module")
+def tokenizer_of(tmp_path_factory):
+    return functools.cache(
+        lambda family: tokenizer_directories.of_family(family, tmp_path_factory.mktemp(f"{family}-tokenizer"))
+    )
+
+
+@pytest.fixture(scope="module")
+def passed_through(tmp_path_factory, tokenizer_of):
+    """The reference's model, what we read of it, the labels, and the directory that we wrote."""
+
+    @functools.cache
+    def found(family, one):
+        place = tmp_path_factory.mktemp(one)
+        original = model_of(CASES[family], one)
+        original.save_pretrained(place / "theirs")
+        loaded = load_model(place / "theirs")
+        labels = tuple("abcde"[: next((head.classes for head in loaded.heads), 0)])
+        tree = (loaded.params, loaded.config, loaded.heads)
+        export_model(*tree, tokenizer_of(family), place / "ours", labels, {"README.md": "a model\n"})
+        return original, loaded, labels, place / "ours"
+
+    return found
+
+
+@pytest.mark.parametrize(("family", "one"), EACH)
+def test_there_and_back_is_bit_identical(family, one, passed_through):
+    _, first, labels, directory = passed_through(family, one)
+    second = load_model(directory)
+    assert second._replace(params={}) == first._replace(params={}, labels=labels)
+    jax.tree.map(np.testing.assert_array_equal, second.params, first.params)
+    assert (directory / "README.md").read_text() == "a model\n"
+
+
+@pytest.mark.parametrize(("family", "one"), EACH)
+def test_transformers_opens_the_export_whole(family, one, passed_through):
+    original, _, labels, directory = passed_through(family, one)
+    auto = getattr(transformers, "AutoModel" + one[one.index("For") :] if "For" in one else "AutoModel")
+    theirs, report = auto.from_pretrained(directory, output_loading_info=True)
+    assert type(theirs).__name__ == one
+    assert not any(report.values()), report
+    for name, x in original.state_dict().items():
+        assert torch.equal(theirs.state_dict()[name], x), name
+    batch = batch_of(CASES[family])
+    for name, expected in answers(original, batch).items():
+        np.testing.assert_array_equal(answers(theirs.eval(), batch)[name], expected)
+    assert transformers.AutoTokenizer.from_pretrained(directory).pad_token_id == theirs.config.pad_token_id
+    if labels:
+        assert theirs.config.id2label == dict(enumerate(labels))
+        assert theirs.config.label2id == {label: i for i, label in enumerate(labels)}
+
+
+def test_the_export_says_what_transformers_says(passed_through):
+    """Every field of ours is one that `transformers` writes itself, with the value that it has there."""
+    for family, one in EACH:
+        original, *_, directory = passed_through(family, one)
+        ours, theirs = json.loads((directory / "config.json").read_text()), json.loads(original.config.to_json_string())
+        silent = ("id2label", "label2id", "architectures", "problem_type", "dtype", "classifier_dropout")
+        theirs["classifier_dropout"] = None
+        for name in ours.keys() - {*silent}:
+            assert ours[name] == theirs[name], (one, name)
+        assert not ours.keys() - theirs.keys() - {*silent}, one
+
+
+@pytest.mark.parametrize("name", ["distilbert", "albert_base", "roberta_base", "electra_small_generator", "tiny"])
+def test_presets_are_what_their_family_can_say(name, tmp_path, tokenizer_of):
+    config = dataclasses.replace(
+        PRESETS[name], vocab_size=120, hidden_size=12, num_heads=2, mlp_size=9, num_layers=1, max_positions=16
+    )
+    heads = (Head("masked_token"),)
+    params = random_params(config, heads)
+    export_model(params, config, heads, tokenizer_of(config.family), tmp_path / "model")
+    found = load_model(tmp_path / "model")
+    assert (found.config, found.heads) == (config, heads)
+    jax.tree.map(np.testing.assert_array_equal, found.params, params)
+
+
+def test_a_bare_encoder_without_its_pooler(tmp_path, tokenizer_of):
+    case = CASES["bert"]
+    params = random_params(case.ours, ())
+    export_model(params, case.ours, (Head("hidden_states"),), tokenizer_of("bert"), tmp_path / "model")
+    theirs, report = transformers.BertModel.from_pretrained(
+        tmp_path / "model", add_pooling_layer=False, output_loading_info=True
+    )
+    assert not any(report.values())
+    found = load_model(tmp_path / "model")
+    assert found.heads == ()
+    batch = batch_of(case)
+    model = make_model(case.ours, ComputeConfig(scan_layers=False), (Head("hidden_states"),))
+    ours = np.asarray(jax.jit(model.apply)(found.params, batch, None)["hidden_states"])
+    real = batch["attention_mask"].reshape(-1, case.length) > 0
+    expected = answers(theirs.eval(), batch)["hidden_states"]
+    np.testing.assert_allclose(ours[:, real], expected[:, real], rtol=0, atol=2e-5)
+
+
+def test_a_regression_is_written_as_one(tmp_path, tokenizer_of):
+    config, heads = CASES["bert"].ours, (Head("classification", 1),)
+    export_model(random_params(config, heads), config, heads, tokenizer_of("bert"), tmp_path / "model")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert (theirs.config.num_labels, theirs.config.problem_type) == (1, "regression")
+    found = load_model(tmp_path / "model")
+    assert (found.heads, found.labels) == (heads, ())
+
+
+@pytest.mark.parametrize(
+    ("family", "change", "words"),
+    [
+        ("bert", {"share_layers": True}, "no bert of transformers has model.share_layers=True"),
+        ("bert", {"embedding_size": 10}, "model.embedding_size=10"),
+        ("bert", {"position_offset": 2, "max_positions": 17}, "no bert .* model.max_positions=17"),
+        ("bert", {"pooler_activation": "relu"}, "model.pooler_activation='relu'"),
+        ("electra", {"embedding_size": 24}, r"model.embedding_size=24 \(here: 0\)"),
+        ("albert", {"embedding_size": 0}, r"model.embedding_size=0 \(here: 24\)"),
+        ("roberta", {"masked_activation": "gelu_tanh"}, "model.masked_activation='gelu_tanh'"),
+        ("roberta", {"position_offset": 3}, "padding has the id 1, .* in the model they count from 3"),
+        ("distilbert", {"layer_norm_epsilon": 1e-5}, "model.layer_norm_epsilon=1e-05"),
+    ],
+    ids=str,
+)
+def test_what_a_family_cannot_say_is_refused(family, change, words, tmp_path, tokenizer_of):
+    config, heads = dataclasses.replace(CASES[family].ours, **change), (Head("span"),)
+    params = random_params(config, heads)
+    with pytest.raises(UserError, match=words):
+        export_model(params, config, heads, tokenizer_of(family), tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("family", "heads", "labels", "words"),
+    [
+        ("distilbert", (Head("pooled"),), (), "no distilbert with the heads pooled, but DistilBertForMaskedLM"),
+        ("roberta", (Head("masked_token"), Head("next_sentence")), (), "no roberta with the heads masked_token \\+"),
+        ("bert", (Head("tagging", 3),), ("a", "b"), "2 labels .* but the model has 3 classes"),
+        ("bert", (Head("span"),), ("a", "b"), "the model has 0 classes"),
+        ("bert", (Head("tagging", 2),), ("a", "a"), "two labels have the same name"),
+    ],
+    ids=str,
+)
+def test_heads_and_labels_that_do_not_fit_are_refused(family, heads, labels, words, tmp_path, tokenizer_of):
+    config = CASES[family].ours
+    params = random_params(config, heads)
+    with pytest.raises(UserError, match=words):
+        export_model(params, config, heads, tokenizer_of(family), tmp_path / "model", labels)
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path, tokenizer_of):
+    config, heads = CASES["bert"].ours, (Head("span"),)
+    params = random_params(config, heads)
+    params["span"]["bias"][1] = np.nan
+    with pytest.raises(UserError, match=r"'qa_outputs\.bias' has numbers that are not finite"):
+        export_model(params, config, heads, tokenizer_of("bert"), tmp_path / "model")

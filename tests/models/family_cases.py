@@ -1,0 +1,245 @@
+"""Tiny models of every family and head, random: the reference's side, the batch they read, and what it answers."""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import transformers
+
+from bert_jax.config import EncoderConfig
+from bert_jax.models import Head
+from tests.models import reference
+
+transformers.utils.logging.disable_progress_bar()
+
+CHOICES = 2
+CLASSES = {"classification": 3, "tagging": 5}
+
+# Every head at once, so that one compiled function serves all the reference's classes.
+NAMES = (
+    "masked_token",
+    "next_sentence",
+    "replaced_token",
+    "classification",
+    "choice",
+    "tagging",
+    "span",
+    "hidden_states",
+    "pooled",
+)
+ALL_HEADS = tuple(Head(name, CLASSES.get(name, 0)) for name in NAMES)
+
+
+class Case(NamedTuple):
+    """One architecture, as both sides write it."""
+
+    theirs: transformers.PreTrainedConfig
+    ours: EncoderConfig
+    length: int
+
+
+COMMON = {
+    "vocab_size": 131,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 40,
+    "max_position_embeddings": 19,
+    "hidden_dropout_prob": 0.2,
+}
+DISTIL = {
+    "vocab_size": 131,
+    "dim": 24,
+    "n_layers": 2,
+    "n_heads": 3,
+    "hidden_dim": 40,
+    "max_position_embeddings": 19,
+    "dropout": 0.3,
+}
+
+
+BERT = EncoderConfig(
+    vocab_size=131, hidden_size=24, num_layers=2, num_heads=3, mlp_size=40, max_positions=19, dropout=0.2
+)
+BERT = dataclasses.replace(BERT, classifier_dropout=0.2)  # follows the dropout where a file says nothing of it
+ROBERTA = dataclasses.replace(
+    BERT, family="roberta", position_offset=2, masked_activation="gelu", pooler_dropout=True, max_positions=17
+)
+ALBERT = dataclasses.replace(
+    BERT,
+    family="albert",
+    embedding_size=10,
+    share_layers=True,
+    activation="gelu_tanh",
+    attention_dropout=0.0,
+    classifier_dropout=0.1,
+)
+DISTILBERT = EncoderConfig(
+    family="distilbert",
+    vocab_size=131,
+    hidden_size=24,
+    num_layers=2,
+    num_heads=3,
+    mlp_size=40,
+    max_positions=19,
+    num_token_types=0,
+    pooler_activation="relu",
+    dropout=0.3,
+    classifier_dropout=0.2,
+)
+ELECTRA = dataclasses.replace(
+    BERT,
+    family="electra",
+    embedding_size=10,
+    masked_activation="gelu",
+    pooler_activation="gelu",
+    pooler_dropout=True,
+)
+
+CASES = {
+    "bert": Case(transformers.BertConfig(**COMMON), BERT, 19),
+    "bert odd, tanh": Case(
+        transformers.BertConfig(
+            **COMMON
+            | {"hidden_size": 33, "intermediate_size": 57, "num_hidden_layers": 3, "type_vocab_size": 3}
+            | {"hidden_act": "gelu_new", "classifier_dropout": 0.4, "layer_norm_eps": 1e-5}
+        ),
+        dataclasses.replace(
+            BERT,
+            hidden_size=33,
+            mlp_size=57,
+            num_layers=3,
+            num_token_types=3,
+            activation="gelu_tanh",
+            classifier_dropout=0.4,
+            layer_norm_epsilon=1e-5,
+        ),
+        13,
+    ),
+    "roberta": Case(
+        transformers.RobertaConfig(**COMMON, type_vocab_size=1), dataclasses.replace(ROBERTA, num_token_types=1), 17
+    ),
+    "roberta of another padding, tanh": Case(
+        transformers.RobertaConfig(**COMMON | {"hidden_act": "gelu_new", "vocab_size": 256, "pad_token_id": 4}),
+        dataclasses.replace(ROBERTA, activation="gelu_tanh", vocab_size=256, position_offset=5, max_positions=14),
+        11,
+    ),
+    "albert": Case(transformers.AlbertConfig(**COMMON, embedding_size=10), ALBERT, 19),
+    "albert of equal widths, erf": Case(
+        transformers.AlbertConfig(**COMMON | {"hidden_act": "gelu", "num_hidden_layers": 3, "embedding_size": 24}),
+        dataclasses.replace(ALBERT, activation="gelu", num_layers=3, embedding_size=24),
+        9,
+    ),
+    "distilbert": Case(transformers.DistilBertConfig(**DISTIL), DISTILBERT, 19),
+    "distilbert odd, tanh": Case(
+        transformers.DistilBertConfig(**DISTIL | {"dim": 21, "hidden_dim": 35, "activation": "gelu_new"}),
+        dataclasses.replace(DISTILBERT, hidden_size=21, mlp_size=35, activation="gelu_tanh"),
+        7,
+    ),
+    "electra": Case(transformers.ElectraConfig(**COMMON, embedding_size=10), ELECTRA, 19),
+    "electra, wider tables, tanh": Case(
+        transformers.ElectraConfig(**COMMON, hidden_act="gelu_new", embedding_size=30),
+        dataclasses.replace(ELECTRA, activation="gelu_tanh", embedding_size=30),
+        8,
+    ),
+    "electra of equal widths": Case(
+        transformers.ElectraConfig(**COMMON, embedding_size=24), dataclasses.replace(ELECTRA, embedding_size=0), 16
+    ),
+}
+
+PREFIXES = {"bert": "Bert", "roberta": "Roberta", "albert": "Albert", "distilbert": "DistilBert", "electra": "Electra"}
+TASKS = {
+    "ForSequenceClassification": ("classification",),
+    "ForTokenClassification": ("tagging",),
+    "ForQuestionAnswering": ("span",),
+    "ForMultipleChoice": ("choice",),
+    "ForMaskedLM": ("masked_token",),
+}
+OTHERS = {
+    "bert": {
+        "ForPreTraining": ("masked_token", "next_sentence"),
+        "ForNextSentencePrediction": ("next_sentence",),
+        "Model": ("pooled",),
+    },
+    "roberta": {"Model": ("pooled",)},
+    "albert": {"ForPreTraining": ("masked_token", "next_sentence"), "Model": ("pooled",)},
+    "distilbert": {"Model": ()},
+    "electra": {"ForPreTraining": ("replaced_token",), "Model": ()},
+}
+
+
+def classes_of(family):
+    """Name of each of the reference's classes -> names of our heads."""
+    return {f"{PREFIXES[family]}{end}": heads for end, heads in {**TASKS, **OTHERS[family]}.items()}
+
+
+def model_of(case: Case, name: str, classes: int | None = None, seed: int = 0) -> transformers.PreTrainedModel:
+    """A random model of the reference's class `name`."""
+    head = next((head for head in classes_of(case.ours.family)[name] if head in CLASSES), "")
+    fields = {key: x for key, x in case.theirs.to_dict().items() if key not in ("id2label", "label2id")}
+    config = type(case.theirs)(**fields, num_labels=classes or CLASSES.get(head, 2))
+    return reference.randomised(getattr(transformers, name), config, seed, deviation=0.15)
+
+
+def batch_of(case: Case, rows: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
+    """`[rows, choices, length]`, padded to the right; every position is asked for its token."""
+    rng, config, length = np.random.default_rng(seed), case.ours, case.length
+    shape = (rows, CHOICES, length)
+    lengths = rng.integers(length // 2, length + 1, shape[:2])
+    lengths[0, 0] = length
+    mask = (np.arange(length) < lengths[..., None]).astype(np.int32)
+    padding = case.theirs.pad_token_id
+    ids = rng.integers(5, config.vocab_size, shape)
+    return {
+        "input_ids": np.where(mask, ids, padding).astype(np.int32),
+        "token_type_ids": (rng.integers(0, max(config.num_token_types, 1), shape) * mask).astype(np.int32),
+        "attention_mask": mask,
+        "masked_positions": np.tile(np.arange(length, dtype=np.int32), (rows * CHOICES, 1)),
+    }
+
+
+def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the reference answers, under our names and in our shapes; choices are rows but to `choice`."""
+    name = type(model).__name__
+    inputs = {key: torch.tensor(batch[key]).long() for key in ("input_ids", "token_type_ids", "attention_mask")}
+    if model.config.model_type == "distilbert":
+        del inputs["token_type_ids"]
+    if not name.endswith("MultipleChoice"):
+        inputs = {key: x.flatten(0, 1) for key, x in inputs.items()}
+    with torch.no_grad():
+        out = model(**inputs, output_hidden_states=True)
+    fields = {
+        "ForPreTraining": {
+            "prediction_logits": "mlm_logits",
+            "seq_relationship_logits": "nsp_logits",
+            "sop_logits": "nsp_logits",
+            "logits": "replaced_logits",
+        },
+        "ForNextSentencePrediction": {"logits": "nsp_logits"},
+        "ForMaskedLM": {"logits": "mlm_logits"},
+        "ForSequenceClassification": {"logits": "classification_logits"},
+        "ForTokenClassification": {"logits": "tagging_logits"},
+        "ForMultipleChoice": {"logits": "choice_logits"},
+        "ForQuestionAnswering": {"start_logits": "start_logits", "end_logits": "end_logits"},
+        "Model": {"pooler_output": "pooled"},
+    }
+    ends = next(names for end, names in fields.items() if name.endswith(end))
+    found = {ours: out[theirs].numpy() for theirs, ours in ends.items() if out.get(theirs) is not None}
+    return found | {"hidden_states": torch.stack(out.hidden_states).numpy()}
+
+
+def compare(ours: dict, theirs: dict[str, np.ndarray], batch: dict[str, np.ndarray], atol: float = 2e-5) -> None:
+    """Asserts that what both answer is equal, on the tokens that are no padding."""
+    real = batch["attention_mask"].reshape(-1, batch["attention_mask"].shape[-1]) > 0
+    for name, expected in theirs.items():
+        found = np.asarray(ours[name])
+        if name == "mlm_logits":
+            found = found[..., : expected.shape[-1]]
+        assert found.shape == expected.shape, name
+        if name == "hidden_states":
+            found, expected = found[:, real], expected[:, real]
+        elif expected.shape[:2] == real.shape:
+            found, expected = found[real], expected[real]
+        assert expected.std() > 0.05, f"{name}: too small for an absolute tolerance to mean anything"
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=name)

@@ -1,0 +1,165 @@
+"""Metrics against closed forms, and seqeval on real labels."""
+
+import sys
+
+import numpy as np
+import pytest
+from published_data import sentences
+from seqeval.metrics import classification_report
+
+from bert_jax.errors import UserError
+from bert_jax.tasks.scoring import METRICS, score
+from bert_jax.tasks.task import Task
+
+
+def task(kind, metrics, labels=()):
+    return Task(name="mine", kind=kind, splits={}, metrics=metrics, best=metrics[0], labels=labels)
+
+
+def labelled(labels):
+    return [{"id": str(number), "label": label} for number, label in enumerate(labels)]
+
+
+def test_classification_by_hand():
+    gold, said = [1, 1, 1, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 1, 0, 1]
+    scores = score(
+        task("classification", ("accuracy", "f1", "macro_f1", "matthews"), ("no", "yes")),
+        labelled(gold),
+        np.array(said),
+    )
+    right, wrong, missed, left = 3, 1, 1, 3
+    assert scores == pytest.approx(
+        {
+            "accuracy": 6 / 8,
+            "f1": 2 * right / (2 * right + wrong + missed),
+            "macro_f1": (2 * right / (2 * right + 2) + 2 * left / (2 * left + 2)) / 2,
+            "matthews": (right * left - wrong * missed) / (4 * 4 * 4 * 4) ** 0.5,
+        }
+    )
+    assert score(task("choice", ("accuracy",)), labelled([0, 3, 2]), np.array([0, 3, 1])) == {"accuracy": 2 / 3}
+
+
+def test_regression_by_hand():
+    gold, said = [0.0, 1.0, 2.0, 5.0], np.array([0.1, 0.9, 4.0, 3.5], np.float32)
+    scores = score(task("regression", ("pearson", "spearman")), labelled(gold), said)
+    assert scores["pearson"] == pytest.approx(np.corrcoef(gold, said.astype(float))[0, 1])
+    assert scores["spearman"] == pytest.approx(1 - 6 * (1 + 1) / (4 * 15))
+
+
+@pytest.mark.parametrize("said", [[0, 0, 0], [1, 1, 1]])
+@pytest.mark.parametrize("gold", [[0, 0, 0], [1, 1, 1], [0, 1, 1]])
+def test_undefined_metrics_are_numbers_without_a_warning(gold, said):
+    names = ("accuracy", "f1", "macro_f1", "matthews")
+    scores = score(task("classification", names, ("no", "yes")), labelled(gold), np.array(said))
+    assert scores["accuracy"] == np.mean(np.array(gold) == said)
+    assert scores["matthews"] == 0.0
+    assert 0 <= scores["f1"] <= 1
+    assert score(task("regression", ("pearson", "spearman")), labelled(gold), np.array(said)) == {
+        "pearson": 0.0,
+        "spearman": 0.0,
+    }
+
+
+def corrupted(labels, count, share, seed):
+    random = np.random.default_rng(seed)
+    return [
+        np.where(random.random(len(one)) < share, random.integers(0, count, len(one)), one).tolist() for one in labels
+    ]
+
+
+def literal_entities(sentences):
+    """(sentence, first word, last word, type), by the rule of conlleval for IOB labels."""
+    found = set()
+    for number, labels in enumerate(sentences):
+        start = None
+        for place, label in enumerate([*labels, "O"]):
+            goes_on = start is not None and label.startswith("I-") and label[2:] == start[1]
+            if start is not None and not goes_on:
+                found.add((number, start[0], place - 1, start[1]))
+            if label == "O":
+                start = None
+            elif not goes_on:
+                start = (place, label[2:])
+    return found
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.2, 1.0])
+def test_entities_of_wnut17_are_those_of_seqeval(shared_data, share):
+    examples = sentences(shared_data, "wnut17")
+    names = sorted({label for example in examples for label in example["labels"]})
+    assert len(names) == 13
+    numbered = [example | {"labels": [names.index(label) for label in example["labels"]]} for example in examples]
+    golds = [example["labels"] for example in numbered]
+    said = corrupted(golds, len(names), share, 0)
+    scores = score(task("tagging", ("entities", "token_accuracy"), tuple(names)), numbered, said)
+    report = classification_report(
+        [example["labels"] for example in examples],
+        [[names[label] for label in one] for one in said],
+        output_dict=True,
+        zero_division=0,
+    )["micro avg"]
+    assert scores["entity_precision"] == pytest.approx(report["precision"])
+    assert scores["entity_recall"] == pytest.approx(report["recall"])
+    assert scores["entity_f1"] == pytest.approx(report["f1-score"])
+    assert scores["entity_f1"] == 1.0 if share == 0 else scores["entity_f1"] < 1
+    predicted = literal_entities([[names[label] for label in one] for one in said])
+    wanted = literal_entities([example["labels"] for example in examples])
+    assert len(wanted) == 1975 + 836 + 1079
+    assert scores["entity_f1"] == pytest.approx(2 * len(predicted & wanted) / (len(predicted) + len(wanted)))
+    flat = [a == b for gold, one in zip(golds, said, strict=True) for a, b in zip(gold, one, strict=True)]
+    assert scores["token_accuracy"] == pytest.approx(np.mean(flat))
+
+
+def test_entities_by_hand():
+    names = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+    examples = [{"id": "1", "labels": [1, 2, 0, 3]}, {"id": "2", "labels": [0, 0]}]
+    said = [[1, 2, 0, 1], [2, 0]]  # right, wrong type, one too many that begins with I
+    scores = score(task("tagging", ("entities",), names), examples, said)
+    assert scores == pytest.approx({"entity_precision": 1 / 3, "entity_recall": 1 / 2, "entity_f1": 2 / 5})
+    nothing = score(task("tagging", ("entities",), names), examples[1:], [[0, 0]])
+    assert nothing == {"entity_precision": 0.0, "entity_recall": 0.0, "entity_f1": 0.0}
+
+
+def test_span_is_squads_rule():
+    examples = [{"id": "a", "answers": [{"text": "the cat"}]}]
+    assert score(task("span", ("squad",)), examples, {"a": "Cat."}) == {"exact": 100.0, "f1": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "metrics", "labels", "examples", "message"),
+    [
+        ("classification", ("accuracy",), (), [], "task 'mine': the set to evaluate on is empty"),
+        ("classification", ("accuracy",), (), [{"id": "7"}], "example '7' has no label"),
+        ("tagging", ("entities",), (), [{"id": "7"}], "example '7' has no labels"),
+        ("classification", ("acuracy",), (), labelled([0]), "no metric 'acuracy'; did you mean 'accuracy'"),
+        ("classification", ("f1",), ("a", "b", "c"), labelled([0]), "metric 'f1' is of two labels, not of 3"),
+        ("tagging", ("entities",), ("NOUN", "O"), [{"id": "7", "labels": [0]}], "not 'NOUN'; take token_accuracy"),
+        ("tagging", ("token_accuracy",), ("O",), [{"id": "7", "labels": []}], "have no words"),
+    ],
+)
+def test_refused(kind, metrics, labels, examples, message):
+    with pytest.raises(UserError, match=message):
+        score(
+            task(kind, metrics, labels), examples, [[0]] * len(examples) if kind == "tagging" else [0] * len(examples)
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "module", "package"),
+    [
+        ("classification", "accuracy", "sklearn.metrics", "scikit-learn"),
+        ("regression", "pearson", "scipy.stats", "scipy"),
+        ("tagging", "entities", "seqeval.metrics", "seqeval"),
+    ],
+)
+def test_a_library_that_is_missing_is_named(monkeypatch, kind, metric, module, package):
+    monkeypatch.setitem(sys.modules, module, None)
+    examples = [{"id": str(n), "label": n, "labels": [0]} for n in range(2)]
+    with pytest.raises(UserError, match=rf"needs {package}; install it with: pip install 'bert-jax\[tasks\]'"):
+        score(task(kind, (metric,), ("O",)), examples, [[0], [0]] if kind == "tagging" else [0, 1])
+
+
+def test_predictions_for_each_example():
+    with pytest.raises(ValueError, match="1 predictions for 2 examples"):
+        score(task("classification", ("accuracy",)), labelled([0, 1]), [0])
+    assert set(METRICS) >= {"accuracy", "f1", "matthews", "pearson", "spearman", "entities", "squad"}

@@ -1,0 +1,111 @@
+"""The table of tasks: what each row promises, and a configuration -> a task."""
+
+import pytest
+
+from bert_jax.config import TaskConfig
+from bert_jax.errors import UserError
+from bert_jax.tasks import scoring, submission
+from bert_jax.tasks.formats import FORMATS
+from bert_jax.tasks.table import TASKS, resolve
+from bert_jax.tasks.task import FIELDS
+
+GLUE = ["cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli", "ax"]
+
+
+def test_all_tasks_are_there():
+    others = ["squad1", "squad2", "conll2003", "wnut17", "wikigold", "klue-ner", "swag", "codah", "klue-nli"]
+    assert set(TASKS) == {*GLUE, *others, "klue-sts", "kornli", "korsts"}
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_rows_name_only_what_exists(task):
+    assert task.kind in FIELDS
+    assert set(task.metrics) <= set(scoring.METRICS)
+    assert task.submission in submission.FORMATS
+    assert (len(task.labels) >= 2) == (task.kind in ("classification", "tagging"))
+    assert len(set(task.labels)) == len(task.labels)
+    assert len(task.codes) in (0, len(task.labels))
+    for name, source in task.splits.items():
+        assert name.partition("_")[0] in ("train", "dev", "test")
+        assert source.format in FORMATS
+        assert not source.tfds or task.tfds
+
+
+@pytest.mark.parametrize("task", [TASKS[name] for name in GLUE], ids=GLUE)
+def test_glue_is_what_tfds_says(task):
+    """TFDS has its own table of GLUE: labels in order, columns, splits, and the columns of the files."""
+    pytest.importorskip("tensorflow_datasets", reason="tensorflow_datasets is not installed")
+    from tensorflow_datasets.text.glue import Glue
+
+    published = {config.name: config for config in Glue.BUILDER_CONFIGS}[task.name]
+    assert task.tfds == f"glue/{task.name}"
+    if task.labels:
+        assert list(task.labels) == list(published.label_classes)
+    assert set(published.text_features) == {task.tfds_columns[key] for key in ("text", "text_pair") if key in
+                                            task.tfds_columns}  # fmt: skip
+    if task.name not in ("cola", "mrpc", "ax"):  # read by number or by other code there; no training set
+        columns = task.splits["train"].columns
+        texts = {task.tfds_columns[key]: columns[key] for key in ("text", "text_pair") if key in columns}
+        assert texts == published.text_features
+        assert columns["label"] == published.label_column
+
+
+def test_best_score_is_one_that_is_computed():
+    labelled = {
+        "classification": {"label": 1},
+        "regression": {"label": 1.0},
+        "tagging": {"tokens": ["a"], "labels": [1]},
+        "span": {"answers": [{"text": "a", "start": 0}]},
+        "choice": {"label": 1},
+    }
+    predicted = {"classification": [1], "regression": [1.0], "tagging": [[1]], "span": {"x": "a"}, "choice": [1]}
+    for task in TASKS.values():
+        scores = scoring.score(task, [{"id": "x", **labelled[task.kind]}], predicted[task.kind])
+        assert task.best in scores, task.name
+
+
+def test_resolve_takes_the_row_and_the_metric():
+    assert resolve(TaskConfig(name="mrpc")) == TASKS["mrpc"]
+    assert resolve(TaskConfig(name="mrpc", metric="accuracy")).best == "accuracy"
+
+
+CUSTOM = {"name": "custom", "kind": "classification", "labels": "no,yes"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "mnl"}, "did you mean 'mnli'?"),
+        ({"name": "rte", "columns": "text=a"}, "config.task.columns is for name=custom"),
+        ({"name": "custom"}, "config.task.kind"),
+        (CUSTOM | {"columns": "text"}, "'text' is not one"),
+        (CUSTOM | {"columns": "text=a,text=b"}, "'text=b' is not one"),
+        (CUSTOM | {"columns": "texts=a"}, "did you mean 'text'?"),
+        (CUSTOM | {"columns": "text=a,format=xml"}, "no format 'xml'"),
+        (CUSTOM | {"labels": "yes,yes"}, "each once"),
+        (CUSTOM | {"labels": "yes"}, "two or more"),
+        (CUSTOM | {"labels": "yes,"}, "two or more"),
+        (CUSTOM | {"labels": ""}, "config.task.train to take them from"),
+    ],
+)
+def test_resolve_refuses(settings, message):
+    with pytest.raises(UserError, match=message.replace("?", r"\?")):
+        resolve(TaskConfig(**settings))
+
+
+def test_custom_labels_are_those_of_the_training_file_sorted(tmp_path):
+    (tmp_path / "a.tsv").write_text("text\tlabel\nx\tpos\ny\tneg\nz\tpos\n")
+    task = resolve(TaskConfig(name="custom", kind="classification", data=str(tmp_path), train="a.tsv"))
+    assert task.labels == ("neg", "pos")
+    assert task.best == "accuracy"
+
+
+def test_custom_tags_are_counted_as_entities_only_if_they_are(tmp_path):
+    (tmp_path / "ner.conll").write_text("Rome I-LOC\nis O\n")
+    (tmp_path / "pos.conll").write_text("Rome PROPN\nis AUX\n")
+    ner, pos = (
+        resolve(TaskConfig(name="custom", kind="tagging", data=str(tmp_path), train=f"{name}.conll"))
+        for name in ("ner", "pos")
+    )
+    assert (ner.labels, ner.best) == (("B-LOC", "O"), "entity_f1")
+    assert (pos.labels, pos.best) == (("AUX", "PROPN"), "token_accuracy")

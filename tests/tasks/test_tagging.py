@@ -1,0 +1,142 @@
+"""Words through pieces and windows: no word and no label lost."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tokenizers
+from published_data import sentences
+from tokenizers import models, normalizers, pre_tokenizers
+
+from bert_jax.config import TaskConfig
+from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.errors import UserError
+from bert_jax.tasks.features import rows
+from bert_jax.tasks.tagging import OVERLAP, word_labels, word_windows
+
+COUNTS = {"wnut17": (5690, 101857), "wikigold": (1696, 39007), "klue-ner": (5000, None)}
+
+
+def reference(shared_data, vocabulary):
+    """The library's own alignment of words, from the vocabulary files alone."""
+    place = shared_data / "vocab" / vocabulary
+    if (place / "vocab.txt").exists():
+        lines = (place / "vocab.txt").read_text(encoding="utf-8").split("\n")
+        numbers = {token: number for number, token in enumerate(lines) if token}
+        made = tokenizers.Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))
+        made.normalizer = normalizers.BertNormalizer(lowercase="uncased" in vocabulary)
+        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    else:
+        made = tokenizers.Tokenizer(models.BPE.from_file(str(place / "vocab.json"), str(place / "merges.txt")))
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("data", "vocabulary", "max_length"),
+    [
+        ("wnut17", "bert-base-cased", 512),
+        ("wnut17", "roberta-base", 24),
+        ("wikigold", "bert-base-uncased", 24),
+        ("wikigold", "roberta-base", 512),
+        ("klue-ner", "koelectra", 512),
+        ("klue-ner", "roberta-base", 24),
+    ],
+)
+def test_every_word_of_real_sentences_keeps_its_label_on_its_first_piece(shared_data, data, vocabulary, max_length):
+    examples = sentences(shared_data, data)
+    words = sum(len(example["tokens"]) for example in examples)
+    assert len(examples) == COUNTS[data][0]
+    assert COUNTS[data][1] in (None, words)
+    names = sorted({name for example in examples for name in example["labels"]})
+    examples = [example | {"labels": [names.index(name) for name in example["labels"]]} for example in examples]
+    tokenizer = load_tokenizer(shared_data / "vocab" / vocabulary)
+    made, counts = rows("tagging", examples, tokenizer, TaskConfig(max_length=max_length))
+    assert max(row.length for row in made) <= max_length
+    assert counts["split_sentences"] == np.count_nonzero(np.bincount([row.example for row in made]) > 1)
+
+    library = reference(shared_data, vocabulary)
+    library_found = library.encode_batch(
+        [example["tokens"] for example in examples], is_pretokenized=True, add_special_tokens=False
+    )
+    first_pieces = []
+    for example, found in zip(examples, library_found, strict=True):
+        pieces = dict(zip(reversed(found.word_ids), reversed(found.ids), strict=True))
+        first_pieces.append([pieces.get(word, tokenizer.unk_id) for word in range(len(example["tokens"]))])
+
+    seen = [[0] * len(example["tokens"]) for example in examples]
+    for row in made:
+        labels = row.targets["labels"]
+        assert labels.dtype == row.words.dtype == np.int32
+        assert len(labels) == len(row.words) == len(row.input_ids) == row.second
+        assert np.array_equal(labels >= 0, row.words >= 0)
+        assert row.input_ids[0] == tokenizer.cls_id
+        assert row.input_ids[-1] == tokenizer.sep_id
+        gold, firsts, counted = examples[row.example]["labels"], first_pieces[row.example], seen[row.example]
+        for word, label, piece in zip(row.words.tolist(), labels.tolist(), row.input_ids.tolist(), strict=True):
+            if word >= 0:
+                counted[word] += 1
+                assert label == gold[word]
+                assert piece == firsts[word]
+    assert all(count == 1 for counted in seen for count in counted)
+    assert sum(map(len, seen)) == words
+    labels = [row.targets["labels"] for row in made]
+    assert word_labels(made, labels, len(examples)) == [example["labels"] for example in examples]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_windows_cover_each_word_once_with_context(seed):
+    for number in range(50):
+        check_windows(np.random.default_rng([seed, number]))
+
+
+def check_windows(random):
+    room = int(random.integers(1, 30))
+    sizes = random.integers(1, 1 + random.integers(1, room + 1), size=random.integers(0, 60)).tolist()
+    windows = word_windows(sizes, room)
+    predicted = [word for _, words in windows for word in words]
+    assert predicted == list(range(len(sizes)))
+    for window, words in windows:
+        assert set(words) <= set(window)
+        assert sum(sizes[word] for word in window) <= room
+    assert len(windows) == 1 or sum(sizes) > room
+    for (before, _), (after, _) in itertools.pairwise(windows):
+        assert before.start < after.start <= before.stop < after.stop
+        assert sum(sizes[word] for word in range(after.start, before.stop)) <= room // OVERLAP
+        # As many words as fit: the next one would not.
+        assert sum(sizes[word] for word in range(before.start, before.stop + 1)) > room
+
+
+def test_words_of_one_piece_are_predicted_amid_their_context():
+    windows = word_windows([1] * 20, 8)
+    assert windows == [
+        (range(0, 8), range(0, 7)),
+        (range(6, 14), range(7, 13)),
+        (range(12, 20), range(13, 20)),
+    ]
+
+
+def test_a_word_longer_than_a_row_is_cut_and_counted(shared_data):
+    tokenizer = load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
+    example = {"id": "1", "tokens": ["a", "qzxqzxqzxqzxqzx", "b"], "labels": [0, 1, 2]}
+    made, counts = rows("tagging", [example], tokenizer, TaskConfig(max_length=6))
+    assert counts == {"split_sentences": 1, "truncated_words": 1}
+    assert all(row.length <= 6 for row in made)
+    assert word_labels(made, [row.targets["labels"] for row in made], 1) == [[0, 1, 2]]
+
+
+def test_words_without_a_piece_and_sentences_without_a_word(shared_data):
+    tokenizer = load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
+    examples = [{"id": "1", "tokens": ["\u200b", "a", " "]}, {"id": "2", "tokens": []}]
+    made, counts = rows("tagging", examples, tokenizer, TaskConfig())
+    assert not any(counts.values())
+    assert made[0].input_ids.tolist() == [101, 100, 1037, 100, 102]
+    assert made[0].targets == made[1].targets == {}
+    assert made[1].input_ids.tolist() == [101, 102]
+    assert word_labels(made, [np.arange(9), np.arange(9)], 2) == [[1, 2, 3], []]
+
+
+def test_a_label_for_each_word(shared_data):
+    tokenizer = load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
+    with pytest.raises(UserError, match="'s7' has 2 words and 1 labels"):
+        rows("tagging", [{"id": "s7", "tokens": ["a", "b"], "labels": [0]}], tokenizer, TaskConfig())

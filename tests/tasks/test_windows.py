@@ -1,0 +1,164 @@
+"""Windows over contexts: those of google-research/bert, with answers at the right tokens."""
+
+import collections
+
+import numpy as np
+import pytest
+from published_data import squad
+
+from bert_jax.config import TaskConfig
+from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.errors import UserError
+from bert_jax.tasks.features import rows
+from bert_jax.tasks.windows import most_context, window_bounds
+
+SETTINGS = TaskConfig(max_length=384, doc_stride=128, max_query_length=64)
+EXAMPLE = {
+    "id": "q7",
+    "question": "Who was it?",
+    "context": "It was unaffable me, was it not?",
+    "answers": [{"text": "unaffable me", "start": 7}],
+}
+
+
+@pytest.fixture(scope="module", params=["bert-base-uncased", "roberta-base", "albert-base"])
+def any_tokenizer(request, shared_data):
+    return load_tokenizer(shared_data / "vocab" / request.param)
+
+
+@pytest.fixture(scope="module")
+def bert(shared_data):
+    return load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
+
+
+def literal_windows(tokens, room, stride):
+    """As run_squad.py has it, window by window."""
+    found, start = [], 0
+    while start < tokens:
+        length = min(tokens - start, room)
+        found.append((start, start + length))
+        if start + length == tokens:
+            break
+        start += min(length, stride)
+    return found
+
+
+def literal_most_context(windows, token):
+    best, best_score = None, None
+    for number, (start, end) in enumerate(windows):
+        if start <= token < end:
+            score = min(token - start, end - 1 - token) + 0.01 * (end - start)
+            if best_score is None or score > best_score:
+                best, best_score = number, score
+    return best
+
+
+def test_windows_and_their_context_are_the_literal_rule():
+    for tokens in (1, 5, 7, 8, 9, 13, 16, 17, 40):
+        for room in (1, 3, 8):
+            for stride in (1, 2, 3, 5, 8, 20):
+                windows = window_bounds(tokens, room, stride)
+                assert windows == literal_windows(tokens, room, stride)
+                owner = [[] for _ in range(tokens)]
+                for number, ((start, end), most) in enumerate(zip(windows, most_context(windows), strict=True)):
+                    assert most.shape == (end - start,)
+                    for token in start + np.flatnonzero(most):
+                        owner[token].append(number)
+                assert owner == [[literal_most_context(windows, token)] for token in range(tokens)]
+
+
+def test_real_questions_have_the_windows_and_answers_that_their_tokens_say(shared_data, any_tokenizer):
+    tokenizer = any_tokenizer
+    examples = squad(shared_data / "squad" / "dev-v2.0.recon.json.gz")[:3000]
+    examples += squad(shared_data / "squad" / "train-v2.0.first10.json.gz")[:1000]
+    made, counts = rows("span", examples, tokenizer, SETTINGS)
+    windows = collections.defaultdict(list)
+    for row in made:
+        windows[row.example].append(row)
+    assert counts["split_contexts"] == sum(len(found) > 1 for found in windows.values()) > 20
+    assert counts["truncated_questions"] == 0
+    answered = 0
+    for number, example in enumerate(examples):
+        found = windows[number]
+        (question,) = tokenizer.encode_sentences([example["question"]])
+        (context,) = tokenizer.encode_with_offsets([example["context"]])
+        head = [tokenizer.cls_id, *question, *[tokenizer.sep_id] * tokenizer.separators]
+        bounds = literal_windows(len(context.ids), 384 - len(head) - 1, 128)
+        assert len(found) == len(bounds)
+        for row, (start, end) in zip(found, bounds, strict=True):
+            assert row.input_ids.tolist() == [*head, *context.ids[start:end], tokenizer.sep_id]
+            assert row.second == len(head)
+            offsets = [(-1, -1)] * len(head) + context.offsets[start:end] + [(-1, -1)]
+            assert row.context_offsets.tolist() == list(map(list, offsets))
+            first, last = row.targets["start"], row.targets["end"]
+            if not example["answers"]:
+                assert (first, last) == (0, 0)
+            elif last:
+                answered += 1
+                answer = example["answers"][0]
+                stop = answer["start"] + len(answer["text"])
+                # The answer lies between the tokens, and neither of them can be left out.
+                assert row.context_offsets[first, 0] <= answer["start"] < row.context_offsets[first, 1]
+                assert row.context_offsets[last, 0] < stop <= row.context_offsets[last, 1]
+        assert sum(row.max_context.sum() for row in found) == len(context.ids)
+        if example["answers"]:
+            assert any(row.targets["end"] for row in found)
+    assert answered > 2000
+
+
+def test_an_answer_is_only_in_windows_that_hold_all_of_it(bert):
+    settings = TaskConfig(max_length=10, doc_stride=1, max_query_length=64)
+    made, counts = rows("span", [EXAMPLE], bert, settings)
+    assert counts == {"split_contexts": 1, "truncated_questions": 0}
+    assert [(row.targets["start"], row.targets["end"]) for row in made][:4] == [(0, 0), (0, 0), (0, 0), (0, 0)]
+    wide, _ = rows("span", [EXAMPLE], bert, SETTINGS)
+    first, last = wide[0].targets["start"], wide[0].targets["end"]
+    assert bert.decode(wide[0].input_ids[first : last + 1].tolist()) == "unaffable me"
+    settings = TaskConfig(max_length=12, doc_stride=1, max_query_length=64)
+    made, _ = rows("span", [EXAMPLE], bert, settings)
+    held = [row for row in made if row.targets["end"]]
+    assert 0 < len(held) < len(made)
+    for row in held:
+        answer = row.input_ids[row.targets["start"] : row.targets["end"] + 1].tolist()
+        assert bert.decode(answer) == "unaffable me"
+
+
+def test_long_questions_are_cut_and_counted_and_refused_where_no_context_fits(bert):
+    long = EXAMPLE | {"question": "who " * 100}
+    made, counts = rows("span", [EXAMPLE, long], bert, SETTINGS)
+    assert counts == {"split_contexts": 0, "truncated_questions": 1}
+    assert made[1].second == 66
+    with pytest.raises(UserError, match="'q7' has 62 tokens, which leaves no room"):
+        rows("span", [long], bert, TaskConfig(max_length=64, max_query_length=62))
+    assert rows("span", [long], bert, TaskConfig(max_length=64, max_query_length=60))[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answers": [{"text": "you", "start": 7}]}, "'q7': its answer 'you' is not in its context at character 7"),
+        ({"answers": [{"text": "not?", "start": -4}]}, "is not in its context at character -4"),
+        ({"answers": [{"text": "", "start": 4}]}, "'q7': its answer '' is not in its context"),
+        ({"context": " \u200b "}, "'q7' has a context without words"),
+        ({"context": "a \u200b b", "answers": [{"text": "\u200b", "start": 2}]}, "has no token of the vocabulary"),
+    ],
+)
+def test_refused_questions(bert, change, message):
+    with pytest.raises(UserError, match=message):
+        rows("span", [EXAMPLE | change], bert, SETTINGS)
+
+
+def test_unlabelled_questions_have_no_targets(bert):
+    made, _ = rows("span", [{key: EXAMPLE[key] for key in ("id", "question", "context")}], bert, SETTINGS)
+    assert made[0].targets == {}
+    impossible, _ = rows("span", [EXAMPLE | {"answers": []}], bert, SETTINGS)
+    assert impossible[0].targets == {"start": 0, "end": 0}
+
+
+@pytest.mark.slow
+def test_the_whole_training_set(shared_data, bert):
+    examples = squad(shared_data / "squad" / "train-v1.1.recon.json.gz")
+    made, counts = rows("span", examples, bert, SETTINGS)
+    assert (len(examples), len(made)) == (87_599, 88_641)
+    assert counts["truncated_questions"] == 0
+    assert len({row.example for row in made if row.targets["end"]}) == len(examples)
