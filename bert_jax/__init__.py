@@ -3,12 +3,17 @@
 What lives where; imports run one way, downwards (tests/test_layout.py):
 
     __main__.py                      the command line, one verb a subcommand
-    pretrain.py  fill_mask.py        a verb put together; plot.py draws a run
+    pretrain.py  finetune.py         a verb put together; plot.py draws a run
+    predict.py  embed.py  fill_mask.py  what a model directory is used for (model_directory.py opens one)
     dryrun.py  dryrun_text.py        what a recipe needs before it is run, as numbers and as a table
-    train.py  evaluate.py            state, step and loop; the same loss without the update
+    weights.py  task_data.py         what training starts from; a task's sets as batches and scores
+    loop.py                          the loop around the step
+    train.py  evaluate.py            state and step; the same loss without the update
+    inference.py                     rows of any length -> a model's outputs
     workdir.py                       a run's directory
     recipes.py                       published recipes, which configs/ starts from
     interop/                         weights and files of other libraries
+    tasks/                           classic tasks: data, rows, predictions, scores; never imports jax
     objectives/                      models and labels -> loss
     models/                          batch -> arrays; linen stays in here
     data/                            text -> documents -> corpus -> rows -> batches; never imports jax

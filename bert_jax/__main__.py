@@ -27,6 +27,7 @@ EPILOG = """from text to a model:
   bert-jax finetune  --config configs/finetune/glue.py --workdir runs/qnli --config.init_from=my-bert/ \\
                      --config.task.name=qnli --config.task.data=glue/
   bert-jax predict   --model runs/qnli --input questions.jsonl --output answers.jsonl
+  bert-jax embed     --model my-bert/ --input texts.txt --output vectors.npy
 """
 
 INPUT_HELP = (
@@ -184,6 +185,32 @@ def parser() -> Parser:
     one.add_argument("--batch_size", type=int, default=32, metavar="N", help="rows at a time (default: 32)")
 
     one = verb(
+        "embed",
+        embed,
+        "turn texts into vectors",
+        "One vector a text, as .npy, or with --pooling tokens one a token, as .safetensors: the features that a model "
+        "trained elsewhere reads. Texts are the lines of a file, or `text` and `text_pair` of JSON lines (.jsonl).",
+    )
+    one.add_argument("--model", required=True, metavar="DIR", help="made by `export` or `finetune`, or of transformers")
+    one.add_argument("--input", required=True, metavar="FILE", help="one text a line; .jsonl: objects with `text`")
+    one.add_argument("--output", required=True, metavar="FILE", help="to make: .npy, for tokens .safetensors")
+    one.add_argument(
+        "--pooling",
+        choices=["mean", "cls", "tokens"],
+        default="mean",
+        help="over all tokens of a text, its first token, or none (default: mean)",
+    )
+    one.add_argument(
+        "--layers",
+        default="last",
+        metavar="WHICH",
+        help="last, sum4 or concat4 of the last four, or a number, 0 being what enters the first (default: last)",
+    )
+    one.add_argument("--batch_size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
+    one.add_argument("--max_length", type=int, default=0, metavar="N", help="tokens of a text (default: the model's)")
+    one.add_argument("--truncate", action="store_true", help="cut and count longer texts (default: refuse them)")
+
+    one = verb(
         "compile",
         compile_,
         "show what a recipe needs before it is run: memory, time, cost",
@@ -326,6 +353,27 @@ def predict(args: argparse.Namespace) -> None:
     use_compilation_cache()
     counts = run(pathlib.Path(args.model), args.input, args.output, args.batch_size)
     print(", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count), file=sys.stderr)
+
+
+def embed(args: argparse.Namespace) -> None:
+    """Texts -> vectors."""
+    from bert_jax.compilation import use_compilation_cache
+    from bert_jax.embed import embed as run
+
+    use_compilation_cache()
+    made = run(
+        pathlib.Path(args.model),
+        pathlib.Path(args.input),
+        pathlib.Path(args.output),
+        args.pooling,
+        args.layers,
+        args.batch_size,
+        args.max_length,
+        args.truncate,
+    )
+    cut = f", {made.truncated:,} of them cut" if made.truncated else ""
+    empty = f", {made.empty:,} of them empty" if made.empty else ""
+    print(f"{made.texts:,} texts{cut}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}")
 
 
 def compile_(args: argparse.Namespace) -> int:

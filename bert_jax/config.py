@@ -220,8 +220,8 @@ class Config:
     watchdog: WatchdogConfig = knob(WatchdogConfig(), "hangs and lost processes")
 
 
-# Keys that a resumed run may change: what is learned stays the same up to rounding. data.corpus is where it lies, not
-# which it is; evaluate changes what is measured, not what is learned.
+# Keys that a resumed run may change: what is learned stays the same up to rounding. data.corpus, task.data and
+# init_from are where something lies, not which it is; evaluate changes what is measured, not what is learned.
 FREE_TO_CHANGE = (
     "compute.scan_layers",
     "compute.attention",
@@ -235,6 +235,11 @@ FREE_TO_CHANGE = (
     "evaluate",
     "checkpoint",
     "watchdog",
+    "init_from",
+    "task.data",
+    "task.test",
+    "task.seeds",
+    "task.learning_rates",
 )
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
-from bert_jax import sharding, workdir
+from bert_jax import sharding, weights, workdir
 from bert_jax.checkpoint import versions
 from bert_jax.config import Config, PhaseConfig, TaskConfig, flatten, to_json
 from bert_jax.console import Console
@@ -66,7 +66,8 @@ class Setting(NamedTuple):
     @property
     def fingerprint(self) -> dict[str, str]:
         """Of what a resumed training must find again."""
-        return {"task": digest((self.train, *self.dev)), "tokenizer": self.tokenizer.sha256}
+        rows = digest((self.train, *self.dev))
+        return {"task": rows, "tokenizer": self.tokenizer.sha256, "weights": weights.digest(self.start)}
 
 
 def finetune(

@@ -101,7 +101,7 @@ class Evaluation:
         self.predict = make_predict(model, mesh)
 
     def batches(self, phase: Phase) -> Generator[Batch, None, None]:
-        """One pass over all rows of all sets, with their targets left out: sets may differ in what they have."""
+        """One pass over all rows of all sets."""
         del phase  # the same at every step
         return collated(self.feed, self.rows, self.planned, self.share)
 

@@ -1,5 +1,6 @@
 """Weights to start from or to use: a run's checkpoint, an export, or a directory of Hugging Face or Google."""
 
+import hashlib
 import os
 import pathlib
 from typing import NamedTuple
@@ -31,6 +32,16 @@ class Weights(NamedTuple):
     directory: pathlib.Path  # where its tokenizer lies
 
 
+def digest(weights: Weights) -> str:
+    """SHA-256 of what was read, in hex: a run that goes on must have started from the same."""
+    found = hashlib.sha256(repr(weights.config).encode())
+    for path, leaf in jax.tree_util.tree_leaves_with_path(weights.params):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if name not in weights.new and name.split("/")[0] not in weights.new:
+            found.update(name.encode() + np.ascontiguousarray(leaf).tobytes())
+    return found.hexdigest()
+
+
 def read_weights(
     place: str | os.PathLike[str], wanted: tuple[Head, ...] | None, rng: jax.Array | None, console: Console
 ) -> Weights:
@@ -54,6 +65,8 @@ def read_weights(
 def _of_run(
     directory: pathlib.Path, wanted: tuple[Head, ...] | None, rng: jax.Array | None, console: Console
 ) -> Weights:
+    if jax.process_count() > 1:
+        raise UserError(f"{directory}: several processes start from an export; make one with `bert-jax export`")
     config, step, params = restore_params(directory, None, console)
     console.say(f"weights of step {step:,} of {directory}")
     heads = PRETRAINING_HEADS if wanted is None else wanted

@@ -457,7 +457,7 @@ def test_a_directory_that_is_no_corpus(world, tmp_path, refused) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["manifest.json", "train.index.npy", "tokenizer/vocab.txt", "train-00000-of-00001.arrayrecord"]
+    "name", ["manifest.json", "train.index.npy", "tokenizer/tokenizer.json", "train-00000-of-00001.arrayrecord"]
 )
 def test_a_corpus_with_a_file_missing(world, tmp_path, corpus_copy, refused, name: str) -> None:
     (corpus_copy / name).unlink()

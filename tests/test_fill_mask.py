@@ -25,7 +25,7 @@ def test_no_guess_without_a_head_or_a_mask(tmp_path):
     _, tokenizer = tiny_models.save(tmp_path / "roberta", "roberta")
     with pytest.raises(UserError, match="the text has no <mask>"):
         fill_mask(tmp_path / "roberta", "a [MASK]")
-    with pytest.raises(UserError, match="tokens; this model reads 24"):
+    with pytest.raises(UserError, match="tokens; this model reads 32"):
         fill_mask(tmp_path / "roberta", "a <mask>" * 20)
     with pytest.raises(UserError, match=f"choose from 1 to {len(tokenizer)}"):
         fill_mask(tmp_path / "roberta", "a <mask>", top_k=0)

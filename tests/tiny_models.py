@@ -4,7 +4,7 @@ import torch
 import transformers
 
 LETTERS = "abcdefghij"
-MAX_POSITIONS = 24
+MAX_POSITIONS = 32
 CLASSES = {"bert": "Bert", "roberta": "Roberta", "albert": "Albert", "distilbert": "DistilBert", "electra": "Electra"}
 SPECIAL = {
     "bert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],

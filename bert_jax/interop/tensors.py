@@ -1,6 +1,7 @@
 """Our parameters as the tensors of `transformers`, both ways: families.py has the names, the model the shapes."""
 
 import functools
+import itertools
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -68,21 +69,29 @@ def from_tensors(
 ) -> Flat:
     """The float32 arrays that `found` fills whole; `UserError` names a tensor that is missing or of another shape."""
     flat: Flat = {}
-    for row in found:
-        if row.name not in tensors:
-            raise UserError(f"{where}: tensor '{row.name}' is missing{did_you_mean(row.name, tensors)}")
-        x, whole = tensors[row.name], shapes[row.path]
-        shape = whole if row.layer is None else whole[1:]
-        shape = (config.vocab_size, *shape[1:]) if row.vocabulary else shape
-        x = x.T if row.path.endswith("/kernel") else x
-        if x.shape != shape:  # before memory is taken
-            turn = -1 if row.path.endswith("/kernel") else 1
-            raise UserError(f"{where}: tensor '{row.name}' is {[*x.shape][::turn]}, not {[*shape][::turn]}")
-        if row.path not in flat:
-            flat[row.path] = np.zeros(whole, np.float32)
-        place = flat[row.path] if row.layer is None else flat[row.path][row.layer]
-        place[: len(x)] = x
+    for path, group in itertools.groupby(found, lambda row: row.path):
+        parts = [_checked(tensors, row, shapes[path], config, where) for row in group]  # before memory is taken
+        whole = np.zeros(shapes[path], np.float32)
+        if whole.ndim > parts[0].ndim:
+            np.stack(parts, out=whole)
+        else:
+            whole[: len(parts[0])] = parts[0]  # shorter where it has the vocabulary's axis
+        flat[path] = whole
     return flat
+
+
+def _checked(
+    tensors: Mapping[str, np.ndarray], row: Row, whole: tuple[int, ...], config: EncoderConfig, where: str
+) -> np.ndarray:
+    """One tensor in our layout, if it has the shape of its place in the parameter of shape `whole`."""
+    if row.name not in tensors:
+        raise UserError(f"{where}: tensor '{row.name}' is missing{did_you_mean(row.name, tensors)}")
+    x, turn = tensors[row.name], -1 if row.path.endswith("/kernel") else 1
+    shape = whole if row.layer is None else whole[1:]
+    shape = ((config.vocab_size, *shape[1:]) if row.vocabulary else shape)[::turn]
+    if x.shape != shape:
+        raise UserError(f"{where}: tensor '{row.name}' is {[*x.shape]}, not {[*shape]}")
+    return x.T if turn < 0 else x
 
 
 def rows(modules: Iterable[Module], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Row]:

@@ -166,5 +166,7 @@ class Encoder(nn.Module):
 def _unstack(tree: Any, number: int) -> list[Any]:
     """Its slices along the leading axis, by `split`: the gradient is one concatenation, not a sum of padded slices."""
     leaves, structure = jax.tree.flatten(tree)
+    if not leaves:  # shared parameters and no dropout: nothing differs from layer to layer
+        return [tree] * number
     slices = zip(*([part[0] for part in jax.lax.split(leaf, (1,) * number)] for leaf in leaves), strict=True)
     return [jax.tree.unflatten(structure, one) for one in slices]

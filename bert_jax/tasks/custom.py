@@ -45,17 +45,25 @@ def custom_task(config: TaskConfig) -> Task:
 def _columns(config: TaskConfig) -> dict[str, str]:
     """Those that are given; without any, all fields of the kind under their own names, as far as they are there."""
     kind = config.kind
-    conll = {"tokens": "0", "labels": "-1"}
-    if not config.columns:
-        names = config.data.startswith(PREFIX) or (config.train or config.dev or config.test).removesuffix(
-            ".gz"
-        ).endswith((".json", ".jsonl"))
-        if kind == "tagging" and not names:
-            return conll
-        return {field: field for field in FIELDS[kind] + OPTIONAL_FIELDS[kind]}
+    given = _given(config)
+    names = {field: field for field in FIELDS[kind]}
+    file = (config.train or config.dev or config.test).removesuffix(".gz")
+    numbered = given.get(FORMAT, "" if file.endswith((".json", ".jsonl")) else "conll").startswith("conll")
+    if kind == "tagging" and numbered and not config.data.startswith(PREFIX):
+        names = {"tokens": "0", "labels": "-1"}
+    elif not given.keys() - {FORMAT}:
+        names |= {field: field for field in OPTIONAL_FIELDS[kind]}
+    if "choice0" in given:
+        del names["choices"]
+    return names | given
+
+
+def _given(config: TaskConfig) -> dict[str, str]:
+    """What `config.columns` says."""
+    kind = config.kind
     columns: dict[str, str] = {}
     choices = tuple(f"choice{n}" for n in range(100)) if kind == "choice" else ()
-    for part in config.columns.split(","):
+    for part in config.columns.split(",") if config.columns else ():
         field, equals, name = (piece.strip() for piece in part.partition("="))
         if not equals or not name or field in columns:
             raise UserError(f"config.task.columns: '{part.strip()}' is not one 'field=column' among others, each once")
@@ -68,9 +76,6 @@ def _columns(config: TaskConfig) -> dict[str, str]:
         columns[field] = name
     if columns.get(FORMAT, "") not in ("", *FORMATS):
         raise UserError(f"config.task.columns: no format '{columns[FORMAT]}'; there are {', '.join(FORMATS)}")
-    for field in FIELDS[kind]:
-        if field not in columns and not (field == "choices" and "choice0" in columns):
-            columns[field] = conll.get(field, field) if columns.get(FORMAT, "").startswith("conll") else field
     return columns
 
 

@@ -28,11 +28,10 @@ class DataSet:
         try:
             # Only what lies on the disk: neither the data set's own code nor a download.
             self._builder = tfds.core.read_only_builder.builder_from_files(name, data_dir=data_dir or None)
-        except Exception as error:
-            reason = str(error).strip().split("\n")[0] or type(error).__name__
+        except Exception as error:  # TFDS says in many ways that a folder is none of its own
             raise UserError(
-                f"{place}: no prepared data set ({reason:.120}); "
-                f"tfds build {name} --file_format=array_record, or name its folder: tfds:NAME@DATA_DIR"
+                f"{place}: no data set that TFDS has prepared ({type(error).__name__}); prepare it by "
+                f"tfds build {name} --file_format=array_record, or name where it lies: tfds:NAME@DATA_DIR"
             ) from None
         if self._builder.info.file_format.value != "array_record":
             raise UserError(
@@ -41,8 +40,7 @@ class DataSet:
 
     def label_names(self, feature: str) -> tuple[str, ...]:
         """What the numbers of a feature stand for; () where it has other values."""
-        features = self._builder.info.features
-        found = features[feature] if feature in features else None  # noqa: SIM401: no dict
+        found = dict(self._builder.info.features.items()).get(feature)
         return tuple(getattr(getattr(found, "feature", found), "names", None) or ())
 
     def records(self, split: str, columns: Columns, optional: Sequence[str]) -> Iterator[Record]:

@@ -3,6 +3,8 @@
 GLUE's files are those of its download, columns parted by tabs, quotes being text (Wang et al., 2019).
 """
 
+from typing import Any
+
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.custom import NAME, custom_task
@@ -16,8 +18,8 @@ def _tags(*types: str) -> tuple[str, ...]:
     return ("O", *(f"{prefix}-{name}" for name in types for prefix in "BI"))
 
 
-def _tsv(name: str, columns: Columns, tfds: str = "", submission: str = "", broken_rows: bool = False) -> Source:
-    return Source(((name,),), "tsv_plain", columns, tfds, submission, broken_rows)
+def _tsv(name: str, columns: Columns, tfds: str = "", submission: str = "") -> Source:
+    return Source(((name,),), "tsv_plain", columns, tfds, submission)
 
 
 def _glue(
@@ -30,12 +32,12 @@ def _glue(
     metrics: tuple[str, ...],
     labels: tuple[str, ...],
     codes: tuple[str, ...] = (),
-    broken_rows: bool = False,
+    **labelled_sets: Any,
 ) -> Task:
-    """A classification of GLUE: train.tsv, dev.tsv, test.tsv, where the test set has ids and no labels."""
+    """A task of GLUE: train.tsv, dev.tsv, and test.tsv, which has ids and no labels."""
     splits = {
-        "train": _tsv("train.tsv", labelled, "train", broken_rows=broken_rows),
-        "dev": _tsv("dev.tsv", labelled, "validation", broken_rows=broken_rows),
+        "train": _tsv("train.tsv", labelled, "train")._replace(**labelled_sets),
+        "dev": _tsv("dev.tsv", labelled, "validation")._replace(**labelled_sets),
         "test": _tsv("test.tsv", {"id": "index"} | dict(test), "test", submission),
     }
     columns = {"id": "idx", "label": "label"} | dict(tfds_columns)
@@ -67,6 +69,7 @@ _GLUE = (
         ("matthews", "accuracy"),
         ("unacceptable", "acceptable"),
         YES_NO,
+        format="tsv_headless",
     ),
     _glue(
         "sst2",

@@ -1,12 +1,10 @@
 """An export of a pretrained BERT: `transformers` opens it whole, and nothing is overwritten or left half-written."""
 
-import json
 import shutil
 
 import jax
 import numpy as np
 import pytest
-import safetensors.numpy
 import torch
 import transformers
 

@@ -85,7 +85,7 @@ def test_half_precision_is_widened_exactly(kind, tmp_path):
 def test_shards(family, one, tmp_path, plain):
     model = model_of(CASES[family], one)
     model.save_pretrained(tmp_path / "shards", max_shard_size="20KB")
-    assert len(list((tmp_path / "shards").glob("model-*.safetensors"))) > 2
+    assert len(list((tmp_path / "shards").glob("model-*.safetensors"))) >= 2
     same(load_model(tmp_path / "shards"), plain(family, one))
     # As the cache of the hub lays them out: links to files that lie elsewhere under names of their own.
     (tmp_path / "blobs").mkdir()

@@ -1,0 +1,300 @@
+"""Fine-tuning on rows of mixed lengths, ours against the Trainer of `transformers`, side by side: speed and memory.
+
+    python benchmarks/finetune_speed.py --data QNLI/dev.tsv.gz --vocab bert-base-uncased/ [--size mini] [--batch 32]
+        [--max_length 128] [--examples 0] [--epochs 3]
+
+One model directory with random weights, written by our export, one set of pairs, one batch size, float32 on the CPU.
+Ours is `bert_jax.loop.fit` with the buckets and batches of `finetune`; theirs reads tokens from a list in memory,
+pads to the longest row of a batch (DataCollatorWithPadding) and keeps its defaults (shuffled rows, fused AdamW), once
+more with rows of like length together (`group_by_length`). Nobody evaluates, saves or logs.
+
+Each is a process of its own, and they take turns of a few seconds (the others are stopped, and the clock of each runs
+in its turns alone), so that other load falls on all of them. The first epoch has the compilations and is told apart;
+the figures are medians over the epochs after it. Peak memory is `ru_maxrss` at the last step. Ours runs without torch
+in its process, as where it is not installed: tensorboardX would load it.
+"""
+
+import argparse
+import csv
+import gzip
+import itertools
+import json
+import math
+import os
+import pathlib
+import platform
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+TURN = 2.0  # seconds
+ENDLESS = 1_000  # epochs: the parent ends all sides when each has run enough of them
+
+Write = Callable[..., None]
+
+
+def make_model(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
+    """A model directory with random weights and QNLI's head, that both sides load."""
+    import dataclasses
+
+    import jax
+
+    from bert_jax.config import ComputeConfig
+    from bert_jax.interop.huggingface import export_model
+    from bert_jax.models import PRESETS, Head
+    from bert_jax.models import make_model as make
+    from bert_jax.tasks.table import TASKS
+
+    config = dataclasses.replace(PRESETS[arguments.size], max_positions=512)
+    heads = (Head("classification", 2),)
+    params = jax.device_get(jax.jit(make(config, ComputeConfig(), heads).init)(jax.random.key(0)))
+    export_model(params, config, heads, arguments.vocab, place / "model", TASKS["qnli"].labels)
+
+
+def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
+    """The parts of `finetune` around the loop, without a held-out set."""
+    sys.modules["torch"] = None  # type: ignore[assignment]  # as where it is not installed
+    import jax
+
+    from bert_jax.config import resolve
+    from bert_jax.console import Console
+    from bert_jax.finetune import prepare
+    from bert_jax.loop import Data, fit
+    from bert_jax.objectives.base import Batch
+    from bert_jax.objectives.finetuning import finetuning
+    from bert_jax.phases import Phase
+    from bert_jax.recipes import finetuning as recipe
+    from bert_jax.sharding import batch_share
+    from bert_jax.task_data import training_batches
+    from bert_jax.train import layout
+
+    def compiled(event: str, seconds: float, **of: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            write("compiled", seconds=seconds, step=of["fun_name"] == "jit(train_step)")
+
+    values = recipe(epochs=ENDLESS, batch_size=arguments.batch, learning_rate=5e-5)
+    values.init_from, values.checkpoint.every = str(place / "model"), sys.maxsize
+    values.task.update({"name": "qnli", "data": str(place), "max_length": arguments.max_length})
+    with open(place / "ours.log", "w", encoding="utf-8") as log:
+        console = Console(log)
+        setting = prepare(resolve(values), console)
+        config, start = setting.config, setting.start.params
+        objective = finetuning(config, setting.task.kind, setting.classes)
+        share = batch_share(layout(config, objective)[0])
+
+        def batches(_: Phase, step: int) -> Generator[Batch, None, None]:
+            for batch in training_batches(config, setting.feed, setting.train, share, step):
+                yield batch
+                write("step")
+
+        write("begin", buckets=setting.feed.buckets, lengths=[row.length for row in setting.train.rows])
+        jax.monitoring.register_event_duration_secs_listener(compiled)
+        fit(config, objective, Data(batches, None, {}), place / "ours", console, start=start)
+
+
+def trainer(place: pathlib.Path, arguments: argparse.Namespace, write: Write, sampling: str = "random") -> None:
+    """The Trainer as its users run it."""
+    import transformers
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
+
+    transformers.utils.logging.set_verbosity_error()
+
+    class Steps(transformers.TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            write("step")
+
+    model = AutoModelForSequenceClassification.from_pretrained(place / "model")
+    tokenizer = AutoTokenizer.from_pretrained(place / "model")
+    with open(place / "train.tsv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    data = []
+    for row in rows:
+        inputs = tokenizer(row["question"], row["sentence"], truncation=True, max_length=arguments.max_length)
+        data.append({**inputs, "label": model.config.label2id[row["label"]]})
+    settings = TrainingArguments(
+        output_dir=str(place / sampling),
+        use_cpu=True,
+        per_device_train_batch_size=arguments.batch,
+        num_train_epochs=ENDLESS,
+        train_sampling_strategy=sampling,
+        eval_strategy="no",
+        save_strategy="no",
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    collator = transformers.DataCollatorWithPadding(tokenizer)
+    training = Trainer(model, settings, collator, data, callbacks=[Steps()])
+    write("begin", lengths=[len(one["input_ids"]) for one in data])
+    training.train()
+
+
+def trainer_grouped(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
+    """With rows of like length in a batch: the stricter opponent."""
+    trainer(place, arguments, write, "group_by_length")
+
+
+SIDES = {"ours": ours, "Trainer": trainer, "Trainer group_by_length": trainer_grouped}
+ALL = SIDES | {"model": make_model}
+
+
+def run_side(name: str, place: pathlib.Path, arguments: argparse.Namespace) -> None:
+    """In the process of one side: each event a line of its file, with the time and the peak memory so far."""
+    with open(place / f"{name}.jsonl", "w", encoding="utf-8") as file:
+
+        def write(what: str, **more: Any) -> None:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            print(json.dumps({"what": what, "at": time.monotonic(), "peak": peak, **more}), file=file, flush=True)
+
+        ALL[name](place, arguments, write)
+
+
+class Side:
+    """One contestant: its process, stopped but in its turns, and what it wrote."""
+
+    def __init__(self, name: str, place: pathlib.Path) -> None:
+        self.name, self.events = name, place / f"{name}.jsonl"
+        self.turns: list[tuple[float, float]] = []
+        self.errors = place / f"{name}.err"
+        with open(self.errors, "wb") as errors:
+            self.process = subprocess.Popen(command(name, place), stdout=errors, stderr=errors)
+        self.process.send_signal(signal.SIGSTOP)
+
+    def take_turn(self) -> None:
+        """Run for a while."""
+        begin = time.monotonic()
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            self.process.wait(TURN)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGSTOP)
+            self.turns.append((begin, time.monotonic()))
+            return
+        sys.exit(f"{self.name} ended with {self.process.returncode}\n{self.errors.read_text()}")
+
+    def active(self, at: float) -> float:
+        """Seconds of its turns up to a time."""
+        return sum(max(0.0, min(at, end) - begin) for begin, end in self.turns)
+
+    def read(self, what: str) -> list[dict[str, Any]]:
+        """Its events of one sort so far."""
+        lines = self.events.read_text().splitlines(keepends=True) if self.events.exists() else []
+        events = (json.loads(line) for line in lines if line.endswith("\n"))
+        return [event for event in events if event["what"] == what]
+
+
+class Result(NamedTuple):
+    """Of one side."""
+
+    speed: float  # examples/s, the median over the epochs after the first
+    slowest: float
+    fastest: float
+    first: float  # seconds of the first epoch, with all that comes before its first step
+    programs: int  # compiled steps
+    compiling: float  # seconds, of them and of all other programs
+    peak: float  # MiB
+
+
+def result(side: Side, examples: int, per_epoch: int) -> Result:
+    """What a side's events say."""
+    begin, steps, programs = side.read("begin")[0], side.read("step"), side.read("compiled")
+    ends = [side.active(step["at"]) for step in steps[per_epoch - 1 :: per_epoch]]
+    speeds = [examples / (end - before) for before, end in itertools.pairwise(ends)]
+    return Result(
+        statistics.median(speeds),
+        min(speeds),
+        max(speeds),
+        ends[0] - side.active(begin["at"]),
+        sum(program["step"] for program in programs),
+        sum(side.active(one["at"]) - side.active(one["at"] - one["seconds"]) for one in programs),
+        steps[-1]["peak"],
+    )
+
+
+def command(name: str, place: pathlib.Path) -> list[str]:
+    """This script again, as the process of one side."""
+    return [sys.executable, *sys.argv, "--side", name, "--place", str(place)]
+
+
+def write_pairs(source: pathlib.Path, place: pathlib.Path, examples: int) -> int:
+    """A training set of the first `examples` rows of a file of QNLI (0: all), and a dev set, which `prepare` wants."""
+    opened = gzip.open if source.suffix == ".gz" else open
+    with opened(source, "rt", encoding="utf-8", newline="") as file:
+        header, *lines = file.readlines()
+    lines = lines[: examples or len(lines)]
+    for name, some in (("train.tsv", lines), ("dev.tsv", lines[:1])):
+        (place / name).write_text(header + "".join(some), encoding="utf-8")
+    return len(lines)
+
+
+def compare(place: pathlib.Path, arguments: argparse.Namespace) -> None:
+    """All sides in turns until each has run its epochs, then a table."""
+    examples = write_pairs(pathlib.Path(arguments.data), place, arguments.examples)
+    per_epoch = math.ceil(examples / arguments.batch)
+    subprocess.run(command("model", place), check=True)
+    sides: list[Side] = []
+    try:
+        for name in SIDES:
+            sides.append(Side(name, place))
+        while any(len(side.read("step")) < per_epoch * (1 + arguments.epochs) for side in sides):
+            for side in sides:
+                side.take_turn()
+    finally:
+        for side in sides:
+            side.process.kill()
+            side.process.wait()
+
+    lengths, buckets = sides[0].read("begin")[0]["lengths"], sides[0].read("begin")[0]["buckets"]
+    assert all(sorted(side.read("begin")[0]["lengths"]) == sorted(lengths) for side in sides[1:])
+    deciles = statistics.quantiles(lengths, n=10)
+    print(
+        f"BERT-{arguments.size}, {examples:,} pairs, {arguments.batch} a batch, at most {arguments.max_length} tokens: "
+        f"{statistics.fmean(lengths):.0f} on average, deciles {deciles[0]:.0f} and {deciles[-1]:.0f}, longest "
+        f"{max(lengths)}; buckets {', '.join(map(str, buckets))}\n"
+        f"{os.cpu_count()} CPUs ({platform.machine()}), load {os.getloadavg()[0]:.1f}; "
+        + ", ".join(f"{name} {version(name)}" for name in ("jax", "torch", "transformers", "accelerate"))
+    )
+    results = {side.name: result(side, examples, per_epoch) for side in sides}
+    for name, one in results.items():
+        print(
+            f"{name:24s} {one.speed:7.1f} examples/s ({one.slowest:.1f} to {one.fastest:.1f})   "
+            f"first epoch {one.first:6.1f} s   {one.programs} compiled steps, compiling {one.compiling:5.1f} s   "
+            f"peak {one.peak:,.0f} MiB"
+        )
+    best = results["ours"]
+    for name, one in list(results.items())[1:]:
+        print(
+            f"ratio ours / {name}: {best.speed / one.speed:.2f} in examples/s, "
+            f"{one.first / best.first:.2f} over the first epoch, {best.peak / one.peak:.2f} in peak memory"
+        )
+
+
+def main() -> None:
+    """Compare, or be one of the sides."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="dev.tsv or train.tsv of QNLI, plain or .gz")
+    parser.add_argument("--vocab", required=True, help="directory with the vocabulary of BERT uncased")
+    parser.add_argument("--size", default="mini", help="of BERT: a row of bert_jax/models/presets.py")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--max_length", type=int, default=128)
+    parser.add_argument("--examples", type=int, default=0, help="take the first so many; 0: all")
+    parser.add_argument("--epochs", type=int, default=3, help="to measure, after the first")
+    parser.add_argument("--side", choices=ALL, help=argparse.SUPPRESS)
+    parser.add_argument("--place", type=pathlib.Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.side:
+        run_side(arguments.side, arguments.place, arguments)
+        return
+    with tempfile.TemporaryDirectory() as place:
+        compare(pathlib.Path(place), arguments)
+
+
+if __name__ == "__main__":
+    main()

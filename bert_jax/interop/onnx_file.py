@@ -1,0 +1,104 @@
+"""A model directory as an ONNX file, which runtimes outside of Python and JAX read.
+
+The way is that of PyTorch: `transformers` opens the directory and `torch.onnx` exports the program, both maintained by
+those who keep the formats (docs/decisions.md).
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax.data.tokenizer import tokenizer_files
+from bert_jax.errors import UserError
+from bert_jax.interop import model_config
+from bert_jax.interop.directory import appearing
+from bert_jax.interop.families import FAMILIES
+
+FILE = "model.onnx"
+LARGEST = 2_000_000_000  # bytes of weights in one file, a bound of Protocol Buffers; beyond they lie beside it
+CHOICE = "ForMultipleChoice"
+
+
+def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
+    """Writes `model.onnx` into the directory `output`, beside `config.json` and the tokenizer of `directory`.
+
+    Inputs are int64: `input_ids`, `attention_mask` and, in models of several token types, `token_type_ids`; `[batch,
+    length]`, or `[batch, choices, length]` for multiple choice. Outputs are float32 and named as in transformers:
+    `logits`, `start_logits`, `last_hidden_state`, .... All these dimensions but the classes are left open.
+
+    Args:
+        directory: of transformers, such as `export_model` writes.
+        output: appears whole or not at all.
+
+    Raises:
+        UserError: torch, transformers or onnxscript is not installed, `directory` cannot be read or says of no model
+            class which it is, or `output` is taken.
+    """
+    source = pathlib.Path(directory)
+    described = model_config.read(source / "config.json")
+    known = {one.name for one in FAMILIES[described.encoder.family].classes}
+    if described.architecture not in known:
+        raise UserError(
+            f"{source / 'config.json'}: architectures is '{described.architecture}', none of {', '.join(sorted(known))}"
+        )
+    try:
+        import onnxscript  # noqa: F401 (torch.onnx needs it and would say so in a page)
+        import torch
+        import transformers
+    except ImportError as error:
+        raise UserError(f"an ONNX file needs {error.name}: pip install 'bert-jax[onnx]'") from None
+
+    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (described.encoder.num_token_types > 1)
+    axes = ("batch", "choices", "length") if described.architecture.endswith(CHOICE) else ("batch", "length")
+    with appearing(pathlib.Path(output)) as partial, _quiet():
+        model = getattr(transformers, described.architecture).from_pretrained(source, local_files_only=True).eval()
+
+        class Positional(torch.nn.Module):
+            """Takes the inputs in order, gives the outputs in order."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = model
+
+            def forward(self, *inputs: Any) -> Any:
+                return self.model(**dict(zip(names, inputs, strict=True))).to_tuple()
+
+        # A tensor for each input: two that were the same one would be taken for one input.
+        example = {name: torch.ones((2, 3, 4)[-len(axes) :], dtype=torch.int64) for name in names}
+        with torch.no_grad():
+            outputs = list(model(**example).keys())
+        sizes = {i: torch.export.Dim(name, min=1) for i, name in enumerate(axes[:-1])}
+        sizes[len(axes) - 1] = torch.export.Dim("length", min=1, max=described.encoder.max_positions)
+        torch.onnx.export(
+            Positional().eval(),
+            tuple(example.values()),
+            partial / FILE,
+            input_names=names,
+            output_names=outputs,
+            dynamic_shapes={"inputs": tuple(sizes for _ in names)},
+            dynamo=True,
+            external_data=sum(x.numel() * x.element_size() for x in model.parameters()) > LARGEST,
+            verbose=False,
+        )
+        for path in (source / "config.json", *tokenizer_files(source)):
+            shutil.copyfile(path, partial / path.name)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch says to those who develop it."""
+    import logging
+
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

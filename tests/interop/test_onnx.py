@@ -1,0 +1,62 @@
+"""Exported ONNX files under onnxruntime give our logits, for batch sizes and lengths other than the exported ones."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import ComputeConfig
+from bert_jax.errors import UserError
+from bert_jax.interop.huggingface import load_model
+from bert_jax.interop.onnx_file import export_onnx
+from bert_jax.models import make_model
+from tests import tiny_models
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+
+@pytest.mark.parametrize(
+    ("family", "task", "names", "shapes"),
+    [
+        ("bert", "ForSequenceClassification", {"logits": "classification_logits"}, [(1, 1), (3, 32)]),
+        ("roberta", "ForQuestionAnswering", {"start_logits": "start_logits", "end_logits": "end_logits"}, [(4, 7)]),
+        ("albert", "ForMultipleChoice", {"logits": "choice_logits"}, [(1, 2, 1), (2, 4, 9)]),
+    ],
+)
+def test_onnxruntime_gives_our_logits(tmp_path, family, task, names, shapes):
+    tiny_models.save(tmp_path / "model", family, task)
+    export_onnx(tmp_path / "model", tmp_path / "onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
+    axes = ["batch", "choices", "length"] if len(shapes[0]) == 3 else ["batch", "length"]
+    inputs = [one.name for one in session.get_inputs()]
+    assert inputs == ["input_ids", "attention_mask"] + ["token_type_ids"] * (family != "roberta")
+    assert all(one.shape == axes for one in session.get_inputs())
+    loaded = load_model(tmp_path / "model")
+    apply = jax.jit(make_model(loaded.config, ComputeConfig(), loaded.heads).apply)
+    for number, shape in enumerate(shapes):
+        rng = np.random.default_rng(number)
+        batch = {
+            "input_ids": rng.integers(5, loaded.config.vocab_size, shape),
+            "token_type_ids": rng.integers(0, loaded.config.num_token_types, shape),
+            "attention_mask": np.arange(shape[-1]) < rng.integers(1, shape[-1] + 1, shape[:-1])[..., None],
+        }
+        batch = {name: x.astype(np.int64) for name, x in batch.items()}
+        # RoBERTa counts positions over tokens that are not <pad>; so do we where padding comes last.
+        batch["input_ids"][batch["attention_mask"] == 0] = 1 if family == "roberta" else 0
+        found = session.run(list(names), {name: batch[name] for name in inputs})
+        wanted = apply(loaded.params, {name: x.astype(np.int32) for name, x in batch.items()}, None)
+        real = batch["attention_mask"] if names.keys() == {"start_logits", "end_logits"} else 1
+        for x, ours in zip(found, names.values(), strict=True):
+            np.testing.assert_allclose(x * real, wanted[ours] * real, rtol=0, atol=1e-4)
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"config\.json"):
+        export_onnx(tmp_path, tmp_path / "onnx")
+    config = {"model_type": "bert", "vocab_size": 9, "architectures": ["BertLMHeadModel"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="architectures is 'BertLMHeadModel', none of BertForMaskedLM"):
+        export_onnx(tmp_path, tmp_path / "onnx")
+    assert not (tmp_path / "onnx").exists()

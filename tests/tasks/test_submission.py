@@ -1,0 +1,120 @@
+"""Predictions as the benchmarks take them: read back by the standard library and our readers."""
+
+import csv
+import json
+import tarfile
+
+import numpy as np
+import pytest
+
+from bert_jax.config import TaskConfig
+from bert_jax.errors import UserError
+from bert_jax.tasks.readers import read
+from bert_jax.tasks.submission import file_name, write
+from bert_jax.tasks.table import TASKS, resolve
+
+
+def examples(*ids, **fields):
+    return [{"id": name, **fields} for name in ids]
+
+
+def test_names_are_those_of_the_glue_server():
+    names = {file_name(task, split) for task in TASKS.values() for split in task.splits if task.submission == "glue"}
+    tests = {name for name in names if "-train" not in name and "-dev" not in name}
+    assert tests == {"CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "QQP.tsv", "STS-B.tsv", "MNLI-m.tsv", "MNLI-mm.tsv",
+                     "QNLI.tsv", "RTE.tsv", "WNLI.tsv", "AX.tsv"}  # fmt: skip
+    assert file_name(TASKS["mnli"], "dev_mismatched") == "mnli-dev_mismatched.tsv"
+    assert file_name(TASKS["squad1"], "dev") == "squad1-dev.json"
+    assert file_name(TASKS["klue-nli"], "dev") == "klue-nli-dev.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("task", "predictions", "lines"),
+    [
+        ("cola", np.array([1, 0]), ["0\t1", "1\t0"]),
+        ("mnli", np.array([2, 0]), ["0\tcontradiction", "1\tentailment"]),
+        ("ax", np.array([1, 1]), ["0\tneutral", "1\tneutral"]),
+        ("rte", np.array([1, 0]), ["0\tnot_entailment", "1\tentailment"]),
+        ("stsb", np.array([4.99951, -0.2], np.float32), ["0\t5.000", "1\t-0.200"]),
+    ],
+)
+def test_glue(task, predictions, lines, tmp_path):
+    write(TASKS[task], examples("0", "1"), predictions, tmp_path / "a.tsv")
+    assert (tmp_path / "a.tsv").read_text() == "\n".join(["index\tprediction", *lines, ""])
+
+
+def test_glue_is_in_the_order_of_the_index(tmp_path):
+    write(TASKS["rte"], examples("10", "9", "2"), [0, 1, 1], tmp_path / "a.tsv")
+    assert (tmp_path / "a.tsv").read_text().split()[2::2] == ["2", "9", "10"]
+
+
+def test_squad_as_the_published_predictions_are(shared_data, tmp_path):
+    with tarfile.open(shared_data / "squad" / "published-predictions.tar.gz") as archive:
+        members = {member.name: member for member in archive if member.isfile() and "2.0" in member.name}
+        published = json.load(archive.extractfile(next(iter(members.values()))))
+    config = TaskConfig(name="squad2", data=str(shared_data / "squad"), dev="dev-v2.0.recon.json")
+    questions = read(TASKS["squad2"], config, "dev")
+    write(TASKS["squad2"], questions, published, tmp_path / "a.json")
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == published
+
+
+def test_tags_are_read_back_by_the_reader(shared_data, tmp_path):
+    """The second column of labels is the prediction, the first the published one."""
+    task = TASKS["wnut17"]
+    config = TaskConfig(name="wnut17", data=str(shared_data / "ner" / "wnut17"))
+    dev = read(task, config, "dev")
+    turned = [[(label + 1) % 13 for label in example["labels"]] for example in dev]
+    write(task, dev, turned, tmp_path / "a.conll")
+    lines = [line.split("\t") for line in (tmp_path / "a.conll").read_text(encoding="utf-8").split("\n") if line]
+    for column, labels in ((1, [example["labels"] for example in dev]), (2, turned)):
+        assert [line[column] for line in lines] == [task.labels[label] for sentence in labels for label in sentence]
+    settings = {"name": "custom", "kind": "tagging", "data": str(tmp_path), "columns": "labels=1"}
+    config = TaskConfig(**settings, dev="a.conll", labels=",".join(task.labels))
+    assert read(resolve(config), config, "dev") == dev
+
+
+def test_tags_of_a_test_set_have_no_published_column(tmp_path):
+    write(TASKS["conll2003"], examples("0", tokens=["Ada", "is"]), [[1, 0]], tmp_path / "a.conll")
+    assert (tmp_path / "a.conll").read_text() == "Ada B-PER\nis O\n\n"
+
+
+def test_choices(tmp_path):
+    write(TASKS["swag"], examples("0", "1"), np.array([3, 0]), tmp_path / "a.csv")
+    with open(tmp_path / "a.csv", newline="") as file:
+        assert list(csv.DictReader(file)) == [{"id": "0", "label": "3"}, {"id": "1", "label": "0"}]
+
+
+@pytest.mark.parametrize(
+    ("task", "fields", "predictions", "line"),
+    [
+        ("klue-nli", {}, np.array([2]), {"label": "contradiction"}),
+        ("klue-sts", {}, np.array([2.5]), {"label": 2.5}),
+        ("wnut17", {"tokens": ["ü"]}, [[0]], {"tokens": ["ü"], "labels": ["O"]}),
+        ("squad1", {}, {"x": "Köln"}, {"answer": "Köln"}),
+        ("swag", {}, np.array([1]), {"label": 1}),
+    ],
+)
+def test_json_lines_of_every_kind(task, fields, predictions, line, tmp_path):
+    write(TASKS[task]._replace(submission="json_lines"), examples("x", **fields), predictions, tmp_path / "a.jsonl")
+    (written,) = (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(written) == {"id": "x"} | line
+
+
+def test_predictions_of_other_examples_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="3 predictions for 2 examples"):
+        write(TASKS["rte"], examples("0", "1"), [0, 1, 1], tmp_path / "a.tsv")
+    with pytest.raises(ValueError, match="1 predictions for 1 questions, 1 without"):
+        write(TASKS["squad1"], examples("a"), {"b": ""}, tmp_path / "a.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_file_is_whole_or_what_it_was(tmp_path):
+    path = tmp_path / "a.tsv"
+    write(TASKS["rte"], examples("0"), [0], path)
+    before = path.read_text()
+    with pytest.raises(IndexError):
+        write(TASKS["rte"], examples("0"), [7], path)
+    with pytest.raises(UserError, match=r"absent/a.tsv: cannot be written"):
+        write(TASKS["rte"], examples("0"), [0], tmp_path / "absent" / "a.tsv")
+    assert path.read_text() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["a.tsv"]
