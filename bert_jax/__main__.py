@@ -1,275 +1,17 @@
-"""The command line: one verb a subcommand, `bert-jax VERB --help` says what it takes."""
+"""The command line: what each verb does; arguments.py has what it takes."""
 
 import argparse
 import contextlib
 import json
-import os
 import pathlib
 import sys
-import textwrap
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from bert_jax import __version__
+from bert_jax.arguments import parser
 from bert_jax.errors import UserError, did_you_mean
 
 # Heavy imports stand inside the verbs: `--help` and the data verbs need no JAX.
-
-EPILOG = """from text to a model:
-  bert-jax tokenizer --input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/
-  bert-jax prepare   --input 'books/*.txt' --tokenizer tok/ --output corpus/
-  bert-jax compile   --config configs/bert_base.py --topology v5e:4x4
-  bert-jax pretrain  --config configs/bert_base.py --workdir runs/base --config.data.corpus=corpus/
-  bert-jax evaluate  --workdir runs/base
-  bert-jax plot      --workdir runs/base --output curves.png
-  bert-jax export    --workdir runs/base --output my-bert/
-  bert-jax fill-mask --model my-bert/ 'The capital of France is [MASK].'
-  bert-jax finetune  --config configs/finetune/glue.py --workdir runs/qnli --config.init_from=my-bert/ \\
-                     --config.task.name=qnli --config.task.data=glue/
-  bert-jax predict   --model runs/qnli --input questions.jsonl --output answers.jsonl
-  bert-jax embed     --model my-bert/ --input texts.txt --output vectors.npy
-"""
-
-INPUT_HELP = (
-    "text files, directories (all files below) or quoted glob patterns; plain, .gz, .xz, .bz2, .zst, or tar archives "
-    "of them; or the word python-docs: the documentation strings of this Python installation"
-)
-WORKDIR_HELP = "the work directory of `pretrain`"
-STEP_HELP = "step of the checkpoint to take (default: the newest undamaged one)"
-
-
-class Parser(argparse.ArgumentParser):
-    """Says in two lines what is wrong; argparse alone would print the whole usage before."""
-
-    def error(self, message: str) -> NoReturn:
-        """Exit with status 2."""
-        self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` says what it takes\n")
-
-    def options(self) -> list[str]:
-        """What it takes, by name."""
-        return [name for action in self._actions for name in action.option_strings]
-
-
-def parser() -> Parser:
-    """The whole command line."""
-    top = Parser(
-        prog="bert-jax",
-        description="Pretrain, evaluate and export BERT-family encoders in JAX.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    top.add_argument("--version", action="version", version=f"bert-jax {__version__}")
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-
-    def verb(name: str, function: Any, summary: str, more: str) -> argparse.ArgumentParser:
-        example = next(line for line in EPILOG.splitlines() if f"bert-jax {name} " in line)
-        one = verbs.add_parser(
-            name,
-            help=summary,
-            description=f"{summary[0].upper()}{summary[1:]}.\n\n{textwrap.fill(more, 80)}",
-            epilog=f"example:\n{example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        one.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        one.set_defaults(function=function, parser=one)
-        return one
-
-    def several_processes(one: argparse.ArgumentParser) -> None:
-        peers = one.add_argument_group(
-            "several processes",
-            "found by themselves on TPU pods, GKE and Slurm; elsewhere give all three to each of them",
-        )
-        peers.add_argument("--coordinator", metavar="HOST:PORT", help="where the others reach process 0; any free port")
-        peers.add_argument("--num_processes", type=int, metavar="N", help="how many there are")
-        peers.add_argument("--process_id", type=int, metavar="I", help="number of this one, from 0")
-
-    def text_input(one: argparse.ArgumentParser) -> None:
-        one.add_argument("--input", nargs="+", required=True, metavar="GLOB", help=INPUT_HELP)
-        one.add_argument(
-            "--encoding_errors",
-            choices=["reject", "replace"],
-            default="reject",
-            help="documents that are not UTF-8: count and leave out, or replace the broken bytes (default: reject)",
-        )
-
-    one = verb(
-        "tokenizer",
-        tokenizer,
-        "train a vocabulary on text",
-        "The vocabulary is what a model reads instead of letters. Skip this verb to use a published one: `prepare` "
-        "takes any directory with a BERT vocab.txt.",
-    )
-    text_input(one)
-    one.add_argument("--kind", choices=["wordpiece"], default="wordpiece", help="algorithm (default: wordpiece)")
-    one.add_argument(
-        "--vocab_size", type=int, required=True, metavar="N", help="tokens, special ones included; BERT has 30522"
-    )
-    one.add_argument("--output", required=True, metavar="DIR", help="directory to make")
-    one.add_argument("--cased", action="store_true", help="keep capitals and accents (default: lower-case, strip them)")
-
-    one = verb(
-        "prepare",
-        prepare,
-        "turn text into a corpus that training reads",
-        "Parts the text into documents and sentences, encodes them with the tokenizer, and keeps a share of the "
-        "documents for evaluation. Every document is either stored or counted with the reason why not.",
-    )
-    text_input(one)
-    one.add_argument(
-        "--tokenizer", required=True, metavar="DIR", help="made by `tokenizer`, or with a published vocab.txt"
-    )
-    one.add_argument("--output", required=True, metavar="DIR", help="directory to make")
-    one.add_argument(
-        "--documents",
-        choices=["file", "blank-line", "line"],
-        default="file",
-        help="what one document is: a file, a stretch between blank lines, or a line (default: file)",
-    )
-    one.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
-    one.add_argument(
-        "--heldout_share",
-        type=float,
-        default=0.02,
-        metavar="SHARE",
-        help="of the documents, to evaluate on and never to train on; from 0 to below 1 (default: 0.02)",
-    )
-    one.add_argument(
-        "--language",
-        default="en",
-        metavar="CODE",
-        help="such as en or de: whose rules part the sentences (default: en)",
-    )
-
-    one = verb(
-        "pretrain",
-        pretrain,
-        "train a recipe, or go on where it stopped",
-        "Train a recipe in a work directory. Ctrl-C or SIGTERM saves and stops; the same command goes on from the "
-        "newest undamaged checkpoint. Any knob of the recipe can be overridden, as in "
-        "--config.optimizer.peak_learning_rate=2e-4; bert_jax/config.py says what each knob means.",
-    )
-    one.add_argument("--config", required=True, metavar="FILE", help="a recipe, such as configs/bert_base.py")
-    one.add_argument(
-        "--workdir", required=True, metavar="DIR", help="for checkpoints, metrics.jsonl and TensorBoard events"
-    )
-    one.set_defaults(takes_overrides=True)
-    several_processes(one)
-
-    one = verb(
-        "finetune",
-        finetune,
-        "train a task on a pretrained model, or go on where it stopped",
-        "Trains --config.task from the weights in --config.init_from (of `pretrain`, `export` or transformers) with "
-        "each learning rate and seed, keeps the best, and predicts the dev and test sets. bert_jax/tasks/table.py "
-        "lists the tasks; 'custom' is your own JSON lines, TSV or CSV. The last line printed is results.json.",
-    )
-    one.add_argument("--config", required=True, metavar="FILE", help="a recipe, such as configs/finetune/glue.py")
-    one.add_argument("--workdir", required=True, metavar="DIR", help="for the model, its scores and its predictions")
-    one.set_defaults(takes_overrides=True)
-    several_processes(one)
-
-    one = verb(
-        "predict",
-        predict,
-        "answer a task with a fine-tuned model",
-        "JSON lines in, JSON lines out, in order: text and text_pair to classify, tokens to tag, question and context, "
-        "or text and choices; an id comes back.",
-    )
-    one.add_argument(
-        "--model", required=True, metavar="DIR", help="work directory of `finetune`, or a fine-tuned model"
-    )
-    one.add_argument("--input", default="-", metavar="FILE", help="JSON lines (default: standard input)")
-    one.add_argument("--output", default="-", metavar="FILE", help="JSON lines (default: standard output)")
-    one.add_argument("--batch_size", type=int, default=32, metavar="N", help="rows at a time (default: 32)")
-
-    one = verb(
-        "embed",
-        embed,
-        "turn texts into vectors",
-        "One vector a text, as .npy, or with --pooling tokens one a token, as .safetensors: the features that a model "
-        "trained elsewhere reads. Texts are the lines of a file, or `text` and `text_pair` of JSON lines (.jsonl).",
-    )
-    one.add_argument("--model", required=True, metavar="DIR", help="made by `export` or `finetune`, or of transformers")
-    one.add_argument("--input", required=True, metavar="FILE", help="one text a line; .jsonl: objects with `text`")
-    one.add_argument("--output", required=True, metavar="FILE", help="to make: .npy, for tokens .safetensors")
-    one.add_argument(
-        "--pooling",
-        choices=["mean", "cls", "tokens"],
-        default="mean",
-        help="over all tokens of a text, its first token, or none (default: mean)",
-    )
-    one.add_argument(
-        "--layers",
-        default="last",
-        metavar="WHICH",
-        help="last, sum4 or concat4 of the last four, or a number, 0 being what enters the first (default: last)",
-    )
-    one.add_argument("--batch_size", type=int, default=32, metavar="N", help="texts at a time (default: 32)")
-    one.add_argument("--max_length", type=int, default=0, metavar="N", help="tokens of a text (default: the model's)")
-    one.add_argument("--truncate", action="store_true", help="cut and count longer texts (default: refuse them)")
-
-    one = verb(
-        "compile",
-        compile_,
-        "show what a recipe needs before it is run: memory, time, cost",
-        "A dry run: compiles each phase for a TPU slice that need not be there, or for the devices present, and "
-        "reads off memory, FLOPs, bytes and collectives, and from them times. Exit status 1 where a phase does not "
-        "fit. Any knob of the recipe can be overridden, as in --config.compute.remat=True.",
-    )
-    one.add_argument("--config", required=True, metavar="FILE", help="a recipe, such as configs/bert_base.py")
-    one.add_argument(
-        "--topology",
-        metavar="CHIP:SIZES",
-        help="a TPU slice, such as v5e:16x16 or v4:2x2x2; needs pip install 'bert-jax[tpu]' (default: devices present)",
-    )
-    one.add_argument("--price_per_chip_hour", type=float, metavar="PRICE", help="to work out what the run costs")
-    one.add_argument(
-        "--watts_per_chip", type=float, metavar="W", help="to work out its energy (default: typical, where published)"
-    )
-    one.add_argument("--json", action="store_true", help="print one object with a list `phases`")
-    one.set_defaults(takes_overrides=True)
-
-    one = verb(
-        "evaluate",
-        evaluate,
-        "measure a run on its held-out documents",
-        "The last line printed is one JSON object: losses in nats, accuracies from 0 to 1, and as unigram_entropy "
-        "the loss of a model that knows how often each token occurs and nothing else.",
-    )
-    one.add_argument("--workdir", required=True, metavar="DIR", help=WORKDIR_HELP)
-    one.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
-
-    one = verb("plot", plot, "draw the learning curves of a run", "Reads WORKDIR/metrics.jsonl.")
-    one.add_argument("--workdir", required=True, metavar="DIR", help=WORKDIR_HELP)
-    one.add_argument("--output", required=True, metavar="FILE", help="picture to make: .png, .pdf or .svg")
-
-    one = verb(
-        "export",
-        export,
-        "write a model directory for Hugging Face transformers",
-        "BertForPreTraining.from_pretrained (or AutoModel) and AutoTokenizer.from_pretrained open it as it is.",
-    )
-    one.add_argument("--workdir", required=True, metavar="DIR", help=WORKDIR_HELP)
-    one.add_argument("--output", required=True, metavar="DIR", help="directory to make")
-    one.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
-
-    one = verb(
-        "fill-mask",
-        fill_mask,
-        "guess the [MASK] tokens of a text",
-        "Prints probability, token and the text with it, likeliest first.",
-    )
-    one.add_argument(
-        "--model", required=True, metavar="DIR", help="made by `export`, or a BERT of transformers with its vocab.txt"
-    )
-    one.add_argument("--top_k", type=int, default=5, metavar="K", help="guesses for each [MASK] (default: 5)")
-    one.add_argument(
-        "--json", action="store_true", help="print a list of {token, id, probability, text}, likeliest first"
-    )
-    one.add_argument("text", metavar="TEXT", help="one text with [MASK] in it, in quotes")
-    return top
 
 
 def tokenizer(args: argparse.Namespace) -> None:
@@ -435,9 +177,24 @@ def fill_mask(args: argparse.Namespace) -> None:
         print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
 
 
+VERBS = {
+    "tokenizer": tokenizer,
+    "prepare": prepare,
+    "pretrain": pretrain,
+    "finetune": finetune,
+    "predict": predict,
+    "embed": embed,
+    "compile": compile_,
+    "evaluate": evaluate,
+    "plot": plot,
+    "export": export,
+    "fill-mask": fill_mask,
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; 0 done, 1 for a recipe that does not fit, 2 for what the user can mend, 130 for a second Ctrl-C."""
-    top = parser()
+    top = parser(VERBS)
     args, rest = top.parse_known_args(argv)
     args.overrides = rest
     for word in rest:

@@ -20,11 +20,11 @@ LAYERS = [
     {"models", "data", "optim", "phases", "checkpoint", "plot"},
     {"objectives", "recipes", "estimate"},
     {"evaluate", "interop", "workdir", "tasks"},
-    {"train", "inference", "model_directory", "text_lines"},
+    {"train", "inference", "model_directory", "text_lines", "feature_files"},
     {"loop", "weights", "embed", "fill_mask", "task_data", "predict"},
     {"pretrain", "finetune"},
     {"dryrun"},
-    {"dryrun_text"},
+    {"arguments", "dryrun_text"},
     {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
