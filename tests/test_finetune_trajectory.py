@@ -9,6 +9,7 @@ import itertools
 import random
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -24,7 +25,7 @@ from bert_jax.optim import make_optimizer
 from bert_jax.sharding import Share
 from bert_jax.task_data import Part, training_batches
 from bert_jax.tasks.features import rows
-from bert_jax.train import init_state, train_step
+from bert_jax.train import TrainState, train_step
 from tests.tiny_models import CLASSES, LETTERS, MAX_POSITIONS, save
 
 STEPS, WARMUP, BATCH, EXAMPLES = 30, 3, 8, 45
@@ -125,8 +126,8 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family):
 
     objective = finetuning(config, kind, 3)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes)
-    state = jax.jit(functools.partial(init_state, config, objective, optimizer))()
-    state = state._replace(params=jax.tree.map(np.array, loaded.params))
+    params, zero = jax.tree.map(jnp.asarray, loaded.params), jnp.zeros((), jnp.int32)
+    state = TrainState(zero, params, optimizer.init(params), jax.random.PRNGKey(0), zero, zero)
     step = jax.jit(functools.partial(train_step, config, objective, optimizer, 1))
     ours = []
     for batch in batches:

@@ -1,0 +1,113 @@
+"""Checkpoints of Google's BERT in TensorFlow 1: `bert_config.json` and `bert_model.ckpt.{index,data-*}`.
+
+Names of variables as in google-research/bert, modeling.py and run_pretraining.py; what `transformers` calls the same
+things is made of them by `RENAMES`, and read as its files are. Layer normalisation adds 1e-12 there, as here.
+
+`hidden_act: "gelu"` is read as the exact one, by erf, as transformers does: the released models were trained with it.
+Google's code computes that name by tanh since 2019; a model trained with that differs by up to 5e-4 in an activation,
+and its `bert_config.json` should say "gelu_new".
+"""
+
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bert_jax.errors import UserError
+from bert_jax.interop import model_config, strict_json
+from bert_jax.interop.families import FAMILIES
+from bert_jax.interop.huggingface import Loaded
+from bert_jax.interop.tensors import from_tensors, names, rows, shapes_of, unflatten
+from bert_jax.models import Head
+
+CONFIG, INDEX = "bert_config.json", ".index"
+# In this order, on the names of variables; a dot then parts them.
+RENAMES = (
+    (r"/layer_(\d+)/", r"/layer/\1/"),
+    (r"_embeddings$", "_embeddings/weight"),
+    (r"/(kernel|gamma|output_weights)$", "/weight"),
+    (r"/(beta|output_bias)$", "/bias"),
+    (r"/", "."),
+)
+OPTIMIZER = re.compile(r"global_step$|.*/adam_[mv]$")  # of a run that was not finished
+
+
+def load_google(place: str | os.PathLike[str]) -> Loaded:
+    """The architecture and the parameters of a BERT that Google's code trained.
+
+    `masked_token` and `next_sentence` are its heads, or `pooled` where the checkpoint holds the encoder alone. `unused`
+    names what its optimizer left.
+
+    Args:
+        place: a directory with one checkpoint, or the path of one without its suffix: `DIR/bert_model.ckpt`.
+
+    Raises:
+        UserError: TensorFlow is not installed; files are missing or damaged; a field or variable is unknown, missing
+            or of another shape.
+    """
+    prefix = _prefix(pathlib.Path(place))
+    fields = strict_json.read(prefix.parent / CONFIG)
+    return from_variables(_read(prefix), fields, str(prefix))
+
+
+def from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[str, Any], where: str) -> Loaded:
+    """As `load_google`, of the variables by name and of what `bert_config.json` says."""
+    family = FAMILIES["bert"]
+    described = model_config.parse({**fields, "model_type": "bert"}, f"{where} with {CONFIG}")
+    left = tuple(sorted(name for name in variables if OPTIMIZER.match(name)))
+    originals = {_name(name): name for name in variables if name not in left}
+    tensors = {
+        name: variables[original].T if original.endswith("/kernel") else variables[original]
+        for name, original in originals.items()
+    }
+    # Of the rows that a checkpoint of Google can be, the one named first of which all is there.
+    source = next(
+        one
+        for one in family.classes
+        if one.heads in (("masked_token", "next_sentence"), ("pooled",), ())
+        and all(name in tensors for module in one.modules for name in names(module))
+    )
+    heads = tuple(Head(name) for name in source.heads)
+    shapes = shapes_of(described.encoder, heads)
+    found = list(rows((*family.encoder, *source.modules), shapes))
+    for name in sorted(tensors.keys() - {row.name for row in found}):
+        raise UserError(f"{where}: variable '{originals[name]}' is not of a BERT with the heads of its pretraining")
+    for name, x in tensors.items():
+        if x.dtype != np.float32 or not np.isfinite(x).all():
+            raise UserError(f"{where}: variable '{originals[name]}' is not float32 and finite")
+    flat = from_tensors(tensors, found, shapes, described.encoder, where)
+    return Loaded(described.encoder, heads, unflatten(flat), labels=(), new=(), unused=left)
+
+
+def _name(variable: str) -> str:
+    for pattern, replacement in RENAMES:
+        variable = re.sub(pattern, replacement, variable)
+    return variable
+
+
+def _prefix(place: pathlib.Path) -> pathlib.Path:
+    """The path of the one checkpoint, without suffix."""
+    if not place.is_dir():
+        if not place.with_name(place.name + INDEX).is_file():
+            raise UserError(f"{place}{INDEX} does not exist; give the directory of a checkpoint, or its path")
+        return place
+    found = sorted(place.glob(f"*{INDEX}"))
+    if len(found) != 1:
+        there = ", ".join(path.name.removesuffix(INDEX) for path in found) or "none"
+        raise UserError(f"{place} holds {len(found)} checkpoints of TensorFlow ({there}); give the path of one")
+    return found[0].with_name(found[0].name.removesuffix(INDEX))
+
+
+def _read(prefix: pathlib.Path) -> dict[str, np.ndarray]:
+    try:
+        import tensorflow
+    except ImportError:
+        raise UserError(f"{prefix} is a checkpoint of TensorFlow: pip install 'bert-jax[tf]' to read it") from None
+    try:
+        reader = tensorflow.train.load_checkpoint(str(prefix))
+        return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
+    except Exception as error:  # of its own kinds, by what the bytes happen to be
+        raise UserError(f"{prefix} cannot be read: {str(error).strip().partition(chr(10))[0]}") from None
