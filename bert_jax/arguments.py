@@ -17,8 +17,8 @@ EPILOG = """from text to a model:
   bert-jax plot      --workdir runs/base --output curves.png
   bert-jax export    --workdir runs/base --output my-bert/
   bert-jax fill-mask --model my-bert/ 'The capital of France is [MASK].'
-  bert-jax finetune  --config configs/finetune/glue.py --workdir qnli/ --config.init_from=my-bert/ --config.task.name=qnli
-  bert-jax predict   --model qnli/ --input questions.jsonl --output answers.jsonl
+  bert-jax finetune  --config configs/finetune/glue.py --workdir qnli --config.init_from=my-bert --config.task.name=qnli
+  bert-jax predict   --model qnli --input questions.jsonl --output answers.jsonl
   bert-jax embed     --model my-bert/ --input texts.txt --output vectors.npy
 """
 

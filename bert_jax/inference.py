@@ -68,15 +68,18 @@ def make_predict(
     return predict
 
 
-def predict_rows(
-    model: Model, params: Params, rows: Sequence[Row], feed: Feed, mesh: jax.sharding.Mesh
-) -> list[Outputs]:
-    """The outputs of each row, in one pass."""
-    batches = evaluation_plan(feed, rows)
-    with jax.set_mesh(mesh):
-        return make_predict(model, mesh)(
-            params, rows, batches, collated(feed, rows, batches, sharding.batch_share(mesh))
-        )
+def row_predictor(model: Model, params: Params, feed: Feed) -> Callable[[Sequence[Row]], list[Outputs]]:
+    """A function of rows -> the outputs of each, on one device of this process; each length is compiled once."""
+    mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
+    share, predict = sharding.batch_share(mesh), make_predict(model, mesh)
+    params = jax.device_put(params, sharding.replicated(mesh))
+
+    def of(rows: Sequence[Row]) -> list[Outputs]:
+        batches = evaluation_plan(feed, rows)
+        with jax.set_mesh(mesh):
+            return predict(params, rows, batches, collated(feed, rows, batches, share))
+
+    return of
 
 
 def _scatter(found: list[Outputs], rows: Sequence[Row], indices: np.ndarray, outputs: dict[str, jax.Array]) -> None:

@@ -1,6 +1,7 @@
 """Use a fine-tuned model: JSON lines in, JSON lines out, a few at a time however many there are."""
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -10,14 +11,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TextIO
 
-import jax
 import numpy as np
 
-from bert_jax import sharding
 from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError, writing
-from bert_jax.inference import Feed, predict_rows
+from bert_jax.inference import Feed, row_predictor
 from bert_jax.model_directory import open_model
 from bert_jax.models import Model, Params, make_model
 from bert_jax.tasks.batching import choose_buckets
@@ -63,13 +62,12 @@ def load_predictor(directory: pathlib.Path) -> Predictor:
     if path.is_file():
         try:
             described |= json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"{path}: invalid JSON ({error})") from None
-    if described["kind"] != kind or (kind in ("classification", "tagging") and tuple(described["labels"]) != labels):
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{path}: not a JSON object ({error}); export the model again") from None
+    if described["kind"] != kind or (kind in ("classification", "tagging") and [*labels] != [*described["labels"]]):
         raise UserError(f"{path} and config.json beside it are of different tasks; export the model again")
     settings = from_values(TaskConfig, described["config"], str(path))
-    longest = min(settings.max_length, loaded.config.max_positions)
-    settings = settings if longest == settings.max_length else TaskConfig(max_length=longest)
+    settings = dataclasses.replace(settings, max_length=min(settings.max_length, loaded.config.max_positions))
     task = Task("predict", kind, {}, (), "", labels, impossible=described["impossible"], published=False)
     threshold = float(described.get("null_threshold", 0.0)) if task.impossible else None
     model = make_model(loaded.config, ComputeConfig(), loaded.heads)
@@ -109,22 +107,25 @@ def predict(predictor: Predictor, source: TextIO, name: str, out: TextIO, batch_
     A line is an object with the fields of tasks/task.py FIELDS, and an `id` if it wants one back. Lines before a
     mistake are written, and the mistake is named by `name` and line.
     """
-    mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
     model, task, settings = predictor.model, predictor.task, predictor.settings
-    # The same few lengths whatever comes: programs are compiled once.
-    buckets = settings.buckets or choose_buckets(np.arange(8, settings.max_length + 1), settings.max_length)
+    # The same few lengths whatever comes, the longest row among them: programs are compiled once.
+    longest = settings.max_length
+    buckets = tuple(sorted({*(settings.buckets or choose_buckets(np.arange(8, longest + 1), longest)), longest}))
     feed = Feed(buckets, batch_size, model.config.num_token_types, predictor.tokenizer.pad_id)
+    answer = row_predictor(model, predictor.params, feed)
     counts: Counter[str] = Counter()
     numbered = enumerate(source, 1)
     while chunk := list(_read(numbered, name)):
-        examples = [_example(task, f"{name}:{number}", number, line) for number, line in chunk if line.strip()]
-        if not examples:
+        read = [(number, *_example(task, f"{name}:{number}", line)) for number, line in chunk if line.strip()]
+        if not read:
             continue
+        # By place, not by the id of the input: that one may be there twice, or on some lines only.
+        examples = [{"id": f"{name}:{number}", **example} for number, _, example in read]
         made, cut = rows(task.kind, examples, predictor.tokenizer, settings)
-        outputs = predict_rows(model, predictor.params, made, feed, mesh)
-        found = predictions(task.kind, examples, made, outputs, settings, predictor.null_threshold)
-        for number, example in enumerate(examples):
-            record = as_record(task.kind, task.labels, example, found, number)
+        found = predictions(task.kind, examples, made, answer(made), settings, predictor.null_threshold)
+        for place, (number, given, _) in enumerate(read):
+            record = as_record(task.kind, task.labels, examples[place], found, place)
+            record["id"] = str(number) if given is None else given
             out.write(json.dumps(record, ensure_ascii=False) + "\n")
         out.flush()
         counts.update(cut | {"examples": len(examples)})
@@ -140,7 +141,8 @@ def _read(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[tuple[int,
         raise UserError(f"{name}: not UTF-8 ({error.reason} at byte {error.start} of what was read last)") from None
 
 
-def _example(task: Task, where: str, number: int, line: str) -> dict[str, Any]:
+def _example(task: Task, where: str, line: str) -> tuple[str | int | None, dict[str, Any]]:
+    """The id as it stands in the line, None where there is none, and the example."""
     try:
         fields = json.loads(line)
     except ValueError as error:
@@ -154,6 +156,6 @@ def _example(task: Task, where: str, number: int, line: str) -> dict[str, Any]:
     # Labels are not read: what is predicted may be labelled in a way that the model does not know.
     unlabelled = {key: value for key, value in fields.items() if key not in ("label", "labels", "answers")}
     record = Record(where, unlabelled)
-    name = name_of(record) if "id" in fields else str(number)
-    tally: Counter[str] = Counter()
-    return {"id": name, **make(record, task, tally)}
+    if "id" in fields:
+        name_of(record)  # refuses what is no id
+    return fields.get("id"), make(record, task, Counter())

@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -88,7 +88,9 @@ def load_model(
     new = _lacking(flat, shapes, where)
     if new:
         if rng is None:
-            raise UserError(f"{place} holds a {source.name}, without {', '.join(_tops(new))}: fine-tune it first")
+            raise UserError(
+                f"{place} holds a {source.name}, without {', '.join(sorted({*map(_top, new)}))}: fine-tune it first"
+            )
         flat |= _initial(config, heads, new, rng)
     read = {row.name for row in rows((*family.encoder, *modules), shapes)}
     return Loaded(
@@ -249,21 +251,17 @@ def _top(path: str) -> str:
     return path.partition("/")[0]
 
 
-def _tops(paths: tuple[str, ...]) -> list[str]:
-    return sorted({_top(path) for path in paths})
-
-
-def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str, object]:
+def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str, Any]:
+    """What `config.json` says of the classes; nothing where no head has any."""
     classes = next((head.classes for head in heads if head.name in LABELLED), 0)
     if labels and len(labels) != classes:
         raise UserError(f"{len(labels)} labels ({', '.join(labels[:5])} ...), but the model has {classes} classes")
     if len(set(labels)) < len(labels):
         raise UserError(f"two labels have the same name: {', '.join(labels)}")
-    problem = {0: "regression"}.get(classes - 1, "single_label_classification")
-    return {
-        **(model_config.label_fields(labels, classes) if classes else {}),
-        **({"problem_type": problem} if any(head.name == "classification" for head in heads) else {}),
-    }
+    fields = model_config.label_fields(labels, classes) if classes else {}
+    if any(head.name == "classification" for head in heads):
+        fields["problem_type"] = "regression" if classes == 1 else "single_label_classification"
+    return fields
 
 
 def _set_model_max_length(path: pathlib.Path, length: int) -> None:

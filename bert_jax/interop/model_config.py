@@ -108,9 +108,8 @@ def _encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -
         raise UserError(f"{where}: 'vocab_size' is missing")
     values: dict[str, Any] = {}
     for theirs, field in family.fields.items():
-        value = fields.get(theirs, field.default)
-        values[field.name] = value if value is not None else field.default
-        if value is not None:
+        values[field.name] = value = fields.get(theirs, field.default)
+        if (value, field.default) != (None, None):
             _check(theirs, value, field.name, where)
     if values["classifier_dropout"] is None:
         values["classifier_dropout"] = values["dropout"]

@@ -136,7 +136,7 @@ def test_which_checkpoint_is_asked(tmp_path):
         load_google(tmp_path)
     with pytest.raises(UserError, match=r"c.ckpt.index does not exist"):
         load_google(tmp_path / "c.ckpt")
-    with pytest.raises(UserError, match="bert_config.json cannot be read"):
+    with pytest.raises(UserError, match=r"bert_config\.json cannot be read"):
         load_google(tmp_path / "a.ckpt")
 
 

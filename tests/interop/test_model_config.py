@@ -152,6 +152,8 @@ REFUSED = [
     (BERT, {"hidden_sizes": 3}, "unknown field 'hidden_sizes'; did you mean 'hidden_size'"),
     (BERT, {"embedding_size": 128}, "unknown field 'embedding_size'"),
     (BERT, {"hidden_size": "24"}, "hidden_size is '24', not an integer"),
+    (BERT, {"hidden_size": None}, "hidden_size is None, not an integer"),
+    (ALBERT, {"classifier_dropout_prob": None}, "classifier_dropout_prob is None, not a number"),
     (BERT, {"hidden_size": 24.0}, "hidden_size is 24.0, not an integer"),
     (BERT, {"num_hidden_layers": True}, "num_hidden_layers is True, not an integer"),
     (BERT, {"num_hidden_layers": 0}, "num_hidden_layers is 0; it must lie from 1"),

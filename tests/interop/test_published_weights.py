@@ -175,3 +175,22 @@ def test_labels_come_with_their_head_only(tmp_path):
     assert load_model(tmp_path, (Head("classification", 3),)).labels == ("no", "yes", "maybe")
     assert load_model(tmp_path, (Head("classification", 2),), jax.random.key(0)).labels == ()
     assert load_model(tmp_path, (Head("hidden_states"),)).labels == ()
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        ("cls.predictions.transform.dense.bias", r"tensor 'cls\.predictions\.transform\.dense\.bias' is missing"),
+        ("cls.predictions.transform.LayerNorm", "has a part of 'masked_token' only: 'masked_token/norm/"),
+        ("bert.embeddings.LayerNorm.bias", r"tensor 'bert\.embeddings\.LayerNorm\.bias' is missing"),
+    ],
+)
+def test_part_of_a_head_or_of_the_encoder_is_never_drawn(lost, words, tmp_path):
+    def without(tensors):
+        return {name: x for name, x in tensors.items() if not name.startswith(lost)}
+
+    save(tmp_path, "bert", "BertForMaskedLM", without)
+    with pytest.raises(UserError, match=words):
+        load_model(tmp_path, (Head("masked_token"),), jax.random.key(0))
+    with pytest.raises(UserError, match=r"is missing"):
+        load_model(tmp_path)
