@@ -75,9 +75,9 @@ def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> No
     from bert_jax.task_data import training_batches
     from bert_jax.train import layout
 
-    def compiled(event: str, seconds: float, **of: Any) -> None:
+    def compiled(event: str, duration_secs: float, **of: Any) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
-            write("compiled", seconds=seconds, step=of["fun_name"] == "jit(train_step)")
+            write("compiled", seconds=duration_secs, step=of["fun_name"] == "jit(train_step)")
 
     values = recipe(epochs=ENDLESS, batch_size=arguments.batch, learning_rate=5e-5)
     values.init_from, values.checkpoint.every = str(place / "model"), sys.maxsize
@@ -151,7 +151,8 @@ def run_side(name: str, place: pathlib.Path, arguments: argparse.Namespace) -> N
 
         def write(what: str, **more: Any) -> None:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            print(json.dumps({"what": what, "at": time.monotonic(), "peak": peak, **more}), file=file, flush=True)
+            event = {"what": what, "at": time.monotonic(), "cpu": time.process_time(), "peak": peak, **more}
+            print(json.dumps(event), file=file, flush=True)
 
         ALL[name](place, arguments, write)
 
@@ -196,6 +197,7 @@ class Result(NamedTuple):
     speed: float  # examples/s, the median over the epochs after the first
     slowest: float
     fastest: float
+    cpu: float  # milliseconds of all cores an example, likewise: steadier than the speed where other load varies
     first: float  # seconds of the first epoch, with all that comes before its first step
     programs: int  # compiled steps
     compiling: float  # seconds, of them and of all other programs
@@ -207,10 +209,12 @@ def result(side: Side, examples: int, per_epoch: int) -> Result:
     begin, steps, programs = side.read("begin")[0], side.read("step"), side.read("compiled")
     ends = [side.active(step["at"]) for step in steps[per_epoch - 1 :: per_epoch]]
     speeds = [examples / (end - before) for before, end in itertools.pairwise(ends)]
+    cpu = [(b["cpu"] - a["cpu"]) / examples for a, b in itertools.pairwise(steps[per_epoch - 1 :: per_epoch])]
     return Result(
         statistics.median(speeds),
         min(speeds),
         max(speeds),
+        1e3 * statistics.median(cpu),
         ends[0] - side.active(begin["at"]),
         sum(program["step"] for program in programs),
         sum(side.active(one["at"]) - side.active(one["at"] - one["seconds"]) for one in programs),
@@ -239,10 +243,8 @@ def compare(place: pathlib.Path, arguments: argparse.Namespace) -> None:
     examples = write_pairs(pathlib.Path(arguments.data), place, arguments.examples)
     per_epoch = math.ceil(examples / arguments.batch)
     subprocess.run(command("model", place), check=True)
-    sides: list[Side] = []
+    sides = [Side(name, place) for name in SIDES]
     try:
-        for name in SIDES:
-            sides.append(Side(name, place))
         while any(len(side.read("step")) < per_epoch * (1 + arguments.epochs) for side in sides):
             for side in sides:
                 side.take_turn()
@@ -265,13 +267,14 @@ def compare(place: pathlib.Path, arguments: argparse.Namespace) -> None:
     for name, one in results.items():
         print(
             f"{name:24s} {one.speed:7.1f} examples/s ({one.slowest:.1f} to {one.fastest:.1f})   "
+            f"{one.cpu:5.1f} ms of CPU each   "
             f"first epoch {one.first:6.1f} s   {one.programs} compiled steps, compiling {one.compiling:5.1f} s   "
             f"peak {one.peak:,.0f} MiB"
         )
     best = results["ours"]
     for name, one in list(results.items())[1:]:
         print(
-            f"ratio ours / {name}: {best.speed / one.speed:.2f} in examples/s, "
+            f"ratio ours / {name}: {best.speed / one.speed:.2f} in examples/s, {one.cpu / best.cpu:.2f} in CPU time, "
             f"{one.first / best.first:.2f} over the first epoch, {best.peak / one.peak:.2f} in peak memory"
         )
 
@@ -289,6 +292,7 @@ def main() -> None:
     parser.add_argument("--side", choices=ALL, help=argparse.SUPPRESS)
     parser.add_argument("--place", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # through `finally`: no side is left behind
     if arguments.side:
         run_side(arguments.side, arguments.place, arguments)
         return

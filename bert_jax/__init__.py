@@ -5,6 +5,7 @@ What lives where; imports run one way, downwards (tests/test_layout.py):
     __main__.py  arguments.py        the command line: one verb a subcommand, and what each takes
     pretrain.py  finetune.py         a verb put together; plot.py draws a run
     predict.py  embed.py  fill_mask.py  what a model directory is used for (model_directory.py opens one)
+    export.py                        models out
     dryrun.py  dryrun_text.py        what a recipe needs before it is run, as numbers and as a table
     weights.py  task_data.py         what training starts from; a task's sets as batches and scores
     loop.py                          the loop around the step

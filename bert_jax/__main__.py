@@ -153,16 +153,11 @@ def plot(args: argparse.Namespace) -> None:
 
 
 def export(args: argparse.Namespace) -> None:
-    """A run's weights and tokenizer as a Hugging Face model directory."""
+    """A model for others to use."""
     from bert_jax.console import Console
-    from bert_jax.interop import huggingface
-    from bert_jax.models import PRETRAINING_HEADS
-    from bert_jax.weights import restore_params
+    from bert_jax.export import export as run
 
-    directory = pathlib.Path(args.workdir)
-    config, step, params = restore_params(directory, args.step, Console())
-    huggingface.export_model(params, config.model, PRETRAINING_HEADS, directory / "tokenizer", args.output)
-    print(f"step {step:,} of {directory} -> {args.output}")
+    run(pathlib.Path(args.workdir), args.step, pathlib.Path(args.output), args.format, Console())
 
 
 def fill_mask(args: argparse.Namespace) -> None:

@@ -231,11 +231,24 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
 
     one = verb(
         "export",
-        "write a model directory for Hugging Face transformers",
-        "BertForPreTraining.from_pretrained (or AutoModel) and AutoTokenizer.from_pretrained open it as it is.",
+        "write a model for others to use",
+        "For Hugging Face transformers: AutoModelFor... and AutoTokenizer open the directory as it is. As StableHLO: a "
+        "program that jax runs without bert_jax. As ONNX: needs pip install 'bert-jax[onnx]'.",
     )
-    one.add_argument("--workdir", required=True, metavar="DIR", help=WORKDIR_HELP)
+    one.add_argument(
+        "--workdir",
+        "--model",
+        required=True,
+        metavar="DIR",
+        help="of `pretrain` or `finetune`, a model directory, or Google's TensorFlow checkpoint of a BERT",
+    )
     one.add_argument("--output", required=True, metavar="DIR", help="directory to make")
+    one.add_argument(
+        "--format",
+        choices=["huggingface", "stablehlo", "onnx"],
+        default="huggingface",
+        help="for whom (default: huggingface)",
+    )
     one.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
 
     one = verb(
@@ -244,7 +257,7 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "Prints probability, token and the text with it, likeliest first.",
     )
     one.add_argument(
-        "--model", required=True, metavar="DIR", help="made by `export`, or a BERT of transformers with its vocab.txt"
+        "--model", required=True, metavar="DIR", help="made by `export`, or one of transformers; RoBERTa spells <mask>"
     )
     one.add_argument("--top_k", type=int, default=5, metavar="K", help="guesses for each [MASK] (default: 5)")
     one.add_argument(

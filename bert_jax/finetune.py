@@ -6,7 +6,6 @@ Face, `results.json` with every score, and `predictions/`.
 
 import contextlib
 import dataclasses
-import functools
 import json
 import math
 import os
@@ -23,15 +22,15 @@ from bert_jax.checkpoint import versions
 from bert_jax.config import Config, PhaseConfig, TaskConfig, flatten, to_json
 from bert_jax.console import Console
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
-from bert_jax.errors import UserError, writing
-from bert_jax.inference import Feed, predict_rows
+from bert_jax.errors import UserError, did_you_mean, writing
+from bert_jax.inference import Feed, row_predictor
 from bert_jax.interop import huggingface
 from bert_jax.interrupt import Interrupt
 from bert_jax.loop import Data, fit
 from bert_jax.metrics import read_lines
 from bert_jax.models import Params, make_model
 from bert_jax.objectives.finetuning import finetuning, head, task_model
-from bert_jax.task_data import Evaluation, Part, digest, read_part, training_batches
+from bert_jax.task_data import Evaluation, Part, digest, measure, read_part, score_names, training_batches
 from bert_jax.tasks import readers, submission
 from bert_jax.tasks.batching import choose_buckets
 from bert_jax.tasks.predictions import Predictions, predictions
@@ -43,6 +42,14 @@ from bert_jax.weights import Weights, describe_start, read_weights
 
 SETTINGS = "task.json"  # beside an exported model: what `predict` has to know of its task
 ELSEWHERE = "make room, or choose another --workdir"
+# What pretraining reads and a task does not -> what it takes instead: set, it would be ignored.
+NOT_READ = {
+    "model": "architecture and dropout are those of config.init_from; config.task.dropout changes the latter",
+    "data": "config.task says what is read",
+    "train.steps": "give config.task.epochs",
+    "train.phases": "give config.task.max_length, or config.task.buckets",
+    "evaluate.rows": "dev sets are evaluated whole",
+}
 
 
 class Setting(NamedTuple):
@@ -54,6 +61,7 @@ class Setting(NamedTuple):
     tokenizer: Tokenizer
     train: Part
     dev: tuple[Part, ...]
+    test: tuple[Part, ...]
     feed: Feed
     evaluation_feed: Feed
     metric: str  # the score that picks the best
@@ -94,6 +102,8 @@ def finetune(
         if first:
             workdir.claim(directory, setting.config, fingerprint, setting.start.directory)
         describe_start(setting.start, console)
+        if config.task.random_weights:
+            console.say("config.task.random_weights: of these the architecture and the tokenizer, no parameter")
         results = []
         for rate in config.task.learning_rates or (config.optimizer.peak_learning_rate,):
             for seed in range(config.seed, config.seed + config.task.seeds):
@@ -114,6 +124,7 @@ def finetune(
 def prepare(config: Config, console: Console) -> Setting:
     """Weights, task and data, checked against each other."""
     settings = config.task
+    _check_read(config)
     if not config.init_from:
         raise UserError("no weights: give --config.init_from=DIR, an export, a work directory, or one of transformers")
     task = resolve(settings)
@@ -121,15 +132,20 @@ def prepare(config: Config, console: Console) -> Setting:
     start = read_weights(config.init_from, wanted, jax.random.key(config.seed), console)
     tokenizer = load_tokenizer(start.directory)
     _check(start, tokenizer, settings)
+    parts = {split: readers.parts(task, settings, split) for split in readers.SPLITS}
     for split in ("train", "dev"):
-        if not readers.parts(task, settings, split):
+        if not parts[split]:
             raise UserError(
                 f"task '{task.name}': no {split} set in {settings.data or '.'}; name a file in config.task.{split}"
             )
-    train = read_part(task, settings, "train", tokenizer, console)
-    dev = tuple(read_part(task, settings, name, tokenizer, console) for name in readers.parts(task, settings, "dev"))
-    lengths = np.array([row.length for part in (train, *dev) for row in part.rows])
-    buckets = settings.buckets or choose_buckets(lengths, int(lengths.max()))
+    (train,), dev, test = (
+        tuple(read_part(task, settings, name, tokenizer, console) for name in names) for names in parts.values()
+    )
+    metric = settings.metric or task.best
+    known = score_names(task, dev)
+    if metric not in known:
+        raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
+    buckets = _buckets(settings, (train, *dev), test)
     feed = Feed(buckets, config.train.batch_size, start.config.num_token_types, tokenizer.pad_id)
     per_epoch = math.ceil(len(train.rows) / feed.batch_size)
     steps = max(1, round(settings.epochs * per_epoch))
@@ -151,8 +167,28 @@ def prepare(config: Config, console: Console) -> Setting:
         + f"; {steps:,} steps of {feed.batch_size} rows, of up to {', '.join(map(str, buckets))} tokens"
     )
     evaluation_feed = feed._replace(batch_size=config.evaluate.batch_size)
-    metric = settings.metric or task.best
-    return Setting(config, task, start, tokenizer, train, dev, feed, evaluation_feed, metric)
+    return Setting(config, task, start, tokenizer, train, dev, test, feed, evaluation_feed, metric)
+
+
+def _check_read(config: Config) -> None:
+    default = flatten(to_json(Config()))
+    for key, value in flatten(to_json(config)).items():
+        for name, instead in NOT_READ.items():
+            if f"{key}.".startswith(f"{name}.") and value != default.get(key):
+                raise UserError(f"config.{key}={value} is for pretraining, and not read here; {instead}")
+
+
+def _buckets(settings: TaskConfig, parts: tuple[Part, ...], test: tuple[Part, ...]) -> tuple[int, ...]:
+    """The lengths to pad to, chosen by the rows of `parts`, so that the longest row of all sets fits."""
+    lengths = np.array([row.length for part in parts for row in part.rows])
+    longest = max(row.length for part in (*parts, *test) for row in part.rows)
+    buckets = tuple(sorted(settings.buckets)) or choose_buckets(lengths, longest)
+    if buckets[0] < 1 or not longest <= buckets[-1] <= max(longest, settings.max_length):
+        raise UserError(
+            f"config.task.buckets={settings.buckets}: the last must lie from {longest}, which is the longest row, to "
+            f"config.task.max_length={settings.max_length}"
+        )
+    return buckets
 
 
 def _check(start: Weights, tokenizer: Tokenizer, settings: TaskConfig) -> None:
@@ -190,13 +226,11 @@ def train_one(
     history = {line["step"]: line for line in lines if line["split"] == "heldout"}
 
     def judge(step: int, scores: dict[str, float], params: Params) -> bool:
-        if setting.metric not in scores:
-            raise UserError(f"config.task.metric={setting.metric} is none of {', '.join(scores)}")
         history[step] = scores
         best, since = best_of({at: line for at, line in history.items() if at <= step}, setting.metric)
         if best == step:
             keep_best(setting, directory, step, params)
-        if config.task.patience and since >= config.task.patience:
+        if _exhausted(since, config.task):
             console.say(f"no better {setting.metric} in {since} evaluations: stopping, the best is of step {best:,}")
             return True
         return False
@@ -209,7 +243,8 @@ def train_one(
         judge,
     )
     start = None if config.task.random_weights else _with_new_heads(setting)
-    if not fit(config, objective, data, directory, console, interrupt, watchdog, start):
+    stopped = bool(history) and _exhausted(best_of(history, setting.metric)[1], config.task)
+    if not stopped and not fit(config, objective, data, directory, console, interrupt, watchdog, start):
         return None
     best, _ = best_of(history, setting.metric)
     scores = {k: v for k, v in history[best].items() if k not in ("step", "split", "length")}
@@ -238,6 +273,10 @@ def best_of(history: dict[int, dict[str, float]], metric: str) -> tuple[int, int
     """The step of the highest score, the first of equals, and how many evaluations followed it."""
     best = max(sorted(history), key=lambda step: history[step][metric])
     return best, sum(step > best for step in history)
+
+
+def _exhausted(since: int, settings: TaskConfig) -> bool:
+    return 0 < settings.patience <= since
 
 
 def keep_best(setting: Setting, directory: pathlib.Path, step: int, params: Params) -> None:
@@ -295,25 +334,18 @@ def finish(setting: Setting, directory: pathlib.Path, summary: dict[str, Any], c
         (directory / "predictions").mkdir(exist_ok=True)
     loaded = huggingface.load_model(source)
     model = make_model(loaded.config, setting.config.compute, loaded.heads)
-    mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
-    tests = [
-        read_part(task, settings, name, setting.tokenizer, console) for name in readers.parts(task, settings, "test")
-    ]
-    longest = max((row.length for part in tests for row in part.rows), default=0)
-    feed = setting.evaluation_feed
-    feed = feed._replace(buckets=tuple(sorted({*feed.buckets, max(longest, feed.buckets[-1])})))
-    evaluation = Evaluation(settings, task, setting.dev, feed, model, mesh)
-    predict = functools.partial(predict_rows, model, loaded.params, feed=feed, mesh=mesh)
+    predict = row_predictor(model, loaded.params, setting.evaluation_feed)
 
     def write(part: Part, made: Predictions) -> None:
         place = directory / "predictions" / submission.file_name(task, part.name)
         submission.write(task, part.examples, made.values, place)
 
     threshold = None
-    for part, found in evaluation.split(predict(evaluation.rows)):
+    for part in setting.dev:
+        found = measure(task, settings, part, predict(part.rows))
         threshold = found.null_threshold
         write(part, found.predictions)
-    for part in tests:
+    for part in setting.test:
         made = predictions(task.kind, part.examples, part.rows, predict(part.rows), settings, threshold)
         write(part, made)
     if threshold is not None:

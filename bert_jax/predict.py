@@ -24,7 +24,7 @@ from bert_jax.tasks.examples import make, name_of
 from bert_jax.tasks.features import rows
 from bert_jax.tasks.predictions import as_record, predictions
 from bert_jax.tasks.row import LABEL
-from bert_jax.tasks.task import FIELDS, Record, Task
+from bert_jax.tasks.task import FIELDS, LABEL_FIELDS, Record, Task
 
 CHUNK = 1024  # examples that are read before the first of them is written
 # The head that a model has -> the kind of its task, where no task.json says it.
@@ -104,8 +104,8 @@ def predict_file(directory: pathlib.Path, source: str, target: str, batch_size: 
 def predict(predictor: Predictor, source: TextIO, name: str, out: TextIO, batch_size: int) -> Counter[str]:
     """Write a line for each line of `source`, in order; how many there were, and how many texts were cut.
 
-    A line is an object with the fields of tasks/task.py FIELDS, and an `id` if it wants one back. Lines before a
-    mistake are written, and the mistake is named by `name` and line.
+    A line is an object with the fields of tasks/task.py FIELDS, and an `id` if it wants one back. A mistake is named by
+    `name` and line; what was read before the `CHUNK` lines that it is in is written.
     """
     model, task, settings = predictor.model, predictor.task, predictor.settings
     # The same few lengths whatever comes, the longest row among them: programs are compiled once.
@@ -145,7 +145,7 @@ def _example(task: Task, where: str, line: str) -> tuple[str | int | None, dict[
     """The id as it stands in the line, None where there is none, and the example."""
     try:
         fields = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: invalid JSON ({error}); write one object a line") from None
     if not isinstance(fields, dict):
         raise UserError(f"{where}: not a JSON object")
@@ -154,7 +154,7 @@ def _example(task: Task, where: str, line: str) -> tuple[str | int | None, dict[
         if field not in fields:
             raise UserError(f"{where}: has no '{field}'; a {task.kind} needs {', '.join(wanted)}")
     # Labels are not read: what is predicted may be labelled in a way that the model does not know.
-    unlabelled = {key: value for key, value in fields.items() if key not in ("label", "labels", "answers")}
+    unlabelled = {key: value for key, value in fields.items() if key not in LABEL_FIELDS}
     record = Record(where, unlabelled)
     if "id" in fields:
         name_of(record)  # refuses what is no id

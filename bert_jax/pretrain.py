@@ -51,11 +51,13 @@ def pretrain(
     tokenizer = corpus_tokenizer(corpus)
     config = with_vocabulary(config, tokenizer)
     where = dataclasses.replace(config.data, corpus=os.path.abspath(config.data.corpus))
-    config = dataclasses.replace(config, data=where)  # `evaluate` may be called from elsewhere
+    init_from = os.path.abspath(config.init_from) if config.init_from else ""
+    config = dataclasses.replace(config, data=where, init_from=init_from)  # the next call may come from elsewhere
     objective = pretraining(config)
     if watchdog:
         watchdog.agree(facts(config, corpus))
     mesh, _ = layout(config, objective)  # refused now, it leaves the directory to the mended command
+    params = start(config, console)
     first = jax.process_index() == 0
     with workdir.locked(directory) if first else contextlib.nullcontext():
         data = corpus_data(config, corpus, tokenizer, sharding.batch_share(mesh))
@@ -64,7 +66,7 @@ def pretrain(
         describe(config, corpus, console)
         if data.heldout is None:
             console.say("held out: fewer than 2 documents, so no evaluation; `prepare --heldout_share` sets how many")
-        return fit(config, objective, data, directory, console, interrupt, watchdog, start(config, console))
+        return fit(config, objective, data, directory, console, interrupt, watchdog, params)
 
 
 def start(config: Config, console: Console) -> Params | None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Generator, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ from bert_jax.tasks import readers
 from bert_jax.tasks.batching import plan
 from bert_jax.tasks.features import rows
 from bert_jax.tasks.predictions import Predictions, predictions, span_predictions
-from bert_jax.tasks.row import Example, Row
+from bert_jax.tasks.row import LABEL, Example, Row
 from bert_jax.tasks.scoring import score
 from bert_jax.tasks.squad_score import tune_threshold
 from bert_jax.tasks.task import Task
@@ -88,6 +88,26 @@ def measure(task: Task, config: TaskConfig, part: Part, outputs: Sequence[Output
     return Measured(score(task, part.examples, made.values), made, tuned)
 
 
+def score_names(task: Task, parts: Sequence[Part]) -> list[str]:
+    """What an `Evaluation` of these sets calls its scores: those of the right answers, which need no model.
+
+    Raises UserError where a metric does not fit the task, or its library is not installed.
+    """
+    names: list[str] = []
+    for part in parts:
+        gold: Any = [example[LABEL[task.kind]] for example in part.examples]
+        if task.kind == "span":
+            gold = {example["id"]: "" for example in part.examples}
+        names += _named(part, score(task, part.examples, gold))
+    return names
+
+
+def _named(part: Part, scores: dict[str, float]) -> dict[str, float]:
+    """Those of a second set carry its name."""
+    suffix = part.name.removeprefix("dev")
+    return {name + suffix: value for name, value in scores.items()}
+
+
 class Evaluation:
     """The dev sets under a model in training: `batches` for the loop, and its outputs turned into scores."""
 
@@ -106,7 +126,7 @@ class Evaluation:
         return collated(self.feed, self.rows, self.planned, self.share)
 
     def __call__(self, params: Params, batches: Iterator[Batch]) -> dict[str, float]:
-        """The scores of each set; those of a second one carry its name. {} where the batches ended early."""
+        """The scores of each set. {} where the batches ended early."""
         outputs = self.predict(params, self.rows, self.planned, batches)
         if not all(outputs):
             return {}
@@ -117,8 +137,6 @@ class Evaluation:
         found, begin = [], 0
         for part in self.parts:
             measured = measure(self.task, self.config, part, outputs[begin : begin + len(part.rows)])
-            suffix = part.name.removeprefix("dev")
-            scores = {name + suffix: value for name, value in measured.scores.items()}
-            found.append((part, measured._replace(scores=scores)))
+            found.append((part, measured._replace(scores=_named(part, measured.scores))))
             begin += len(part.rows)
         return found

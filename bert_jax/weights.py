@@ -84,7 +84,7 @@ def _of_run(
 
 
 def restore_params(directory: pathlib.Path, step: int | None, console: Console) -> tuple[Config, int, Params]:
-    """Config, step and parameters (on one device) of a run: of `step`, or of its newest undamaged checkpoint."""
+    """Config, step and parameters (in numpy arrays) of a run: of `step`, or of its newest undamaged checkpoint."""
     config, _ = workdir.read(directory)
     objective = pretraining(config)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes)
@@ -107,7 +107,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
         raise UserError(f"{directory}: the checkpoint of step {step} is damaged ({error})") from error
     finally:
         checkpoints.close()
-    return config, step, state.params
+    return config, step, jax.device_get(state.params)
 
 
 def describe_start(found: Weights, console: Console) -> None:

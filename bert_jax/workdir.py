@@ -36,7 +36,7 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
     if path.exists():
         saved, old = read(workdir)
         different = differences(saved, config)
-        different += [f"{key}: {old[key]} -> {fingerprint[key]}" for key in fingerprint if old[key] != fingerprint[key]]
+        different += [f"{key}: {old.get(key)} -> {new}" for key, new in fingerprint.items() if old.get(key) != new]
         if different:
             raise UserError(
                 f"{workdir} holds a run that differs ({'; '.join(different)}); "

@@ -23,7 +23,7 @@ LAYERS = [
     {"train", "inference", "model_directory", "text_lines", "feature_files"},
     {"loop", "weights", "embed", "fill_mask", "task_data", "predict"},
     {"pretrain", "finetune"},
-    {"dryrun"},
+    {"dryrun", "export"},
     {"arguments", "dryrun_text"},
     {"__main__"},
 ]
