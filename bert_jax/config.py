@@ -260,7 +260,8 @@ def read_config(file: str, overrides: Sequence[str]) -> Config:
 
     Raises UserError for a file that is no recipe, and for each override that names no key or does not fit its type.
     """
-    known = {re.sub(r"\.(\d+)", r"[\1]", key) for key in flatten(_plain(_load(file, ())))}
+    recipe = _plain(_load(file, ()))
+    known = {re.sub(r"\.(\d+)", r"[\1]", key) for key in (*flatten(recipe), *_tuples(recipe))}
     for override in overrides:
         key, equals, _ = override.removeprefix("--config.").partition("=")
         if not override.startswith("--config."):
@@ -276,6 +277,17 @@ def read_config(file: str, overrides: Sequence[str]) -> Config:
         if not equals:
             raise UserError(f"{override}: write {override}=VALUE")
     return resolve(_load(file, overrides))
+
+
+def _tuples(values: dict[str, Any], prefix: str = "") -> list[str]:
+    """Dotted keys of the tuples of numbers, which can be given whole: `--config.task.buckets="(64, 128)"`."""
+    found = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found += _tuples(value, f"{prefix}{key}.")
+        elif isinstance(value, tuple) and not any(isinstance(one, dict) for one in value):
+            found.append(f"{prefix}{key}")
+    return found
 
 
 def _load(file: str, overrides: Sequence[str]) -> ml_collections.ConfigDict:

@@ -145,7 +145,7 @@ def prepare(config: Config, console: Console) -> Setting:
     known = score_names(task, dev)
     if metric not in known:
         raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
-    buckets = _buckets(settings, (train, *dev), test)
+    buckets = _buckets(settings, (train, *dev), test, start.config.max_positions)
     feed = Feed(buckets, config.train.batch_size, start.config.num_token_types, tokenizer.pad_id)
     per_epoch = math.ceil(len(train.rows) / feed.batch_size)
     steps = max(1, round(settings.epochs * per_epoch))
@@ -178,15 +178,17 @@ def _check_read(config: Config) -> None:
                 raise UserError(f"config.{key}={value} is for pretraining, and not read here; {instead}")
 
 
-def _buckets(settings: TaskConfig, parts: tuple[Part, ...], test: tuple[Part, ...]) -> tuple[int, ...]:
+def _buckets(
+    settings: TaskConfig, parts: tuple[Part, ...], test: tuple[Part, ...], max_positions: int
+) -> tuple[int, ...]:
     """The lengths to pad to, chosen by the rows of `parts`, so that the longest row of all sets fits."""
     lengths = np.array([row.length for part in parts for row in part.rows])
     longest = max(row.length for part in (*parts, *test) for row in part.rows)
     buckets = tuple(sorted(settings.buckets)) or choose_buckets(lengths, longest)
-    if buckets[0] < 1 or not longest <= buckets[-1] <= max(longest, settings.max_length):
+    if buckets[0] < 1 or not longest <= buckets[-1] <= max_positions:
         raise UserError(
-            f"config.task.buckets={settings.buckets}: the last must lie from {longest}, which is the longest row, to "
-            f"config.task.max_length={settings.max_length}"
+            f"config.task.buckets={settings.buckets}: the last must lie from {longest}, the longest row, to "
+            f"{max_positions}, which the model reads"
         )
     return buckets
 

@@ -9,7 +9,7 @@ from bert_jax import config as c
 from bert_jax.errors import UserError
 from bert_jax.phases import plan
 
-RECIPES = sorted((pathlib.Path(__file__).parents[1] / "configs").glob("*.py"))
+RECIPES = sorted((pathlib.Path(__file__).parents[1] / "configs").rglob("*.py"))
 BASE = str(pathlib.Path(__file__).parents[1] / "configs" / "bert_base.py")
 
 
@@ -18,7 +18,8 @@ def test_recipe_loads_and_documents_itself(recipe: pathlib.Path) -> None:
     config = c.read_config(str(recipe), [])
     assert plan(config)[-1].end == config.train.steps
     docstring = recipe.read_text().split('"""')[1]
-    for word in ("pretrain --config", "hardware", "time", "score"):
+    verb = "finetune" if recipe.parent.name == "finetune" else "pretrain"
+    for word in (f"{verb} --config", "hardware", "time", "score"):
         assert word in docstring.lower(), f"the docstring of {recipe.name} does not say its {word}"
 
 

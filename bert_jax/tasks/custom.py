@@ -35,7 +35,7 @@ def custom_task(config: TaskConfig) -> Task:
     format = columns.pop(FORMAT, "")
     source = Source((), format, columns)
     splits = {split: source._replace(tfds=getattr(config, split)) for split in SPLITS}
-    task = Task(NAME, config.kind, splits, (), "", impossible=True, published=False)
+    task = Task(NAME, config.kind, splits, (), "", impossible=config.kind == "span", published=False)
     labels = _labels(task, config) if config.kind in ("classification", "tagging") else ()
     tags = _ENTITIES if any(label.startswith("B-") for label in labels) else _TAGS
     metrics, best = _METRICS.get(config.kind, tags)

@@ -1,0 +1,102 @@
+"""What every verb takes and says of itself, and words it does not know."""
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from bert_jax.__main__ import VERBS, main
+from bert_jax.arguments import EPILOG, parser
+from bert_jax.errors import UserError
+
+TEXT = "--input --encoding_errors"
+PROCESSES = "--coordinator --num_processes --process_id"
+OPTIONS = {
+    "tokenizer": f"{TEXT} --kind --vocab_size --output --cased",
+    "prepare": f"{TEXT} --tokenizer --output --documents --workers --heldout_share --language",
+    "pretrain": f"--config --workdir {PROCESSES}",
+    "finetune": f"--config --workdir {PROCESSES}",
+    "predict": "--model --input --output --batch_size",
+    "embed": "--model --input --output --pooling --layers --batch_size --max_length --truncate",
+    "compile": "--config --topology --price_per_chip_hour --watts_per_chip --json",
+    "evaluate": "--workdir --step",
+    "plot": "--workdir --output",
+    "export": "--workdir --output --format --step",
+    "fill-mask": "--model --top_k --json",
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_each_of_its_options(run, verb: str) -> None:
+    status, out, _ = run(verb, "--help")
+    assert status == 0
+    assert "example" in out
+    names = [line.split()[0] for line in out.splitlines() if line.startswith("  --")]
+    for name in names:
+        assert name in out.partition("\n\n")[0], f"the usage does not show {name}"
+    assert set(names) == {"--debug", *OPTIONS[verb].split()}
+    status, out, _ = run("--help")
+    assert f"\n    {verb}" in out
+
+
+def test_examples_are_commands() -> None:
+    examples = [shlex.split(line)[1:] for line in EPILOG.splitlines() if "bert-jax " in line]
+    assert {verb for verb, *_ in examples} == VERBS.keys()
+    for example in examples:
+        args, rest = parser(VERBS).parse_known_args(example)
+        assert args.function is VERBS[example[0]]
+        assert all(word.startswith("--config.") for word in rest)
+        assert not rest or args.takes_overrides
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["pretrain", "--help"], ["--version"], ["embed"]])
+def test_help_does_not_wait_for_jax(argv: list[str]) -> None:
+    program = """
+import sys
+from bert_jax.__main__ import main
+try:
+    main(sys.argv[1:])
+finally:
+    print("jax" in sys.modules, "numpy" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False False", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ([], ["VERB"]),
+        (["prepar"], ["'prepar'", "'prepare'"]),
+        (["tokenizer", "--input", "x", "--output", "y"], ["--vocab_size"]),
+        (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "many"], ["--vocab_size", "many"]),
+        (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "9", "--kind", "bpe"], ["bpe", "wordpiece"]),
+        (["prepare", "--input", "x", "--output", "y", "--tokenizer", "z", "--document", "line"], ["'--documents'"]),
+        (["evaluate", "--workdir", "x", "--stpe", "3"], ["--stpe", "did you mean '--step'"]),
+        (["fill-mask", "--model", "x", "--top-k", "3", "[MASK]"], ["--top-k", "did you mean '--top_k'"]),
+        (["fill-mask", "--model", "x"], ["TEXT"]),
+        (["pretrain", "--workdir", "x"], ["--config"]),
+        (["evaluate"], ["--workdir"]),
+        (["export", "--workdir", "x"], ["--output"]),
+        (["evaluate", "--workdir", "x", "--config.train.steps=3"], ["--config.train.steps=3"]),
+        (["embed", "--model", "x", "--input", "y"], ["--output"]),
+        (["embed", "--model", "x", "--input", "y", "--output", "z", "--pooling", "max"], ["max", "'mean', 'cls'"]),
+        (["embed", "--model", "x", "--input", "y", "--output", "z", "--trunc"], ["--trunc", "'--truncate'"]),
+        (["compile", "--config", "x", "--coordinator", "y:1"], ["--coordinator"]),
+        (["predict", "--input", "x"], ["--model"]),
+        (["finetune", "--workdir", "x"], ["--config"]),
+        (["plot", "--workdir", "x"], ["--output"]),
+        (
+            ["export", "--workdir", "x", "--output", "y", "--format", "tf"],
+            ["'tf'", "'huggingface', 'stablehlo', 'onnx'"],
+        ),
+    ],
+)
+def test_unknown_verbs_and_options(refused, argv: list[str], says: list[str]) -> None:
+    refused(*argv, says=(*says, "--help"))
+
+
+def test_debug_shows_the_traceback(tmp_path) -> None:
+    with pytest.raises(UserError):
+        main(["evaluate", "--debug", "--workdir", str(tmp_path)])

@@ -1,0 +1,114 @@
+"""`embed` through the command line: what it says, and a file that is there whole or not at all."""
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tokenizers
+
+from tests.cli.commands import World, is_empty, no_file_beyond, prose, vocabulary
+
+LONGEST = 32  # tokens, of the recipe
+WIDTH = 16
+
+
+@pytest.fixture
+def embed(world: World, tmp_path):
+    """The command, for these texts, and where it writes; the texts lie beside the output's directory."""
+    (tmp_path / "out").mkdir()
+
+    def embed(lines: list[str], *more: object, name: str = "vectors.npy") -> list[object]:
+        (tmp_path / "texts.txt").write_text("".join(line + "\n" for line in lines))
+        places = ["--input", tmp_path / "texts.txt", "--output", tmp_path / "out" / name]
+        return ["embed", "--model", world.model, *places, *more]
+
+    return embed
+
+
+def lengths(world: World, lines: list[str]) -> list[int]:
+    tokenizer = tokenizers.Tokenizer.from_file(str(world.model / "tokenizer.json"))
+    return [len(tokenizer.encode(line).ids) for line in lines]
+
+
+def test_embed_says_what_it_wrote(world, tmp_path, embed, run) -> None:
+    """What enters the first layer at [CLS] is the same for every text."""
+    lines = [*vocabulary()[:5], ""]
+    tokens, made = sum(lengths(world, lines)), tmp_path / "out" / "vectors.npy"
+    status, out, err = run(*embed(lines, "--pooling", "cls", "--layers", 0, "--batch_size", 4))
+    assert (status, err) == (0, "")
+    assert out == f"6 texts, 1 of them empty, {tokens} tokens, {WIDTH} features -> {made}\n"
+    vectors = np.load(made)
+    assert (vectors.dtype, vectors.shape) == (np.float32, (6, WIDTH))
+    np.testing.assert_allclose(vectors, vectors[:1].repeat(6, 0), rtol=0, atol=1e-6)
+    made.unlink()
+    assert run(*embed(lines))[0] == 0
+    assert len(np.unique(np.load(made).round(5), axis=0)) == 6
+    status, out, _ = run(*embed(lines, "--pooling", "tokens", name="tokens.safetensors"))
+    assert status == 0
+    found = safetensors.numpy.load_file(tmp_path / "out" / "tokens.safetensors")
+    assert np.diff(found["offsets"]).tolist() == lengths(world, lines)
+
+
+def test_longer_texts_are_refused_or_cut_and_counted(world, tmp_path, embed, run, refused) -> None:
+    lines = [prose(0, 20), vocabulary()[0], prose(1, 20)]
+    short = lengths(world, lines)[1]
+    refused(*embed(lines), says=("texts.txt", f"2 of 3 texts are longer than {LONGEST} tokens", "--truncate"))
+    assert is_empty(tmp_path / "out")
+    status, out, _ = run(*embed(lines, "--truncate"))
+    assert status == 0
+    assert f"3 texts, 2 of them cut, {2 * LONGEST + short} tokens" in out
+    status, out, _ = run(*embed(lines, "--truncate", "--max_length", 12, name="shorter.npy"))
+    assert f"3 texts, 2 of them cut, {2 * 12 + short} tokens" in out
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--layers", "sum4"], ["this model has 2 layers, not 4"]),
+        (["--layers", "3"], ["this model has 2 layers", "0 to 2"]),
+        (["--max_length", "33"], ["--max_length 33", "32"]),
+        (["--batch_size", "0"], ["--batch_size 0"]),
+        (["--pooling", "tokens"], ["vectors.npy", ".safetensors"]),
+        (["--input", "/absent/texts"], ["/absent/texts", "No such file"]),
+        (["--model", "/absent/model"], ["/absent/model", "config.json"]),
+        (["--output", "/absent/vectors.npy"], ["/absent/vectors.npy", "cannot be written"]),
+    ],
+)
+def test_embeddings_that_cannot_be_made(tmp_path, embed, refused, more: list[str], says: list[str]) -> None:
+    refused(*embed(vocabulary()[:3], *more), says=tuple(says))
+    assert is_empty(tmp_path / "out")
+
+
+def test_a_file_that_exists_is_kept(tmp_path, embed, refused) -> None:
+    (tmp_path / "out" / "vectors.npy").write_text("mine")
+    refused(*embed(vocabulary()), says=("vectors.npy exists", "remove it"))
+    assert (tmp_path / "out" / "vectors.npy").read_text() == "mine"
+
+
+def test_vectors_on_a_full_disk(embed, refused, small_disk) -> None:
+    place = small_disk(8192)
+    refused(*embed(vocabulary(), "--output", place / "a.npy"), says=(str(place / "a.npy"), "No space left"))
+    assert [path.name for path in place.iterdir()] == ["filler"]
+
+
+def test_vectors_that_may_not_grow(tmp_path, embed, refused) -> None:
+    with no_file_beyond(8192):
+        refused(*embed(vocabulary()), says=("vectors.npy", "too large", "--output"))
+    assert is_empty(tmp_path / "out")
+
+
+def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path, embed, run, monkeypatch) -> None:
+    from bert_jax import embed as module
+
+    collate, seen = module.collate, []
+
+    def interrupted(*args):
+        seen.append([path.name for path in (tmp_path / "out").iterdir()])
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return collate(*args)
+
+    monkeypatch.setattr(module, "collate", interrupted)
+    status, out, err = run(*embed(vocabulary()))
+    assert (status, out, err) == (130, "", "bert-jax embed: interrupted\n")
+    assert seen[-1] == [".vectors.npy.partial"]  # which did exist
+    assert is_empty(tmp_path / "out")

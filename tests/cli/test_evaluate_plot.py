@@ -1,0 +1,52 @@
+"""`evaluate` and `plot`: what a run says of itself."""
+
+import json
+import sys
+
+import pytest
+
+from tests.cli.commands import is_empty, pretrain_command
+
+
+def test_evaluate_ends_with_one_json_object(world, run) -> None:
+    status, out, err = run("evaluate", "--workdir", world.run)
+    assert (status, err) == (0, "")
+    found = json.loads(out.splitlines()[-1])
+    assert (found["step"], found["length"]) == (4, 24)
+    assert {"loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "unigram_entropy"} < found.keys()
+    lines = [json.loads(line) for line in (world.run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["split"] == "train"] == [1, 2, 3, 4]
+    last = next(line for line in lines if line["split"] == "heldout" and line["step"] == 4)
+    assert found["loss"] == pytest.approx(last["loss"], rel=1e-6)
+
+
+def test_evaluate_an_earlier_step(world, run) -> None:
+    status, out, _ = run("evaluate", "--workdir", world.run, "--step", 2)
+    assert status == 0
+    assert json.loads(out)["step"] == 2
+
+
+def test_evaluate_without_heldout_documents(other, tmp_path, run, refused) -> None:
+    status, _, err = run(*pretrain_command(other, tmp_path / "run", "--config.train.steps=2"))
+    assert status == 0
+    assert "held out: fewer than 2 documents, so no evaluation" in err
+    refused("evaluate", "--workdir", tmp_path / "run", says=(str(other.corpus), "fewer than 2 held-out documents"))
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"), [("a.png", b"\x89PNG\r\n\x1a\n"), ("a.pdf", b"%PDF-"), ("a.svg", b"<?xml")]
+)
+def test_plot_draws_a_picture_of_each_format(world, tmp_path, run, name: str, begins: bytes) -> None:
+    status, out, err = run("plot", "--workdir", world.run, "--output", tmp_path / name)
+    assert (status, out, err) == (0, f"{tmp_path / name}\n", "")
+    assert (tmp_path / name).read_bytes().startswith(begins)
+
+
+def test_curves_that_cannot_be_drawn(world, tmp_path, refused, monkeypatch) -> None:
+    refused("plot", "--workdir", world.texts, "--output", tmp_path / "a.png", says=(str(world.texts), "no metrics yet"))
+    for output in (tmp_path / "a.xyz", tmp_path / "absent" / "a.png"):
+        refused("plot", "--workdir", world.run, "--output", output, says=(str(output), "cannot be written"))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    argv = ["plot", "--workdir", world.run, "--output", tmp_path / "a.png"]
+    refused(*argv, says=("plot needs matplotlib", "bert-jax[demo]"))
+    assert is_empty(tmp_path)

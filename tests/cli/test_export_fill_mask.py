@@ -1,0 +1,115 @@
+"""`fill-mask` on what `export` made: guesses, texts that cannot be filled, and directories that are no model."""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+import pytest
+
+from tests.cli.commands import is_empty, vocabulary
+
+
+def files(directory: pathlib.Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_an_export_of_an_export_is_the_same(world, tmp_path, run) -> None:
+    status, out, err = run("export", "--model", world.model, "--output", tmp_path / "again")
+    assert status == 0, err
+    assert "bert with masked_token, next_sentence" in out + err
+    assert files(tmp_path / "again") == files(world.model)
+
+
+def test_export_an_earlier_step(world, tmp_path, run) -> None:
+    assert run("export", "--workdir", world.run, "--step", 4, "--output", tmp_path / "4")[0] == 0
+    assert files(tmp_path / "4") == files(world.model)
+    assert run("export", "--workdir", world.run, "--step", 2, "--output", tmp_path / "2")[0] == 0
+    differing = {name for name, content in files(tmp_path / "2").items() if content != files(world.model)[name]}
+    assert differing == {"model.safetensors"}
+
+
+def test_other_formats(world, tmp_path, run, refused, monkeypatch) -> None:
+    argv = ["export", "--workdir", world.run, "--output", tmp_path / "made", "--format"]
+    assert run(*argv, "stablehlo")[0] == 0
+    assert {"model.stablehlo", "weights.npz", "manifest.json"} <= files(tmp_path / "made").keys()
+    refused(*argv, "onnx", says=(str(tmp_path / "made"), "not an empty directory"), after=1)
+    shutil.rmtree(tmp_path / "made")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    refused(*argv, "onnx", says=("onnxscript", "bert-jax[onnx]"), after=1)
+    assert is_empty(tmp_path)
+
+
+def test_fill_mask_prints_guesses_likeliest_first(world, run) -> None:
+    word = vocabulary()[0]
+    status, out, err = run("fill-mask", "--model", world.model, "--json", "--top_k", 200, f"{word} [MASK] {word}.")
+    assert (status, err) == (0, "")
+    guesses = json.loads(out)
+    assert all(guess.keys() == {"token", "id", "probability", "text"} for guess in guesses)
+    probabilities = [guess["probability"] for guess in guesses]
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert sum(probabilities) == pytest.approx(1, abs=1e-5)
+    tokens = (world.model / "vocab.txt").read_text().splitlines()
+    assert [tokens[guess["id"]] for guess in guesses] == [guess["token"] for guess in guesses]
+    whole = next(guess for guess in guesses if guess["token"].isalpha() and len(guess["token"]) > 1)
+    assert f" {whole['token']} " in whole["text"]
+    status, out, _ = run("fill-mask", "--model", world.model, f"{word} [MASK].")
+    assert len(out.splitlines()) == 5
+
+
+def test_texts_that_cannot_be_filled(world, refused) -> None:
+    argv = ["fill-mask", "--model", world.model]
+    refused(*argv, "no mask here", says=("no [MASK]",))
+    refused(*argv, "", says=("no [MASK]",))
+    refused(*argv, "[MASK] " * 40, says=("42 tokens", "32"))
+    refused(*argv, "--top_k", 0, "[MASK]", says=("--top_k 0", "1 to 200"))
+    refused(*argv, "--top_k", 201, "[MASK]", says=("--top_k 201", "1 to 200"))
+
+
+def test_directories_that_are_no_model(world, tmp_path, refused) -> None:
+    for place in (tmp_path / "absent", world.texts, world.tokenizer):
+        refused("fill-mask", "--model", place, "[MASK]", says=(str(place), "config.json"))
+    for lost, says in [
+        (("model.safetensors",), "model.safetensors"),
+        (("tokenizer.json", "vocab.txt"), "no such vocabulary"),
+    ]:
+        shutil.rmtree(tmp_path / "model", ignore_errors=True)
+        shutil.copytree(world.model, tmp_path / "model")
+        for name in lost:
+            (tmp_path / "model" / name).unlink()
+        refused("fill-mask", "--model", tmp_path / "model", "[MASK]", says=(str(tmp_path / "model"), says))
+
+
+@pytest.mark.parametrize("lost", ["tokenizer.json", "vocab.txt"])
+def test_one_file_of_the_tokenizer_is_enough(world, tmp_path, run, lost: str) -> None:
+    model = pathlib.Path(shutil.copytree(world.model, tmp_path / "model"))
+    (model / lost).unlink()
+    argv = ["--json", f"{vocabulary()[0]} [MASK]."]
+    status, out, err = run("fill-mask", "--model", model, *argv)
+    assert (status, err) == (0, "")
+    assert out == run("fill-mask", "--model", world.model, *argv)[1]
+
+
+def test_a_damaged_tokenizer(world, tmp_path, refused) -> None:
+    model = pathlib.Path(shutil.copytree(world.model, tmp_path / "model"))
+    os.truncate(model / "tokenizer.json", 1000)
+    refused("fill-mask", "--model", model, "[MASK]", says=(str(model / "tokenizer.json"),))
+
+
+@pytest.mark.parametrize("keep", [0, 4, 500, -100])
+def test_damaged_weights(world, tmp_path, refused, keep: int) -> None:
+    model = pathlib.Path(shutil.copytree(world.model, tmp_path / "model"))
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:keep])
+    refused("fill-mask", "--model", model, "[MASK]", says=(str(weights),))
+
+
+def test_a_model_with_the_tokenizer_of_another(world, tmp_path, refused) -> None:
+    model = pathlib.Path(shutil.copytree(world.model, tmp_path / "model"))
+    with open(model / "vocab.txt", "a") as file:
+        file.write("more\n")
+    refused("fill-mask", "--model", model, "[MASK]", says=(str(model), "of 201 tokens", "of 200", "remove the wrong"))
+    (model / "tokenizer.json").unlink()
+    says = (str(model), "the tokenizer has 201 tokens, the model 200", "another model's")
+    refused("fill-mask", "--model", model, "[MASK]", says=says)

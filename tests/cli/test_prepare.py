@@ -1,0 +1,151 @@
+"""`tokenizer` and `prepare`: text that is none, settings out of range, and Ctrl-C leave nothing behind."""
+
+import os
+import random
+import shutil
+import signal
+import time
+
+import pytest
+
+from bert_jax.data.corpus import open_corpus
+from tests.cli.commands import command, is_empty, prepare_command, prose, vocabulary
+
+
+def test_no_file_matches(world, tmp_path, refused) -> None:
+    (tmp_path / "bare").mkdir()
+    for missing, says in [("*.txt", "no file matches"), ("absent.txt", "no such file"), ("bare", "holds no file")]:
+        for argv in (
+            prepare_command(world, tmp_path / "out", texts=tmp_path / missing),
+            ["tokenizer", "--input", tmp_path / missing, "--vocab_size", 99, "--output", tmp_path / "out"],
+        ):
+            refused(*argv, says=(str(tmp_path / missing), says))
+    assert os.listdir(tmp_path) == ["bare"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(b"", "empty"), (b"\0\1\2", "binary"), (b"caf\xe9", "invalid UTF-8"), (b" \n", "empty")]
+)
+def test_files_without_text(world, tmp_path, refused, content: bytes, reason: str) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for number in range(3):
+        (texts / str(number)).write_bytes(content)
+    refused(*prepare_command(world, tmp_path / "out", texts=texts), says=("0 of 3 documents", f"3 {reason}", "UTF-8"))
+    refused(
+        *("tokenizer", "--input", texts, "--vocab_size", 99, "--output", tmp_path / "out"),
+        says=(f"3 {reason}",),
+    )
+    assert os.listdir(tmp_path) == ["texts"]
+
+
+def test_files_without_text_among_others_are_counted(world, tmp_path, run) -> None:
+    texts = tmp_path / "texts"
+    shutil.copytree(world.texts, texts)
+    for name, content in [("void", b""), ("binary", b"\0"), ("latin", "café".encode("latin-1"))]:
+        (texts / name).write_bytes(content)
+    status, out, _ = run(*prepare_command(world, tmp_path / "a", texts=texts))
+    assert status == 0
+    assert "43 documents in = 40 stored + 3 rejected (1 binary, 1 empty, 1 invalid UTF-8)" in out
+    status, out, _ = run(*prepare_command(world, tmp_path / "b", "--encoding_errors", "replace", texts=texts))
+    assert "43 documents in = 41 stored + 2 rejected (1 binary, 1 empty)" in out
+    status, out, _ = run("tokenizer", "--input", texts, "--vocab_size", 200, "--output", tmp_path / "tokenizer")
+    assert "left out 1 binary, 1 empty, 1 invalid UTF-8" in out
+
+
+def test_a_corpus_of_a_single_document(world, tmp_path, refused) -> None:
+    (tmp_path / "one.txt").write_text(prose(0, 50))
+    refused(
+        *prepare_command(world, tmp_path / "out", "--heldout_share", "0", texts=tmp_path / "one.txt"),
+        says=("1 training document", "next-sentence prediction", "--documents blank-line"),
+    )
+    assert os.listdir(tmp_path) == ["one.txt"]
+
+
+def test_every_sentence_its_own_document(world, tmp_path, run) -> None:
+    (tmp_path / "lines.txt").write_text(prose(0, 200).replace(". ", ".\n"))
+    argv = prepare_command(world, tmp_path / "out", "--documents", "line", texts=tmp_path / "lines.txt")
+    status, out, err = run(*argv)
+    assert status == 0
+    assert "warning: every document is one sentence" in err
+    assert "200 documents in = 200 stored" in out
+
+
+def test_a_document_of_one_large_line(world, tmp_path, run) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    words = random.Random(0).choices(vocabulary(), k=600_000)
+    (texts / "large.txt").write_text(" ".join(words))
+    for number in range(2):
+        (texts / f"{number}.txt").write_text(prose(number, 5))
+    assert (texts / "large.txt").stat().st_size > 3_000_000
+    status, out, _ = run(*prepare_command(world, tmp_path / "out", "--heldout_share", "0", texts=texts))
+    assert status == 0
+    assert "3 documents in = 3 stored + 0 rejected (none)" in out
+    assert "overlong sentences cut in pieces" in out
+    train = open_corpus(tmp_path / "out").split("train")
+    assert train.num_tokens > len(words)
+    assert train.tokens_per_record.max() <= 2048
+
+
+def test_sizes_of_vocabulary_that_the_text_cannot_fill(world, tmp_path, refused) -> None:
+    argv = ["tokenizer", "--input", world.texts, "--output", tmp_path / "out"]
+    refused(*argv, "--vocab_size", 30_522, says=("the text fills a vocabulary of", "not of 30,522", "give more text"))
+    refused(*argv, "--vocab_size", 20, says=("--vocab_size 20 is too small",))
+    refused(*argv, "--vocab_size", -1, says=("--vocab_size -1 is too small",))
+    assert is_empty(tmp_path)
+
+
+def test_a_tokenizer_directory_without_vocabulary(world, tmp_path, refused) -> None:
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong" / "vocab.txt").write_text("a\nb\n")
+    for name, says in [("absent", "no such vocabulary"), ("bare", "no such vocabulary"), ("wrong", "[MASK]")]:
+        argv = ["prepare", "--input", world.texts, "--tokenizer", tmp_path / name, "--output", tmp_path / "out"]
+        refused(*argv, says=(str(tmp_path / name), says))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--heldout_share", "1"], ["--heldout_share 1"]),
+        (["--heldout_share", "nan"], ["--heldout_share nan"]),
+        (["--workers", "-3"], ["--workers -3"]),
+    ],
+)
+def test_settings_of_prepare_out_of_range(world, tmp_path, refused, more, says) -> None:
+    refused(*prepare_command(world, tmp_path / "out", *more), says=tuple(says))
+    assert is_empty(tmp_path)
+
+
+def test_outputs_that_hold_something_are_kept(world, tmp_path, refused) -> None:
+    before = sorted(path.stat().st_mtime_ns for path in (*world.corpus.rglob("*"), *world.model.rglob("*")))
+    refused(*prepare_command(world, world.corpus), says=("holds a corpus already",))
+    refused(*prepare_command(world, world.recipe), says=("holds something else already",))
+    argv = ["tokenizer", "--input", world.texts, "--vocab_size", 200, "--output"]
+    refused(*argv, world.tokenizer, says=(str(world.tokenizer), "holds something else already"))
+    argv = ["export", "--workdir", world.run, "--output", world.model]
+    refused(*argv, says=(str(world.model), "not an empty directory"), after=1)
+    after = sorted(path.stat().st_mtime_ns for path in (*world.corpus.rglob("*"), *world.model.rglob("*")))
+    assert before == after
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_during_preparation_leaves_nothing(world, tmp_path, workers: int) -> None:
+    texts, place = tmp_path / "texts", tmp_path / "made"
+    texts.mkdir()
+    place.mkdir()
+    for number in range(30):
+        (texts / str(number)).write_text(prose(number, 400) * 40)
+    argv = prepare_command(world, place / "corpus", texts=texts)
+    process = command(*argv, "--workers", workers)
+    while is_empty(place) and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1] == "bert-jax prepare: interrupted"
+    assert "Traceback" not in err
+    assert is_empty(place)

@@ -1,0 +1,129 @@
+"""`pretrain`: overrides and recipes that are wrong, a corpus that is damaged or another's."""
+
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from bert_jax import workdir
+from bert_jax.data.corpus import open_corpus
+from tests.cli.commands import check_refusal, command, is_empty, pretrain_command
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("--config.train.step=9", ["train.step", "did you mean 'train.steps'"]),
+        ("--confg.train.steps=9", ["--confg.train.steps=9", "--config"]),
+        ("config.train.steps=9", ["write --config.train.steps=9"]),
+        ("train.steps=9", ["'train.steps=9'", "write --config.train.steps=9"]),
+        ("--config.train.steps=", ["config.train.steps"]),
+        ("--config.train.steps=9.5", ["config.train.steps", "9.5"]),
+        ("--config.train.phases[0].length=64", ["64", "32", "config.model.max_positions"]),
+        ("--config.model.vocab_size=999", ["config.model.vocab_size=999", "200"]),
+        ("--config.mesh.data=3", ["mesh.data=3", "1 devices"]),
+        ("--config.train.accumulation=3", ["8 rows", "3 micro-batches", "config.train.batch_size"]),
+        ("--workdri=x", ["--workdri=x", "'--workdir'"]),
+    ],
+)
+def test_wrong_overrides_leave_the_work_directory_free(world, tmp_path, run, refused, override, says) -> None:
+    """A refused command claims nothing: the mended one starts there."""
+    place = tmp_path / "run"
+    refused(*pretrain_command(world, place, override), says=tuple(says))
+    assert not place.exists() or not (place / "run.json").exists()
+    with workdir.locked(place):
+        pass
+
+
+def test_a_recipe_that_is_none(world, tmp_path, refused) -> None:
+    for text, says in [(None, "no such file"), ("x = (", "get_config"), ("import nothing_such", "nothing_such")]:
+        if text:
+            (tmp_path / "recipe.py").write_text(text)
+        refused("pretrain", "--config", tmp_path / "recipe.py", "--workdir", tmp_path / "run", says=("recipe.py", says))
+    refused("pretrain", "--config", world.recipe, "--workdir", tmp_path / "run", says=("--config.data.corpus=DIR",))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_that_the_mesh_does_not_divide(world, tmp_path, monkeypatch) -> None:
+    """Rows of training and of evaluation; then the mended command trains in the same place."""
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+    place = tmp_path / "run"
+    commands = [
+        command(*pretrain_command(world, place / name, f"--config.{name}.batch_size=6"))
+        for name in ("train", "evaluate")
+    ]
+    for process, name in zip(commands, ("train", "evaluate"), strict=True):
+        _, err = process.communicate()
+        check_refusal(process.returncode, err, (f"config.{name}.batch_size", "6 rows", "4 or 8"))
+        assert not (place / name / "run.json").exists()
+
+
+def test_a_directory_that_is_no_corpus(world, tmp_path, refused) -> None:
+    for place, says in [(tmp_path / "absent", "no such corpus"), (world.texts, "manifest.json")]:
+        refused(*pretrain_command(world, tmp_path / "run", corpus=place), says=(str(place), says))
+    assert is_empty(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "train.index.npy", "train-00000-of-00001.arrayrecord"])
+def test_a_corpus_with_a_file_missing(world, tmp_path, corpus_copy, refused, name: str) -> None:
+    (corpus_copy / name).unlink()
+    refused(*pretrain_command(world, tmp_path / "run", corpus=corpus_copy), says=(str(corpus_copy), name))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_corpus_without_its_tokenizer(world, tmp_path, corpus_copy, refused) -> None:
+    """Its tokenizer.json or its vocab.txt would do."""
+    for name in ("tokenizer.json", "vocab.txt"):
+        (corpus_copy / "tokenizer" / name).unlink()
+    argv = pretrain_command(world, tmp_path / "run", corpus=corpus_copy)
+    refused(*argv, says=(str(corpus_copy / "tokenizer"), "no such vocabulary", "tokenizer.json", "vocab.txt"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["manifest.json", "train.index.npy", "heldout-00000-of-00001.arrayrecord", "train-00000-of-00001.arrayrecord"],
+)
+def test_a_truncated_file_of_a_corpus(world, tmp_path, corpus_copy, refused, name: str) -> None:
+    os.truncate(corpus_copy / name, (corpus_copy / name).stat().st_size // 2)
+    refused(*pretrain_command(world, tmp_path / "run", corpus=corpus_copy), says=(str(corpus_copy), name))
+    assert not (tmp_path / "run").exists()
+
+
+def flip_a_bit_in_each_record(corpus: pathlib.Path, name: str) -> pathlib.Path:
+    """The shard of a split, in whose header no bit is flipped, so that it opens."""
+    (path,) = corpus.glob(f"{name}-*.arrayrecord")
+    split, data = open_corpus(corpus).split(name), bytearray(path.read_bytes())
+    for record in range(split.num_records):
+        tokens, *_ = split.read(np.array([record]))
+        data[data.index(tokens.tobytes()) + 7] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_flipped_bits_in_a_shard_are_named_when_they_are_read(world, tmp_path, corpus_copy, refused, threads) -> None:
+    """The exception crosses Grain's threads."""
+    shard = flip_a_bit_in_each_record(corpus_copy, "train")
+    argv = pretrain_command(world, tmp_path / "run", f"--config.data.threads={threads}", corpus=corpus_copy)
+    refused(*argv, says=(str(shard), "copy"), after=3)
+
+
+def test_flipped_bits_in_a_heldout_shard(world, run_copy, corpus_copy, refused) -> None:
+    path = run_copy / "run.json"
+    path.write_text(path.read_text().replace(str(world.corpus), str(corpus_copy)))
+    shard = flip_a_bit_in_each_record(corpus_copy, "heldout")
+    refused("evaluate", "--workdir", run_copy, says=(str(shard), "copy"))
+
+
+def test_the_tokenizer_of_a_corpus_exchanged(world, tmp_path, corpus_copy, refused) -> None:
+    """In one of its files, which the other then contradicts, and whole."""
+    path = corpus_copy / "tokenizer" / "vocab.txt"
+    tokens = path.read_text().splitlines()
+    path.write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]) + "\n")
+    argv = pretrain_command(world, tmp_path / "run", corpus=corpus_copy)
+    refused(*argv, says=(str(path.parent), "vocab.txt beside it", "not the tokenizer that is in it", "prepare"))
+    path.with_name("tokenizer.json").unlink()
+    refused(*argv, says=(str(path.parent), "not the tokenizer that made this corpus", "prepare"))
+    assert not (tmp_path / "run").exists()

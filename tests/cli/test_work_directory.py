@@ -1,0 +1,68 @@
+"""The work directory as `pretrain`, `evaluate` and `export` find it: another run's, in use, damaged, none."""
+
+import os
+import shutil
+
+from bert_jax import workdir
+from tests.cli.commands import is_empty, pretrain_command
+
+
+def test_a_corpus_made_with_another_tokenizer(world, other, run_copy, refused) -> None:
+    """A resumed run, and the evaluation of one, find another corpus where theirs was."""
+    refused(
+        *pretrain_command(world, run_copy, corpus=other.corpus),
+        says=(str(run_copy), "differs", "tokenizer:", "corpus:", "model.vocab_size: 200 -> 190", "another --workdir"),
+    )
+    path = run_copy / "run.json"
+    path.write_text(path.read_text().replace(str(world.corpus), str(other.corpus)))
+    refused("evaluate", "--workdir", run_copy, says=(str(other.corpus), "another corpus"))
+    path.write_text(path.read_text().replace(str(other.corpus), "/nowhere"))
+    refused("evaluate", "--workdir", run_copy, says=("/nowhere", "no such corpus"))
+
+
+def test_a_work_directory_of_another_run(world, run_copy, refused) -> None:
+    refused(
+        *pretrain_command(world, run_copy, "--config.seed=7", "--config.optimizer.epsilon=1"),
+        says=(str(run_copy), "seed: 0 -> 7", "optimizer.epsilon: 1e-06 -> 1.0", "another --workdir"),
+    )
+    (run_copy / "run.json").write_text("[]")
+    refused(*pretrain_command(world, run_copy), says=(str(run_copy), "run.json"))
+    (run_copy / "run.json").unlink()
+    refused(*pretrain_command(world, run_copy), says=(str(run_copy), "without their run.json"))
+    assert {path.name for path in (run_copy / "checkpoints").iterdir()} >= {"2", "4"}
+
+
+def test_a_place_that_is_no_work_directory(world, tmp_path, refused) -> None:
+    output = ("--output", tmp_path / "out")
+    for place in (tmp_path / "absent", world.texts):
+        refused("evaluate", "--workdir", place, says=(str(place), "no run here"))
+        refused("export", "--workdir", place, *output, "--step", 4, says=(str(place), "no run here"))
+        refused("export", "--workdir", place, *output, says=(str(place), "no model here"))
+    refused(*pretrain_command(world, world.recipe), says=(str(world.recipe), "another --workdir"))
+    assert is_empty(tmp_path)
+
+
+def test_a_second_process_in_the_same_work_directory(world, tmp_path, refused) -> None:
+    with workdir.locked(tmp_path):
+        refused(*pretrain_command(world, tmp_path), says=(str(tmp_path), "another process is training here"))
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_steps_without_a_checkpoint(world, run_copy, tmp_path, refused) -> None:
+    for verb, more in [("evaluate", ()), ("export", ("--output", tmp_path / "out"))]:
+        refused(verb, "--workdir", run_copy, "--step", 3, *more, says=("no checkpoint of step 3", "4", "2"))
+    shutil.rmtree(run_copy / "checkpoints")
+    for verb, more in [("evaluate", ()), ("export", ("--output", tmp_path / "out"))]:
+        refused(verb, "--workdir", run_copy, *more, says=(str(run_copy), "no checkpoint"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_damaged_checkpoints(world, run_copy, tmp_path, refused) -> None:
+    for step in (2, 4):
+        for path in (run_copy / "checkpoints" / str(step) / "state").rglob("*"):
+            if path.is_file():
+                os.truncate(path, path.stat().st_size // 2)
+    argv = ["export", "--workdir", run_copy, "--output", tmp_path / "out"]
+    refused(*argv, "--step", 4, says=("step 4 is damaged",))
+    refused(*argv, says=("no undamaged checkpoint among [4, 2]",), after=2)
+    assert not (tmp_path / "out").exists()
