@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every benchmark, one after the other, on the books of ../shared/data; called by `make bench`. Run it on a quiet machine.
+# Every benchmark, one after the other, on the books and the pairs of ../shared/data; called by `make bench`. Run it on a quiet machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 books=${1:-../shared/data/books/classic-books-md.tar.xz}
@@ -13,3 +13,4 @@ run benchmarks/prepare_speed.py --input "$books" --vocab "$work/tokenizer" --rep
 run benchmarks/step_speed.py
 run benchmarks/input_wait.py --corpus "$work/corpus"
 run benchmarks/start_time.py --corpus "$work/corpus"
+run benchmarks/finetune_speed.py --data ../shared/data/glue/QNLI/dev.tsv.gz --vocab ../shared/data/vocab/bert-base-uncased

@@ -10,8 +10,8 @@ more with rows of like length together (`group_by_length`). Nobody evaluates, sa
 
 Each is a process of its own, and they take turns of a few seconds (the others are stopped, and the clock of each runs
 in its turns alone), so that other load falls on all of them. The first epoch has the compilations and is told apart;
-the figures are medians over the epochs after it. Peak memory is `ru_maxrss` at the last step. Ours runs without torch
-in its process, as where it is not installed: tensorboardX would load it.
+the figures are medians over the epochs after it. Peak memory is `ru_maxrss` at the last step;
+torch is in all of them, since tensorboardX, which writes our metrics, loads it where it is installed.
 """
 
 import argparse
@@ -60,7 +60,6 @@ def make_model(place: pathlib.Path, arguments: argparse.Namespace, write: Write)
 
 def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
     """The parts of `finetune` around the loop, without a held-out set."""
-    sys.modules["torch"] = None  # type: ignore[assignment]  # as where it is not installed
     import jax
 
     from bert_jax.config import resolve

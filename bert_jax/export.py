@@ -22,6 +22,8 @@ def export(place: pathlib.Path, step: int | None, output: pathlib.Path, form: st
     `place` is a work directory (of `pretrain`: at `step`, or at its newest undamaged checkpoint), a model directory,
     or Google's TensorFlow checkpoint of a BERT. Raises UserError where it is none, and where `output` is taken.
     """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(f"{output} exists and is not an empty directory; name another, or remove it")
     found = _read(place, step, console)
     FORMS[form](found, output)
     console.say(f"{found.config.family} with {', '.join(head.name for head in found.heads) or 'no head'} -> {output}")
@@ -49,8 +51,6 @@ def _stablehlo(found: Weights, output: pathlib.Path) -> None:
 
 
 def _onnx(found: Weights, output: pathlib.Path) -> None:
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"{output} exists and is not an empty directory; name another, or remove it")
     with tempfile.TemporaryDirectory() as directory:
         model = pathlib.Path(directory) / "model"
         _huggingface(found, model)

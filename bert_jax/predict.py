@@ -57,21 +57,30 @@ def load_predictor(directory: pathlib.Path) -> Predictor:
     classes = loaded.heads[0].classes
     labels = loaded.labels or tuple(f"LABEL_{number}" for number in range(classes))
     kind = "regression" if kinds[0] == "classification" and classes == 1 else kinds[0]
-    described: dict[str, Any] = {"kind": kind, "labels": labels, "impossible": kind == "span", "config": {}}
+    described: dict[str, Any]
+    described = {"kind": kind, "labels": [*labels], "impossible": kind == "span", "config": {}, "null_threshold": 0.0}
     path = directory / "task.json"
     if path.is_file():
-        try:
-            described |= json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, TypeError) as error:
-            raise UserError(f"{path}: not a JSON object ({error}); export the model again") from None
-    if described["kind"] != kind or (kind in ("classification", "tagging") and [*labels] != [*described["labels"]]):
+        described |= _read_settings(path, described)
+    if described["kind"] != kind or (kind in ("classification", "tagging") and described["labels"] != [*labels]):
         raise UserError(f"{path} and config.json beside it are of different tasks; export the model again")
     settings = from_values(TaskConfig, described["config"], str(path))
     settings = dataclasses.replace(settings, max_length=min(settings.max_length, loaded.config.max_positions))
     task = Task("predict", kind, {}, (), "", labels, impossible=described["impossible"], published=False)
-    threshold = float(described.get("null_threshold", 0.0)) if task.impossible else None
+    threshold = described["null_threshold"] if task.impossible else None
     model = make_model(loaded.config, ComputeConfig(), loaded.heads)
     return Predictor(model, loaded.params, loaded.tokenizer, task, settings, threshold)
+
+
+def _read_settings(path: pathlib.Path, like: dict[str, Any]) -> dict[str, Any]:
+    """What `finetune` wrote, its values of the types that those of `like` have."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: invalid JSON ({error}); export the model again") from None
+    if not isinstance(found, dict) or any(type(found.get(key, value)) is not type(value) for key, value in like.items()):
+        raise UserError(f"{path}: not the settings of a task; export the model again")
+    return found
 
 
 def predict_file(directory: pathlib.Path, source: str, target: str, batch_size: int) -> Counter[str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import random
 import signal
 
@@ -103,8 +104,8 @@ def finetune(*arguments, **keywords):
     """`results.json`'s content, of a call that succeeds."""
     argv = finetune_command(*arguments, **keywords)
     assert main(argv) == 0
-    path = argv[2].partition("=")[2] + "/results.json"
-    return json.loads(open(path).read()) if os.path.exists(path) else None
+    path = pathlib.Path(arguments[1]) / "results.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def stop_after(monkeypatch, steps, how=signal.SIGTERM):

@@ -35,3 +35,9 @@ def test_a_terminal_sees_one_line_that_overwrites_itself() -> None:
     console.say("done")
     assert out.getvalue().startswith("1.0/1.0 MB (100%)  7 documents")
     assert out.getvalue().endswith("\r\x1b[Kdone\n")
+
+
+def test_scores_of_a_task_are_shares_in_percent_and_other_numbers_as_they_are() -> None:
+    out = io.StringIO()
+    Console(out).heldout(1200, {"accuracy": 0.875, "token_accuracy": 0.5, "pearson": 0.25, "f1": 81.5})
+    assert out.getvalue() == "step 1,200 held out: accuracy 87.5%  token accuracy 50.0%  pearson 0.2500  f1 81.5000\n"

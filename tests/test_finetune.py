@@ -73,7 +73,8 @@ def test_a_task_from_its_files_to_predictions_that_transformers_makes_too(world,
     written = read_lines(workdir / "predictions" / "custom-dev.jsonl")
     name = {"span": "answer", "tagging": "labels", "regression": "value", "choice": "choice"}.get(kind, "label")
     theirs = {"regression": "label", "choice": "label"}.get(kind, name)
-    assert [one[name] for one in found] == pytest.approx([one[theirs] for one in written])
+    for one, line in zip(found, written, strict=True):
+        assert one[name] == (pytest.approx(line[theirs], abs=1e-5) if kind == "regression" else line[theirs])
     assert len(read_lines(workdir / "predictions" / "custom-test.jsonl")) == 5
 
 
@@ -131,12 +132,12 @@ COMPARE = {
 }
 
 
-GRID = ("task.seeds=2", "task.learning_rates=(3e-3,1e-3)", "task.epochs=1.4")
+GRID = ("task.seeds=2", "task.learning_rates=(3e-3,1e-3)")
 
 
 @pytest.fixture(scope="module")
 def grid(world, tmp_path_factory):
-    """Two learning rates with two seeds each, never stopped: 7 steps each, evaluated after 5 and 7."""
+    """Two learning rates with two seeds each, never stopped: 10 steps each, evaluated after 5 and 10."""
     workdir = tmp_path_factory.mktemp("grid") / "run"
     return workdir, finetune(world, workdir, "classification", *GRID)
 
@@ -145,7 +146,7 @@ def test_a_grid_has_means_and_spreads(grid):
     workdir, results = grid
     runs = results["runs"]
     assert [(run["learning_rate"], run["seed"]) for run in runs] == [(3e-3, 0), (3e-3, 1), (1e-3, 0), (1e-3, 1)]
-    assert all(set(heldout(workdir / "runs" / run["run"])) == {5, 7} for run in runs)
+    assert all(set(heldout(workdir / "runs" / run["run"])) == {5, 10} for run in runs)
     for rate, key in ((3e-3, "0.003"), (1e-3, "0.001")):
         for name, found in results["mean"][key].items():
             scores = [run["scores"][name] for run in runs if run["learning_rate"] == rate]
@@ -159,7 +160,7 @@ def test_a_grid_has_means_and_spreads(grid):
 def test_a_seed_of_several_is_the_seed_alone(grid, world, tmp_path):
     workdir, results = grid
     second = results["runs"][1]
-    alone = finetune(world, tmp_path, "classification", *GRID[1:], "seed=1", "task.learning_rates=(3e-3,)")
+    alone = finetune(world, tmp_path, "classification", "seed=1")
     assert alone["runs"][0]["scores"] == second["scores"]
     last = f"runs/{second['run']}/best-{second['step']}/model.safetensors"
     assert (tmp_path / last).read_bytes() == (workdir / last).read_bytes()
@@ -167,7 +168,7 @@ def test_a_seed_of_several_is_the_seed_alone(grid, world, tmp_path):
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, RuntimeError("crash")], ids=["terminated", "crashed"])
 def test_a_run_that_was_stopped_goes_on_to_the_same_end(grid, world, tmp_path, monkeypatch, how):
-    for steps in (3, 9):  # in the first training; in the second one, after an evaluation
+    for steps in (3, 14):  # in the first training; in the second one, between its evaluations
         with monkeypatch.context() as patch:
             stop_after(patch, steps, how)
             if isinstance(how, int):
@@ -207,13 +208,14 @@ def test_a_frozen_encoder_keeps_its_bits(world, tmp_path):
 
 
 def test_random_weights_take_the_architecture_alone(world, tmp_path, capsys):
-    finetune(world, tmp_path, "classification", "task.random_weights=True", "task.epochs=0.2")
+    finetune(world, tmp_path, "classification", "task.random_weights=True")
     assert "no parameter" in capsys.readouterr().err
-    start, end = (tensors(place)["bert.embeddings.word_embeddings.weight"] for place in (world / "start", tmp_path / "model"))  # fmt: skip
+    name = "bert.embeddings.word_embeddings.weight"
+    start, end = (tensors(place)[name] for place in (world / "start", tmp_path / "model"))
     assert start.shape == end.shape
-    assert np.std(end) < 0.03 < 0.1 < np.std(start)
+    assert np.std(end) < 0.05 < 0.1 < np.std(start)
     end_norm = tensors(tmp_path / "model")["bert.encoder.layer.0.output.LayerNorm.weight"]
-    np.testing.assert_allclose(end_norm, 1.0, atol=0.01)
+    np.testing.assert_allclose(end_norm, 1.0, atol=0.05)
 
 
 def test_each_length_is_compiled_once(world, tmp_path, capsys):
@@ -233,8 +235,8 @@ def test_two_dev_sets_are_scored_and_predicted_each(world, tmp_path):
             rows.append(f"{number}\t{'abc'[rng.integers(3)] * 3}\t{'def'[rng.integers(3)] * 2}\t{label}")
         (data / f"{split}.tsv").write_text("\n".join(rows) + "\n")
     argv = ["finetune", f"--config={world / 'recipe.py'}", f"--workdir={tmp_path / 'run'}"]
-    argv += [f"--config.init_from={world / 'start'}", "--config.task.name=mnli", f"--config.task.data={tmp_path / 'glue'}"]
-    argv += ["--config.task.metric=accuracy_mismatched"]
+    argv += [f"--config.init_from={world / 'start'}", f"--config.task.data={tmp_path / 'glue'}"]
+    argv += ["--config.task.name=mnli", "--config.task.metric=accuracy_mismatched"]
     assert main(argv) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["metric"] == "accuracy_mismatched"
@@ -250,7 +252,7 @@ def test_a_head_of_other_classes_is_drawn_anew_and_one_of_as_many_is_kept(world,
     for classes, new in ((5, True), (3, False)):
         start = tmp_path / f"of{classes}"
         save(start, "bert", "ForSequenceClassification", num_labels=classes)
-        finetune(world, tmp_path / f"run{classes}", "classification", "task.epochs=0.2", start=start)
+        finetune(world, tmp_path / f"run{classes}", "classification", start=start)
         err = capsys.readouterr().err
         assert ("newly initialised, at random: classification/bias, classification/kernel" in err) == new, err
         assert ("not used: classifier.bias, classifier.weight" in err) == new, err

@@ -142,3 +142,33 @@ def test_decay_mask_of_bert() -> None:
     exempt = {name for name, decayed in mask.items() if not decayed}
     assert all(name.endswith(("['bias']", "['scale']")) for name in exempt)
     assert {name.split("'")[-2] for name in mask.keys() - exempt} == {"kernel", "token", "position", "token_type"}
+
+
+def test_layer_decay_is_electras_literal_rates() -> None:
+    axes = {"encoder": AXES["encoder"], "head": {"kernel": ("embed", "classes")}}
+    params = {"encoder": random_tree(0)["encoder"], "head": {"kernel": np.ones((4, 2), np.float32)}}
+    gradients = {"encoder": random_tree(1)["encoder"], "head": {"kernel": np.full((4, 2), 0.5, np.float32)}}
+
+    def updates(**settings) -> dict[str, np.ndarray]:
+        optimizer = make_optimizer(OptimizerConfig(weight_decay=0.1, **settings), axes)
+        return flat(optimizer.update(gradients, optimizer.init(params), params)[0])
+
+    plain, decayed = updates(), updates(layer_decay=0.8)
+    # google-research/electra, optimization.py: the task's head at the full rate, then a fifth less for each of 3 layers
+    # from the last to the first, and again for the embeddings.
+    for name, update in plain.items():
+        expected = np.copy(update)
+        if "'layers'" in name:
+            for layer, factor in enumerate((0.8**3, 0.8**2, 0.8)):
+                expected[layer] *= factor
+        elif "'encoder'" in name:
+            expected *= 0.8**4
+        np.testing.assert_allclose(decayed[name], expected, rtol=1e-6, err_msg=name)
+
+
+def test_a_frozen_encoder_gets_no_update_not_even_decay() -> None:
+    axes = {"encoder": AXES["encoder"], "head": {"kernel": ("embed", "classes")}}
+    params = {"encoder": random_tree(0)["encoder"], "head": {"kernel": np.ones((4, 2), np.float32)}}
+    optimizer = make_optimizer(OptimizerConfig(weight_decay=0.1, freeze_encoder=True), axes)
+    updates = flat(optimizer.update(params, optimizer.init(params), params)[0])
+    assert {name for name, update in updates.items() if np.any(update)} == {"['head']['kernel']"}
