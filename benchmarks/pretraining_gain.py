@@ -35,10 +35,10 @@ class Trial(NamedTuple):
 
 
 TRIALS = (
-    Trial("wnut17", "tagging", "entity_f1", {"name": "wnut17", "epochs": 5}),
-    Trial("qnli", "glue", "accuracy", {"name": "qnli", "epochs": 3}),
-    Trial("mnli", "glue", "accuracy", {"name": "custom", "kind": "classification", "epochs": 3}),
-    Trial("codah", "multiple_choice", "accuracy", {"name": "codah", "epochs": 3}),
+    Trial("wnut17", "tagging", "entity_f1", {"name": "wnut17", "epochs": 4}),
+    Trial("qnli", "glue", "accuracy", {"name": "qnli", "epochs": 2}),
+    Trial("mnli", "glue", "accuracy", {"name": "custom", "kind": "classification", "epochs": 2}),
+    Trial("codah", "multiple_choice", "accuracy", {"name": "codah", "epochs": 2}),
     Trial("squad", "squad", "f1", {"name": "squad1", "epochs": 2, "max_length": 256, "doc_stride": 96}),
 )
 
@@ -137,13 +137,14 @@ def codah(data: pathlib.Path, output: pathlib.Path) -> Split:
 
 
 def squad(data: pathlib.Path, output: pathlib.Path) -> Split:
-    """About 1,500 questions of whole training articles, and 500 of whole development articles."""
+    """At least 1,200 questions of whole training articles, and 500 of whole development articles."""
     sizes = []
-    for name, published, wanted in (("train-v1.1.json", "train", 1_500), ("dev-v1.1.json", "dev", 500)):
+    for name, published, wanted in (("train-v1.1.json", "train", 1_200), ("dev-v1.1.json", "dev", 500)):
         whole = _json(data / "squad" / f"{published}-v1.1.recon.json.gz")
         chosen: list[Any] = []
-        while sum(len(p["qas"]) for a in chosen for p in a["paragraphs"]) < wanted:
-            chosen.append(whole["data"][len(chosen)])
+        for article in whole["data"][2:]:  # the first two are five times as long as others
+            if sum(len(p["qas"]) for a in chosen for p in a["paragraphs"]) < wanted:
+                chosen.append(article)
         paragraphs = [paragraph for article in chosen for paragraph in article["paragraphs"]]
         sizes.append(sum(len(paragraph["qas"]) for paragraph in paragraphs))
         _write(output / name, [json.dumps({"version": "1.1", "data": chosen})])

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -188,7 +189,10 @@ VERBS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb; 0 done, 1 for a recipe that does not fit, 2 for what the user can mend, 130 for a second Ctrl-C."""
+    """Run a verb; 0 done, 1 for a recipe that does not fit, 2 for what the user can mend, 130 for a second Ctrl-C.
+
+    141 where nobody reads what it prints any more, as of `predict | head`: what a shell says of SIGPIPE.
+    """
     top = parser(VERBS)
     args, rest = top.parse_known_args(argv)
     args.overrides = rest
@@ -206,6 +210,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"bert-jax {args.verb}: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the exit
+        return 141
 
 
 if __name__ == "__main__":

@@ -87,10 +87,7 @@ def fit(
             console.say(f"resuming at step {step:,} from {checkpoints.directory / str(step)}, row {record['row']:,}")
         else:
             step, means = 0, {}
-            init = functools.partial(init_state, config, objective, optimizer)
-            state = jax.jit(init, out_shardings=places)()
-            if start is not None:
-                state = state._replace(params=jax.device_put(start, places.params))
+            state = _first_state(config, objective, optimizer, places, start)
         file = MetricsFile(workdir, step) if jax.process_index() == 0 else None
         loop = _Loop(config, objective, data, mesh, checkpoints, file, console, interrupt, watchdog, means)
         try:
@@ -101,6 +98,22 @@ def fit(
             raise
         loop.close()
         return done
+
+
+def _first_state(
+    config: Config,
+    objective: Objective,
+    optimizer: optax.GradientTransformation,
+    places: TrainState,
+    start: Params | None,
+) -> TrainState:
+    init = functools.partial(init_state, config, objective, optimizer)
+    if start is None:
+        return jax.jit(init, out_shardings=places)()
+    params = jax.device_put(start, places.params)
+    # All but the parameters, which would be copied.
+    rest = jax.jit(lambda params: init(params)._replace(params=()), out_shardings=places._replace(params=()))
+    return rest(params)._replace(params=params)
 
 
 def _check_record(config: Config, data: Data, record: Record, place: pathlib.Path, console: Console) -> None:

@@ -58,7 +58,7 @@ def load_predictor(directory: pathlib.Path) -> Predictor:
     labels = loaded.labels or tuple(f"LABEL_{number}" for number in range(classes))
     kind = "regression" if kinds[0] == "classification" and classes == 1 else kinds[0]
     described: dict[str, Any]
-    described = {"kind": kind, "labels": [*labels], "impossible": kind == "span", "config": {}, "null_threshold": 0.0}
+    described = {"kind": kind, "labels": [*labels], "impossible": False, "config": {}, "null_threshold": 0.0}
     path = directory / "task.json"
     if path.is_file():
         described |= _read_settings(path, described)
@@ -78,7 +78,9 @@ def _read_settings(path: pathlib.Path, like: dict[str, Any]) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{path}: invalid JSON ({error}); export the model again") from None
-    if not isinstance(found, dict) or any(type(found.get(key, value)) is not type(value) for key, value in like.items()):
+    if not isinstance(found, dict) or any(
+        type(found.get(key, value)) is not type(value) for key, value in like.items()
+    ):
         raise UserError(f"{path}: not the settings of a task; export the model again")
     return found
 

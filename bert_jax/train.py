@@ -27,10 +27,12 @@ class TrainState(NamedTuple):
     skipped_in_a_row: Any  # int32
 
 
-def init_state(config: Config, objective: Objective, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state before the first step, a pure function of `config.seed`."""
+def init_state(
+    config: Config, objective: Objective, optimizer: optax.GradientTransformation, start: Params | None = None
+) -> TrainState:
+    """The state before the first step, a pure function of `config.seed` and of `start`; None: random parameters."""
     init_key, dropout_key = jax.random.split(jax.random.PRNGKey(config.seed))
-    params = objective.init(init_key)
+    params = objective.init(init_key) if start is None else start
     zero = jnp.zeros((), jnp.int32)
     return TrainState(zero, params, optimizer.init(params), dropout_key, zero, zero)
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pathlib
 
 import jax
@@ -114,6 +115,18 @@ def test_standard_input_and_output(models, tmp_path, monkeypatch, capsys):
     files = [f"--input={tmp_path / 'in.jsonl'}", f"--output={tmp_path / 'out.jsonl'}"]
     assert main(["predict", "--model", str(models / "classification"), *files]) == 0
     assert [json.loads(line) for line in piped.out.splitlines()] == read_lines(tmp_path / "out.jsonl")
+
+
+def test_a_reader_that_has_enough_is_no_error(models, tmp_path, monkeypatch, capsys):
+    write_lines(tmp_path / "in.jsonl", lines("classification", 5, seed=1))
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as out:
+        monkeypatch.setattr("sys.stdout", out)
+        assert (
+            main(["predict", "--model", str(models / "classification"), "--input", str(tmp_path / "in.jsonl")]) == 141
+        )
+    assert capsys.readouterr().err == ""
 
 
 def test_what_is_cut_is_counted(models, capsys, tmp_path):

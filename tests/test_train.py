@@ -197,10 +197,10 @@ def test_a_line_over_two_phases_counts_the_tokens_of_each(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """3 steps of 8 x 16 tokens and 3 of 8 x 24 in one line of 2 seconds, at a peak of 1 MFLOP/s."""
-    from bert_jax import train
+    from bert_jax import loop
 
-    monkeypatch.setattr(train.Stopwatch, "seconds", lambda watch: 2.0)
-    monkeypatch.setattr(train, "peak_flops", lambda: 1e6)
+    monkeypatch.setattr(loop.Stopwatch, "seconds", lambda watch: 2.0)
+    monkeypatch.setattr(loop, "peak_flops", lambda: 1e6)
     config = tiny_config(log_every=6)
     objective = pretraining(config)
     assert fit(config, objective, synthetic_data(config), tmp_path, Console())

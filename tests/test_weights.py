@@ -1,7 +1,5 @@
 """Weights to start from: of a pretraining, of an export, into a task and into more pretraining."""
 
-import json
-
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -34,7 +32,7 @@ def get_config():
 def world(tmp_path_factory):
     """A corpus, a run of two steps on it in `run`, its export in `model`, and tasks."""
     place = make_world(tmp_path_factory.mktemp("weights"))
-    generated_corpus(place / "text", documents=20, vocab_size=150)
+    generated_corpus(place / "text", documents=60, vocab_size=150)
     (place / "pretrain.py").write_text(RECIPE)
     assert main(pretrain_command(place, place / "run")) == 0
     assert main(["export", "--workdir", str(place / "run"), "--output", str(place / "model")]) == 0
@@ -54,7 +52,6 @@ def test_a_run_and_its_export_start_a_task_alike_with_every_seed(world, tmp_path
     settings = ("classification", "task.epochs=1", "task.seeds=2")
     results = [finetune(world, tmp_path / name, *settings, start=world / name) for name in ("run", "model")]
     assert results[0] == results[1]
-    assert len({json.dumps(run["scores"]) for run in results[0]["runs"]}) > 0
     for run in results[0]["runs"]:
         best = f"runs/{run['run']}/best-{run['step']}/model.safetensors"
         assert (tmp_path / "run" / best).read_bytes() == (tmp_path / "model" / best).read_bytes()
