@@ -1,4 +1,4 @@
-"""Pretrain, evaluate and export BERT-family encoders in JAX.
+"""Pretrain, fine-tune, evaluate and export BERT-family encoders in JAX.
 
 What lives where; imports run one way, downwards (tests/test_layout.py):
 

@@ -46,7 +46,7 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
     """The whole command line; `functions` has what each verb calls."""
     top = Parser(
         prog="bert-jax",
-        description="Pretrain, evaluate and export BERT-family encoders in JAX.",
+        description="Pretrain, fine-tune, evaluate and export BERT-family encoders in JAX.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -151,7 +151,7 @@ class MeshConfig:
 class EvaluateConfig:
     """Held-out evaluation during training."""
 
-    every: int = knob(10_000, "steps between two evaluations; 0: only at the end", NATURAL)
+    every: int = knob(10_000, "steps between two evaluations; 0: only at the end, of `finetune` each epoch", NATURAL)
     rows: int = knob(10_000, "rows of the held-out documents, at most one epoch of them", NATURAL)
     batch_size: int = knob(256, "rows an evaluation step", POSITIVE)
 
@@ -160,7 +160,7 @@ class EvaluateConfig:
 class CheckpointConfig:
     """What survives."""
 
-    every: int = knob(1_000, "steps between two checkpoints; 0: only at the end", NATURAL)
+    every: int = knob(1_000, "steps between two checkpoints; 0: only at the end, of `finetune` each epoch", NATURAL)
     keep: int = knob(3, "newest checkpoints to keep", POSITIVE)
     keep_period: int = knob(0, "also keep every checkpoint at a multiple of this step, for ever; 0: none", NATURAL)
 

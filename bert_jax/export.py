@@ -31,6 +31,8 @@ def export(place: pathlib.Path, step: int | None, output: pathlib.Path, form: st
 
 def _read(place: pathlib.Path, step: int | None, console: Console) -> Weights:
     if (place / google_tf.CONFIG).is_file() or (place.parent / google_tf.CONFIG).is_file():
+        if step is not None:
+            raise UserError(f"--step {step} is of a work directory; of Google's checkpoints give the path of one")
         directory = place if place.is_dir() else place.parent
         return Weights(*google_tf.load_google(place), directory)
     if step is not None:

@@ -91,6 +91,7 @@ def finetune(
     that all of them see. Raises UserError for weights, data or settings that do not fit each other, before anything
     is written.
     """
+    tried = rates(config)
     setting = prepare(config, console)
     fingerprint = setting.fingerprint
     if watchdog:
@@ -104,8 +105,11 @@ def finetune(
         describe_start(setting.start, console)
         if config.task.random_weights:
             console.say("config.task.random_weights: of these the architecture and the tokenizer, no parameter")
+        elif setting.start.labels and setting.task.labels not in ((), setting.start.labels):
+            old, new = (", ".join(names) for names in (setting.start.labels, setting.task.labels))
+            console.say(f"the head was trained to tell {old}; it goes on, to tell {new}, in this order")
         results = []
-        for rate in config.task.learning_rates or (config.optimizer.peak_learning_rate,):
+        for rate in tried:
             for seed in range(config.seed, config.seed + config.task.seeds):
                 optimizer = dataclasses.replace(config.optimizer, peak_learning_rate=rate)
                 one = dataclasses.replace(setting.config, seed=seed, optimizer=optimizer)
@@ -119,6 +123,15 @@ def finetune(
         if first:
             finish(setting, directory, summary, console)
         return summary
+
+
+def rates(config: Config) -> tuple[float, ...]:
+    """The learning rates to try; UserError where two are the same, as a run would count twice."""
+    found = config.task.learning_rates or (config.optimizer.peak_learning_rate,)
+    names = [f"{rate:g}" for rate in found]
+    if len(set(names)) < len(names) or min(found) < 0:
+        raise UserError(f"config.task.learning_rates={found}: give each once, and none below 0")
+    return found
 
 
 def prepare(config: Config, console: Console) -> Setting:
@@ -228,8 +241,10 @@ def train_one(
     history = {line["step"]: line for line in lines if line["split"] == "heldout"}
 
     def judge(step: int, scores: dict[str, float], params: Params) -> bool:
+        for later in [at for at in history if at > step]:  # before the run was stopped: measured again, if at all
+            del history[later]
         history[step] = scores
-        best, since = best_of({at: line for at, line in history.items() if at <= step}, setting.metric)
+        best, since = best_of(history, setting.metric)
         if best == step:
             keep_best(setting, directory, step, params)
         if _exhausted(since, config.task):
@@ -330,9 +345,10 @@ def finish(setting: Setting, directory: pathlib.Path, summary: dict[str, Any], c
     """The best model and its predictions of the dev and test sets, in each benchmark's format; results.json last."""
     task, settings, best = setting.task, setting.config.task, summary["best"]
     source = directory / "runs" / best["run"] / f"best-{best['step']}"
+    partial = directory / "model.partial"
     with writing(directory, ELSEWHERE):
-        shutil.rmtree(directory / "model", ignore_errors=True)
-        shutil.copytree(source, directory / "model")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(source, partial)
         (directory / "predictions").mkdir(exist_ok=True)
     loaded = huggingface.load_model(source)
     model = make_model(loaded.config, setting.config.compute, loaded.heads)
@@ -351,10 +367,12 @@ def finish(setting: Setting, directory: pathlib.Path, summary: dict[str, Any], c
         made = predictions(task.kind, part.examples, part.rows, predict(part.rows), settings, threshold)
         write(part, made)
     if threshold is not None:
-        path = directory / "model" / SETTINGS
+        path = partial / SETTINGS
         values = json.loads(path.read_text(encoding="utf-8")) | {"null_threshold": threshold}
         path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     with writing(directory, ELSEWHERE):
+        shutil.rmtree(directory / "model", ignore_errors=True)
+        partial.rename(directory / "model")
         fresh = directory / "results.json.tmp"
         fresh.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
         os.replace(fresh, directory / "results.json")

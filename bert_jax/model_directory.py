@@ -23,8 +23,11 @@ class ModelDirectory(NamedTuple):
 def open_model(directory: pathlib.Path, wanted: tuple[Head, ...] | None = None) -> ModelDirectory:
     """The model of `directory` with its own heads, or with those `wanted`, and its tokenizer.
 
-    Raises UserError where either cannot be read, where the model lacks a head, and where one is not the other's.
+    A work directory of `finetune` is opened by its best model. Raises UserError where either cannot be read, where the
+    model lacks a head, and where one is not the other's.
     """
+    if (directory / "model" / "config.json").is_file():
+        directory = directory / "model"
     loaded, tokenizer = load_model(directory, wanted), load_tokenizer(directory)
     if tokenizer.vocab_size > loaded.config.vocab_size:
         raise UserError(

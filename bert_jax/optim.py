@@ -91,16 +91,16 @@ def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.Gradi
 def scale_by_depth(encoder: float, decay: float) -> optax.GradientTransformation:
     """Heads keep their updates; the encoder's are multiplied by `encoder`, and by `decay` for each step down from them.
 
-    As in google-research/electra's optimization.py: of L layers the last has decay^1, the first decay^L, the embeddings
-    decay^(L + 1).
+    As in google-research/electra's optimization.py, where the heads lie two steps above the last layer: of L layers the
+    last has decay^2, the first decay^(L + 1), the embeddings decay^(L + 2).
     """
 
     def scale(layers: int, path: Any, update: jax.Array) -> jax.Array:
         if path[0].key != "encoder":
             return update
         if path[1].key != "layers":
-            return update * (encoder * decay ** (layers + 1))
-        depth = layers - jnp.arange(update.shape[0], dtype=jnp.float32)
+            return update * (encoder * decay ** (layers + 2))
+        depth = layers + 1 - jnp.arange(update.shape[0], dtype=jnp.float32)
         return update * (encoder * decay**depth).reshape(-1, *(1,) * (update.ndim - 1))
 
     def update(updates: Tree, state: optax.EmptyState, params: Tree = None) -> tuple[Tree, optax.EmptyState]:

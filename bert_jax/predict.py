@@ -58,7 +58,8 @@ def load_predictor(directory: pathlib.Path) -> Predictor:
     labels = loaded.labels or tuple(f"LABEL_{number}" for number in range(classes))
     kind = "regression" if kinds[0] == "classification" and classes == 1 else kinds[0]
     described: dict[str, Any]
-    described = {"kind": kind, "labels": [*labels], "impossible": False, "config": {}, "null_threshold": 0.0}
+    described = {"kind": kind, "labels": [*labels], "impossible": False, "null_threshold": 0.0}
+    described["config"] = {"max_length": loaded.config.max_positions}  # of transformers: as long as it can read
     path = directory / "task.json"
     if path.is_file():
         described |= _read_settings(path, described)

@@ -30,8 +30,9 @@ from bert_jax.train import layout
 from bert_jax.watchdog import Watchdog
 from bert_jax.weights import describe_start, read_weights, restore_params
 
+FAMILIES = ("bert", "albert")  # that have both heads of the objective
 # Of an architecture, what training may choose anew.
-MAY_DIFFER = ("family", "dropout", "attention_dropout", "classifier_dropout", "initializer_range")
+MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range")
 
 
 def pretrain(
@@ -45,6 +46,11 @@ def pretrain(
 
     Of several processes each calls it, with the same config and a directory that all of them see.
     """
+    if config.model.family not in FAMILIES:
+        raise UserError(
+            f"config.model.family={config.model.family}: pretraining is of masked tokens and sentence pairs so far, "
+            f"as {' and '.join(FAMILIES)} have it; start from one of these"
+        )
     if not config.data.corpus:
         raise UserError("no corpus: give --config.data.corpus=DIR, a directory made by `bert-jax prepare`")
     corpus = open_corpus(config.data.corpus)

@@ -54,6 +54,8 @@ def read_weights(
         directory = directory / "model"
     if (directory / "config.json").is_file():
         return Weights(*huggingface.load_model(directory, wanted, rng), directory)
+    if (directory / "runs").is_dir():
+        raise UserError(f"{directory}: this `finetune` has not ended, so it has no model/ yet; run it to its end")
     if (directory / "run.json").is_file():
         return _of_run(directory, wanted, rng, console)
     raise UserError(

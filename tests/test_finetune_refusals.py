@@ -58,6 +58,7 @@ def refused(world, tmp_path, capfd):
         (["task.buckets=(0,24)"], "config.task.buckets=(0, 24)"),
         (["task.buckets=(24,4000)"], "config.task.buckets=(24, 4000)"),
         (["train.batch_size=0"], "config.train.batch_size=0 must lie from 1"),
+        (["task.learning_rates=(1e-3,0.001)"], "give each once"),
         (["train.batch_size=9", "train.accumulation=2"], "9 rows does not divide into 2"),
         (["evaluate.batch_size=0"], "config.evaluate.batch_size=0 must lie from 1"),
         (["model.num_layers=3"], "config.model.num_layers=3 is for pretraining"),

@@ -154,15 +154,15 @@ def test_layer_decay_is_electras_literal_rates() -> None:
         return flat(optimizer.update(gradients, optimizer.init(params), params)[0])
 
     plain, decayed = updates(), updates(layer_decay=0.8)
-    # google-research/electra, optimization.py: the task's head at the full rate, then a fifth less for each of 3 layers
-    # from the last to the first, and again for the embeddings.
+    # google-research/electra, optimization.py, _get_layer_lrs: the head is two steps above the last of 3 layers, the
+    # embeddings one below the first.
     for name, update in plain.items():
         expected = np.copy(update)
         if "'layers'" in name:
-            for layer, factor in enumerate((0.8**3, 0.8**2, 0.8)):
+            for layer, factor in enumerate((0.8**4, 0.8**3, 0.8**2)):
                 expected[layer] *= factor
         elif "'encoder'" in name:
-            expected *= 0.8**4
+            expected *= 0.8**5
         np.testing.assert_allclose(decayed[name], expected, rtol=1e-6, err_msg=name)
 
 

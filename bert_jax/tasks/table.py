@@ -130,6 +130,8 @@ _GLUE = (
             "dev_mismatched": _tsv("dev_mismatched.tsv", _MNLI, "validation_mismatched"),
             "test": _tsv("test_matched.tsv", _INDEXED, "test_matched", "MNLI-m.tsv"),
             "test_mismatched": _tsv("test_mismatched.tsv", _INDEXED, "test_mismatched", "MNLI-mm.tsv"),
+            # GLUE's diagnostic set has no training set of its own: where it lies beside MNLI, its model predicts it.
+            "test_ax": Source((("diagnostic/diagnostic.tsv",),), "tsv_plain", _INDEXED, submission="AX.tsv"),
         },
         ("accuracy",),
         "accuracy",
@@ -140,7 +142,7 @@ _GLUE = (
         submission="glue",
     ),
     Task(
-        # GLUE's diagnostic set: a model of MNLI predicts on it.
+        # GLUE's diagnostic set alone, to read and to score; `finetune` predicts it as a test set of MNLI.
         "ax",
         "classification",
         {"test": Source((("diagnostic.tsv",), ("AX.tsv",)), "tsv_plain", _INDEXED, "test", "AX.tsv")},
