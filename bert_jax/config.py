@@ -28,6 +28,8 @@ NATURAL: Range = (0, math.inf)
 SOME_TIMES: Range = (1e-3, math.inf)
 
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra")
+PAIRINGS = ("next_sentence", "sentence_order", "full_sentences", "document_sentences", "none")
+MASKINGS = ("token", "whole_word", "ngram", "span")
 KINDS = ("", "classification", "regression", "tagging", "span", "choice")
 
 
@@ -84,11 +86,23 @@ class ComputeConfig:
 class DataConfig:
     """From the prepared corpus to rows."""
 
-    corpus: str = knob("", "directory made by `prepare`")
-    short_probability: float = knob(0.1, "share of rows whose target length is drawn at random", SHARE)
+    corpus: str = knob("", "directory made by `prepare`; several, parted by commas, or a glob pattern, are mixed")
+    weights: tuple[float, ...] = knob((), "of the rows of each corpus of a mixture; () takes its tokens, smoothed")
+    smoothing: float = knob(
+        1.0, "exponent of those tokens: 1 as they are; 0.7 as multilingual BERT; 0 all alike", SHARE
+    )
+    pairing: str = knob("next_sentence", "what a row is made of: see bert_jax/data/sampling.py", PAIRINGS)
+    packing: int = knob(1, "examples that may share a row, each reading itself alone; 1: none do", POSITIVE)
+    short_probability: float = knob(0.1, "share of pairs whose target length is drawn at random", SHARE)
+    masking: str = knob("token", "what is masked together: see bert_jax/data/masking.py", MASKINGS)
     mask_probability: float = knob(0.15, "share of a row's tokens to predict", SOME)
     mask_token_share: float = knob(0.8, "of those, replaced by [MASK]", SHARE)
     random_token_share: float = knob(0.1, "of those, replaced by a random token; the rest keep theirs", SHARE)
+    longest_span: int = knob(
+        0, "words that are masked together, at most; 0: as published, 3 in n-grams, 10 in spans", NATURAL
+    )
+    span_end_probability: float = knob(0.2, "of a span to end after each of its words", SOME)
+    duplicates: int = knob(0, "epochs after which the same rows return, as in the original's 10; 0: never", NATURAL)
     threads: int = knob(2, "threads that build batches", POSITIVE)
     prefetch: int = knob(4, "batches built ahead of the step", POSITIVE)
 
