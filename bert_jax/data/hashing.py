@@ -5,7 +5,6 @@ hash: output number `counter` of the generator seeded with `state` is at hand wi
 """
 
 import enum
-import math
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,6 +30,10 @@ class Stream(enum.IntEnum):
     MASK_POSITION = 11  # which tokens are predicted
     MASK_KIND = 12  # replaced by [MASK], by a random token, or kept
     MASK_TOKEN = 13  # the random token
+    MIXTURE = 14  # of the rows of several sources in an epoch
+    PACKING = 15  # which examples of a length share a row
+    SWAP = 16  # whether two parts change places
+    MASK_WORDS = 17  # how many are masked together
 
 
 def random_bits(seed: ArrayLike, *counters: ArrayLike) -> np.ndarray:
@@ -59,7 +62,7 @@ def integers(bits: np.ndarray, high: ArrayLike) -> np.ndarray:
     return (uniform(bits) * high).astype(np.int64)
 
 
-def permute(index: np.ndarray, size: int, seed: ArrayLike) -> np.ndarray:
+def permute(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.ndarray:
     """Places of `index` in a pseudo-random permutation of range(size), without making the permutation.
 
     A Feistel network over pairs of digits with cycle walking (Black and Rogaway, "Ciphers with arbitrary finite
@@ -67,24 +70,26 @@ def permute(index: np.ndarray, size: int, seed: ArrayLike) -> np.ndarray:
 
     Args:
         index: int64 [n], each in [0, size).
-        size: at least 1.
-        seed: integers that broadcast to [n]; one permutation each.
+        size: at least 1, below 2**52; integers that broadcast to [n].
+        seed: likewise; one permutation each.
 
     Returns:
         int64 [n], each in [0, size).
     """
-    left_size = math.isqrt(size - 1) + 1
-    right_size = -(-size // left_size)
     place = np.array(index, np.int64)
+    size = np.broadcast_to(np.asarray(size, np.int64), place.shape)
+    left_size = np.ceil(np.sqrt(size)).astype(np.int64)
+    right_size = -(-size // left_size)
     seed = np.broadcast_to(_as_uint64(seed), place.shape)
     walking = np.arange(len(place))
     while walking.size:
-        left, right = np.divmod(place[walking], right_size)
+        lefts, rights, seeds = left_size[walking], right_size[walking], seed[walking]
+        left, right = np.divmod(place[walking], rights)
         for turn in range(_ROUNDS):
-            left = (left + integers(random_bits(seed[walking], 2 * turn, right), left_size)) % left_size
-            right = (right + integers(random_bits(seed[walking], 2 * turn + 1, left), right_size)) % right_size
-        place[walking] = left * right_size + right
-        walking = walking[place[walking] >= size]
+            left = (left + integers(random_bits(seeds, 2 * turn, right), lefts)) % lefts
+            right = (right + integers(random_bits(seeds, 2 * turn + 1, left), rights)) % rights
+        place[walking] = left * rights + right
+        walking = walking[place[walking] >= size[walking]]
     return place
 
 

@@ -9,115 +9,207 @@ import grain
 import numpy as np
 
 from bert_jax.config import DataConfig
-from bert_jax.data.masking import mask_tokens, max_predictions
-from bert_jax.data.sampling import Split, make_layout, sample_pairs
+from bert_jax.data.layout import Slots, Split, make_slots, slot_lengths
+from bert_jax.data.masking import Vocabulary, mask_tokens, predictions_bound
+from bert_jax.data.order import locate, make_order
+from bert_jax.data.packing import examples_of, make_packing
+from bert_jax.data.sampling import PAIRINGS, Examples, make_sampler
+from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 
 # input_ids, token_type_ids, attention_mask: int32 [batch, length]; masked_positions, masked_labels: int32
-# [batch, predictions]; masked_weights: float32 [batch, predictions]; next_sentence_labels: int32 [batch], 1 = random;
-# example_weights: float32 [batch], 0 for a filler row. All C-contiguous.
+# [batch, predictions]; masked_weights: float32 [batch, predictions]; example_weights: float32 [batch], 0 for a filler
+# row. Of pairs also next_sentence_labels: int32 [batch], 1 = random or swapped. With several examples in a row also
+# segment_ids: int32 [batch, length], 1, 2, ... in the examples and 0 in the padding, and cls_positions: int32
+# [batch, examples], 0 where there is none; labels and weights are then [batch, examples] too. All C-contiguous.
 Batch = dict[str, np.ndarray]
 
 
-class SpecialIds(NamedTuple):
-    """Ids of the tokens that rows are assembled with."""
+class Symbols(NamedTuple):
+    """What rows are assembled with: ids of special tokens, [SEP]s between the texts of a pair, and the vocabulary."""
 
     pad: int
     cls: int
     sep: int
-    mask: int
+    separators: int
+    vocabulary: Vocabulary
 
 
 class Rows(NamedTuple):
     """The rows of a split at one length.
 
-    `batch` makes the Batch of row numbers int64 [rows]; `per_epoch` rows see every token of the split about once.
+    `batch` makes the Batch of row numbers int64 [rows]; `per_epoch` rows see every token of the split about once, where
+    sources have no weights; `per_source` int64 [sources] of them are of each source.
     """
 
     batch: Callable[[np.ndarray], Batch]
     per_epoch: int
+    per_source: np.ndarray
+
+
+def symbols_of(tokenizer: Tokenizer) -> Symbols:
+    """The symbols of a tokenizer."""
+    vocabulary = Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, tokenizer.continues)
+    return Symbols(tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.separators, vocabulary)
 
 
 def make_rows(
-    split: Split, special_ids: SpecialIds, vocab_size: int, length: int, seed: int, config: DataConfig
+    split: Split, symbols: Symbols, length: int, seed: int, config: DataConfig, num_token_types: int = 2
 ) -> Rows:
-    """Rows of `length` tokens: sentence pairs, masked; each a pure function of (split, seed, length, row number).
+    """Rows of `length` tokens, each a pure function of (split, symbols, length, seed, config, row number).
 
     Args:
-        split: `Corpus.split(...)`.
-        special_ids: of the corpus's tokenizer.
-        vocab_size: of the corpus.
+        split: `corpus.Split`.
+        symbols: of the corpus's tokenizer.
         length: tokens in a row, special tokens included.
         seed: of the run.
-        config: shares of short rows and of masks.
+        config: pairing, packing, masking, shares.
+        num_token_types: of the model; below 2 all types are 0.
 
     Raises:
-        UserError: fewer than two documents, or a length that has no room for a pair.
+        UserError: a length that has no room, no text, weights for another number of sources, or as `make_sampler`.
     """
-    layout = make_layout(split, length)
+    rule = PAIRINGS[config.pairing]
+    special = special_tokens(config, symbols.separators)
+    if length < special + rule.parts:
+        raise UserError(f"length {length}: a row of pairing '{config.pairing}' needs at least {special + rule.parts}")
+    budget = length - special
+    layout, sample = make_sampler(split, config.pairing, budget, symbols.sep, config.short_probability)
+    source_slot = layout.first_slot[layout.source_documents]
+    if config.packing > 1:
+        # A pair has a token at least on either side, however short its slot is.
+        rooms = np.maximum(slot_lengths(layout), rule.parts)
+        packing = make_packing(rooms + special, source_slot, length, config.packing)
+        sizes = packing.rows
+    else:
+        sizes = np.diff(source_slot)
+    if not sizes.sum():
+        raise UserError("no text to make rows of; prepare the corpus from more")
+    if config.weights and len(config.weights) != len(sizes):
+        raise UserError(
+            f"config.data.weights has {len(config.weights)} numbers for {len(sizes)} corpora; give each one"
+        )
+    order = make_order(sizes, config.weights, config.smoothing)
+
+    def examples(rows: np.ndarray) -> tuple[np.ndarray, Slots]:
+        """The examples of the rows, in order: the index of the row of each, and its slot."""
+        epoch, place = locate(order, seed, rows % (config.duplicates * order.per_epoch) if config.duplicates else rows)
+        if config.packing == 1:
+            return np.arange(len(rows)), make_slots(layout, seed, epoch, place, np.full(len(rows), budget))
+        index, slot = examples_of(packing, seed, epoch, place)
+        return index, make_slots(layout, seed, epoch[index], slot, rooms[slot])
 
     def batch(rows: np.ndarray) -> Batch:
-        pairs = sample_pairs(layout, seed, rows, config.short_probability)
-        # Columns: [CLS], first part, [SEP] at `middle`, second part, [SEP] at `last`, padding.
-        middle = (pairs.lengths[:, 0] + 1).astype(np.int32)
-        last = (pairs.lengths.sum(axis=1) + 2).astype(np.int32)
-        column = np.arange(length, dtype=np.int32)
-        in_second = column > middle[:, None]
-        attended = column <= last[:, None]
-        shift = pairs.starts - np.stack([np.ones_like(middle), middle + 1], axis=1)
-        source = np.where(in_second, shift[:, 1:].astype(np.int32), shift[:, :1].astype(np.int32)) + column
-        input_ids = pairs.tokens.take(source, mode="clip").astype(np.int32)
-        random = np.flatnonzero(pairs.is_random)
-        other = pairs.other_tokens.take(source[random], mode="clip")
-        input_ids[random] = np.where(in_second[random], other, input_ids[random])
-        input_ids[~attended] = special_ids.pad
-        line = np.arange(len(rows))
-        input_ids[:, 0] = special_ids.cls
-        input_ids[line, middle] = special_ids.sep
-        input_ids[line, last] = special_ids.sep
-        maskable = attended.copy()
-        maskable[:, 0] = maskable[line, middle] = maskable[line, last] = False
+        index, slots = examples(rows)
+        found = sample(seed, slots)
+        ids, types, starts = assemble(found, symbols)
+        maskable = (ids != symbols.cls) & (ids != symbols.sep)
         masked = mask_tokens(
-            input_ids,
-            maskable,
-            last + 1,
-            rows,
-            seed=seed,
-            config=config,
-            vocab_size=vocab_size,
-            mask_id=special_ids.mask,
+            ids, maskable, starts, slots.number, seed=seed, config=config, vocabulary=symbols.vocabulary
         )
-        return {
-            "input_ids": masked.input_ids,
-            "token_type_ids": (in_second & attended).astype(np.int32),
-            "attention_mask": attended.astype(np.int32),
-            "masked_positions": masked.positions,
-            "masked_labels": masked.labels,
-            "masked_weights": masked.weights,
-            "next_sentence_labels": pairs.is_random.astype(np.int32),
-            "example_weights": np.ones(len(rows), np.float32),
-        }
+        # Where each example begins in its row, and each token in the batch.
+        sizes = np.diff(starts)
+        first = np.searchsorted(index, index, side="left")
+        column = starts[:-1] - starts[first]
+        place = np.repeat(index * length + column - starts[:-1], sizes) + np.arange(len(ids))
 
-    return Rows(batch, layout.slots)
+        def spread(values: np.ndarray | int, fill: int = 0) -> np.ndarray:
+            table = np.full(len(rows) * length, fill, np.int32)
+            table[place] = values
+            return table.reshape(len(rows), length)
+
+        made = {
+            "input_ids": spread(masked.input_ids, symbols.pad),
+            "token_type_ids": spread(types if num_token_types > 1 else 0),
+            "attention_mask": spread(1),
+        }
+        made |= _predictions(place[masked.positions], ids[masked.positions], len(rows), length, config)
+        entry = np.arange(len(index)) - first
+        shape = (len(rows), config.packing)
+        if config.packing > 1:
+            made["segment_ids"] = spread(np.repeat(entry + 1, sizes))
+            made["cls_positions"] = _table(shape, index, entry, column, np.int32)
+        labels = _table(shape, index, entry, found.labels, np.int32)
+        weights = _table(shape, index, entry, 1, np.float32)
+        if rule.parts == 2:
+            made["next_sentence_labels"] = labels if config.packing > 1 else labels[:, 0]
+        made["example_weights"] = weights if config.packing > 1 else weights[:, 0]
+        return {name: np.ascontiguousarray(made[name]) for name in batch_shapes(1, length, config)}
+
+    return Rows(batch, order.per_epoch, order.rows)
+
+
+def special_tokens(config: DataConfig, separators: int) -> int:
+    """Special tokens of an example: [CLS] a [SEP], or [CLS] a [SEP] b [SEP] with as many [SEP]s between as usual."""
+    return 2 if PAIRINGS[config.pairing].parts == 1 else 2 + separators
+
+
+def assemble(examples: Examples, symbols: Symbols) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The examples with their special tokens, end to end.
+
+    Returns:
+        ids: int32 [tokens].
+        types: int32 [tokens], 1 in the second text and the [SEP] after it.
+        starts: int64 [examples + 1], where in them each example begins.
+    """
+    number, parts = examples.lengths.shape
+    one = np.ones(number, np.int64)
+    # Piece by piece: where each is copied from, how long it is; the special tokens stand before the text.
+    special = [symbols.cls] + [symbols.sep] * max(symbols.separators, 1)
+    origin, sizes, types = [0 * one], [one], [0]
+    for part in range(parts):
+        origin += [examples.starts[:, part] + len(special), one]
+        sizes += [examples.lengths[:, part], one if part + 1 == parts else symbols.separators * one]
+        types += [part, part]
+    counts = np.stack(sizes, axis=1)
+    starts = np.zeros(number + 1, np.int64)
+    np.cumsum(counts.sum(axis=1), out=starts[1:])
+    counts = counts.ravel()
+    ends = np.cumsum(counts)
+    shift = np.stack(origin, axis=1).ravel() - (ends - counts)
+    source = np.concatenate([np.array(special, np.int32), examples.tokens.astype(np.int32)])
+    ids = source[np.repeat(shift, counts) + np.arange(starts[-1])]
+    return ids, np.repeat(np.tile(np.array(types, np.int32), number), counts), starts
+
+
+def _predictions(places: np.ndarray, labels: np.ndarray, rows: int, length: int, config: DataConfig) -> Batch:
+    """The predictions at ascending places in the batch, a line a row."""
+    row, column = np.divmod(places, length)
+    rank = np.arange(len(row)) - np.searchsorted(row, np.arange(rows), side="left")[row]
+    shape = (rows, predictions_bound(length, config))
+    return {
+        "masked_positions": _table(shape, row, rank, column, np.int32),
+        "masked_labels": _table(shape, row, rank, labels, np.int32),
+        "masked_weights": _table(shape, row, rank, 1, np.float32),
+    }
+
+
+def _table(
+    shape: tuple[int, int], row: np.ndarray, column: np.ndarray, values: np.ndarray | int, dtype: type
+) -> np.ndarray:
+    table = np.zeros(shape, dtype)
+    table[row, column] = values
+    return table
 
 
 def batch_shapes(batch_size: int, length: int, config: DataConfig) -> dict[str, tuple[tuple[int, ...], type]]:
     """Shape and dtype of each array of a Batch, for what is to be known before there is a corpus."""
-    tokens, row, masked = (
-        (batch_size, length),
-        (batch_size,),
-        (batch_size, max_predictions(length, config.mask_probability)),
-    )
-    return {
+    tokens, masked = (batch_size, length), (batch_size, predictions_bound(length, config))
+    examples = (batch_size, config.packing) if config.packing > 1 else (batch_size,)
+    shapes: dict[str, tuple[tuple[int, ...], type]] = {
         "input_ids": (tokens, np.int32),
         "token_type_ids": (tokens, np.int32),
         "attention_mask": (tokens, np.int32),
         "masked_positions": (masked, np.int32),
         "masked_labels": (masked, np.int32),
         "masked_weights": (masked, np.float32),
-        "next_sentence_labels": (row, np.int32),
-        "example_weights": (row, np.float32),
     }
+    if PAIRINGS[config.pairing].parts == 2:
+        shapes["next_sentence_labels"] = (examples, np.int32)
+    shapes["example_weights"] = (examples, np.float32)
+    if config.packing > 1:
+        shapes |= {"segment_ids": (tokens, np.int32), "cls_positions": (examples, np.int32)}
+    return shapes
 
 
 def batches(

@@ -1,259 +1,256 @@
-"""Row number -> sentence pair: a pure function of (content of the split, seed, length, row number).
+"""Slots -> the texts of examples, one rule a pairing: pure functions of (content of the split, seed, epoch, slot).
 
-The pairs follow google-research/bert, create_pretraining_data.py: whole sentences are gathered until a target is
-reached, parted in two between sentences, and half of the second parts are replaced by text of another document. The
-original walks through each document in order; here row r must be found without making the rows before it, so:
+next_sentence       Two parts; half of the second ones come from another document (Devlin et al. 2019). After
+                    google-research/bert, create_pretraining_data.py: whole sentences are gathered until a target is
+                    reached and parted in two between sentences; the random second parts replace half of the others.
+                    The original keeps the unused sentences of a random pair for the next row. Here a fair coin has
+                    the first part of a random pair gathered backward from the end of its slot, in mirror image, and
+                    the second part likewise. Where a window is one sentence, the pair is always a random one.
+sentence_order      Two parts of one window; half of them change places (Lan et al. 2020, ALBERT). Where a window is one
+                    sentence, it is parted inside.
+full_sentences      One part: whole sentences of documents in their order, a separator after each document (Liu et al.
+                    2019, RoBERTa's FULL-SENTENCES).
+document_sentences  One part: whole sentences, of one document (RoBERTa's DOC-SENTENCES).
+none                One part: the slot as it is, for text that has no sentences.
 
-- A document of D tokens has ceil(D / budget) slots, `budget` being a row's length less [CLS], [SEP] and [SEP]. Slot m
-  covers its tokens [m * budget - a, (m + 1) * budget - a), where the offset a differs every epoch, and the first and
-  the last slot cover what is left at either end. So each token is in one slot an epoch, and slots begin everywhere.
-- A row is a slot; each epoch is a pseudo-random permutation of all slots.
-- A window is gathered from the first sentence that begins in the slot (or, where none does, the one it lies in) until
-  the target is reached. Where a sentence extends more than `budget // 2` tokens beyond that, it is cut there, lest the
-  middle of long sentences were all that ever remained after truncation.
-- The original keeps the unused sentences of a random pair for the next row. Here a fair coin has the first part of a
-  random pair gathered backward from the end of its slot, in mirror image, and the second part likewise.
-- A random second part comes from the document's every slot but those of the row's own document, with a probability
-  proportional to the slot's tokens and a constant (see `make_layout`).
+A random second part comes from every document of the same source but the row's own, and from its every slot, with a
+probability proportional to the slot's tokens and a constant (see `other_weights`).
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.hashing import Stream, integers, permute, random_bits, uniform
+from bert_jax.data.hashing import Stream, integers, random_bits, uniform
+from bert_jax.data.layout import Layout, Slots, Split, make_layout, place_of, running_total
+from bert_jax.data.windows import Windows, gathered_windows, sentence_windows, slot_windows
 from bert_jax.errors import UserError
 
-SPECIAL_TOKENS_A_ROW = 3  # [CLS], [SEP], [SEP]
-MIN_LENGTH = SPECIAL_TOKENS_A_ROW + 2
 
+class Examples(NamedTuple):
+    """Texts of some examples: where their parts lie in `tokens`.
 
-class Split(Protocol):
-    """What the sampler needs of `corpus.Split`."""
-
-    tokens_per_record: np.ndarray
-    first_record: np.ndarray
-
-    def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Flat tokens, flat sentence lengths and sentences per record of the records asked for, in order."""
-
-
-class Layout(NamedTuple):
-    """What is computed once for a split and a length. Tokens are numbered through the whole split.
-
-    `record_start` int64 [records + 1], `document_start`, `first_slot` and `weight_start` int64 [documents + 1] are
-    running totals of tokens, tokens, slots and the weights of documents as random second parts.
-    """
-
-    split: Split
-    budget: int
-    record_start: np.ndarray
-    document_start: np.ndarray
-    first_slot: np.ndarray
-    weight_start: np.ndarray
-    slot_weight: int
-
-    @property
-    def slots(self) -> int:
-        """Rows in an epoch."""
-        return int(self.first_slot[-1])
-
-
-class Pairs(NamedTuple):
-    """Sentence pairs of `rows` rows: where the parts lie in what was read for them.
-
-    `tokens` and `other_tokens` uint16 or uint32 [any]: the latter holds the second parts that are random, the former
-    all other parts; `starts` and `lengths` int64 [rows, 2] of the first and second part; `is_random` bool [rows].
+    `tokens` uint16 or uint32 [any]; `starts` and `lengths` int64 [examples, parts]; `labels` int64 [examples], of the
+    pairs, 1 where the second part is a random one or comes before the first; else 0.
     """
 
     tokens: np.ndarray
-    other_tokens: np.ndarray
     starts: np.ndarray
     lengths: np.ndarray
-    is_random: np.ndarray
+    labels: np.ndarray
 
 
-class _Windows(NamedTuple):
-    """Whole sentences read for some rows: `begin` and `end` int64 [rows] in the flat `tokens`, and the places
-    `bounds` int64 [sentences + 1] where a sentence begins or ends; those inside a window are
-    bounds[first_inner:first_inner + inner]."""
+class Sampler(NamedTuple):
+    """A pairing over a split: `sample(seed, slots)` gives the `Examples` of slots of `layout`."""
 
-    tokens: np.ndarray
-    bounds: np.ndarray
-    begin: np.ndarray
-    end: np.ndarray
-    first_inner: np.ndarray
-    inner: np.ndarray
+    layout: Layout
+    sample: Callable[[int, Slots], Examples]
 
 
-def make_layout(split: Split, length: int) -> Layout:
-    """The layout of rows of `length` tokens over a split.
+class Pairing(NamedTuple):
+    """A rule: how many texts an example has, whether documents run together, and what prepares its sampler."""
 
-    Raises:
-        UserError: fewer than two documents, or a length that has no room for a pair.
-    """
-    if length < MIN_LENGTH:
-        raise UserError(f"length {length}: a row needs at least {MIN_LENGTH} tokens ([CLS] a [SEP] b [SEP])")
-    budget = length - SPECIAL_TOKENS_A_ROW
-    record_start = _running_total(split.tokens_per_record)
-    document_start = record_start[split.first_record]
-    tokens = np.diff(document_start)
-    if np.count_nonzero(tokens) < 2:
-        raise UserError(
-            "next-sentence prediction needs two documents, and this split has fewer; "
-            "run `prepare` with `--documents blank-line` or `--documents line`, or on more files"
-        )
-    slots = -(-tokens // budget)
-    # Every token is a first or an in-order second part equally often, except that short documents of several
-    # sentences lose half of a random pair's window as long ones do, and documents of one sentence lose nothing. How
-    # often a slot must be a random second part to make up for it depends on how full the slots are: this constant
-    # levels full slots with nearly empty ones (tests/data/test_sampling.py measures how well).
-    total_slots, total_tokens = int(slots.sum()), int(tokens.sum())
-    slot_weight = max(1, budget * budget * total_slots // total_tokens - 3 * budget // 4)
-    weight_start = _running_total(tokens + slots * slot_weight)
-    return Layout(split, budget, record_start, document_start, _running_total(slots), weight_start, slot_weight)
+    parts: int
+    stream: bool
+    sampler: Callable[[Layout, float], Sampler]
 
 
-def sample_pairs(layout: Layout, seed: int, rows: np.ndarray, short_probability: float) -> Pairs:
-    """The sentence pairs of the given rows.
+def make_sampler(split: Split, pairing: str, budget: int, separator: int, short_probability: float) -> Sampler:
+    """The sampler of a row of `PAIRINGS`.
 
     Args:
-        layout: of a split and a length.
-        seed: of the run.
-        rows: int64 [rows], not negative; rows [e * slots, (e + 1) * slots) are epoch e.
-        short_probability: share of rows whose target is uniform in [2, budget] instead of budget.
+        split: `corpus.Split`.
+        pairing: its name.
+        budget: tokens of text in a row.
+        separator: id that stands after each document where they run together.
+        short_probability: share of pairs whose target is uniform in [2, room] instead of their room.
+
+    Raises:
+        UserError: next-sentence pairs of a source with fewer than two documents.
     """
-    budget = layout.budget
-    streams = np.arange(len(Stream))[:, None]
-    bits = random_bits(seed, streams, rows)
-    epoch, place = np.divmod(rows, layout.slots)
-    slot = permute(place, layout.slots, random_bits(seed, Stream.ORDER, epoch))
-    document = np.searchsorted(layout.first_slot, slot, side="right") - 1
-    short = uniform(bits[Stream.SHORT]) < short_probability
-    target = np.where(short, 2 + integers(bits[Stream.TARGET], budget - 1), budget)
-    wants_random = _coin(bits[Stream.RANDOM_NEXT])
-    backward = wants_random & _coin(bits[Stream.SIDE])
-
-    windows = _read_windows(layout, seed, epoch, document, slot - layout.first_slot[document], target, backward)
-    begin, end, inner = windows.begin, windows.end, windows.inner
-    is_random = wants_random | (inner == 0)
-    cut = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
-    first_begin = np.where((inner > 0) & backward, cut, begin)
-    first_end = np.where((inner == 0) | backward, end, cut)
-
-    # Second parts: what follows in the window, or a window in another document, read after the others.
-    random = np.flatnonzero(is_random)
-    other = _other_slot(layout, seed, epoch[random], document[random], bits[Stream.OTHER, random])
-    wanted = np.maximum(1, target[random] - (first_end - first_begin)[random])
-    others = _read_windows(layout, seed, epoch[random], *other, wanted, _coin(bits[Stream.OTHER_SIDE, random]))
-    second_begin, second_end = first_end.copy(), end.copy()
-    second_begin[random], second_end[random] = others.begin, others.end
-
-    first, second = first_end - first_begin, second_end - second_begin
-    first_left, second_left = truncated(first, second, budget)
-    first_begin += _heads(random_bits(seed, Stream.TRUNCATE_FIRST, rows), first - first_left)
-    second_begin += _heads(random_bits(seed, Stream.TRUNCATE_SECOND, rows), second - second_left)
-    return Pairs(
-        windows.tokens,
-        others.tokens,
-        np.stack([first_begin, second_begin], axis=1),
-        np.stack([first_left, second_left], axis=1),
-        is_random,
-    )
+    rule = PAIRINGS[pairing]
+    return rule.sampler(make_layout(RunTogether(split, separator) if rule.stream else split, budget), short_probability)
 
 
-def truncated(first: np.ndarray, second: np.ndarray, budget: int) -> tuple[np.ndarray, np.ndarray]:
+class RunTogether:
+    """A split as one document a source, with a separator, counted as a part of the last sentence, after each."""
+
+    def __init__(self, split: Split, separator: int):
+        self.split, self.separator = split, separator
+        self._ends = np.zeros(len(split.tokens_per_record), np.int64)
+        self._ends[split.first_record[1:] - 1] = 1
+        self.tokens_per_record = split.tokens_per_record + self._ends
+        self.first_record = split.first_record[split.source_documents]
+        self.source_documents = np.arange(len(split.source_documents))
+
+    def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `Split.read`."""
+        tokens, lengths, sentences = self.split.read(records)
+        ends = np.flatnonzero(self._ends[records])
+        tokens = np.insert(tokens, running_total(self.split.tokens_per_record[records])[1:][ends], self.separator)
+        lengths = lengths.copy()
+        lengths[np.cumsum(sentences)[ends] - 1] += 1
+        return tokens, lengths, sentences
+
+
+def _next_sentence(layout: Layout, short_probability: float) -> Sampler:
+    documents = np.diff(layout.source_documents)
+    tokens = np.diff(layout.document_start)
+    if not len(tokens) or documents.min() < 2:
+        raise UserError(
+            "next-sentence prediction needs two documents, and this split has fewer; run `prepare` with "
+            "`--documents blank-line` or `--documents line`, or on more files, or choose another config.data.pairing"
+        )
+    weight_start, slot_weight = other_weights(layout)
+
+    def sample(seed: int, slots: Slots) -> Examples:
+        bits = _bits(seed, slots)
+        target = _target(bits, slots.room, short_probability)
+        wants_random = _coin(bits[Stream.RANDOM_NEXT])
+        backward = wants_random & _coin(bits[Stream.SIDE])
+        windows = _gathered(layout, seed, slots, target, backward)
+        begin, end, inner = windows.begin, windows.end, windows.inner
+        is_random = wants_random | (inner == 0)
+        cut = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
+        first_begin = np.where((inner > 0) & backward, cut, begin)
+        first_end = np.where((inner == 0) | backward, end, cut)
+
+        # Second parts: what follows in the window, or a window in another document, read after the others.
+        random = np.flatnonzero(is_random)
+        epoch = slots.epoch[random]
+        other = _other_slot(layout, weight_start, slot_weight, seed, epoch, slots.document[random], bits[:, random])
+        wanted = np.maximum(1, target[random] - (first_end - first_begin)[random])
+        coins = _coin(bits[Stream.OTHER_SIDE, random])
+        others = gathered_windows(layout, seed, epoch, *other, wanted, coins)
+        second_begin, second_end = first_end.copy(), end.copy()
+        second_begin[random], second_end[random] = (place + len(windows.tokens) for place in (others.begin, others.end))
+        starts = np.stack([first_begin, second_begin], axis=1)
+        sizes = np.stack([first_end - first_begin, second_end - second_begin], axis=1)
+        tokens = np.concatenate([windows.tokens, others.tokens])
+        return Examples(tokens, *_truncated(seed, slots, starts, sizes), is_random.astype(np.int64))
+
+    return Sampler(layout, sample)
+
+
+def _sentence_order(layout: Layout, short_probability: float) -> Sampler:
+    def sample(seed: int, slots: Slots) -> Examples:
+        bits = _bits(seed, slots)
+        windows = _gathered(layout, seed, slots, _target(bits, slots.room, short_probability), np.False_)
+        begin, end, inner = windows.begin, windows.end, windows.inner
+        between = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
+        inside = begin + np.minimum(1 + integers(bits[Stream.CUT], np.maximum(end - begin - 1, 1)), end - begin)
+        cut = np.where(inner > 0, between, inside)
+        starts = np.stack([begin, cut], axis=1)
+        starts, sizes = _truncated(seed, slots, starts, np.stack([cut - begin, end - cut], axis=1))
+        # A window of one token has no second part, and so no order.
+        swapped = _coin(bits[Stream.SWAP]) & (end - begin > 1)
+        starts[swapped], sizes[swapped] = starts[swapped, ::-1], sizes[swapped, ::-1]
+        return Examples(windows.tokens, starts, sizes, swapped.astype(np.int64))
+
+    return Sampler(layout, sample)
+
+
+def _sentences(layout: Layout, short_probability: float) -> Sampler:
+    del short_probability  # of pairs
+
+    def sample(seed: int, slots: Slots) -> Examples:
+        return _single(sentence_windows(layout, seed, slots.epoch, slots.document, slots.place, slots.room))
+
+    return Sampler(layout, sample)
+
+
+def _as_it_is(layout: Layout, short_probability: float) -> Sampler:
+    del short_probability  # of pairs
+
+    def sample(seed: int, slots: Slots) -> Examples:
+        return _single(slot_windows(layout, seed, slots.epoch, slots.document, slots.place))
+
+    return Sampler(layout, sample)
+
+
+PAIRINGS = {
+    "next_sentence": Pairing(2, False, _next_sentence),
+    "sentence_order": Pairing(2, False, _sentence_order),
+    "full_sentences": Pairing(1, True, _sentences),
+    "document_sentences": Pairing(1, False, _sentences),
+    "none": Pairing(1, False, _as_it_is),
+}
+
+
+def truncated(first: np.ndarray, second: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Lengths of two parts after tokens were taken, one by one, from the longer (the second, if they are equal)
-    until `budget` are left; int64 [rows] each."""
-    second_left = np.minimum(second, np.maximum(budget - first, budget // 2))
-    return np.minimum(first, budget - second_left), second_left
+    until `room` are left; int64 [examples] each."""
+    second_left = np.minimum(second, np.maximum(room - first, room // 2))
+    return np.minimum(first, room - second_left), second_left
 
 
-def slot_span(
-    layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, slot: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens [start, stop) of slot `slot` of a document in an epoch; int64 [rows] all."""
-    offset = _offset(layout, seed, epoch, document)
-    first, last = layout.document_start[document], layout.document_start[document + 1]
-    is_last = slot + 1 == layout.first_slot[document + 1] - layout.first_slot[document]
-    start = first + slot * layout.budget - offset
-    return np.where(slot == 0, first, start), np.where(is_last, last, start + layout.budget)
+def other_weights(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
+    """Running total of what documents weigh as random second parts, int64 [documents + 1], and the constant a slot.
 
-
-def _offset(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray) -> np.ndarray:
-    """Uniform over a whole budget, so that every place is a boundary equally often; the first and the last slot come
-    out between 1 and 3/2 budget long, and equally distributed."""
-    slots = layout.first_slot[document + 1] - layout.first_slot[document]
-    slack = slots * layout.budget - (layout.document_start[document + 1] - layout.document_start[document])
-    stretch = (layout.budget - 1 - slack) // 2
-    return integers(random_bits(seed, Stream.OFFSET, epoch, document), slack + 2 * stretch + 1) - stretch
+    Every token is a first or an in-order second part equally often, except that short documents of several sentences
+    lose half of a random pair's window as long ones do, and documents of one sentence lose nothing. How often a slot
+    must be a random second part to make up for it depends on how full the slots are: this constant, int64 [documents],
+    levels full slots with nearly empty ones (tests/data/test_sampling.py measures how well).
+    """
+    slots, tokens = np.diff(layout.first_slot), np.diff(layout.document_start)
+    first, last = layout.source_documents[:-1], layout.source_documents[1:]
+    total_slots, total_tokens = (
+        running[last] - running[first] for running in (layout.first_slot, layout.document_start)
+    )
+    budget = layout.budget
+    each = np.maximum(1, budget * budget * total_slots // np.maximum(total_tokens, 1) - 3 * budget // 4)
+    slot_weight = np.repeat(each, last - first)
+    return running_total(tokens + slots * slot_weight), slot_weight
 
 
 def _other_slot(
-    layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, bits: np.ndarray
+    layout: Layout,
+    weight_start: np.ndarray,
+    slot_weight: np.ndarray,
+    seed: int,
+    epoch: np.ndarray,
+    document: np.ndarray,
+    bits: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A random document other than `document`, and a slot of it; exact, without a second try."""
-    weight_start = layout.weight_start
+    """A random document of the source other than `document`, and the place of a slot of it; exact, without a retry."""
+    source = np.searchsorted(layout.source_documents, document, side="right") - 1
+    low, high = (weight_start[layout.source_documents[source + side]] for side in (0, 1))
     own = weight_start[document + 1] - weight_start[document]
-    draw = integers(bits, weight_start[-1] - own)
+    draw = low + integers(bits[Stream.OTHER], high - low - own)
     draw += np.where(draw >= weight_start[document], own, 0)
     other = np.searchsorted(weight_start, draw, side="right") - 1
     draw -= weight_start[other]
     tokens = layout.document_start[other + 1] - layout.document_start[other]
-    last = layout.first_slot[other + 1] - layout.first_slot[other] - 1
-    of_token = np.clip((draw + _offset(layout, seed, epoch, other)) // layout.budget, 0, last)
-    return other, np.where(draw < tokens, of_token, (draw - tokens) // layout.slot_weight)
+    of_token = place_of(layout, seed, epoch, other, np.minimum(draw, tokens - 1))
+    return other, np.where(draw < tokens, of_token, (draw - tokens) // slot_weight[other])
 
 
-def _read_windows(
-    layout: Layout,
-    seed: int,
-    epoch: np.ndarray,
-    document: np.ndarray,
-    slot: np.ndarray,
-    wanted: np.ndarray,
-    backward: np.ndarray,
-) -> _Windows:
-    """Whole sentences of slots, until `wanted` tokens (or the slot's, if fewer), from the beginning or `backward`."""
-    reach = layout.budget // 2
-    start, stop = slot_span(layout, seed, epoch, document, slot)
-    document_start, document_stop = layout.document_start[document], layout.document_start[document + 1]
-    wanted = np.minimum(wanted, stop - start)  # a slot may also be longer than any row
-
-    # A record holds whole sentences, and no window begins further than `reach` inside its slot.
-    low = np.where(backward, np.maximum(stop - reach - wanted, document_start), start)
-    high = np.where(backward, stop, np.minimum(start + reach + wanted, document_stop))
-    first = np.searchsorted(layout.record_start, low, side="right") - 1
-    last = np.searchsorted(layout.record_start, high, side="left")
-    count = last - first
-    request = np.cumsum(count) - count
-    records = np.repeat(first - request, count) + np.arange(count.sum())
-    tokens, sentence_lengths, _ = layout.split.read(records)
-    shift = _running_total(layout.split.tokens_per_record[records])[request] - layout.record_start[first]
-
-    bounds = _running_total(sentence_lengths)
-    start, stop, document_start, document_stop = (
-        place + shift for place in (start, stop, document_start, document_stop)
-    )
-    begin, end = _gather(bounds, start, stop, document_stop, wanted, reach)
-    mirrored_begin, mirrored_end = _gather(-bounds[::-1], -stop, -start, -document_start, wanted, reach)
-    begin, end = np.where(backward, -mirrored_end, begin), np.where(backward, -mirrored_begin, end)
-    first_inner = np.searchsorted(bounds, begin, side="right")
-    inner = np.searchsorted(bounds, end, side="left") - first_inner
-    return _Windows(tokens, bounds, begin, end, first_inner, inner)
+def _gathered(layout: Layout, seed: int, slots: Slots, target: np.ndarray, backward: np.ndarray) -> Windows:
+    return gathered_windows(layout, seed, slots.epoch, slots.document, slots.place, target, backward)
 
 
-def _gather(
-    bounds: np.ndarray, start: np.ndarray, stop: np.ndarray, limit: np.ndarray, wanted: np.ndarray, reach: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Begin and end of `wanted` tokens in whole sentences from slot [start, stop) on; the document ends at `limit`."""
-    # In the direction that is not asked for, the bounds may not have been read; any place will do there.
-    bound = np.minimum(np.searchsorted(bounds, start, side="left"), len(bounds) - 1)
-    inside = bounds[bound] < np.minimum(stop, start + reach + 1)
-    begin = np.where(inside, bounds[bound], np.maximum(bounds[bound - 1], start - reach))
-    full = np.minimum(begin + wanted, limit)
-    bound = np.minimum(np.searchsorted(bounds, full, side="left"), len(bounds) - 1)
-    return begin, np.minimum(bounds[bound], full + reach)
+def _target(bits: np.ndarray, room: np.ndarray, short_probability: float) -> np.ndarray:
+    short = uniform(bits[Stream.SHORT]) < short_probability
+    return np.where(short, 2 + integers(bits[Stream.TARGET], room - 1), room)
+
+
+def _truncated(seed: int, slots: Slots, starts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Parts cut to their room, each token lost at the front or the back by the toss of a coin."""
+    left = np.stack(truncated(sizes[:, 0], sizes[:, 1], slots.room), axis=1)
+    for part, stream in enumerate((Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)):
+        starts[:, part] += _heads(random_bits(seed, stream, slots.number), (sizes - left)[:, part])
+    return starts, left
+
+
+def _single(windows: Windows) -> Examples:
+    starts, lengths = windows.begin[:, None], (windows.end - windows.begin)[:, None]
+    return Examples(windows.tokens, starts, lengths, np.zeros(len(starts), np.int64))
+
+
+def _bits(seed: int, slots: Slots) -> np.ndarray:
+    """Random bits of each stream for each example: uint64 [streams, examples]."""
+    return random_bits(seed, np.arange(len(Stream))[:, None], slots.number)
 
 
 def _heads(seeds: np.ndarray, tosses: np.ndarray) -> np.ndarray:
@@ -267,9 +264,3 @@ def _heads(seeds: np.ndarray, tosses: np.ndarray) -> np.ndarray:
 
 def _coin(bits: np.ndarray) -> np.ndarray:
     return bits >> np.uint64(63) == 1
-
-
-def _running_total(counts: np.ndarray) -> np.ndarray:
-    total = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=total[1:])
-    return total

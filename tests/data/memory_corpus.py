@@ -2,18 +2,25 @@
 
 import numpy as np
 
-from bert_jax.data.pipeline import SpecialIds
+from bert_jax.data.masking import Vocabulary
+from bert_jax.data.pipeline import Symbols
 
-SPECIAL_IDS = SpecialIds(pad=0, cls=1, sep=2, mask=3)
+PAD, CLS, SEP, MASK = range(4)
 FIRST_TOKEN = 4
 MAX_RECORD = 2048
 
 
 class MemorySplit:
-    """Documents given as lists of sentence lengths; token t of the split has the id FIRST_TOKEN + t."""
+    """Documents given as lists of sentence lengths; token t of the split has the id FIRST_TOKEN + t.
 
-    def __init__(self, documents: list[list[int]], max_record: int = MAX_RECORD):
+    `sources`: documents of each source, in order; one of all where it is None.
+    """
+
+    def __init__(
+        self, documents: list[list[int]], max_record: int = MAX_RECORD, sources: tuple[int, ...] | None = None
+    ):
         self.documents = documents
+        self.source_documents = np.cumsum([0, *(sources or [len(documents)])])
         self.sentences = []  # lengths of the sentences of each record
         first_record = [0]
         for document in documents:
@@ -38,6 +45,12 @@ class MemorySplit:
         tokens = (FIRST_TOKEN + _ranges(self._record_start, records)).astype(np.uint32)
         lengths = self._lengths[_ranges(self._sentence_start, records)]
         return tokens, lengths, np.diff(self._sentence_start)[records].astype(np.int32)
+
+    def symbols(self, separators: int = 1) -> Symbols:
+        """Every second token goes on with the word before it."""
+        continues = np.arange(self.vocab_size) % 2 == 1
+        continues[:FIRST_TOKEN] = False
+        return Symbols(PAD, CLS, SEP, separators, Vocabulary(self.vocab_size, MASK, continues))
 
     def document_of(self, ids: np.ndarray) -> np.ndarray:
         """The document of each token id; -1 for special tokens."""

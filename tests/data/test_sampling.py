@@ -5,38 +5,53 @@ import random
 
 import numpy as np
 import pytest
-from memory_corpus import FIRST_TOKEN, MemorySplit, random_documents
+from memory_corpus import FIRST_TOKEN, SEP, MemorySplit, random_documents
 from scipy import stats
 
-from bert_jax.data.hashing import Stream, integers, permute, random_bits, uniform
-from bert_jax.data.sampling import Pairs, make_layout, sample_pairs, slot_span, truncated
+from bert_jax.data.hashing import Stream, integers, random_bits, uniform
+from bert_jax.data.layout import Slots, make_slots, slot_lengths, slot_span
+from bert_jax.data.order import locate, make_order
+from bert_jax.data.sampling import Examples, Sampler, make_sampler, truncated
 from bert_jax.errors import UserError
 
 ALPHA = 1e-3  # of each statistical test; the seeds are fixed, so a pass stays one
 
 
-def parts(pairs: Pairs, row: int) -> list[list[int]]:
-    sources = pairs.tokens, pairs.other_tokens if pairs.is_random[row] else pairs.tokens
+def sampler_of(split, length: int, short_probability: float = 0.0, pairing: str = "next_sentence") -> Sampler:
+    special = 3 if pairing in ("next_sentence", "sentence_order") else 2
+    return make_sampler(split, pairing, length - special, SEP, short_probability)
+
+
+def slots_of(sampler: Sampler, seed: int, rows: np.ndarray) -> Slots:
+    """Those of unpacked rows."""
+    layout = sampler.layout
+    order = make_order(np.diff(layout.first_slot[layout.source_documents]))
+    return make_slots(layout, seed, *locate(order, seed, rows), np.full(len(rows), layout.budget))
+
+
+def sampled(sampler: Sampler, seed: int, rows: np.ndarray) -> Examples:
+    return sampler.sample(seed, slots_of(sampler, seed, rows))
+
+
+def parts(examples: Examples, row: int) -> list[list[int]]:
     return [
-        source[start : start + length].tolist()
-        for source, start, length in zip(sources, pairs.starts[row], pairs.lengths[row], strict=True)
+        examples.tokens[start : start + length].tolist()
+        for start, length in zip(examples.starts[row], examples.lengths[row], strict=True)
     ]
 
 
-def leading_tokens(pairs: Pairs) -> np.ndarray:
-    """The first token of both parts; int64 [rows, 2]."""
-    tokens = pairs.tokens.take(pairs.starts, mode="clip").astype(np.int64)
-    tokens[pairs.is_random, 1] = pairs.other_tokens[pairs.starts[pairs.is_random, 1]]
-    return tokens
+def leading_tokens(examples: Examples) -> np.ndarray:
+    """The first token of each part; int64 [rows, parts]."""
+    return examples.tokens[examples.starts].astype(np.int64)
 
 
 # The rule of bert_jax in plain Python, a row at a time; only the hash is shared.
 
 
 class PlainSampler:
-    def __init__(self, documents: list[list[list[int]]], length: int, seed: int, short_probability: float):
+    def __init__(self, documents: list[list[list[int]]], budget: int, seed: int, short_probability: float):
         self.documents, self.seed, self.short_probability = documents, seed, short_probability
-        self.budget = length - 3
+        self.budget = budget
         self.sizes = [sum(len(sentence) for sentence in document) for document in documents]
         self.slots = [(d, m) for d, size in enumerate(self.sizes) for m in range(-(-size // self.budget))]
         ratio = self.budget**2 * len(self.slots) // sum(self.sizes)
@@ -49,13 +64,11 @@ class PlainSampler:
         return self.draw(2, *counters) == 1
 
     def spans(self, epoch: int, document: int) -> list[tuple[int, int]]:
-        """The slots of a document as (start, stop)."""
+        """The slots of a document as (start, stop): all full but one."""
         slots = sum(1 for d, _ in self.slots if d == document)
-        slack = slots * self.budget - self.sizes[document]
-        lowest = -((self.budget - 1 - slack) // 2)
-        offset = lowest + self.draw(slack - 2 * lowest + 1, Stream.OFFSET, epoch, document)
-        edges = [0] + [m * self.budget - offset for m in range(1, slots)] + [self.sizes[document]]
-        return list(itertools.pairwise(edges))
+        sizes = [self.budget] * slots
+        sizes[self.draw(slots, Stream.OFFSET, epoch, document)] -= slots * self.budget - self.sizes[document]
+        return list(itertools.pairwise([0, *itertools.accumulate(sizes)]))
 
     def window(self, epoch: int, document: int, slot: int, wanted: int, backward: bool) -> list[list[int]]:
         """The window's sentences, cut where one reaches too far; backward, everything is done to the reversed text."""
@@ -93,13 +106,16 @@ class PlainSampler:
             return d, (left - self.sizes[d]) // self.slot_weight
         return d, next(m for m, (start, stop) in enumerate(self.spans(epoch, d)) if start <= left < stop)
 
-    def row(self, row: int) -> tuple[list[int], list[int], bool]:
-        epoch, place = row // len(self.slots), row % len(self.slots)
-        order = random_bits(self.seed, Stream.ORDER, epoch)
-        document, slot = self.slots[int(permute(np.array([place]), len(self.slots), order)[0])]
-        target = self.budget
-        if uniform(random_bits(self.seed, Stream.SHORT, row))[0] < self.short_probability:
-            target = 2 + self.draw(self.budget - 1, Stream.TARGET, row)
+    def target(self, number: int, room: int) -> int:
+        if uniform(random_bits(self.seed, Stream.SHORT, number))[0] < self.short_probability:
+            return 2 + self.draw(room - 1, Stream.TARGET, number)
+        return room
+
+    def next_sentence(
+        self, number: int, epoch: int, document: int, slot: int, room: int
+    ) -> tuple[list[int], list[int], bool]:
+        row = number
+        target = self.target(number, room)
         wants_random = self.coin(Stream.RANDOM_NEXT, row)
         backward = wants_random and self.coin(Stream.SIDE, row)
         sentences = self.window(epoch, document, slot, target, backward)
@@ -113,11 +129,39 @@ class PlainSampler:
             other = self.other_slot(epoch, document, row)
             wanted = max(1, target - len(first))
             second = run_together(self.window(epoch, *other, wanted, self.coin(Stream.OTHER_SIDE, row)))
+        return *self.truncated(row, first, second, room), is_random
+
+    def sentence_order(
+        self, number: int, epoch: int, document: int, slot: int, room: int
+    ) -> tuple[list[int], list[int], bool]:
+        sentences = self.window(epoch, document, slot, self.target(number, room), False)
+        text = run_together(sentences)
+        if len(sentences) > 1:
+            cut = len(run_together(sentences[: 1 + self.draw(len(sentences) - 1, Stream.CUT, number)]))
+        else:
+            cut = 1 if len(text) == 1 else 1 + self.draw(len(text) - 1, Stream.CUT, number)
+        first, second = self.truncated(number, text[:cut], text[cut:], room)
+        swapped = self.coin(Stream.SWAP, number) and len(text) > 1
+        return (second, first, True) if swapped else (first, second, False)
+
+    def sentences(self, number: int, epoch: int, document: int, slot: int, room: int) -> tuple[list[int], bool]:
+        start, stop = self.spans(epoch, document)[slot]
+        text = run_together(self.documents[document])
+        edges = [0, *itertools.accumulate(len(sentence) for sentence in self.documents[document])]
+        begin = next((edge for edge in edges if start <= edge < stop), start)
+        ends = [edge for edge in edges if begin < edge <= begin + room]
+        return text[begin : max(ends, default=begin + room)], False
+
+    def none(self, number: int, epoch: int, document: int, slot: int, room: int) -> tuple[list[int], bool]:
+        start, stop = self.spans(epoch, document)[slot]
+        return run_together(self.documents[document])[start:stop], False
+
+    def truncated(self, row: int, first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
         heads = {stream: self.tosses(stream, row) for stream in (Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)}
         fronts = dict.fromkeys(heads, 0)
         lost = dict.fromkeys(heads, 0)
         sizes = {Stream.TRUNCATE_FIRST: len(first), Stream.TRUNCATE_SECOND: len(second)}
-        while sum(sizes.values()) > self.budget:
+        while sum(sizes.values()) > room:
             longer = sizes[Stream.TRUNCATE_FIRST] > sizes[Stream.TRUNCATE_SECOND]
             stream = Stream.TRUNCATE_FIRST if longer else Stream.TRUNCATE_SECOND
             sizes[stream] -= 1
@@ -127,7 +171,7 @@ class PlainSampler:
             text[fronts[stream] : fronts[stream] + sizes[stream]]
             for stream, text in ((Stream.TRUNCATE_FIRST, first), (Stream.TRUNCATE_SECOND, second))
         ]
-        return kept[0], kept[1], is_random
+        return kept[0], kept[1]
 
     def tosses(self, stream: Stream, row: int) -> list[int]:
         """Bits from the most significant of each word on."""
@@ -160,18 +204,33 @@ CORPORA = {
 }
 
 
+RULES = {
+    "next_sentence": PlainSampler.next_sentence,
+    "sentence_order": PlainSampler.sentence_order,
+    "full_sentences": PlainSampler.sentences,
+    "document_sentences": PlainSampler.sentences,
+    "none": PlainSampler.none,
+}
+
+
+@pytest.mark.parametrize("pairing", RULES)
 @pytest.mark.parametrize("length", [5, 8, 32, 128])
 @pytest.mark.parametrize("name", CORPORA)
-def test_rows_equal_the_rule_in_plain_python(name, length):
-    documents, seed, short_probability = CORPORA[name], 7, 0.3
-    layout = make_layout(MemorySplit(documents, max_record=512), length)
-    rows = np.concatenate([np.arange(80), 10**9 + np.arange(20)])
-    pairs = sample_pairs(layout, seed, rows, short_probability)
-    plain = PlainSampler(spelled_out(documents), length, seed, short_probability)
-    for place, row in enumerate(rows.tolist()):
-        first, second, is_random = plain.row(row)
-        assert parts(pairs, place) == [first, second], row
-        assert pairs.is_random[place] == is_random
+def test_examples_equal_the_rule_in_plain_python(name, length, pairing):
+    seed, short_probability = 7, 0.3
+    documents = spelled_out(CORPORA[name])
+    sampler = sampler_of(MemorySplit(CORPORA[name], max_record=512), length, short_probability, pairing)
+    if pairing == "full_sentences":  # one document, with a separator after each of its own
+        documents = [[[*s, SEP] if s is d[-1] else s for d in documents for s in d]]
+    slots = slots_of(sampler, seed, np.concatenate([np.arange(80), 10**9 + np.arange(20)]))
+    if pairing != "none":  # as packing gives examples less room
+        slots = slots._replace(room=np.where(np.arange(100) % 3, slots.room, np.maximum(2, slots.room // 2)))
+    examples = sampler.sample(seed, slots)
+    plain = PlainSampler(documents, sampler.layout.budget, seed, short_probability)
+    for place, slot in enumerate(zip(*(array.tolist() for array in slots), strict=True)):
+        *texts, label = RULES[pairing](plain, *slot)
+        assert parts(examples, place) == texts, slot
+        assert examples.labels[place] == label
 
 
 def test_truncated_takes_from_the_longer_one_by_one():
@@ -188,37 +247,64 @@ def test_truncated_takes_from_the_longer_one_by_one():
 
 def test_slots_of_an_epoch_partition_every_document():
     split = MemorySplit(random_documents(4, 50, (1, 40), (1, 30)))
-    layout = make_layout(split, 32)
-    document = np.repeat(np.arange(50), np.diff(layout.first_slot))
-    slot = np.arange(layout.slots) - layout.first_slot[document]
+    layout = sampler_of(split, 32).layout
     seen = []
     for epoch in range(3):
-        start, stop = slot_span(layout, 0, np.full(layout.slots, epoch), document, slot)
-        assert start[0] == 0
-        assert stop[-1] == split.document_start[-1]
-        assert np.array_equal(start[1:], stop[:-1])
+        slots = make_slots(layout, 0, np.full(layout.slots, epoch), np.arange(layout.slots), np.full(layout.slots, 29))
+        start, stop = slot_span(layout, 0, slots.epoch, slots.document, slots.place)
+        assert np.array_equal(stop - start, slot_lengths(layout))
+        order = np.argsort(start)
+        assert start[order][0] == 0
+        assert stop[order][-1] == split.document_start[-1]
+        assert np.array_equal(start[order][1:], stop[order][:-1])
         assert (stop > start).all()
-        assert (stop - start <= 3 * 29 // 2).all()
+        assert (stop - start <= 29).all()
         seen.append(start)
     assert not np.array_equal(seen[0], seen[1])
 
 
 def test_an_epoch_has_every_slot_once():
     split = MemorySplit([[4] * 3 for _ in range(200)])  # each document is one slot and fills no row
-    pairs = sample_pairs(make_layout(split, 128), 0, np.arange(200), 0.0)
-    first = pairs.tokens[pairs.starts[:, 0]]
-    assert sorted(split.document_of(first).tolist()) == list(range(200))
+    found = split.document_of(leading_tokens(sampled(sampler_of(split, 128), 0, np.arange(200)))[:, 0])
+    assert sorted(found.tolist()) == list(range(200))
+
+
+def test_documents_run_together_lose_no_token():
+    """Rows as long as the corpus hold all of it: every token once, a separator after each document."""
+    split = MemorySplit(random_documents(8, 9, (1, 6), (1, 9)))
+    total = int(split.document_start[-1]) + 9
+    (text,) = parts(sampled(sampler_of(split, total + 2, pairing="full_sentences"), 0, np.arange(1)), 0)
+    ends = np.diff(split.document_start)
+    expected = [[*range(FIRST_TOKEN + a, FIRST_TOKEN + a + n), SEP] for a, n in zip(split.document_start, ends, strict=False)]
+    assert text == run_together(expected)
+
+
+def test_random_parts_stay_within_their_source():
+    documents = random_documents(6, 30, (1, 40), (1, 30))
+    split = MemorySplit(documents, sources=(4, 20, 6))
+    examples = sampled(sampler_of(split, 32), 0, np.arange(50_000))
+    first, second = np.searchsorted([4, 24], split.document_of(leading_tokens(examples)), side="right").T
+    assert np.array_equal(first, second)
+    one, other = split.document_of(leading_tokens(examples)).T
+    assert np.array_equal(one != other, examples.labels == 1)
+
+
+def test_half_of_the_orders_are_swapped(long_documents):
+    examples = sampled(sampler_of(MemorySplit(long_documents), 128, 0.1, "sentence_order"), 0, np.arange(100_000))
+    first, second = leading_tokens(examples).T
+    assert np.array_equal(first > second, examples.labels == 1)
+    assert stats.binomtest(int(examples.labels.sum()), 100_000, 0.5).pvalue > ALPHA
 
 
 @pytest.mark.parametrize("documents", [[[5, 5, 5]], []])
 def test_fewer_than_two_documents_are_refused(documents):
     with pytest.raises(UserError, match="--documents blank-line"):
-        make_layout(MemorySplit(documents), 128)
+        sampler_of(MemorySplit(documents), 128)
 
 
-def test_a_length_without_room_is_refused():
-    with pytest.raises(UserError, match="length 4"):
-        make_layout(MemorySplit([[5], [5]]), 4)
+def test_a_source_of_one_document_is_refused():
+    with pytest.raises(UserError, match="two documents"):
+        sampler_of(MemorySplit([[5], [5], [5]], sources=(2, 1)), 128)
 
 
 # The original's rules (google-research/bert, create_pretraining_data.py), in order, on lengths alone.
@@ -272,10 +358,10 @@ def test_full_rows_are_distributed_as_the_originals(long_documents):
     while len(original) < 100_000:
         original += original_rows(long_documents, 128, 0.0, rng)
     theirs = np.array(original[:100_000])
-    layout = make_layout(MemorySplit(long_documents), 128)
-    ours = [sample_pairs(layout, 0, np.arange(r, r + 5000), 0.0) for r in range(0, 100_000, 5000)]
+    sampler = sampler_of(MemorySplit(long_documents), 128)
+    ours = [sampled(sampler, 0, np.arange(r, r + 5000)) for r in range(0, 100_000, 5000)]
     lengths = np.concatenate([pairs.lengths for pairs in ours])
-    is_random = np.concatenate([pairs.is_random for pairs in ours])
+    is_random = np.concatenate([pairs.labels == 1 for pairs in ours])
     assert stats.ks_2samp(lengths.sum(axis=1), theirs[:, 2] + theirs[:, 3]).pvalue > ALPHA
     for kind in (False, True):
         chosen = theirs[:, 4] == kind
@@ -296,19 +382,17 @@ def test_short_rows_are_distributed_as_the_originals(long_documents):
         if row[0] != last:
             theirs.append(row)
         last = row[0]
-    layout = make_layout(MemorySplit(long_documents), 128)
-    pairs = sample_pairs(layout, 1, np.arange(10_000), 1.0)
+    pairs = sampled(sampler_of(MemorySplit(long_documents), 128, 1.0), 1, np.arange(10_000))
     total, original = pairs.lengths.sum(axis=1), np.array(theirs)
     assert stats.ks_2samp(total, original[:, 2] + original[:, 3]).pvalue > ALPHA
     assert stats.ks_2samp(pairs.lengths[:, 0], original[:, 2]).pvalue > ALPHA
 
 
 def test_share_of_short_rows(long_documents):
-    layout = make_layout(MemorySplit(long_documents), 128)
-    rows = np.arange(20_000)
-    short = uniform(random_bits(0, Stream.SHORT, rows)) < 0.1
+    split, rows = MemorySplit(long_documents), np.arange(20_000)
+    short = uniform(random_bits(0, Stream.SHORT, slots_of(sampler_of(split, 128), 0, rows).number)) < 0.1
     assert stats.binomtest(int(short.sum()), len(rows), 0.1).pvalue > ALPHA
-    mixed, full = (sample_pairs(layout, 0, rows, share).lengths for share in (0.1, 0.0))
+    mixed, full = (sampled(sampler_of(split, 128, share), 0, rows).lengths for share in (0.1, 0.0))
     assert np.array_equal(mixed[~short], full[~short])
     # Of 2 to 125 tokens wanted, most targets leave a row clearly below 125.
     below = (mixed[short].sum(axis=1) < 110).mean()
@@ -317,10 +401,9 @@ def test_share_of_short_rows(long_documents):
 
 def test_random_parts_come_from_other_documents_and_reach_all_of_them():
     split = MemorySplit(random_documents(6, 20, (1, 40), (1, 30)))
-    layout = make_layout(split, 32)
-    pairs = sample_pairs(layout, 0, np.arange(100_000), 0.1)
+    pairs = sampled(sampler_of(split, 32, 0.1), 0, np.arange(100_000))
     first, second = split.document_of(leading_tokens(pairs)).T
-    assert np.array_equal(first != second, pairs.is_random)
+    assert np.array_equal(first != second, pairs.labels == 1)
     met = np.zeros([20, 20], bool)
     met[first, second] = True
     assert met.all()
@@ -329,15 +412,16 @@ def test_random_parts_come_from_other_documents_and_reach_all_of_them():
 # Coverage: how often a token is in a row, relative to the mean.
 
 
-def coverage(split: MemorySplit, length: int, epochs: int) -> np.ndarray:
+def coverage(split: MemorySplit, length: int, epochs: int, pairing: str) -> np.ndarray:
     """Times that each token is in a row, over the mean of all tokens; float64 [tokens]."""
-    layout = make_layout(split, length)
+    sampler = sampler_of(split, length, 0.1, pairing)
     seen = np.zeros(split.document_start[-1] + 1, np.int64)
-    for rows in np.array_split(np.arange(epochs * layout.slots), -(-epochs * layout.slots // 10_000)):
-        pairs = sample_pairs(layout, 0, rows, 0.1)
-        start = leading_tokens(pairs) - FIRST_TOKEN
+    rows = epochs * sampler.layout.slots
+    for some in np.array_split(np.arange(rows), -(-rows // 10_000)):
+        examples = sampled(sampler, 0, some)
+        start = leading_tokens(examples) - FIRST_TOKEN
         np.add.at(seen, start, 1)
-        np.add.at(seen, start + pairs.lengths, -1)
+        np.add.at(seen, start + examples.lengths, -1)
     times = np.cumsum(seen)[:-1]
     return times / times.mean()
 
@@ -354,11 +438,12 @@ LONG = random_documents(14, 25, (100, 250), (5, 40))
     [LONG, LONG + MIDDLE + FEW + ONE, LONG[:5] + 10 * ONE, LONG[:5] + 5 * FEW, MIDDLE + FEW + ONE, FEW + ONE],
     ids=["long", "all kinds", "long and one-sentence", "long and few-sentence", "no long", "short"],
 )
-def test_every_kind_of_token_is_seen_about_equally_often(documents, length):
+@pytest.mark.parametrize("pairing", ["next_sentence", "sentence_order", "document_sentences"])
+def test_every_kind_of_token_is_seen_about_equally_often(documents, length, pairing):
     split = MemorySplit(documents)
     sizes = np.diff(split.document_start)
     epochs = max(10, 3_000_000 // int(sizes.sum()))
-    seen = coverage(split, length, epochs)
+    seen = coverage(split, length, epochs, pairing)
     document = np.repeat(np.arange(len(sizes)), sizes)
     position = np.arange(len(document)) - split.document_start[document]
     size_class = np.digitize(sizes, [40, 80, 160, 640, 2560])
