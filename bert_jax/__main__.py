@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -17,9 +18,21 @@ from bert_jax.errors import UserError, did_you_mean
 
 def tokenizer(args: argparse.Namespace) -> None:
     """Train a vocabulary and save it."""
-    from bert_jax.data.prepare import train_tokenizer
+    from bert_jax.data.sources import Reading
+    from bert_jax.data.vocabulary import train_tokenizer
 
-    print(train_tokenizer(args.input, args.vocab_size, args.output, not args.cased, args.kind, args.encoding_errors))
+    lines = train_tokenizer(
+        args.input,
+        args.vocab_size,
+        args.output,
+        kind=args.kind,
+        lowercase=not args.cased,
+        reading=Reading(format=args.format, field=args.field, encoding_errors=args.encoding_errors),
+        sample_characters=args.sample_characters,
+        smoothing=args.smoothing,
+        weights=args.weights,
+    )
+    print(lines)
 
 
 def prepare(args: argparse.Namespace) -> None:
@@ -27,22 +40,40 @@ def prepare(args: argparse.Namespace) -> None:
     from bert_jax.console import Console
     from bert_jax.data.prepare import prepare as run
     from bert_jax.data.prepare import summary
+    from bert_jax.data.sources import Reading
 
-    with contextlib.closing(Console()) as console:
-        manifest = run(
-            args.input,
-            args.tokenizer,
-            args.output,
-            args.documents,
-            args.workers,
-            args.heldout_share,
-            args.encoding_errors,
-            args.language,
-            console.preparation,
+    reading = Reading(args.documents, args.format, args.field, args.encoding_errors)
+    if args.runner == "beam":
+        from bert_jax.data.beam import prepare_with_beam
+
+        options = shlex.split(args.beam_options)
+        manifest = prepare_with_beam(
+            args.input, args.tokenizer, args.output, reading, args.heldout_share, args.language, options
         )
+    else:
+        if args.beam_options:
+            raise UserError("--beam_options: only with --runner beam")
+        with contextlib.closing(Console()) as console:
+            manifest = run(
+                args.input,
+                args.tokenizer,
+                args.output,
+                reading,
+                args.workers,
+                args.heldout_share,
+                args.language,
+                console.preparation,
+            )
     for warning in manifest["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
     print(summary(manifest, args.output))
+
+
+def inspect(args: argparse.Namespace) -> None:
+    """A corpus, and rows of it as text."""
+    from bert_jax.inspect import inspect as run
+
+    run(args.corpus, args.config, args.overrides, args.row, args.json)
 
 
 def pretrain(args: argparse.Namespace) -> None:
@@ -176,6 +207,7 @@ def fill_mask(args: argparse.Namespace) -> None:
 VERBS = {
     "tokenizer": tokenizer,
     "prepare": prepare,
+    "inspect": inspect,
     "pretrain": pretrain,
     "finetune": finetune,
     "predict": predict,

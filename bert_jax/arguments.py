@@ -11,6 +11,7 @@ from bert_jax import __version__
 EPILOG = """from text to a model:
   bert-jax tokenizer --input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/
   bert-jax prepare   --input 'books/*.txt' --tokenizer tok/ --output corpus/
+  bert-jax inspect   corpus/
   bert-jax compile   --config configs/bert_base.py --topology v5e:4x4
   bert-jax pretrain  --config configs/bert_base.py --workdir runs/base --config.data.corpus=corpus/
   bert-jax evaluate  --workdir runs/base
@@ -23,9 +24,11 @@ EPILOG = """from text to a model:
 """
 
 INPUT_HELP = (
-    "text files, directories (all files below) or quoted glob patterns; plain, .gz, .xz, .bz2, .zst, or tar archives "
-    "of them; or the word python-docs: the documentation strings of this Python installation"
+    "files, directories (all files below) or quoted glob patterns, also of gs:// and s3://; plain, .gz, .xz, .bz2, "
+    ".zst, or tar and zip archives of them; tfds:NAME, a data set of TFDS; or the word python-docs: the documentation "
+    "strings of this Python installation"
 )
+FORMATS = ("auto", "text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")
 WORKDIR_HELP = "the work directory of `pretrain`"
 STEP_HELP = "step of the checkpoint to take (default: the newest undamaged one)"
 
@@ -77,8 +80,13 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         peers.add_argument("--num_processes", type=int, metavar="N", help="how many there are")
         peers.add_argument("--process_id", type=int, metavar="I", help="number of this one, from 0")
 
-    def text_input(one: argparse.ArgumentParser) -> None:
-        one.add_argument("--input", nargs="+", required=True, metavar="GLOB", help=INPUT_HELP)
+    def reading(one: argparse.ArgumentParser) -> None:
+        one.add_argument(
+            "--format", choices=FORMATS, default="auto", help="of the files (default: auto, by the end of their names)"
+        )
+        one.add_argument(
+            "--field", default="text", metavar="NAME", help="of JSON lines, CSV, Parquet and TFDS (default: text)"
+        )
         one.add_argument(
             "--encoding_errors",
             choices=["reject", "replace"],
@@ -92,30 +100,58 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "The vocabulary is what a model reads instead of letters. Skip this verb to use a published one: `prepare` "
         "takes any directory with a BERT vocab.txt.",
     )
-    text_input(one)
-    one.add_argument("--kind", choices=["wordpiece"], default="wordpiece", help="algorithm (default: wordpiece)")
+    one.add_argument(
+        "--input", nargs="+", action="append", required=True, metavar="GLOB", help=f"{INPUT_HELP}; once a language"
+    )
+    reading(one)
+    one.add_argument(
+        "--kind",
+        choices=["wordpiece", "bpe", "byte_level", "unigram", "sentencepiece_bpe"],
+        default="wordpiece",
+        help="as in BERT; BPE of characters; of bytes as in RoBERTa; SentencePiece's unigram as in ALBERT, or its BPE "
+        "(default: wordpiece)",
+    )
     one.add_argument(
         "--vocab_size", type=int, required=True, metavar="N", help="tokens, special ones included; BERT has 30522"
     )
     one.add_argument("--output", required=True, metavar="DIR", help="directory to make")
     one.add_argument("--cased", action="store_true", help="keep capitals and accents (default: lower-case, strip them)")
+    one.add_argument(
+        "--sample_characters",
+        type=int,
+        default=0,
+        metavar="N",
+        help="train on about so many, drawn by a hash of the text; 0: on all (default: 0)",
+    )
+    one.add_argument(
+        "--smoothing",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="exponent of the characters of each --input: 1 as they are, 0.7 as multilingual BERT, 0 all alike "
+        "(default: 1)",
+    )
+    one.add_argument("--weights", nargs="+", type=float, default=[], metavar="W", help="of each --input, instead")
 
     one = verb(
         "prepare",
         "turn text into a corpus that training reads",
         "Parts the text into documents and sentences, encodes them with the tokenizer, and keeps a share of the "
-        "documents for evaluation. Every document is either stored or counted with the reason why not.",
+        "documents for evaluation. Every document is either stored or counted with the reason why not. Prepare each "
+        "language or source on its own: `pretrain` mixes several corpora. docs/data.md leads through it.",
     )
-    text_input(one)
+    one.add_argument("--input", nargs="+", required=True, metavar="GLOB", help=INPUT_HELP)
+    reading(one)
     one.add_argument(
-        "--tokenizer", required=True, metavar="DIR", help="made by `tokenizer`, or with a published vocab.txt"
+        "--tokenizer", required=True, metavar="DIR", help="made by `tokenizer`, or a directory of a published one"
     )
     one.add_argument("--output", required=True, metavar="DIR", help="directory to make")
     one.add_argument(
         "--documents",
-        choices=["file", "blank-line", "line"],
-        default="file",
-        help="what one document is: a file, a stretch between blank lines, or a line (default: file)",
+        choices=["auto", "file", "blank-line", "line"],
+        default="auto",
+        help="what one document of a text is: a file, a stretch between blank lines, or a line (default: auto, a file; "
+        "of other formats a record)",
     )
     one.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
     one.add_argument(
@@ -131,6 +167,31 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         metavar="CODE",
         help="such as en or de: whose rules part the sentences (default: en)",
     )
+    one.add_argument(
+        "--runner",
+        choices=["local", "beam"],
+        default="local",
+        help="this machine, or Apache Beam with what stands in --beam_options (default: local)",
+    )
+    one.add_argument(
+        "--beam_options",
+        default="",
+        metavar="OPTIONS",
+        help="in quotes, such as '--runner=DataflowRunner --region=...'",
+    )
+
+    one = verb(
+        "inspect",
+        "look at a corpus and at the rows that are made of it",
+        "Prints what is in it, warns of what will hurt, and shows rows as text: masks, pairs and examples that share a "
+        "row in colour, or marked where there is no terminal. Any knob of the rows can be overridden, as in "
+        "--config.data.masking=span.",
+    )
+    one.add_argument("corpus", metavar="CORPUS", help="made by `prepare`; several, parted by commas, are mixed")
+    one.add_argument("--row", type=int, metavar="N", help="show this row (default: the statistics and the first rows)")
+    one.add_argument("--config", metavar="FILE", help="a recipe, whose rows are shown (default: length 128, as BERT)")
+    one.add_argument("--json", action="store_true", help="print the statistics as one object")
+    one.set_defaults(takes_overrides=True)
 
     one = verb(
         "pretrain",

@@ -12,25 +12,25 @@ import numpy as np
 
 from bert_jax import sharding, workdir
 from bert_jax.checkpoint import versions
-from bert_jax.config import Config, MeshConfig, flatten, to_json
+from bert_jax.config import Config, DataConfig, MeshConfig, flatten, to_json
 from bert_jax.console import Console
-from bert_jax.data.corpus import Corpus, Split, open_corpus
-from bert_jax.data.pipeline import Rows, SpecialIds, batches, make_rows
+from bert_jax.data.corpus import Split
+from bert_jax.data.mixture import Mixture, find_corpora, open_mixture
+from bert_jax.data.pipeline import Rows, batches, make_rows, symbols_of
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate
 from bert_jax.interrupt import Interrupt
 from bert_jax.loop import Data, fit
-from bert_jax.models import PRETRAINING_HEADS, Params, kernel_used
+from bert_jax.models import Params, kernel_used
 from bert_jax.objectives.base import Batch
-from bert_jax.objectives.pretraining import pretraining
+from bert_jax.objectives.pretraining import pretraining, pretraining_heads
 from bert_jax.phases import Phase, plan
 from bert_jax.sharding import Share
 from bert_jax.train import layout
 from bert_jax.watchdog import Watchdog
 from bert_jax.weights import describe_start, read_weights, restore_params
 
-FAMILIES = ("bert", "albert")  # that have both heads of the objective
 # Of an architecture, what training may choose anew.
 MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range")
 
@@ -46,17 +46,12 @@ def pretrain(
 
     Of several processes each calls it, with the same config and a directory that all of them see.
     """
-    if config.model.family not in FAMILIES:
-        raise UserError(
-            f"config.model.family={config.model.family}: pretraining is of masked tokens and sentence pairs so far, "
-            f"as {' and '.join(FAMILIES)} have it; start from one of these"
-        )
     if not config.data.corpus:
         raise UserError("no corpus: give --config.data.corpus=DIR, a directory made by `bert-jax prepare`")
-    corpus = open_corpus(config.data.corpus)
+    corpus = open_mixture(config.data.corpus)
     tokenizer = corpus_tokenizer(corpus)
     config = with_vocabulary(config, tokenizer)
-    where = dataclasses.replace(config.data, corpus=os.path.abspath(config.data.corpus))
+    where = dataclasses.replace(config.data, corpus=",".join(find_corpora(config.data.corpus)))
     init_from = os.path.abspath(config.init_from) if config.init_from else ""
     config = dataclasses.replace(config, data=where, init_from=init_from)  # the next call may come from elsewhere
     objective = pretraining(config)
@@ -71,7 +66,7 @@ def pretrain(
             workdir.claim(directory, config, data.fingerprint, corpus.tokenizer_directory)
         describe(config, corpus, console)
         if data.heldout is None:
-            console.say("held out: fewer than 2 documents, so no evaluation; `prepare --heldout_share` sets how many")
+            console.say("held out: too few documents, so no evaluation; `prepare --heldout_share` sets how many")
         return fit(config, objective, data, directory, console, interrupt, watchdog, params)
 
 
@@ -82,7 +77,7 @@ def start(config: Config, console: Console) -> Params | None:
     """
     if not config.init_from:
         return None
-    found = read_weights(config.init_from, PRETRAINING_HEADS, jax.random.key(config.seed), console)
+    found = read_weights(config.init_from, pretraining_heads(config), jax.random.key(config.seed), console)
     wrong = [
         f"config.model.{key}={value} (there {theirs[key]})"
         for theirs in (flatten(dataclasses.asdict(found.config)),)
@@ -93,7 +88,7 @@ def start(config: Config, console: Console) -> Params | None:
         raise UserError(f"--config.init_from={config.init_from} is another architecture: {', '.join(wrong)}")
     if (
         load_tokenizer(found.directory).tokens
-        != load_tokenizer(open_corpus(config.data.corpus).tokenizer_directory).tokens
+        != load_tokenizer(open_mixture(config.data.corpus).tokenizer_directory).tokens
     ):
         raise UserError(
             f"{config.data.corpus} was prepared with another vocabulary than {config.init_from}; "
@@ -103,13 +98,13 @@ def start(config: Config, console: Console) -> Params | None:
     return found.params
 
 
-def facts(config: Config, corpus: Corpus) -> dict[str, str]:
+def facts(config: Config, corpus: Mixture) -> dict[str, str]:
     """What has to be the same in every process of a run; the corpus may lie elsewhere on each."""
     values = {f"config.{key}": str(value) for key, value in flatten(to_json(config)).items() if key != "data.corpus"}
     return values | versions() | {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
 
 
-def corpus_tokenizer(corpus: Corpus) -> Tokenizer:
+def corpus_tokenizer(corpus: Mixture) -> Tokenizer:
     """The tokenizer that made a corpus; UserError where the files beside it are another's."""
     tokenizer = load_tokenizer(corpus.tokenizer_directory)
     if tokenizer.sha256 != corpus.tokenizer_sha256:
@@ -130,14 +125,16 @@ def with_vocabulary(config: Config, tokenizer: Tokenizer) -> Config:
     return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
 
 
-def corpus_data(config: Config, corpus: Corpus, tokenizer: Tokenizer, share: Share) -> Data:
+def corpus_data(config: Config, corpus: Mixture, tokenizer: Tokenizer, share: Share) -> Data:
     """Batches of this process's share of the rows: row numbers go on over phases and epochs."""
-    train, held = corpus.split("train"), corpus.split("heldout")
+    least = least_documents(config)
+    train, held = corpus.split("train"), corpus.split("heldout", least)
+    symbols = symbols_of(tokenizer)
+    # Evaluated is on all that is held out, each row once.
+    for_all = dataclasses.replace(config.data, weights=(), smoothing=1.0, duplicates=0)
 
-    ids = SpecialIds(tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
-
-    def rows(split: Split, phase: Phase) -> Rows:
-        return make_rows(split, ids, tokenizer.vocab_size, phase.length, config.seed, config.data)
+    def rows(split: Split, data: DataConfig, phase: Phase) -> Rows:
+        return make_rows(split, symbols, phase.length, config.seed, data, config.model.num_token_types)
 
     def shared(source: Rows, first_row: int, batch_size: int, stop_row: int | None) -> Generator[Batch, None, None]:
         with contextlib.ExitStack() as stack:
@@ -160,25 +157,38 @@ def corpus_data(config: Config, corpus: Corpus, tokenizer: Tokenizer, share: Sha
                 yield {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def training(phase: Phase, step: int) -> Generator[Batch, None, None]:
-        return shared(rows(train, phase), phase.first_row(step), phase.batch_size, None)
+        return shared(rows(train, config.data, phase), phase.first_row(step), phase.batch_size, None)
 
     def heldout(phase: Phase) -> Generator[Batch, None, None]:
-        source = rows(held, phase)
+        source = rows(held, for_all, phase)
         stop = min(config.evaluate.rows, source.per_epoch)
         return shared(source, 0, config.evaluate.batch_size, stop)
 
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
-    return Data(training, heldout if held.num_documents > 1 else None, fingerprint)
+    return Data(training, heldout if held.num_documents >= least else None, fingerprint)
 
 
-def describe(config: Config, corpus: Corpus, console: Console) -> None:
-    """What is about to run, in two lines and one a phase."""
+def least_documents(config: Config) -> int:
+    """Documents of each source that rows can be made of: random second sentences come from another one."""
+    return 2 if config.data.pairing == "next_sentence" else 1
+
+
+def describe(config: Config, corpus: Mixture, console: Console) -> None:
+    """What is about to run, in two lines, one a corpus of several, and one a phase."""
     split = corpus.split("train")
     devices = jax.devices()
     console.say(
         f"corpus {config.data.corpus}: {split.num_documents:,} documents, {split.num_tokens:,} tokens, "
         f"vocabulary {corpus.vocab_size:,}"
     )
+    if len(corpus.corpora) > 1:
+        symbols, phase = symbols_of(corpus_tokenizer(corpus)), plan(config)[0]
+        rows = make_rows(split, symbols, phase.length, config.seed, config.data).per_source
+        for (name, source), own in zip(corpus.sources(), rows.tolist(), strict=True):
+            console.say(
+                f"  {os.path.basename(name)}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "
+                f"{own / rows.sum():.2%} of the rows"
+            )
     console.say(
         f"model {config.model.num_layers} layers x {config.model.hidden_size}, {config.compute.dtype}, "
         f"on {len(devices)} x {devices[0].device_kind}, "
@@ -195,7 +205,7 @@ def describe(config: Config, corpus: Corpus, console: Console) -> None:
 def evaluate_run(directory: pathlib.Path, step: int | None, console: Console) -> dict[str, float | int]:
     """Held-out metrics of a checkpoint, with the entropies that they are to be judged by (nats a token)."""
     config, step, params = restore_params(directory, step, console)
-    corpus = open_corpus(config.data.corpus)
+    corpus = open_mixture(config.data.corpus)
     _, fingerprint = workdir.read(directory)
     if corpus.fingerprint != fingerprint["corpus"]:
         raise UserError(f"{config.data.corpus} is another corpus than the one that {directory} was trained on")
@@ -204,7 +214,7 @@ def evaluate_run(directory: pathlib.Path, step: int | None, console: Console) ->
     sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
     data = corpus_data(config, corpus, tokenizer, sharding.batch_share(mesh))
     if data.heldout is None:
-        raise UserError(f"{config.data.corpus} has fewer than 2 held-out documents: nothing to evaluate on")
+        raise UserError(f"{config.data.corpus} has too few held-out documents: nothing to evaluate on")
     phases = plan(config)
     phase = next((phase for phase in phases if step <= phase.end), phases[-1])
     with jax.set_mesh(mesh):

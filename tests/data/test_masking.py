@@ -1,136 +1,446 @@
-"""Masks: shares, uniformity and labels over 100,000 rows; what is never masked; how many."""
+"""Masks of the four kinds: against a walk in plain Python, and in the statistics of 100,000 examples."""
+
+import itertools
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from bert_jax.config import MASKINGS as NAMES
 from bert_jax.config import DataConfig
-from bert_jax.data.masking import Masked, mask_tokens, max_predictions
+from bert_jax.data.hashing import Stream, integers, random_bits, uniform
+from bert_jax.data.masking import MASKINGS, Masked, Vocabulary, mask_tokens, max_predictions, predictions_bound
 
 ALPHA = 1e-4  # of each statistical test; the seeds are fixed, so a pass stays one
-LENGTH, VOCAB, MASK = 32, 1000, 3
-SPECIALS = 4
+LENGTH, VOCAB, MASK, SPECIALS = 32, 1000, 3, 4
+CONTINUES = np.arange(VOCAB) >= 700
+VOCABULARY = Vocabulary(VOCAB, MASK, CONTINUES)
+PLAIN = Vocabulary(VOCAB, MASK, np.zeros(VOCAB, bool))  # every token is a word
+MANY = 100_000
 
 
-def plain_rows(rows: np.ndarray, length: int = LENGTH) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows [CLS] a.. [SEP] b.. [SEP] padded, of 5 to `length` tokens: ids, maskable, lengths."""
+class Examples(NamedTuple):
+    ids: np.ndarray
+    maskable: np.ndarray
+    starts: np.ndarray
+    numbers: np.ndarray
+
+
+def make_examples(count: int, shortest: int = 5, longest: int = LENGTH, continuing: float = 0.4) -> Examples:
+    """[CLS] a.. [SEP] b.. [SEP] each, of `shortest` to `longest` tokens; a share of them goes on with a word."""
     random = np.random.default_rng(0)
-    lengths = random.integers(5, length + 1, len(rows))
-    column = np.arange(length)
-    input_ids = random.integers(SPECIALS, VOCAB, [len(rows), length], dtype=np.int32)
-    special = (column == 0) | (column == lengths[:, None] // 2) | (column == lengths[:, None] - 1)
-    input_ids[special] = 2
-    padding = column >= lengths[:, None]
-    input_ids[padding] = 0
-    return input_ids, ~special & ~padding, lengths
+    lengths = random.integers(shortest, longest + 1, count)
+    starts = np.append(0, np.cumsum(lengths))
+    offset = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
+    length = np.repeat(lengths, lengths)
+    special = (offset == 0) | (offset == length // 2) | (offset == length - 1)
+    goes_on = random.random(starts[-1]) < continuing
+    ids = random.integers(np.where(goes_on, 700, SPECIALS), np.where(goes_on, VOCAB, 700), dtype=np.int32)
+    ids[special] = 2
+    return Examples(ids, ~special, starts, 7 * np.arange(count))
 
 
-def mask(input_ids, maskable, lengths, rows, seed=0, **config) -> Masked:
-    return mask_tokens(
-        input_ids, maskable, lengths, rows, seed=seed, config=DataConfig(**config), vocab_size=VOCAB, mask_id=MASK
-    )
+def alike(count: int, length: int, gaps: tuple[int, ...] = (), first: int = 0) -> Examples:
+    """Examples of tokens that are words each, all maskable but those in the columns `gaps`."""
+    maskable = np.ones([count, length], bool)
+    maskable[:, list(gaps)] = False
+    ids = np.full(count * length, 9, np.int32)
+    return Examples(ids, maskable.reshape(-1), np.arange(count + 1) * length, first + np.arange(count))
 
 
-@pytest.fixture(scope="module")
-def many() -> tuple[np.ndarray, np.ndarray, np.ndarray, Masked]:
-    rows = np.arange(100_000)
-    input_ids, maskable, lengths = plain_rows(rows)
-    before = input_ids.copy()
-    masked = mask(input_ids, maskable, lengths, rows)
-    assert np.array_equal(input_ids, before)
-    return input_ids, maskable, lengths, masked
+def mask(examples: Examples, kind: str = "token", seed: int = 0, vocabulary=VOCABULARY, **config) -> Masked:
+    return mask_tokens(*examples, seed=seed, config=DataConfig(masking=kind, **config), vocabulary=vocabulary)
 
 
-def test_counts(many):
-    _, _, lengths, masked = many
-    used = masked.weights.sum(axis=1)
+def split(examples: Examples, masked: Masked) -> list[tuple[list[int], list[int]]]:
+    """Masked ids and offsets of the predictions, an example each."""
+    bounds = np.searchsorted(masked.positions, examples.starts)
+    return [
+        (masked.input_ids[begin:end].tolist(), (masked.positions[low:high] - begin).tolist())
+        for (begin, end), (low, high) in zip(
+            itertools.pairwise(examples.starts), itertools.pairwise(bounds), strict=True
+        )
+    ]
+
+
+def choose(examples: Examples, chosen: np.ndarray) -> Examples:
+    """The examples `chosen`, one after the other."""
+    places = [np.arange(examples.starts[one], examples.starts[one + 1]) for one in chosen]
+    starts = np.cumsum([0, *map(len, places)])
+    places = np.concatenate(places)
+    return Examples(examples.ids[places], examples.maskable[places], starts, examples.numbers[chosen])
+
+
+# The rules once more, one example at a time.
+
+BY_WORD = {"token": False, "whole_word": True, "ngram": True, "span": True}
+PUBLISHED = {"token": 1, "whole_word": 1, "ngram": 3, "span": 10}
+SHARES = {"ngram": lambda words, end: 1 / words, "span": lambda words, end: (1 - end) ** (words - 1) * end}
+
+
+def words_of(ids: list[int], maskable: list[bool], by_word: bool) -> list[list[int]]:
+    """Offsets of the tokens of each word."""
+    words = []
+    for offset, token in enumerate(ids):
+        if maskable[offset]:
+            if by_word and words and words[-1][-1] == offset - 1 and CONTINUES[token]:
+                words[-1].append(offset)
+            else:
+                words.append([offset])
+    return [part for word in words for part in ([word] if len(word) <= 8 else [[offset] for offset in word])]
+
+
+def draw_words(kind: str, draw: float, config: DataConfig) -> int:
+    """Words of a candidate, from a number in [0, 1)."""
+    if kind not in SHARES:
+        return 1
+    longest = config.longest_span or PUBLISHED[kind]
+    shares = [SHARES[kind](words, config.span_end_probability) for words in range(1, longest + 1)]
+    words = 1
+    while words < longest and draw >= sum(shares[:words]) / sum(shares):
+        words += 1
+    return words
+
+
+def walk(words: list[list[int]], order: list[int], drawn: list[int], budget: int) -> list[list[int]]:
+    """Offsets that are masked together, in the order in which they are taken."""
+    covered: set[int] = set()
+    taken = []
+    for first in order:
+        for count in range(drawn[first], 0, -1):
+            parts = words[first : first + count]
+            span = [offset for word in parts for offset in word]
+            adjacent = all(after[0] == before[-1] + 1 for before, after in itertools.pairwise(parts))
+            if len(parts) == count and adjacent and len(covered) + len(span) <= budget:
+                if not covered & set(span):
+                    covered |= set(span)
+                    taken.append(span)
+                break
+    return taken
+
+
+def budget_of(length: int, words: list[list[int]], share: float) -> int:
+    return min(max(1, round(share * length)), sum(map(len, words)))
+
+
+def by_hand(ids, maskable, number, kind, seed, config) -> tuple[list[int], list[int]]:
+    words = words_of(ids, maskable, BY_WORD[kind])
+    if not words:
+        return ids, []
+    firsts = np.array([word[0] for word in words])
+    keys = random_bits(seed, Stream.MASK_POSITION, number, firsts) >> np.uint64(16)
+    draws = uniform(random_bits(seed, Stream.MASK_WORDS, number, firsts))
+    order = sorted(range(len(words)), key=lambda word: (int(keys[word]), word))
+    drawn = [draw_words(kind, draw, config) for draw in draws.tolist()]
+    taken = walk(words, order, drawn, budget_of(len(ids), words, config.mask_probability))
+    masked = list(ids)
+    for span in taken:
+        for offset in span:
+            choice = uniform(random_bits(seed, Stream.MASK_KIND, number, span[0] if kind == "span" else offset))[0]
+            if choice < config.mask_token_share:
+                masked[offset] = MASK
+            elif choice < config.mask_token_share + config.random_token_share:
+                masked[offset] = int(integers(random_bits(seed, Stream.MASK_TOKEN, number, offset), VOCAB)[0])
+    return masked, sorted(offset for span in taken for offset in span)
+
+
+def test_the_table_has_the_kinds_of_the_config():
+    assert tuple(MASKINGS) == NAMES
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"mask_probability": 0.4, "longest_span": 5, "span_end_probability": 0.05},
+        {"mask_probability": 1.0, "mask_token_share": 0.4, "random_token_share": 0.4},
+        {"mask_probability": 1e-6, "span_end_probability": 1.0},
+        {"longest_span": 1000},
+    ],
+)
+@pytest.mark.parametrize("continuing", [0.3, 0.8])
+def test_walk_in_plain_python(kind, config, continuing):
+    examples = make_examples(150, shortest=3, longest=90, continuing=continuing)
+    found = split(examples, mask(examples, kind, seed=5, **config))
+    for one, (begin, end) in enumerate(itertools.pairwise(examples.starts)):
+        ids, maskable = examples.ids[begin:end].tolist(), examples.maskable[begin:end].tolist()
+        wanted = by_hand(ids, maskable, examples.numbers[one], kind, 5, DataConfig(masking=kind, **config))
+        assert found[one] == wanted
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_an_example_is_masked_alike_in_any_company(kind):
+    examples = make_examples(200, shortest=3, longest=200)
+    together = split(examples, mask(examples, kind))
+    order = np.random.default_rng(1).permutation(200)
+    for size in (1, 7, 200):
+        for begin in range(0, 200, size):
+            chosen = order[begin : begin + size]
+            some = choose(examples, chosen)
+            assert split(some, mask(some, kind)) == [together[one] for one in chosen]
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_another_number_or_seed_gives_other_masks(kind):
+    examples = make_examples(1000)
+    first = mask(examples, kind)
+    assert not np.array_equal(first.positions, mask(examples._replace(numbers=examples.numbers + 1), kind).positions)
+    assert not np.array_equal(first.positions, mask(examples, kind, seed=1).positions)
+    again = mask(examples._replace(numbers=examples.numbers.astype(np.uint64)), kind)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_little_or_nothing_to_mask(kind):
+    empty = np.zeros(0, np.int64)
+    nothing = mask(Examples(empty.astype(np.int32), empty.astype(bool), np.zeros(1, np.int64), empty), kind)
+    assert [array.size for array in nothing] == [0, 0]
+    ids = np.array([2, 2, 2, 50, 2], np.int32)
+    maskable = np.array([False, False, False, True, False])
+    masked = mask(Examples(ids, maskable, np.array([0, 2, 5, 5]), np.arange(3)), kind)  # the last has no tokens
+    assert masked.positions.tolist() == [3]
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_words_of_more_than_eight_tokens_are_taken_token_by_token(kind):
+    for size, whole in ((8, True), (9, False)):
+        ids = np.array([2, 50, *[900] * (size - 1), 2], np.int32)
+        examples = Examples(ids, ids != 2, np.array([0, len(ids)]), np.arange(1))
+        some = len(mask(examples, kind, mask_probability=0.4).positions)
+        assert some == (0 if whole and kind != "token" else round(0.4 * len(ids)))
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_words_that_none_of_the_budget_has_room_for_are_passed_over(kind):
+    # Words of three tokens, 200 of them, and a budget of 3 * 30 + 2; the walk must come to its end.
+    ids = np.tile(np.array([50, 900, 900], np.int32), 200)
+    examples = Examples(ids, np.ones(600, bool), np.array([0, 600]), np.arange(1))
+    assert len(mask(examples, kind, mask_probability=92 / 600).positions) == (92 if kind == "token" else 90)
+
+
+def test_too_long_an_example_is_refused():
+    with pytest.raises(ValueError, match="65537 tokens"):
+        mask(alike(1, (1 << 16) + 1))
+    assert len(mask(alike(1, 1 << 16)).positions) == round(0.15 * (1 << 16))
+
+
+# Statistics over 100,000 examples.
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def many(request) -> tuple[str, Examples, Masked]:
+    examples = make_examples(MANY)
+    before = examples.ids.copy()
+    masked = mask(examples, request.param)
+    assert np.array_equal(examples.ids, before)
+    assert [array.dtype for array in masked] == [np.int32, np.int64]
+    return request.param, examples, masked
+
+
+def test_budgets(many):
+    kind, examples, masked = many
+    lengths = np.diff(examples.starts)
+    used = np.diff(np.searchsorted(masked.positions, examples.starts))
     # round() of Python rounds halves to even, as the original's does.
-    assert used.tolist() == [max(1, round(0.15 * length)) for length in lengths.tolist()]
-    assert set(np.unique(masked.weights)) == {0, 1}
-    assert masked.positions.shape[1] == max_predictions(LENGTH, 0.15) == 5
+    budgets = np.array([max(1, round(0.15 * length)) for length in lengths.tolist()])
+    if kind == "token":
+        assert np.array_equal(used, budgets)
+    else:
+        assert (used <= budgets).all()
+        # Two in five words have several tokens, so the last token of a budget is seldom left unused.
+        assert used.sum() > 0.97 * budgets.sum()
+    assert abs(budgets.sum() / lengths.sum() - 0.15) < 0.005
     assert max_predictions(128, 0.15) == 20
     assert max_predictions(512, 0.15) == 77
-    share = used.sum() / lengths.sum()
-    assert abs(share - 0.15) < 0.005
 
 
-def test_dtypes(many):
-    masked = many[-1]
-    assert [array.dtype for array in masked] == [np.int32, np.int32, np.int32, np.float32]
-    assert all(array.flags.c_contiguous for array in masked)
-
-
-def test_positions_ascend_without_repeats_and_unused_ones_are_zero(many):
-    masked = many[-1]
-    used = masked.weights > 0
-    assert (np.diff(used.astype(int), axis=1) <= 0).all()
-    both = used[:, 1:]
-    assert (np.diff(masked.positions, axis=1)[both] > 0).all()
-    assert not masked.positions[~used].any()
-    assert not masked.labels[~used].any()
-
-
-def test_only_maskable_tokens_are_predicted_and_labels_restore_the_row(many):
-    input_ids, maskable, _, masked = many
-    row, prediction = np.nonzero(masked.weights)
-    position = masked.positions[row, prediction]
-    assert maskable[row, position].all()
+def test_only_maskable_tokens_are_predicted_once_each_and_no_other_is_changed(many):
+    _, examples, masked = many
+    assert (np.diff(masked.positions) > 0).all()
+    assert examples.maskable[masked.positions].all()
     restored = masked.input_ids.copy()
-    restored[row, position] = masked.labels[row, prediction]
-    assert np.array_equal(restored, input_ids)
+    restored[masked.positions] = examples.ids[masked.positions]
+    assert np.array_equal(restored, examples.ids)
+
+
+def test_words_are_never_split(many):
+    kind, examples, masked = many
+    predicted = np.zeros(len(examples.ids), bool)
+    predicted[masked.positions] = True
+    # A token that goes on with a word has the fate of the token before it, but in words of more than eight.
+    begins = ~examples.maskable | ~CONTINUES[examples.ids] | ~np.append(False, examples.maskable[:-1])
+    first = np.flatnonzero(begins)
+    size = np.diff(first, append=len(begins))
+    parts = np.add.reduceat(predicted.astype(np.int64), first)
+    split_words = (parts > 0) & (parts < size)
+    assert split_words[size > 8].any()
+    assert split_words[size <= 8].any() == (kind == "token")
 
 
 def test_shares_of_replacements(many):
-    _, _, _, masked = many
-    row, prediction = np.nonzero(masked.weights)
-    now = masked.input_ids[row, masked.positions[row, prediction]]
-    label = masked.labels[row, prediction]
+    _, examples, masked = many
+    # One prediction an example: those of a span are not independent of each other.
+    bounds = np.searchsorted(masked.positions, examples.starts)
+    first = masked.positions[bounds[:-1][np.diff(bounds) > 0]]
+    now, label = masked.input_ids[first], examples.ids[first]
     kept, hidden = int((now == label).sum()), int((now == MASK).sum())
-    other = len(now) - kept - hidden
     # A random token is the token itself, or [MASK], once in VOCAB times.
     expected = np.array([0.8 + 0.1 / VOCAB, 0.1 + 0.1 / VOCAB, 0.1 * (1 - 2 / VOCAB)]) * len(now)
-    assert stats.chisquare([hidden, kept, other], expected).pvalue > ALPHA
+    assert stats.chisquare([hidden, kept, len(now) - kept - hidden], expected).pvalue > ALPHA
     # Random tokens are uniform over the whole vocabulary, specials included.
-    random = now[(now != label) & (now != MASK)]
-    counts = np.delete(np.bincount(random, minlength=VOCAB), MASK)
+    now, label = masked.input_ids[masked.positions], examples.ids[masked.positions]
+    counts = np.delete(np.bincount(now[(now != label) & (now != MASK)], minlength=VOCAB), MASK)
     assert counts.min() > 0
-    assert stats.chisquare(counts[:3], counts[:3].sum() * np.ones(3) / 3).pvalue > ALPHA
-    bins = np.add.reduceat(counts[3:996].reshape(-1), np.arange(0, 993, 83))
-    assert stats.chisquare(bins).pvalue > ALPHA
+    assert stats.chisquare(counts[:3]).pvalue > ALPHA
+    assert stats.chisquare(counts[3:].reshape(12, 83).sum(axis=1)).pvalue > ALPHA
 
 
-def test_every_maskable_position_is_equally_likely():
-    rows = np.arange(100_000)
+def test_agrees_with_a_walk_over_other_random_numbers(many):
+    """Among 100,000 examples and 4,000 of the plain walk: how many runs, the longest one, the first position."""
+    kind, _, _ = many
+    column = np.arange(LENGTH)
+    ids = np.where(column % 5 == 2, 900, 50).astype(np.int32)  # words of 1, 2, 1, 1, 2, ... tokens
+    maskable = ~np.isin(column, [0, 13, 31])
+    examples = Examples(np.tile(ids, MANY), np.tile(maskable, MANY), np.arange(MANY + 1) * LENGTH, np.arange(MANY))
+    masked = mask(examples, kind, mask_probability=0.3)
+    predicted = np.zeros([MANY, LENGTH], bool)
+    predicted.reshape(-1)[masked.positions] = True
+
+    random = np.random.default_rng(3)
+    config = DataConfig(masking=kind)
+    words = words_of(ids.tolist(), maskable.tolist(), BY_WORD[kind])
+    walked = np.zeros([4000, LENGTH], bool)
+    for row in walked:
+        drawn = [draw_words(kind, draw, config) for draw in random.random(len(words)).tolist()]
+        taken = walk(words, random.permutation(len(words)).tolist(), drawn, budget_of(LENGTH, words, 0.3))
+        row[[offset for span in taken for offset in span]] = True
+
+    for statistic in (run_count, longest_run, first_position, size):
+        both = np.stack([np.bincount(statistic(rows), minlength=LENGTH) for rows in (predicted, walked)])
+        # Rare values together, as the test asks for.
+        rare = both.sum(axis=0) < 200
+        both = np.column_stack([both[:, ~rare], both[:, rare].sum(axis=1)])
+        both = both[:, both.any(axis=0)]
+        assert both.shape[1] == 1 or stats.chi2_contingency(both).pvalue > ALPHA, statistic.__name__
+
+
+def run_count(rows: np.ndarray) -> np.ndarray:
+    return (rows[:, 1:] & ~rows[:, :-1]).sum(axis=1)
+
+
+def longest_run(rows: np.ndarray) -> np.ndarray:
+    longest, run = np.zeros([2, len(rows)], np.int64)
+    for column in rows.T:
+        run = (run + 1) * column
+        longest = np.maximum(longest, run)
+    return longest
+
+
+def first_position(rows: np.ndarray) -> np.ndarray:
+    return rows.argmax(axis=1)
+
+
+def size(rows: np.ndarray) -> np.ndarray:
+    return rows.sum(axis=1)
+
+
+def test_every_maskable_token_is_equally_likely():
     length = 20
-    input_ids = np.full([len(rows), length], 9, np.int32)
-    maskable = np.ones_like(input_ids, bool)
-    maskable[:, [0, 7, 19]] = False
-    masked = mask(input_ids, maskable, np.full(len(rows), length), rows)
-    counts = np.bincount(masked.positions.reshape(-1), minlength=length)[maskable[0]]
+    examples = alike(MANY, length, (0, 7, 19))
+    offsets = mask(examples).positions.reshape(MANY, 3) % length
+    counts = np.bincount(offsets.reshape(-1), minlength=length)[examples.maskable[:length]]
     # Three of 17 without replacement: the variance is that of a multinomial times (1 - 2/16).
     assert stats.chi2.sf(((counts - counts.mean()) ** 2 / counts.mean()).sum() / (1 - 2 / 16), 16) > ALPHA
     pairs = np.zeros([length, length])
-    np.add.at(pairs, (masked.positions[:, 0], masked.positions[:, 2]), 1)
+    np.add.at(pairs, (offsets[:, 0], offsets[:, 2]), 1)
     assert (pairs[np.triu_indices(length, 2)] > 0).sum() >= 17 * 16 / 2 - 17 - 3  # neighbours have none between them
 
 
-def test_a_row_number_or_seed_of_its_own_gives_other_masks():
-    rows = np.arange(1000)
-    input_ids, maskable, lengths = plain_rows(rows)
-    first = mask(input_ids, maskable, lengths, rows)
-    assert not np.array_equal(first.positions, mask(input_ids, maskable, lengths, rows + 1000).positions)
-    assert not np.array_equal(first.positions, mask(input_ids, maskable, lengths, rows, seed=1).positions)
-    order = np.random.default_rng(1).permutation(1000)
-    shuffled = mask(input_ids[order], maskable[order], lengths[order], rows[order])
-    assert all(np.array_equal(a[order], b) for a, b in zip(first, shuffled, strict=True))
+@pytest.mark.parametrize("kind", ["whole_word", "ngram", "span"])
+def test_every_word_is_equally_likely(kind):
+    # Budgets of one word of two tokens, where all have two.
+    length = 22
+    examples = alike(MANY, length, (0, 9, 14, 21))
+    examples.ids.reshape(MANY, length)[:, [2, 4, 6, 8, 11, 13, 16, 18, 20]] = 900
+    first, second = mask(examples, kind, mask_probability=0.1).positions.reshape(MANY, 2).T % length
+    assert np.array_equal(second, first + 1)
+    counts = np.bincount(first, minlength=length)
+    assert stats.chisquare(counts[counts > 0]).pvalue > ALPHA
+    assert np.flatnonzero(counts).tolist() == [1, 3, 5, 7, 10, 12, 15, 17, 19]
+
+
+@pytest.mark.parametrize(
+    ("kind", "longest", "shares"),
+    [
+        ("ngram", 3, np.array([6, 3, 2]) / 11),
+        ("span", 10, stats.geom(0.2).pmf(np.arange(1, 11)) / stats.geom(0.2).cdf(10)),
+    ],
+)
+def test_words_in_a_candidate_are_as_published(kind, longest, shares):
+    """Among 100,000 examples: the first candidates that are far from the next ones, and from the end."""
+    length, part = 102, 10_000
+    lengths = []
+    for begin in range(0, MANY, part):
+        examples = alike(part, length, first=begin)
+        masked = mask(examples, kind, vocabulary=PLAIN, mask_probability=longest / length)
+        predicted = np.zeros([part, length + 1], bool)
+        predicted[:, :-1].reshape(-1)
+        predicted[masked.positions // length, masked.positions % length] = True
+        keys = random_bits(0, Stream.MASK_POSITION, examples.numbers[:, None], np.arange(length))
+        order = np.argsort(keys, axis=1)[:, :longest]  # no more can be taken
+        first = order[:, 0]
+        apart = (np.abs(order[:, 1:] - order[:, :1]) > longest).all(axis=1) & (first < length - longest)
+        row, first = np.flatnonzero(apart), first[apart]
+        after = predicted[row[:, None], first[:, None] + np.arange(longest + 1)]
+        lengths.append(after.argmin(axis=1))
+    counts = np.bincount(np.concatenate(lengths), minlength=longest + 1)
+    assert counts[0] == 0
+    assert counts.sum() > 5_000
+    assert stats.chisquare(counts[1:], shares * counts.sum()).pvalue > ALPHA
+    # The mean that SpanBERT gives is 3.8.
+    assert kind != "span" or round(float(shares @ np.arange(1, 11)), 1) == 3.8
+
+
+def test_a_span_is_replaced_as_a_whole():
+    """Spans of ten words: all [MASK], all random, or all kept, in the shares that are set."""
+    examples = alike(MANY // 10, 64)
+    config = {"span_end_probability": 1e-6, "longest_span": 10, "mask_probability": 10 / 64}
+    masked = mask(examples, "span", vocabulary=PLAIN, **config)
+    positions = masked.positions.reshape(-1, 10)
+    whole = positions[:, -1] - positions[:, 0] == 9  # one span, not two in the corners
+    assert whole.sum() > 5_000
+    now = masked.input_ids[positions[whole]]
+    hidden, kept = (now == MASK).mean(axis=1), (now == 9).mean(axis=1)
+    random = (hidden < 0.5) & (kept < 0.5)
+    assert set(hidden[~random]) == set(kept[~random]) == {0, 1}
+    counts = [(hidden == 1).sum(), (kept == 1).sum(), random.sum()]
+    assert stats.chisquare(counts, np.array([0.8, 0.1, 0.1]) * whole.sum()).pvalue > ALPHA
+    assert len(np.unique(now[random], axis=0)) == random.sum()  # each token its own
 
 
 def test_shares_can_be_set():
-    rows = np.arange(1000)
-    input_ids, maskable, lengths = plain_rows(rows)
+    examples = make_examples(1000)
     shares = {"mask_token_share": 1.0, "random_token_share": 0.0}
-    masked = mask(input_ids, maskable, lengths, rows, mask_probability=1.0, **shares)
-    assert np.array_equal(masked.input_ids == MASK, maskable)
-    untouched = mask(input_ids, maskable, lengths, rows, mask_token_share=0.0, random_token_share=0.0)
-    assert np.array_equal(untouched.input_ids, input_ids)
-    assert untouched.weights.any()
+    masked = mask(examples, mask_probability=1.0, **shares)
+    assert np.array_equal(masked.input_ids == MASK, examples.maskable)
+    untouched = mask(examples, mask_token_share=0.0, random_token_share=0.0)
+    assert np.array_equal(untouched.input_ids, examples.ids)
+    assert untouched.positions.size
+
+
+@pytest.mark.parametrize("share", [1e-6, 0.05, 0.15, 0.3, 0.5, 1.0])
+def test_predictions_bound(share):
+    """Against the most that any lengths of the examples of a row can give."""
+    longest = 90
+    one = np.array([0, 0, 0] + [max(1, round(share * length)) for length in range(3, longest + 1)])
+    best = one  # by total length, with one example
+    for packing in range(1, 9):
+        for length in (8, 31, 64, longest):
+            bound = predictions_bound(length, DataConfig(packing=packing, mask_probability=share))
+            assert min(best[length], length) <= bound <= best[length] + packing
+            if packing == 1:
+                assert bound == max_predictions(length, share)
+        best = np.array([max(best[rest] + one[total - rest] for rest in range(total + 1)) for total in range(91)])
+        best = np.maximum.accumulate(best)
