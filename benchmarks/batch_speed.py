@@ -1,8 +1,9 @@
-"""Prepared store -> finished batches (pairs, masks, padding) on one core: tokens a second at lengths 128 and 512.
+"""Prepared store -> finished batches on one core: tokens a second with each pairing, masking, packing, and a mixture.
 
     python benchmarks/batch_speed.py --corpus corpus/
 
-Prints one line a length: the median over the runs, and its ratio to the goal of 5 M tokens/s.
+Prints one line a rule and length: the median over the runs, padding included and without, and its ratio to the goal:
+5 M tokens/s, and 3 M where whole words, n-grams or spans are masked.
 """
 
 import argparse
@@ -14,14 +15,31 @@ import time
 import numpy as np
 
 from bert_jax.config import DataConfig
-from bert_jax.data.corpus import open_corpus
-from bert_jax.data.pipeline import Rows, SpecialIds, batches, make_rows
+from bert_jax.data.corpus import Split, open_corpus
+from bert_jax.data.pipeline import Rows, batches, make_rows, symbols_of
 from bert_jax.data.tokenizer import load_tokenizer
 
-GOAL = 5e6
-RUNS = 7
-BATCHES = 40
+GOAL, GOAL_OF_WORDS = 5e6, 3e6
+RUNS = 5
+BATCHES = 30
 TOKENS_A_BATCH = 256 * 128
+
+RULES = {
+    "as BERT": DataConfig(),
+    "sentence order": DataConfig(pairing="sentence_order"),
+    "full sentences": DataConfig(pairing="full_sentences"),
+    "document sentences": DataConfig(pairing="document_sentences"),
+    "no pairing": DataConfig(pairing="none"),
+    "whole words": DataConfig(masking="whole_word"),
+    "n-grams": DataConfig(masking="ngram"),
+    "spans": DataConfig(masking="span"),
+    "static": DataConfig(duplicates=10),
+    "packed": DataConfig(packing=8),
+    "packed, sentence order": DataConfig(packing=8, pairing="sentence_order"),
+    "packed, document sentences": DataConfig(packing=8, pairing="document_sentences"),
+    "packed, spans": DataConfig(packing=8, masking="span"),
+    "mixture of 20, smoothed": DataConfig(smoothing=0.7),
+}
 
 
 def measure(rows: Rows, batch_size: int, first_row: int) -> tuple[float, float]:
@@ -37,23 +55,26 @@ def measure(rows: Rows, batch_size: int, first_row: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Measures both lengths."""
+    """Measures every rule at both lengths."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, type=pathlib.Path, help="directory made by `prepare`")
     arguments = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     corpus = open_corpus(arguments.corpus)
-    tokenizer = load_tokenizer(corpus.tokenizer_directory)
-    special_ids = SpecialIds(tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
-    for length in (128, 512):
-        rows = make_rows(corpus.split("train"), special_ids, corpus.vocab_size, length, 0, DataConfig())
-        batch_size = TOKENS_A_BATCH // length
-        speeds = [measure(rows, batch_size, run * BATCHES * batch_size) for run in range(RUNS)]
-        full, real = (statistics.median(speed[kind] for speed in speeds) for kind in (0, 1))
-        print(
-            f"length {length}, batch {batch_size}: {full / 1e6:.2f} M tokens/s, {real / 1e6:.2f} M without padding; "
-            f"{full / GOAL:.2f} times the goal ({real / GOAL:.2f} without padding)"
-        )
+    symbols = symbols_of(load_tokenizer(corpus.tokenizer_directory))
+    split = corpus.split("train")
+    for name, config in RULES.items():
+        goal = GOAL if config.masking == "token" else GOAL_OF_WORDS
+        source = split if config.smoothing == 1 else Split.join([split] * 20)
+        for length in (128, 512):
+            rows = make_rows(source, symbols, length, 0, config)
+            batch_size = TOKENS_A_BATCH // length
+            speeds = [measure(rows, batch_size, run * BATCHES * batch_size) for run in range(RUNS)]
+            full, real = (statistics.median(speed[kind] for speed in speeds) for kind in (0, 1))
+            print(
+                f"{name:27} length {length}: {full / 1e6:5.2f} M tokens/s, {real / 1e6:5.2f} M without padding; "
+                f"{full / goal:.2f} times the goal"
+            )
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ def prepare(args: argparse.Namespace) -> None:
                 args.heldout_share,
                 args.language,
                 console.preparation,
+                console.say,
             )
     for warning in manifest["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)

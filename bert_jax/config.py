@@ -87,10 +87,8 @@ class DataConfig:
     """From the prepared corpus to rows."""
 
     corpus: str = knob("", "directory made by `prepare`; several, parted by commas, or a glob pattern, are mixed")
-    weights: tuple[float, ...] = knob((), "of the rows of each corpus of a mixture; () takes its tokens, smoothed")
-    smoothing: float = knob(
-        1.0, "exponent of those tokens: 1 as they are; 0.7 as multilingual BERT; 0 all alike", SHARE
-    )
+    weights: tuple[float, ...] = knob((), "of the rows of each corpus of a mixture; () takes what it has, smoothed")
+    smoothing: float = knob(1.0, "exponent of those rows: 1 as they are; 0.7 as multilingual BERT; 0 all alike", SHARE)
     pairing: str = knob("next_sentence", "what a row is made of: see bert_jax/data/sampling.py", PAIRINGS)
     packing: int = knob(1, "examples that may share a row, each reading itself alone; 1: none do", POSITIVE)
     short_probability: float = knob(0.1, "share of pairs whose target length is drawn at random", SHARE)
@@ -339,9 +337,24 @@ def resolve(config: ml_collections.ConfigDict) -> Config:
                 f"config.train.phases[{number}].length={phase.length}: rows have 8 to {model.max_positions} tokens "
                 "(config.model.max_positions)"
             )
-    if built.data.mask_token_share + built.data.random_token_share > 1:
-        raise UserError("config.data.mask_token_share and random_token_share add up to more than 1")
+    _check_data(built.data)
     return built
+
+
+def _check_data(data: DataConfig) -> None:
+    """Refuses what contradicts itself, or would be ignored."""
+    if data.mask_token_share + data.random_token_share > 1:
+        raise UserError("config.data.mask_token_share and random_token_share add up to more than 1")
+    if any(weight < 0 for weight in data.weights) or (data.weights and not sum(data.weights)):
+        raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, and one above 0")
+    default = DataConfig()
+    for knob_name, works, when in (
+        ("longest_span", data.masking in ("ngram", "span"), "masking=ngram or span"),
+        ("span_end_probability", data.masking == "span", "masking=span"),
+        ("smoothing", not data.weights, "no weights"),
+    ):
+        if getattr(data, knob_name) != getattr(default, knob_name) and not works:
+            raise UserError(f"config.data.{knob_name} counts with config.data.{when} alone; leave one of them out")
 
 
 def to_json(config: Config) -> dict[str, Any]:

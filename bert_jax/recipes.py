@@ -54,6 +54,38 @@ def you2020(size: str) -> ml_collections.ConfigDict:
     return config
 
 
+def liu2019(size: str, peak_learning_rate: float, warmup_steps: int) -> ml_collections.ConfigDict:
+    """RoBERTa (Liu et al. 2019): masked tokens alone, on rows of 512 of full sentences across documents.
+
+    500,000 steps of 8,192 rows; the second moment decays by 0.98, gradients are not clipped.
+    """
+    config = default_config()
+    config.model.update(architecture(f"roberta_{size}"))
+    config.compute.dtype = "bfloat16"
+    config.data.pairing = "full_sentences"
+    config.train.update(steps=500_000, batch_size=8_192)
+    config.train.phases = phases({"length": 512})
+    config.optimizer.update(
+        peak_learning_rate=peak_learning_rate, warmup_share=warmup_steps / 500_000, schedule="optax", beta2=0.98
+    )
+    config.optimizer.clip_norm = 0.0
+    return config
+
+
+def lan2020(size: str) -> ml_collections.ConfigDict:
+    """ALBERT (Lan et al. 2020): sentence order and masked n-grams, LAMB, 125,000 steps of 4,096 rows of 512."""
+    config = default_config()
+    config.model.update(architecture(f"albert_{size}"))
+    config.compute.dtype = "bfloat16"
+    config.data.update(pairing="sentence_order", masking="ngram")
+    config.train.update(steps=125_000, batch_size=4_096)
+    config.train.phases = phases({"length": 512})
+    config.optimizer.update(
+        name="lamb", peak_learning_rate=1.76e-3, warmup_share=3_125 / 125_000, schedule="optax", bias_correction=True
+    )
+    return config
+
+
 def finetuning(
     epochs: float, batch_size: int, learning_rate: float, max_length: int = 128, warmup: float = 0.1
 ) -> ml_collections.ConfigDict:

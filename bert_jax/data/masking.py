@@ -15,7 +15,7 @@ from bert_jax.data.hashing import Stream, integers, random_bits, uniform
 
 LONGEST_WORD = 8  # in tokens; what has more (scripts without spaces, long numbers) is taken token by token
 SHORTEST_EXAMPLE = 3  # [CLS], a token, [SEP]
-_WORD_BITS = np.uint64(16)  # of a sorting key: the most words, and so tokens, of an example
+_WORD_BITS = 16  # of a sorting key: the most words, and so tokens, of an example
 _RANKS = 64  # candidates of an example between two clearings of those that cannot be taken any more
 
 
@@ -126,8 +126,8 @@ def mask_tokens(
         starts: int64 [examples + 1], where each example begins, and the end; an example has at most 2**16 tokens.
         numbers: int64 or uint64 [examples]; another number gives other masks.
         seed: of the run.
-        config: `masking`, `mask_probability`, `mask_token_share`, `random_token_share`, `longest_span`,
-            `span_end_probability`.
+        config: `masking`, the row of `MASKINGS`; `mask_probability`, `mask_token_share`, `random_token_share`,
+            `longest_span`, `span_end_probability`.
         vocabulary: of the corpus.
 
     Raises:
@@ -135,25 +135,25 @@ def mask_tokens(
     """
     masking = MASKINGS[config.masking]
     lengths = np.diff(starts)
-    if lengths.max(initial=0) > 1 << int(_WORD_BITS):
-        raise ValueError(f"an example of {lengths.max()} tokens; they have at most {1 << int(_WORD_BITS)}")
+    if lengths.max(initial=0) > 1 << _WORD_BITS:
+        raise ValueError(f"an example of {lengths.max()} tokens; they have at most {1 << _WORD_BITS}")
     words = _find_words(ids, maskable, starts, vocabulary.continues if masking.whole_words else None)
     budget = np.maximum(1, np.rint(config.mask_probability * lengths)).astype(np.int64)
     budget = np.minimum(budget, np.diff(words.first[words.bounds]))
 
     example = np.repeat(np.arange(len(lengths)), np.diff(words.bounds))
     offset = words.tokens[words.first[:-1]] - starts[example]
-    order = _shuffle(words.bounds, random_bits(_states(seed, Stream.MASK_POSITION, numbers)[example], offset))
+    order = _shuffle(words.bounds, _bits(seed, Stream.MASK_POSITION, numbers, example, offset))
     longest = config.longest_span if masking.longest > 1 and config.longest_span else masking.longest
     if longest == 1:
         word = _take_words(order, example, np.diff(words.first), budget)
         count = np.ones_like(word)
     else:
         shares = np.cumsum(masking.weights(longest, config))
-        draw = uniform(random_bits(_states(seed, Stream.MASK_WORDS, numbers)[example], offset))
+        draw = uniform(_bits(seed, Stream.MASK_WORDS, numbers, example, offset))
         drawn = 1 + np.searchsorted(shares[:-1] / shares[-1], draw, side="right")
         drawn = np.minimum(drawn, words.run_ends - np.arange(len(drawn)))
-        word, count = _take_spans(order, example, words.first, drawn, longest, budget)
+        word, count = _take_spans(order, example, words.first, drawn, budget)
 
     word, count = (array[np.argsort(word)] for array in (word, count))
     begin = words.first[word]
@@ -176,10 +176,8 @@ def _replace(
     """`ids` with [MASK], a random token or the same at `positions`; places with one `drawn_at` share that choice."""
     example = np.searchsorted(starts, positions, side="right") - 1
     begin = starts[example]
-    kind = uniform(random_bits(_states(seed, Stream.MASK_KIND, numbers)[example], drawn_at - begin))
-    token = integers(
-        random_bits(_states(seed, Stream.MASK_TOKEN, numbers)[example], positions - begin), vocabulary.size
-    )
+    kind = uniform(_bits(seed, Stream.MASK_KIND, numbers, example, drawn_at - begin))
+    token = integers(_bits(seed, Stream.MASK_TOKEN, numbers, example, positions - begin), vocabulary.size)
     random = kind < config.mask_token_share + config.random_token_share
     masked = ids.copy()
     masked[positions[random]] = token[random]
@@ -187,9 +185,9 @@ def _replace(
     return masked
 
 
-def _states(seed: int, stream: Stream, numbers: np.ndarray) -> np.ndarray:
-    """One seed an example, uint64 [examples]; `random_bits` of it and an offset are bits of that token."""
-    return random_bits(seed, stream, numbers)
+def _bits(seed: int, stream: Stream, numbers: np.ndarray, example: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """64 random bits, uint64 [n], for each pair of an example and an offset in it."""
+    return random_bits(random_bits(seed, stream, numbers)[example], offset)
 
 
 def _find_words(ids: np.ndarray, maskable: np.ndarray, starts: np.ndarray, continues: np.ndarray | None) -> _Words:
@@ -219,18 +217,18 @@ def _shuffle(bounds: np.ndarray, bits: np.ndarray) -> np.ndarray:
 
     Sorted in tables of examples that have alike many words, four times as fast as one sort over all.
     """
-    begins, counts = bounds[:-1, None], np.diff(bounds)[:, None]
+    begins, counts = bounds[:-1], np.diff(bounds)
     # The low bits of a key are the word: the smallest keys are a random draw without ties.
     keys = bits >> _WORD_BITS << _WORD_BITS
-    keys |= (np.arange(len(bits)) - np.repeat(begins[:, 0], counts[:, 0])).astype(np.uint64)
+    keys |= (np.arange(len(bits)) - np.repeat(begins, counts)).astype(np.uint64)
     order = np.empty(len(bits), np.int64)
-    widths = 1 << np.ceil(np.log2(np.maximum(1, counts[:, 0]))).astype(np.int64)
-    for width in np.unique(widths[counts[:, 0] > 0]):
-        column, row = np.arange(width), widths == width
+    widths = 1 << np.ceil(np.log2(np.maximum(1, counts))).astype(np.int64)
+    for width in np.unique(widths[counts > 0]):
+        row, column = np.flatnonzero(widths == width)[:, None], np.arange(width)
         place, used = begins[row] + column, column < counts[row]
         table = np.where(used, keys.take(place, mode="clip"), np.iinfo(np.uint64).max)
         table.sort(axis=1)
-        word = (table & np.uint64((1 << 16) - 1)).astype(np.int64)
+        word = (table & ((1 << _WORD_BITS) - 1)).astype(np.int64)
         order[place[used]] = (begins[row] + word)[used]
     return order
 
@@ -257,7 +255,7 @@ def _take_words(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, budge
 
 
 def _take_spans(
-    order: np.ndarray, example: np.ndarray, first: np.ndarray, drawn: np.ndarray, longest: int, budget: np.ndarray
+    order: np.ndarray, example: np.ndarray, first: np.ndarray, drawn: np.ndarray, budget: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The first words and the counts of words, int64 [taken], of the spans that a walk along `order` takes.
 
@@ -266,8 +264,8 @@ def _take_spans(
     """
     sizes = np.diff(first)
     left = budget.copy()
-    span = np.arange(longest)
-    covered = np.zeros(len(sizes) + longest, bool)
+    span = np.arange(min(drawn.max(initial=0), budget.max(initial=0)))
+    covered = np.zeros(len(sizes) + len(span), bool)
     # The word of each maskable token, and past their end for as far as a budget reaches.
     word_of = np.repeat(np.arange(len(sizes) + 1), np.append(sizes, 1 + budget.max(initial=0)))
     words, counts = [order[:0]], [order[:0]]

@@ -1,5 +1,6 @@
 """Masks of the four kinds: against a walk in plain Python, and in the statistics of 100,000 examples."""
 
+import functools
 import itertools
 from typing import NamedTuple
 
@@ -93,14 +94,16 @@ def words_of(ids: list[int], maskable: list[bool], by_word: bool) -> list[list[i
 
 def draw_words(kind: str, draw: float, config: DataConfig) -> int:
     """Words of a candidate, from a number in [0, 1)."""
-    if kind not in SHARES:
-        return 1
     longest = config.longest_span or PUBLISHED[kind]
-    shares = [SHARES[kind](words, config.span_end_probability) for words in range(1, longest + 1)]
-    words = 1
-    while words < longest and draw >= sum(shares[:words]) / sum(shares):
-        words += 1
-    return words
+    below = probabilities(kind, longest, config.span_end_probability) if kind in SHARES else []
+    return 1 + sum(draw >= probability for probability in below)
+
+
+@functools.cache
+def probabilities(kind: str, longest: int, end: float) -> list[float]:
+    """Of 1, of up to 2, ..., of less than `longest` words."""
+    sums = list(itertools.accumulate(SHARES[kind](words, end) for words in range(1, longest + 1)))
+    return [part / sums[-1] for part in sums[:-1]]
 
 
 def walk(words: list[list[int]], order: list[int], drawn: list[int], budget: int) -> list[list[int]]:
@@ -386,7 +389,6 @@ def test_words_in_a_candidate_are_as_published(kind, longest, shares):
         examples = alike(part, length, first=begin)
         masked = mask(examples, kind, vocabulary=PLAIN, mask_probability=longest / length)
         predicted = np.zeros([part, length + 1], bool)
-        predicted[:, :-1].reshape(-1)
         predicted[masked.positions // length, masked.positions % length] = True
         keys = random_bits(0, Stream.MASK_POSITION, examples.numbers[:, None], np.arange(length))
         order = np.argsort(keys, axis=1)[:, :longest]  # no more can be taken
@@ -403,21 +405,22 @@ def test_words_in_a_candidate_are_as_published(kind, longest, shares):
     assert kind != "span" or round(float(shares @ np.arange(1, 11)), 1) == 3.8
 
 
-def test_a_span_is_replaced_as_a_whole():
-    """Spans of ten words: all [MASK], all random, or all kept, in the shares that are set."""
-    examples = alike(MANY // 10, 64)
-    config = {"span_end_probability": 1e-6, "longest_span": 10, "mask_probability": 10 / 64}
-    masked = mask(examples, "span", vocabulary=PLAIN, **config)
-    positions = masked.positions.reshape(-1, 10)
-    whole = positions[:, -1] - positions[:, 0] == 9  # one span, not two in the corners
-    assert whole.sum() > 5_000
-    now = masked.input_ids[positions[whole]]
-    hidden, kept = (now == MASK).mean(axis=1), (now == 9).mean(axis=1)
-    random = (hidden < 0.5) & (kept < 0.5)
-    assert set(hidden[~random]) == set(kept[~random]) == {0, 1}
-    counts = [(hidden == 1).sum(), (kept == 1).sum(), random.sum()]
-    assert stats.chisquare(counts, np.array([0.8, 0.1, 0.1]) * whole.sum()).pvalue > ALPHA
-    assert len(np.unique(now[random], axis=0)) == random.sum()  # each token its own
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_span_is_replaced_as_a_whole(kind):
+    """A word of eight tokens: all [MASK], all random or all kept in a span; each token its own in the others."""
+    length = 64
+    examples = alike(MANY, length)
+    examples.ids.reshape(MANY, 8, 8)[:, :, 1:] = 900
+    masked = mask(examples, kind, mask_probability=8 / length)
+    positions = masked.positions.reshape(MANY, 8)
+    now, label = masked.input_ids[positions], examples.ids[positions]
+    hidden, kept = (now == MASK).mean(axis=1), (now == label).mean(axis=1)
+    random = (hidden < 0.5) & (kept < 0.5)  # a random token is the same one, or [MASK], now and then
+    assert (set(hidden[~random]) == set(kept[~random]) == {0, 1}) == (kind == "span")
+    if kind == "span":
+        counts = [(hidden == 1).sum(), (kept == 1).sum(), random.sum()]
+        assert stats.chisquare(counts, np.array([0.8, 0.1, 0.1]) * MANY).pvalue > ALPHA
+        assert len(np.unique(now[random], axis=0)) == random.sum()  # each token its own
 
 
 def test_shares_can_be_set():
