@@ -349,12 +349,12 @@ def _check_data(data: DataConfig) -> None:
         raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, and one above 0")
     default = DataConfig()
     for knob_name, works, when in (
-        ("longest_span", data.masking in ("ngram", "span"), "masking=ngram or span"),
-        ("span_end_probability", data.masking == "span", "masking=span"),
-        ("smoothing", not data.weights, "no weights"),
+        ("longest_span", data.masking in ("ngram", "span"), "config.data.masking=ngram or span"),
+        ("span_end_probability", data.masking == "span", "config.data.masking=span"),
+        ("smoothing", not data.weights, "no config.data.weights"),
     ):
         if getattr(data, knob_name) != getattr(default, knob_name) and not works:
-            raise UserError(f"config.data.{knob_name} counts with config.data.{when} alone; leave one of them out")
+            raise UserError(f"config.data.{knob_name} counts with {when} alone; leave one of them out")
 
 
 def to_json(config: Config) -> dict[str, Any]:

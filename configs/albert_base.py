@@ -1,8 +1,8 @@
 """ALBERT-base (12 M parameters, one block for 12 layers): sentence order, masked n-grams, LAMB, 125,000 x 4,096 x 512.
 
     bert-jax tokenizer --input 'texts/*.txt' --kind unigram --vocab_size 30000 --output tok/
-    bert-jax prepare   --input 'texts/*.txt' --tokenizer tok/ --output corpus/
-    bert-jax pretrain  --config configs/albert_base.py --workdir runs/albert --config.data.corpus=corpus/
+    bert-jax prepare --input 'texts/*.txt' --tokenizer tok/ --output corpus/
+    bert-jax pretrain --config configs/albert_base.py --workdir runs/albert --config.data.corpus=corpus/
 
 Hardware and time: `bert-jax compile --config configs/albert_base.py --topology v5e:16x16` says what it takes. A batch
 that does not fit takes --config.train.accumulation.

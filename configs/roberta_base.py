@@ -1,8 +1,8 @@
 """RoBERTa-base (125 M parameters): masked tokens alone, on full sentences across documents, 500,000 steps of 8,192 x 512.
 
     bert-jax tokenizer --input 'texts/*.txt' --kind byte_level --cased --vocab_size 50265 --output tok/
-    bert-jax prepare   --input 'texts/*.txt' --tokenizer tok/ --output corpus/
-    bert-jax pretrain  --config configs/roberta_base.py --workdir runs/roberta --config.data.corpus=corpus/
+    bert-jax prepare --input 'texts/*.txt' --tokenizer tok/ --output corpus/
+    bert-jax pretrain --config configs/roberta_base.py --workdir runs/roberta --config.data.corpus=corpus/
 
 Hardware and time: `bert-jax compile --config configs/roberta_base.py --topology v5e:16x16` says what it takes. A
 batch that does not fit takes --config.train.accumulation.

@@ -81,6 +81,13 @@ def test_overrides_reach_every_level() -> None:
         ("--config.model.num_heads=7", ["num_heads=7", "hidden_size=768"]),
         ("--config.model=3", ["no key 'model'"]),
         ("--config.data.mask_token_share=0.95", ["more than 1"]),
+        ("--config.data.longest_span=4", ["longest_span", "masking=ngram or span"]),
+        ("--config.data.span_end_probability=0.5", ["span_end_probability", "masking=span"]),
+        ("--config.data.pairing=pairs", ["choose from next_sentence"]),
+        ("--config.data.masking=words", ["choose from token"]),
+        ("--config.data.packing=0", ["must lie from 1"]),
+        ("--config.data.weights=(1.0, -1.0)", ["from 0 on"]),
+        ("--config.data.weights=(0.0, 0.0)", ["one above 0"]),
     ],
 )
 def test_bad_override_is_refused_by_name(override: str, words: list[str]) -> None:
@@ -133,3 +140,8 @@ def test_every_knob_says_what_it_means() -> None:
 
     walk(c.Config)
     walk(c.PhaseConfig)
+
+
+def test_smoothing_beside_weights_is_refused() -> None:
+    with pytest.raises(UserError, match="smoothing counts with no config.data.weights"):
+        c.read_config(BASE, ["--config.data.weights=(1.0, 2.0)", "--config.data.smoothing=0.5"])
