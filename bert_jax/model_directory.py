@@ -8,6 +8,7 @@ from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, Params
+from bert_jax.workdir import model_in
 
 
 class ModelDirectory(NamedTuple):
@@ -26,8 +27,7 @@ def open_model(directory: pathlib.Path, wanted: tuple[Head, ...] | None = None) 
     A work directory of `finetune` is opened by its best model. Raises UserError where either cannot be read, where the
     model lacks a head, and where one is not the other's.
     """
-    if (directory / "model" / "config.json").is_file():
-        directory = directory / "model"
+    directory = model_in(directory)
     loaded, tokenizer = load_model(directory, wanted), load_tokenizer(directory)
     if tokenizer.vocab_size > loaded.config.vocab_size:
         raise UserError(

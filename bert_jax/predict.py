@@ -25,10 +25,11 @@ from bert_jax.tasks.features import rows
 from bert_jax.tasks.predictions import as_record, predictions
 from bert_jax.tasks.row import LABEL
 from bert_jax.tasks.task import FIELDS, LABEL_FIELDS, Record, Task
+from bert_jax.workdir import model_in
 
 CHUNK = 1024  # examples that are read before the first of them is written
 # The head that a model has -> the kind of its task, where no task.json says it.
-KIND_OF_HEAD = {"classification": "classification", "tagging": "tagging", "span": "span", "choice": "choice"}
+KINDS = ("classification", "tagging", "span", "choice")  # a head of a task is called as its kind
 
 
 class Predictor(NamedTuple):
@@ -47,10 +48,9 @@ def load_predictor(directory: pathlib.Path) -> Predictor:
 
     Raises UserError where it is none of these, or its head is of pretraining.
     """
-    if (directory / "model" / "config.json").is_file():
-        directory = directory / "model"
+    directory = model_in(directory)
     loaded = open_model(directory)
-    kinds = [KIND_OF_HEAD[head.name] for head in loaded.heads if head.name in KIND_OF_HEAD]
+    kinds = [head.name for head in loaded.heads if head.name in KINDS]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"
         raise UserError(f"{directory}: a model with {names}, which answers no task; fine-tune it first")

@@ -61,3 +61,9 @@ def read(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
         return from_json(run["config"]), run["fingerprint"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{workdir}: no run here (no readable run.json); train one with `bert-jax pretrain`") from error
+
+
+def model_in(directory: pathlib.Path) -> pathlib.Path:
+    """Where the model of a directory lies: in a work directory of `finetune`, its best one; else the directory."""
+    best = directory / "model"
+    return best if (best / "config.json").is_file() else directory

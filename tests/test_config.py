@@ -143,5 +143,5 @@ def test_every_knob_says_what_it_means() -> None:
 
 
 def test_smoothing_beside_weights_is_refused() -> None:
-    with pytest.raises(UserError, match="smoothing counts with no config.data.weights"):
+    with pytest.raises(UserError, match=r"smoothing counts with no config\.data\.weights"):
         c.read_config(BASE, ["--config.data.weights=(1.0, 2.0)", "--config.data.smoothing=0.5"])

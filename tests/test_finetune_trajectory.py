@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-import transformers
 
 from bert_jax import config as c
 from bert_jax.data.tokenizer import load_tokenizer
@@ -26,6 +25,7 @@ from bert_jax.sharding import Share
 from bert_jax.task_data import Part, training_batches
 from bert_jax.tasks.features import rows
 from bert_jax.train import TrainState, train_step
+from tests import torch_training
 from tests.tiny_models import CLASSES, LETTERS, MAX_POSITIONS, save
 
 STEPS, WARMUP, BATCH, EXAMPLES = 30, 3, 8, 45
@@ -137,9 +137,12 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
         ours.append(metrics["means"]["task_loss"].value())
     assert step._cache_size() == len(buckets)
 
-    torch.set_num_threads(1)  # so small a model gains nothing by more, and beside other work loses much
     model.get_input_embeddings().padding_idx = None  # padding is learned in the published code, where a loss reaches it
-    theirs, norms = torch_trajectory(model, kind, config.optimizer, batches)
+
+    def loss_of(model, batch):
+        return model(**reference_inputs(model, kind, batch)).loss
+
+    theirs, norms = torch_training.trajectory(model, loss_of, batches, config.optimizer, WARMUP)
     assert max(theirs) - min(theirs) > 0.3, "the loss hardly moves: the comparison shows nothing"
     assert max(norms) > 1.0, "clipping is never at work"
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
@@ -151,33 +154,6 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
         noise = name.endswith("word_embeddings.weight") and kind != "span"
         compared = np.arange(len(tensor)) != tokenizer.pad_id if noise else ...
         np.testing.assert_allclose(tensor[compared], final[name][compared], rtol=0, atol=1e-4, err_msg=name)
-
-
-def torch_trajectory(model, kind, rate, batches):
-    """Losses, and gradient norms before clipping."""
-    model.train()
-    plain = [p for name, p in model.named_parameters() if name.endswith("bias") or "norm" in name.lower()]
-    exempt = {id(p) for p in plain}
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [p for p in model.parameters() if id(p) not in exempt], "weight_decay": rate.weight_decay},
-            {"params": plain, "weight_decay": 0.0},
-        ],
-        lr=rate.peak_learning_rate,
-        betas=(rate.beta1, rate.beta2),
-        eps=rate.epsilon,
-    )
-    schedule = transformers.get_linear_schedule_with_warmup(optimizer, WARMUP, len(batches))
-    losses, norms = [], []
-    for batch in batches:
-        optimizer.zero_grad()
-        loss = model(**reference_inputs(model, kind, batch)).loss
-        loss.backward()
-        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), rate.clip_norm).item())
-        optimizer.step()
-        schedule.step()
-        losses.append(loss.item())
-    return losses, norms
 
 
 def reference_inputs(model, kind, batch):

@@ -11,22 +11,21 @@ import pathlib
 import jax
 import numpy as np
 import pytest
-import torch
 import transformers
 
 from bert_jax import config as c
 from bert_jax.config import Config
-from bert_jax.data.corpus import open_corpus
+from bert_jax.data.mixture import open_mixture
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.interop import huggingface
 from bert_jax.interop.tensors import to_tensors
-from bert_jax.models import PRETRAINING_HEADS
-from bert_jax.objectives.pretraining import pretraining
+from bert_jax.objectives.pretraining import pretraining, pretraining_heads
 from bert_jax.optim import make_optimizer
 from bert_jax.phases import plan
 from bert_jax.pretrain import corpus_data, with_vocabulary
 from bert_jax.sharding import Share
 from bert_jax.train import init_state, train_step
+from tests import torch_training
 from tests.generated_corpus import generated_corpus
 from tests.models.reference import reference_loss
 
@@ -50,7 +49,7 @@ def trajectory_config(corpus: pathlib.Path, activation: str) -> Config:
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
 def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib.Path, activation: str) -> None:
-    store = open_corpus(corpus)
+    store = open_mixture(str(corpus))
     tokenizer = load_tokenizer(store.tokenizer_directory)
     config = with_vocabulary(trajectory_config(corpus, activation), tokenizer)
     phase = plan(config)[0]
@@ -60,10 +59,11 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
     objective = pretraining(config)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes)
     state = jax.jit(functools.partial(init_state, config, objective, optimizer))()
-    heads = PRETRAINING_HEADS
+    heads = pretraining_heads(config)
     huggingface.export_model(state.params, config.model, heads, store.tokenizer_directory, tmp_path / "initial")
-    torch.set_num_threads(1)  # so small a model gains nothing by more, and beside other work loses much
-    theirs, norms, final = torch_trajectory(tmp_path / "initial", config, batches)
+    reference = transformers.BertForPreTraining.from_pretrained(tmp_path / "initial")
+    theirs, norms = torch_training.trajectory(reference, reference_loss, batches, config.optimizer, WARMUP)
+    final = {name: x.detach().numpy() for name, x in reference.state_dict().items()}
 
     step = jax.jit(functools.partial(train_step, config, objective, optimizer, 1))
     ours = []
@@ -80,34 +80,3 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
     for name, tensor in weights.items():
         rows = slice(tokenizer.pad_id + 1, None) if name.endswith("word_embeddings.weight") else ...
         np.testing.assert_allclose(tensor[rows], final[name][rows], rtol=0, atol=5e-6, err_msg=name)
-
-
-def torch_trajectory(
-    initial: pathlib.Path, config: Config, batches: list[dict[str, np.ndarray]]
-) -> tuple[list[float], list[float], dict[str, np.ndarray]]:
-    """(losses, gradient norms before clipping, final weights) of the reference."""
-    model = transformers.BertForPreTraining.from_pretrained(initial)
-    model.train()
-    named = dict(model.named_parameters())
-    plain = [name for name in named if name.endswith("bias") or "LayerNorm" in name]
-    rate = config.optimizer
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [named[name] for name in named if name not in plain], "weight_decay": rate.weight_decay},
-            {"params": [named[name] for name in plain], "weight_decay": 0.0},
-        ],
-        lr=rate.peak_learning_rate,
-        betas=(rate.beta1, rate.beta2),
-        eps=rate.epsilon,
-    )
-    schedule = transformers.get_linear_schedule_with_warmup(optimizer, WARMUP, len(batches))
-    losses, norms = [], []
-    for batch in batches:
-        optimizer.zero_grad()
-        loss = reference_loss(model, batch)
-        loss.backward()
-        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
-        optimizer.step()
-        schedule.step()
-        losses.append(loss.item())
-    return losses, norms, {name: x.detach().numpy() for name, x in model.state_dict().items()}

@@ -1,0 +1,103 @@
+"""Text -> trainable rows on one core: ours against `tokenizers` with the whole-word collator of transformers.
+
+    python benchmarks/text_to_rows.py --input books.txt --vocab tok/
+
+Both make rows of 128 tokens with 15 % of them masked by whole words, from the same text and vocabulary. Ours: `prepare`
+(sentences, ids, store on the disk) and one epoch of next-sentence rows. Theirs: as the example run_mlm.py, lines
+encoded in batches, run together, cut into rows, and `DataCollatorForLanguageModeling(whole_word_mask=True)`, without a
+store, sentences or pairs. Prints kB/s of each, medians of interleaved runs, their ratio (goal 1.5), and ours over
+the published 46 to 69 kB/s of the original's create_pretraining_data.py (goal 20).
+"""
+
+import argparse
+import itertools
+import os
+import pathlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import numpy as np
+import transformers
+
+from bert_jax.config import DataConfig
+from bert_jax.data.corpus import open_corpus
+from bert_jax.data.pipeline import make_rows, symbols_of
+from bert_jax.data.prepare import prepare
+from bert_jax.data.tokenizer import load_tokenizer, save
+
+LENGTH, BATCH, LINES = 128, 256, 1000
+PUBLISHED = (46.0, 69.0)  # kB/s
+GOAL_PUBLISHED, GOAL = 20, 1.5
+
+
+def ours(text: pathlib.Path, vocabulary: pathlib.Path) -> int:
+    """Prepares the text and makes an epoch of rows; their number."""
+    with tempfile.TemporaryDirectory() as place:
+        prepare([str(text)], vocabulary, f"{place}/corpus", workers=1, heldout_share=0.0)
+        split = open_corpus(f"{place}/corpus").split("train")
+        config = DataConfig(masking="whole_word")
+        rows = make_rows(split, symbols_of(load_tokenizer(vocabulary)), LENGTH, 0, config)
+        for first in range(0, rows.per_epoch, BATCH):
+            rows.batch(np.arange(first, min(first + BATCH, rows.per_epoch)))
+        return rows.per_epoch
+
+
+def theirs(text: pathlib.Path, vocabulary: pathlib.Path) -> int:
+    """Encodes the lines, cuts them into rows and collates them; their number."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(vocabulary)
+    collate = transformers.DataCollatorForLanguageModeling(tokenizer, whole_word_mask=True, return_tensors="np")
+    files = sorted(text.rglob("*")) if text.is_dir() else [text]
+    lines = [line for file in files if file.is_file() for line in file.read_text().splitlines() if line.strip()]
+    made = 0
+    left: dict[str, list] = {"input_ids": [], "special_tokens_mask": [], "offset_mapping": []}
+    for start in range(0, len(lines), LINES):
+        some = lines[start : start + LINES]
+        encoded = tokenizer(some, return_special_tokens_mask=True, return_offsets_mapping=True)
+        left = {name: values + list(itertools.chain.from_iterable(encoded[name])) for name, values in left.items()}
+        whole = len(left["input_ids"]) // LENGTH
+        rows = [{name: v[i * LENGTH : (i + 1) * LENGTH] for name, v in left.items()} for i in range(whole)]
+        left = {name: values[whole * LENGTH :] for name, values in left.items()}
+        for first in range(0, len(rows), BATCH):
+            collate(rows[first : first + BATCH])
+        made += whole
+    return made
+
+
+def seconds(function: Callable[[pathlib.Path, pathlib.Path], int], *arguments: pathlib.Path) -> float:
+    """How long one call takes."""
+    start = time.perf_counter()
+    function(*arguments)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Measures both, in turns."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", required=True, type=pathlib.Path, help="a text, or a directory of texts")
+    parser.add_argument("--vocab", required=True, type=pathlib.Path, help="a tokenizer directory")
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    files = [arguments.input] if arguments.input.is_file() else [f for f in arguments.input.rglob("*") if f.is_file()]
+    kilobytes = sum(file.stat().st_size for file in files) / 1000
+    found: dict[str, list[float]] = {"ours": [], "theirs": []}
+    with tempfile.TemporaryDirectory() as place:
+        vocabulary = pathlib.Path(place) / "tokenizer"
+        save(load_tokenizer(arguments.vocab), vocabulary)  # as transformers opens it
+        for _ in range(arguments.repeats):
+            for name, function in (("ours", ours), ("theirs", theirs)):
+                found[name].append(kilobytes / seconds(function, arguments.input, vocabulary))
+    own, other = (statistics.median(found[name]) for name in ("ours", "theirs"))
+    print(f"{kilobytes:,.0f} kB, one core, transformers {transformers.__version__}")
+    print(
+        f"ours    {own:,.0f} kB/s: {own / PUBLISHED[1]:.0f} to {own / PUBLISHED[0]:.0f} times the original's published"
+    )
+    print(f"theirs  {other:,.0f} kB/s; ours over theirs: {own / other:.2f} (goal {GOAL})")
+
+
+if __name__ == "__main__":
+    main()
