@@ -267,10 +267,11 @@ def phases(*rows: dict[str, Any]) -> tuple[ml_collections.ConfigDict, ...]:
     return tuple(ml_collections.ConfigDict(dataclasses.asdict(PhaseConfig()) | row) for row in rows)
 
 
-def read_config(file: str, overrides: Sequence[str]) -> Config:
+def read_config(file: str | None, overrides: Sequence[str]) -> Config:
     """The `Config` of a recipe with overrides such as `--config.train.steps=9` or `--config.train.phases[0].length=64`.
 
-    Raises UserError for a file that is no recipe, and for each override that names no key or does not fit its type.
+    Without a file, of the defaults. Raises UserError for a file that is no recipe, and for each override that names no
+    key or does not fit its type.
     """
     recipe = _plain(_load(file, ()))
     known = {re.sub(r"\.(\d+)", r"[\1]", key) for key in (*flatten(recipe), *_tuples(recipe))}
@@ -302,20 +303,25 @@ def _tuples(values: dict[str, Any], prefix: str = "") -> list[str]:
     return found
 
 
-def _load(file: str, overrides: Sequence[str]) -> ml_collections.ConfigDict:
-    """The recipe's ConfigDict, overridden by ml_collections' own flag parser."""
-    if not os.path.isfile(file):
-        raise UserError(f"--config={file}: no such file")
-    sys.modules.pop("config_config", None)  # ml_collections loads a recipe over the names of the one before
-    argv = ["bert_jax", f"--config={file}", *overrides]
+def _load(file: str | None, overrides: Sequence[str]) -> ml_collections.ConfigDict:
+    """The recipe's ConfigDict, or the default one, overridden by ml_collections' own flag parser."""
     values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
+    if file is None:
+        argv = ["bert_jax", *overrides]
+        config_flags.DEFINE_config_dict("config", default_config(), flag_values=values, sys_argv=argv)
+    else:
+        if not os.path.isfile(file):
+            raise UserError(f"--config={file}: no such file")
+        sys.modules.pop("config_config", None)  # ml_collections loads a recipe over the names of the one before
+        argv = ["bert_jax", f"--config={file}", *overrides]
+        config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
     try:
         values(argv)
     except flags.IllegalFlagValueError as error:
         raise UserError(str(error)) from error
     except Exception as error:  # a recipe is a program: it may raise anything
-        raise UserError(f"--config={file}: no recipe with get_config() ({type(error).__name__}: {error})") from error
+        what = f"--config={file}: no recipe with get_config()" if file else "the options of the config do not fit"
+        raise UserError(f"{what} ({type(error).__name__}: {error})") from error
     if not isinstance(values.config, ml_collections.ConfigDict):
         raise UserError(f"--config={file}: its get_config() must return an ml_collections.ConfigDict")
     return values.config

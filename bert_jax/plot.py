@@ -11,6 +11,8 @@ PANELS = {
     "masked-token accuracy": "mlm_accuracy",
     "next-sentence loss (nats)": "nsp_loss",
     "next-sentence accuracy": "nsp_accuracy",
+    "sentence-order loss (nats)": "sop_loss",
+    "sentence-order accuracy": "sop_accuracy",
     "learning rate": "learning_rate",
     "gradient norm": "grad_norm",
 }
@@ -33,8 +35,10 @@ def plot(workdir: pathlib.Path, output: pathlib.Path) -> None:
     heldout = [line for line in lines if line["split"] == "heldout"]
     if not train:
         raise UserError(f"{workdir}: no metrics yet to plot")
-    figure, axes = pyplot.subplots(2, 3, figsize=(13, 6.5), layout="constrained")
-    for panel, (title, name) in zip(axes.T.flat, PANELS.items(), strict=True):
+    panels = {title: name for title, name in PANELS.items() if name in train[0]}  # as many as the objective has
+    columns = -(-len(panels) // 2)
+    figure, axes = pyplot.subplots(2, columns, figsize=(1 + 4 * columns, 6.5), squeeze=False, layout="constrained")
+    for panel, (title, name) in zip(axes.T.flat, panels.items(), strict=True):
         panel.plot([x["step"] for x in train], _numbers(train, name), linewidth=1, label="training")
         if heldout and name in heldout[0]:
             panel.plot([x["step"] for x in heldout], _numbers(heldout, name), "o-", markersize=4, label="held out")

@@ -10,12 +10,14 @@ import numpy as np
 
 from bert_jax import sharding, workdir
 from bert_jax.checkpoint import Checkpoints, Damaged
-from bert_jax.config import ComputeConfig, Config, EncoderConfig
+from bert_jax.config import PAIRINGS, ComputeConfig, Config, EncoderConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop import huggingface
-from bert_jax.models import PRETRAINING_HEADS, Head, Params, make_model
-from bert_jax.objectives.pretraining import pretraining
+from bert_jax.interop.families import FAMILIES
+from bert_jax.interop.model_config import fields_of
+from bert_jax.models import Head, Params, make_model
+from bert_jax.objectives.pretraining import PAIRS, pretraining, pretraining_heads
 from bert_jax.optim import make_optimizer
 from bert_jax.train import abstract_state, state_shardings
 
@@ -30,6 +32,26 @@ class Weights(NamedTuple):
     new: tuple[str, ...]  # parameters that were not there and are random
     unused: tuple[str, ...]  # what was there and no wanted head has
     directory: pathlib.Path  # where its tokenizer lies
+
+
+def check_exportable(config: Config, padding_id: int) -> None:
+    """Raises UserError where `transformers` has no such model as is to be pretrained, before it is trained in vain.
+
+    That is where its family lacks the heads of `config.data.pairing`, or cannot say what else `config.model` says.
+    """
+    wanted, family = {head.name for head in pretraining_heads(config)}, FAMILIES[config.model.family]
+    if all(set(one.heads) != wanted for one in family.classes):
+        suits = ", ".join(name for name in PAIRINGS if name not in PAIRS)
+        raise UserError(
+            f"config.model.family={config.model.family} has no head for config.data.pairing={config.data.pairing}; "
+            f"choose one of {suits}"
+        )
+    if family.follow_padding and config.model.position_offset != padding_id + 1:
+        raise UserError(
+            f"config.model.position_offset={config.model.position_offset}: {config.model.family} counts positions from "
+            f"the id of its padding + 1; with this tokenizer set it to {padding_id + 1}"
+        )
+    fields_of(config.model, padding_id, "config.model")
 
 
 def digest(weights: Weights) -> str:
@@ -49,9 +71,7 @@ def read_weights(
 
     `wanted` and `rng` as in `huggingface.load_model`. Raises UserError for a directory that holds none.
     """
-    directory = pathlib.Path(place)
-    if (directory / "model" / "config.json").is_file():  # of `finetune`
-        directory = directory / "model"
+    directory = workdir.model_in(pathlib.Path(place))
     if (directory / "config.json").is_file():
         return Weights(*huggingface.load_model(directory, wanted, rng), directory)
     if (directory / "runs").is_dir():
@@ -71,7 +91,7 @@ def _of_run(
         raise UserError(f"{directory}: several processes start from an export; make one with `bert-jax export`")
     config, step, params = restore_params(directory, None, console)
     console.say(f"weights of step {step:,} of {directory}")
-    heads = PRETRAINING_HEADS if wanted is None else wanted
+    heads = pretraining_heads(config) if wanted is None else wanted
     shapes = jax.eval_shape(make_model(config.model, ComputeConfig(), heads).init, jax.random.key(0))
     new = tuple(name for name in shapes if name not in params)
     if new:

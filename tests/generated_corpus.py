@@ -4,7 +4,8 @@ import pathlib
 
 import numpy as np
 
-from bert_jax.data.prepare import prepare, train_tokenizer
+from bert_jax.data.prepare import prepare
+from bert_jax.data.vocabulary import train_tokenizer
 
 SYLLABLES = [start + middle + end for start in "bdfklmnprst" for middle in "aeiou" for end in ("", "n", "rd", "st")]
 
@@ -19,7 +20,7 @@ def generated_corpus(directory: pathlib.Path, documents: int = 60, vocab_size: i
         own = rng.permutation(len(words))
         sentences = [_sentence(rng, words, own) for _ in range(rng.integers(5, 60))]
         (texts / f"{number:03}.txt").write_text(" ".join(sentences))
-    train_tokenizer([str(texts)], vocab_size, str(directory / "tokenizer"))
+    train_tokenizer([[str(texts)]], vocab_size, str(directory / "tokenizer"))
     prepare([str(texts)], directory / "tokenizer", directory / "corpus", workers=1, heldout_share=0.1)
     return directory / "corpus"
 

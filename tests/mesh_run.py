@@ -1,6 +1,6 @@
 """Run by test_meshes.py under several CPU devices: one short run of `fit` a mesh, each in WORKDIR/NAME.
 
-python tests/mesh_run.py WORKDIR '{"NAME": {"mesh": [8, 1, 1], "accumulation": 1}, ...}'
+python tests/mesh_run.py WORKDIR '{"NAME": {"mesh": [8, 1, 1], "accumulation": 1, "packing": 1}, ...}'
 """
 
 import json
@@ -17,7 +17,7 @@ from tests.synthetic import VOCAB, synthetic_data
 STEPS = 20
 
 
-def mesh_config(mesh: tuple[int, int, int], accumulation: int) -> Config:
+def mesh_config(mesh: tuple[int, int, int], accumulation: int, packing: int = 1) -> Config:
     """A model with dropout whose every axis divides by eight, 16 rows a step."""
     made = c.default_config()
     made.model.update(vocab_size=VOCAB, hidden_size=16, num_layers=2, num_heads=8, mlp_size=32, max_positions=16)
@@ -27,13 +27,14 @@ def mesh_config(mesh: tuple[int, int, int], accumulation: int) -> Config:
     made.optimizer.update(peak_learning_rate=1e-3, warmup_share=0.1)
     made.evaluate.update(every=10, batch_size=8)
     made.checkpoint.every = 0
+    made.data.packing = packing
     return c.resolve(made)
 
 
 def main(workdir: str, runs: str) -> None:
     """Every run, one after the other."""
     for name, run in json.loads(runs).items():
-        config = mesh_config(run["mesh"], run["accumulation"])
+        config = mesh_config(**run)
         place = pathlib.Path(workdir) / name
         place.mkdir()
         assert fit(config, pretraining(config), synthetic_data(config), place, Console())

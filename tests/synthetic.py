@@ -34,17 +34,70 @@ def _row(rng: np.random.Generator, length: int, predictions: int) -> dict[str, n
     }
 
 
+def packed_batch(first_row: int, rows: int, length: int, examples: int, predictions: int = 8) -> dict[str, np.ndarray]:
+    """Likewise, of rows that hold from one to `examples` examples."""
+    made = [_packed_row(np.random.default_rng(first_row + i), length, examples, predictions) for i in range(rows)]
+    return {name: np.stack([row[name] for row in made]) for name in made[0]}
+
+
+def _packed_row(rng: np.random.Generator, length: int, examples: int, predictions: int) -> dict[str, np.ndarray]:
+    number = int(rng.integers(1, examples + 1))
+    ends = np.sort(rng.choice(np.arange(3, length + 1), number, replace=False))
+    segments = np.searchsorted(ends, np.arange(length), side="right") + 1
+    segments = np.where(segments > number, 0, segments).astype(np.int32)
+    here, there = segments > 0, np.arange(examples) < number
+    count = min(predictions - 1, int(ends[-1]) // 2)
+    positions = np.zeros(predictions, np.int32)
+    positions[:count] = np.sort(rng.choice(ends[-1], count, replace=False))
+    return {
+        "input_ids": np.where(here, rng.integers(5, VOCAB, length), 0).astype(np.int32),
+        "token_type_ids": np.where(here, rng.integers(0, 2, length), 0).astype(np.int32),
+        "attention_mask": here.astype(np.int32),
+        "segment_ids": segments,
+        "cls_positions": np.where(there, np.resize([0, *ends], examples), 0).astype(np.int32),
+        "masked_positions": positions,
+        "masked_labels": rng.integers(0, VOCAB, predictions).astype(np.int32),
+        "masked_weights": (np.arange(predictions) < count).astype(np.float32),
+        "next_sentence_labels": rng.integers(0, 2, examples).astype(np.int32),
+        "example_weights": there.astype(np.float32),
+    }
+
+
+def unpacked(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The examples of packed rows, in their order, each in a row of its own."""
+    alone = []
+    for row in range(len(batch["input_ids"])):
+        for example in np.flatnonzero(batch["example_weights"][row]):
+            columns = np.flatnonzero(batch["segment_ids"][row] == example + 1)
+            one = {name: np.zeros_like(batch[name][row]) for name in ("input_ids", "token_type_ids", "attention_mask")}
+            for name in one:
+                one[name][: len(columns)] = batch[name][row, columns]
+            positions = batch["masked_positions"][row]
+            mine = np.isin(positions, columns) & (batch["masked_weights"][row] > 0)
+            one["masked_positions"] = np.where(mine, positions - columns[0], 0).astype(np.int32)
+            one["masked_weights"] = mine.astype(np.float32)
+            one["masked_labels"] = batch["masked_labels"][row]
+            one["next_sentence_labels"] = batch["next_sentence_labels"][row, example]
+            one["example_weights"] = np.float32(1)
+            alone.append(one)
+    return {name: np.stack([one[name] for one in alone]) for name in alone[0]}
+
+
 def synthetic_data(config: Config, heldout_batches: int = 2) -> Data:
     """An endless stream of random rows, and a short held-out set."""
 
+    def made(first_row: int, rows: int, length: int) -> dict[str, np.ndarray]:
+        packing = config.data.packing
+        return random_batch(first_row, rows, length) if packing == 1 else packed_batch(first_row, rows, length, packing)
+
     def batches(phase: Phase, step: int) -> Iterator[dict[str, np.ndarray]]:
         while True:
-            yield random_batch(phase.first_row(step), phase.batch_size, phase.length)
+            yield made(phase.first_row(step), phase.batch_size, phase.length)
             step += 1
 
     def heldout(phase: Phase) -> Iterator[dict[str, np.ndarray]]:
         size = config.evaluate.batch_size
-        return (random_batch(10**6 + i * size, size, phase.length) for i in range(heldout_batches))
+        return (made(10**6 + i * size, size, phase.length) for i in range(heldout_batches))
 
     return Data(batches, heldout, {"corpus": "synthetic", "tokenizer": "none"})
 

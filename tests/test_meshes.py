@@ -14,19 +14,20 @@ from tests.mesh_run import STEPS
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 # Dropout masks follow the micro-batches, so a run is compared with one of the same accumulation.
-ONE = {"one": ([1, 1, 1], 1), "one accumulated": ([1, 1, 1], 2)}
+ONE = {"one": ([1, 1, 1], 1, 1), "one accumulated": ([1, 1, 1], 2, 1), "one packed": ([1, 1, 1], 2, 4)}
 EIGHT = {
-    "data": ([8, 1, 1], 1),
-    "fsdp": ([1, 8, 1], 2),
-    "tensor": ([1, 1, 8], 2),
-    "all axes": ([2, 2, 2], 2),
-    "data and fsdp": ([4, 2, 1], 2),
-    "fsdp and tensor": ([1, 2, 4], 2),
+    "data": ([8, 1, 1], 1, 1),
+    "fsdp": ([1, 8, 1], 2, 1),
+    "tensor": ([1, 1, 8], 2, 1),
+    "all axes": ([2, 2, 2], 2, 1),
+    "data and fsdp": ([4, 2, 1], 2, 1),
+    "fsdp and tensor": ([1, 2, 4], 2, 1),
+    "all axes, packed": ([2, 2, 2], 2, 4),
 }
 
 
-def run(workdir: pathlib.Path, devices: int, runs: dict[str, tuple[list[int], int]]) -> None:
-    described = {name: {"mesh": mesh, "accumulation": accumulation} for name, (mesh, accumulation) in runs.items()}
+def run(workdir: pathlib.Path, devices: int, runs: dict[str, tuple[list[int], int, int]]) -> None:
+    described = {name: dict(zip(("mesh", "accumulation", "packing"), one, strict=True)) for name, one in runs.items()}
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     done = subprocess.run(
         [sys.executable, "tests/mesh_run.py", workdir, json.dumps(described)],
@@ -50,7 +51,8 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.mark.parametrize("name", EIGHT)
 def test_eight_devices_train_as_one_does(workdir: pathlib.Path, name: str) -> None:
-    one = read_lines(workdir / ("one accumulated" if EIGHT[name][1] == 2 else "one") / "metrics.jsonl")
+    (of_one,) = (one for one in ONE if ONE[one][1:] == EIGHT[name][1:])
+    one = read_lines(workdir / of_one / "metrics.jsonl")
     eight = read_lines(workdir / name / "metrics.jsonl")
     assert [line["step"] for line in eight if line["split"] == "train"] == list(range(1, STEPS + 1))
     assert [(line["step"], line["split"]) for line in one] == [(line["step"], line["split"]) for line in eight]
@@ -62,6 +64,6 @@ def test_dropout_is_at_work(workdir: pathlib.Path) -> None:
     """Another cut into micro-batches draws other masks, and the losses move by far more than the tolerance."""
     one, accumulated = (
         [line["loss"] for line in read_lines(workdir / name / "metrics.jsonl") if line["split"] == "train"]
-        for name in ONE
+        for name in ("one", "one accumulated")
     )
     assert max(abs(a - b) for a, b in zip(one, accumulated, strict=True)) > 1e-3

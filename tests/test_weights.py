@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import safetensors.numpy
+import transformers
 
 from bert_jax.__main__ import main
 from bert_jax.console import Console
@@ -123,3 +124,14 @@ def test_a_run_has_no_head_of_a_task(world):
     found = read_weights(world / "run", None, None, Console(silent=True))
     assert [head.name for head in found.heads] == ["masked_token", "next_sentence"]
     assert (found.new, found.unused, found.directory) == ((), (), world / "run" / "tokenizer")
+
+
+def test_a_run_of_masked_tokens_alone_has_their_head_alone(world, tmp_path):
+    settings = ("--config.data.pairing=none", "--config.data.packing=3")
+    assert main(pretrain_command(world, tmp_path / "run", *settings)) == 0
+    found = read_weights(tmp_path / "run", None, None, Console(silent=True))
+    assert [head.name for head in found.heads] == ["masked_token"]
+    assert found.params.keys() == {"encoder", "masked_token"}
+    assert main(["export", "--workdir", str(tmp_path / "run"), "--output", str(tmp_path / "model")]) == 0
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "model")
+    assert type(theirs).__name__ == "BertForMaskedLM"

@@ -15,6 +15,7 @@ from bert_jax.errors import UserError
 SPECIAL = Special("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 SEPARATORS = 2
 MERGES = "merges.txt"
+SPACES = ("Ġ", "Ċ", "ĉ", "č")  # how the bytes of a space, a line feed, a tab and a carriage return are written
 
 
 def define(
@@ -22,10 +23,12 @@ def define(
     merges: Sequence[Sequence[str]],
     special: Special = SPECIAL,
     add_prefix_space: bool = False,
+    lowercase: bool = False,
 ) -> Definition:
     """The definition of a vocabulary (token -> id) and its merges, first to last.
 
-    With `add_prefix_space` the first word of a text is encoded as one inside it; RoBERTa's is not.
+    With `add_prefix_space` the first word of a text is encoded as one inside it; RoBERTa's is not. RoBERTa's is not
+    `lowercase` either.
     """
     space = {"add_prefix_space": add_prefix_space, "trim_offsets": True}
     byte_level = {"type": "ByteLevel", **space, "use_regex": True}
@@ -34,7 +37,7 @@ def define(
         vocabulary,
         SEPARATORS,
         mask_takes_space=True,
-        normalizer=None,
+        normalizer={"type": "Lowercase"} if lowercase else None,
         pre_tokenizer=byte_level,
         decoder=byte_level,
         model={
@@ -49,6 +52,11 @@ def define(
         },
     )
     return {**definition, "post_processor": {**definition["post_processor"], **space}}
+
+
+def continues(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+    """Whether each token goes on with the word before it: its first byte is no space or line end."""
+    return [not token.startswith(SPACES) for token in tokens]
 
 
 def read(path: pathlib.Path, special: Special, config: Mapping[str, Any], lowercase: bool | None) -> Definition:

@@ -187,7 +187,7 @@ def _predictions(places: np.ndarray, labels: np.ndarray, rows: int, length: int,
 def _table(
     shape: tuple[int, int], row: np.ndarray, column: np.ndarray, values: np.ndarray | int, dtype: type
 ) -> np.ndarray:
-    table = np.zeros(shape, dtype)
+    table: np.ndarray = np.zeros(shape, dtype)
     table[row, column] = values
     return table
 

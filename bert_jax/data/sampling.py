@@ -135,8 +135,8 @@ def _next_sentence(layout: Layout, short_probability: float) -> Sampler:
 
 def _sentence_order(layout: Layout, short_probability: float) -> Sampler:
     def sample(seed: int, slots: Slots) -> Examples:
-        bits = _bits(seed, slots)
-        windows = _gathered(layout, seed, slots, _target(bits, slots.room, short_probability), np.False_)
+        bits, forward = _bits(seed, slots), np.zeros(len(slots.number), bool)
+        windows = _gathered(layout, seed, slots, _target(bits, slots.room, short_probability), forward)
         begin, end, inner = windows.begin, windows.end, windows.inner
         between = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
         inside = begin + np.minimum(1 + integers(bits[Stream.CUT], np.maximum(end - begin - 1, 1)), end - begin)

@@ -9,12 +9,13 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tokenizers
 
-from bert_jax.data import tokenizer_json, vocabulary_training
+from bert_jax.data import tokenizer_json
 from bert_jax.data import wordpiece as wordpiece_files
 from bert_jax.data.tokenizer_json import Definition, Special
 from bert_jax.data.tokenizer_kinds import KINDS, Kind, kind_of
@@ -27,12 +28,12 @@ __all__ = [
     "Encoded",
     "Normalizer",
     "Tokenizer",
+    "build",
     "copy_tokenizer",
     "cut_text",
     "load_tokenizer",
     "save",
     "tokenizer_files",
-    "train_wordpiece",
     "wordpiece",
 ]
 
@@ -40,7 +41,8 @@ DEFINITION = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 NAMES = "special_tokens_map.json"
 ADDED = "added_tokens.json"
-FILES = (DEFINITION, CONFIG, NAMES, ADDED, *(kind.file for kind in KINDS), "merges.txt")
+RAW = {kind.file: kind for kind in KINDS if kind.file}
+FILES = (DEFINITION, CONFIG, NAMES, ADDED, *RAW, "merges.txt")
 SPECIAL_TOKENS = tuple(wordpiece_files.SPECIAL)  # of BERT
 MAX_LENGTH = 512  # tokens, for `AutoTokenizer`; an export puts that of its model
 
@@ -53,7 +55,7 @@ class Encoded(NamedTuple):
 
 
 class Tokenizer(NamedTuple):
-    """A vocabulary ready to use; made by `wordpiece`, `train_wordpiece` or `load_tokenizer`. Can be pickled."""
+    """A vocabulary ready to use; made by `wordpiece`, `build` or `load_tokenizer`. Can be pickled."""
 
     kind: Kind
     definition: Definition  # what its tokenizer.json holds
@@ -67,6 +69,7 @@ class Tokenizer(NamedTuple):
     mask_id: int
     separators: int  # [SEP]s between the two texts of a pair
     lowercase: bool  # whether the vocabulary is uncased
+    continues: np.ndarray  # bool [vocab_size]: goes on with the word before it; False for special and added tokens
     reading_specials: tokenizers.Tokenizer  # '[MASK]' in a text is the special token
     plain: tokenizers.Tokenizer  # '[MASK]' in a text is a bracket, a word and a bracket
 
@@ -79,6 +82,11 @@ class Tokenizer(NamedTuple):
     def normalizer(self) -> Normalizer:
         """Of a WordPiece vocabulary: what happens to text before it is split."""
         return wordpiece_files.normalizer_of(self.definition)
+
+    @property
+    def sentence_prefix(self) -> str:
+        """What to put before every sentence but the first of a document, so that its words are those inside a text."""
+        return self.kind.word_prefix
 
     def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
         """Ids of each text, without special tokens, even where a text spells one: a corpus cannot forge [SEP]."""
@@ -107,7 +115,7 @@ class Tokenizer(NamedTuple):
         return self.reading_specials.decode(list(ids), skip_special_tokens=False)
 
     def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[Definition, Special]]:
-        return _build, (self.definition, self.special)
+        return build, (self.definition, self.special)
 
 
 def wordpiece(tokens: Sequence[str], normalizer: Normalizer) -> Tokenizer:
@@ -116,25 +124,39 @@ def wordpiece(tokens: Sequence[str], normalizer: Normalizer) -> Tokenizer:
     Raises:
         UserError: a special token is missing, or a token is there twice.
     """
-    return _build(wordpiece_files.define(tokens, normalizer), wordpiece_files.SPECIAL)
+    return build(wordpiece_files.define(tokens, normalizer), wordpiece_files.SPECIAL)
 
 
-def train_wordpiece(documents: Callable[[], Iterable[str]], vocab_size: int, lowercase: bool = True) -> Tokenizer:
-    """A vocabulary of exactly `vocab_size` tokens made from text; the same text gives the same vocabulary.
-
-    Memory grows with the number of different words, not with the text.
-
-    Args:
-        documents: gives the texts from the first on each time it is called, which is twice.
-        vocab_size: special tokens included.
-        lowercase: uncased, which also strips accents.
-
-    Raises:
-        UserError: no text, or a size that the text cannot fill or that its characters alone overflow.
-    """
-    normalizer = Normalizer(do_lower_case=lowercase)
-    untrained = wordpiece(SPECIAL_TOKENS, normalizer).plain
-    return wordpiece(vocabulary_training.train_wordpiece(documents, vocab_size, untrained, SPECIAL_TOKENS), normalizer)
+def build(definition: Definition, special: Special) -> Tokenizer:
+    """The tokenizer of what a tokenizer.json holds; UserError for a kind that is not known or a broken definition."""
+    kind = kind_of(definition)
+    tokens = tokenizer_json.tokens_of(definition)
+    separators = tokenizer_json.separators_of(definition, special)
+    try:
+        reading_specials = _library_tokenizer(definition)
+        plain = _library_tokenizer(tokenizer_json.without_special_tokens(definition, special))
+    except Exception as error:  # the library raises nothing narrower
+        raise UserError(f"the library tokenizers {tokenizers.__version__} cannot build it: {error}") from None
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    others = [token for token in definition["added_tokens"] if not token["special"]]
+    if reading_specials.get_vocab() != vocabulary or any(
+        plain.token_to_id(token["content"]) != token["id"] for token in others
+    ):
+        raise UserError("the added tokens have ids that the library tokenizers does not give them")
+    digest = hashlib.sha256(json.dumps(kind.content(definition, tokens, special)).encode()).hexdigest()
+    return Tokenizer(
+        kind=kind,
+        definition=definition,
+        special=special,
+        tokens=tokens,
+        sha256=digest,
+        **{f"{role}_id": vocabulary[token] for role, token in special._asdict().items()},
+        separators=separators,
+        lowercase=tokenizer_json.lowercases(definition),
+        continues=_continues(kind, definition, tokens),
+        reading_specials=reading_specials,
+        plain=plain,
+    )
 
 
 def load_tokenizer(place: str | os.PathLike[str], lowercase: bool | None = None) -> Tokenizer:
@@ -156,8 +178,8 @@ def load_tokenizer(place: str | os.PathLike[str], lowercase: bool | None = None)
         raise UserError(f"{path}: {error}") from None
 
 
-def save(tokenizer: Tokenizer, directory: str | os.PathLike[str]) -> None:
-    """Writes `tokenizer.json` and `tokenizer_config.json`, which `AutoTokenizer` opens as they are.
+def save(tokenizer: Tokenizer, directory: str | os.PathLike[str], files: Mapping[str, bytes] = {}) -> None:
+    """Writes `tokenizer.json` and `tokenizer_config.json`, which `AutoTokenizer` opens as they are, and `files`.
 
     A WordPiece vocabulary is also written as `vocab.txt`. The directory appears whole or not at all.
 
@@ -170,6 +192,8 @@ def save(tokenizer: Tokenizer, directory: str | os.PathLike[str]) -> None:
         partial.mkdir(parents=True, exist_ok=True)
         if tokenizer.kind.writes_file:
             (partial / tokenizer.kind.file).write_bytes("".join(token + "\n" for token in tokenizer.tokens).encode())
+        for name, content in files.items():
+            (partial / name).write_bytes(content)
         _write(tokenizer, partial, {})
         os.replace(partial, directory)
     finally:
@@ -214,7 +238,7 @@ def _write(tokenizer: Tokenizer, directory: pathlib.Path, config: Mapping[str, A
 
 def _find(place: pathlib.Path) -> pathlib.Path:
     """The file that says what the tokenizer is."""
-    opened = (DEFINITION, *(kind.file for kind in KINDS))
+    opened = (DEFINITION, *RAW)
     if place.is_dir():
         found = [place / name for name in opened if (place / name).exists()]
         if len(found) > 1 and found[0].name != DEFINITION:
@@ -237,10 +261,11 @@ def _load(path: pathlib.Path, lowercase: bool | None) -> Tokenizer:
     names = _json_beside(path, NAMES) | config
     if path.name == DEFINITION:
         return _load_definition(path, names, lowercase)
-    kind = next((kind for kind in KINDS if kind.file == path.name), KINDS[0])
+    kind = RAW.get(path.name, KINDS[0])
     special = _special(names, kind)
+    assert kind.read
     try:
-        tokenizer = _build(kind.read(path, special, config, lowercase), special)
+        tokenizer = build(kind.read(path, special, config, lowercase), special)
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})") from None
     more = {token["content"] for token in _added(config)} | _json_beside(path, ADDED).keys()
@@ -260,15 +285,15 @@ def _load_definition(path: pathlib.Path, config: Mapping[str, Any], lowercase: b
     tokenizer_json.check_special_tokens(special, tokens)
     vocabulary = {token: number for number, token in enumerate(tokens)}
     # What transformers does for a file that leaves these out.
-    definition = tokenizer_json.with_special_tokens(definition, special, vocabulary, bool(kind.pre_tokenizers))
+    definition = tokenizer_json.with_special_tokens(definition, special, vocabulary, kind.mask_takes_space)
     definition = tokenizer_json.with_post_processor(definition, special, vocabulary, kind.separators)
-    tokenizer = _build(definition, special)
+    tokenizer = build(definition, special)
     if lowercase is not None and lowercase != tokenizer.lowercase:
         raise UserError(f"its lower-casing is {tokenizer.lowercase}, but {lowercase} was asked for")
     for name, value in kind.settings(definition).items():
         if config.get(name, value) != value:
             raise UserError(f"{name} is {value} in it, but {config[name]} in {CONFIG}; make them agree")
-    raw = path.with_name(kind.file)
+    raw = path.parent / kind.file
     if kind.tokens and raw.exists():
         beside = kind.tokens(raw)
         if list(tokens[: len(beside)]) != beside:
@@ -279,34 +304,11 @@ def _load_definition(path: pathlib.Path, config: Mapping[str, Any], lowercase: b
     return tokenizer
 
 
-def _build(definition: Definition, special: Special) -> Tokenizer:
-    kind = kind_of(definition)
-    tokens = tokenizer_json.tokens_of(definition)
-    separators = tokenizer_json.separators_of(definition, special)
-    try:
-        reading_specials = _library_tokenizer(definition)
-        plain = _library_tokenizer(tokenizer_json.without_special_tokens(definition, special))
-    except Exception as error:  # the library raises nothing narrower
-        raise UserError(f"the library tokenizers {tokenizers.__version__} cannot build it: {error}") from None
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    others = [token for token in definition["added_tokens"] if not token["special"]]
-    if reading_specials.get_vocab() != vocabulary or any(
-        plain.token_to_id(token["content"]) != token["id"] for token in others
-    ):
-        raise UserError("the added tokens have ids that the library tokenizers does not give them")
-    digest = hashlib.sha256(json.dumps(kind.content(definition, tokens, special)).encode()).hexdigest()
-    return Tokenizer(
-        kind=kind,
-        definition=definition,
-        special=special,
-        tokens=tokens,
-        sha256=digest,
-        **{f"{role}_id": vocabulary[token] for role, token in special._asdict().items()},
-        separators=separators,
-        lowercase=tokenizer_json.lowercases(definition),
-        reading_specials=reading_specials,
-        plain=plain,
-    )
+def _continues(kind: Kind, definition: Definition, tokens: Sequence[str]) -> np.ndarray:
+    found = np.array(kind.continues(definition, tokens), bool)
+    found[[token["id"] for token in definition["added_tokens"]]] = False  # they part a text wherever they are found
+    found.flags.writeable = False
+    return found
 
 
 def _library_tokenizer(definition: Definition) -> tokenizers.Tokenizer:

@@ -15,6 +15,8 @@ from bert_jax.errors import UserError
 SPECIAL = Special("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_WORD = 100  # characters; a longer word is the unknown token
 SEPARATORS = 1
+PREFIX = "##"  # of a piece inside a word
+DECODER = {"type": "WordPiece", "prefix": PREFIX, "cleanup": True}
 
 
 class Normalizer(NamedTuple):
@@ -38,8 +40,8 @@ def define(tokens: Sequence[str], normalizer: Normalizer, special: Special = SPE
         vocabulary,
         SEPARATORS,
         mask_takes_space=False,
-        **_splitting(normalizer),
-        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
+        **splitting(normalizer),
+        decoder=DECODER,
         model={**_model(special), "vocab": vocabulary},
     )
 
@@ -84,10 +86,16 @@ def normalizer_of(definition: Definition) -> Normalizer:
 def is_plain(definition: Definition, special: Special) -> bool:
     """Whether the vocabulary, the names in `SPECIAL` and a `Normalizer` say all there is to say."""
     model = {name: value for name, value in definition["model"].items() if name != "vocab"}
-    own = {"model": _model(special), **_splitting(normalizer_of(definition))}
+    own = {"model": _model(special), **splitting(normalizer_of(definition))}
     added = {token["content"] for token in definition["added_tokens"]}
     same = all({**definition, "model": model}[name] == value for name, value in own.items())
     return same and special == SPECIAL and added <= set(SPECIAL)
+
+
+def continues(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+    """Whether each token goes on with the word before it."""
+    prefix = definition["model"].get("continuing_subword_prefix") or PREFIX
+    return [token.startswith(prefix) for token in tokens]
 
 
 def content(definition: Definition, tokens: Sequence[str], special: Special) -> list[Any]:
@@ -108,12 +116,13 @@ def _model(special: Special) -> Definition:
     return {
         "type": "WordPiece",
         "unk_token": special.unk,
-        "continuing_subword_prefix": "##",
+        "continuing_subword_prefix": PREFIX,
         "max_input_chars_per_word": MAX_WORD,
     }
 
 
-def _splitting(normalizer: Normalizer) -> Definition:
+def splitting(normalizer: Normalizer) -> Definition:
+    """The parts of a definition that clean text and part it into words."""
     return {
         "normalizer": {
             "type": "BertNormalizer",

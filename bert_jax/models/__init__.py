@@ -36,7 +36,7 @@ Params = dict[str, Any]  # nested, leaves float32 arrays
 Batch = Mapping[str, jax.Array]
 
 DTYPES = ("float32", "bfloat16")
-PRETRAINING_HEADS = (Head("masked_token"), Head("next_sentence"))
+PRETRAINING_HEADS = (Head("masked_token"), Head("next_sentence"))  # of BERT and ALBERT
 
 
 class Model(NamedTuple):
@@ -92,7 +92,7 @@ def model_flops(config: EncoderConfig, length: int, predictions: int) -> float:
     """Floating point operations of one row in one training step, matrix products alone, recomputation not counted.
 
     Forward and backward make 6 a parameter and token: `72 L h^2 + 12 L s h` a token for a feed-forward of `4 h`, and
-    `6 (h V + h^2)` a predicted position.
+    `6 (h V + h^2)` a predicted position. A packed row counts as one example of its length.
     """
     h, width, layers = config.hidden_size, table_width(config), config.num_layers
     token = layers * (6 * (4 * h * h + 2 * h * config.mlp_size) + 12 * length * h) + 6 * config.embedding_size * h

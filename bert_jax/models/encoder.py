@@ -54,18 +54,32 @@ class Embeddings(nn.Module):
             self.token_type = param(self, "token_type", init, types, ("token_types", "features"))
         self.norm = LayerNorm(config.layer_norm_epsilon, self.dtype)
 
-    def __call__(self, input_ids: jax.Array, token_type_ids: jax.Array, seed: jax.Array | None) -> jax.Array:
+    def __call__(
+        self, input_ids: jax.Array, token_type_ids: jax.Array, segments: jax.Array | None, seed: jax.Array | None
+    ) -> jax.Array:
         length, positions, first = input_ids.shape[1], self.config.max_positions, self.config.position_offset
         if length > positions:
             raise UserError(f"rows of {length} tokens are longer than model.max_positions={positions}; raise it")
         # An id outside of the table reads NaN, which stops the run: clamping would train on another token.
         x = jnp.take(self.token, input_ids, axis=0, mode="fill")
         if self.config.num_token_types:
-            # A product, because the gradient of a lookup in so few rows is a slow scatter.
-            kinds = jax.nn.one_hot(token_type_ids, self.config.num_token_types, dtype=jnp.float32)
-            x = x + jnp.einsum("blt,th->blh", kinds, self.token_type, precision=jax.lax.Precision.HIGHEST)
-        x = self.norm(x + self.position[first : first + length])
+            x = x + _lookup(token_type_ids, self.token_type)
+        table = self.position[first : first + length]
+        x = self.norm(x + (table if segments is None else _lookup(restarting_positions(segments), table)))
         return dropout(x, self.config.dropout, seed)
+
+
+def restarting_positions(segments: jax.Array) -> jax.Array:
+    """int32 `[batch, length]`: the number of each column within its run of one segment, from 0 on."""
+    column = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
+    begins = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)))
+    return column - jax.lax.cummax(jnp.where(begins, column, 0), axis=1)
+
+
+def _lookup(numbers: jax.Array, table: jax.Array) -> jax.Array:
+    """Rows of `table` as a product, because the gradient of a lookup in so few rows is a slow scatter."""
+    chosen = jax.nn.one_hot(numbers, len(table), dtype=jnp.float32)
+    return jnp.einsum("blt,th->blh", chosen, table, precision=jax.lax.Precision.HIGHEST)
 
 
 class Block(nn.Module):
@@ -76,10 +90,12 @@ class Block(nn.Module):
     attention: str  # compute.attention
 
     @nn.compact
-    def __call__(self, x: jax.Array, seeds: jax.Array | None, mask: jax.Array) -> jax.Array:
+    def __call__(
+        self, x: jax.Array, seeds: jax.Array | None, mask: jax.Array, segments: jax.Array | None = None
+    ) -> jax.Array:
         config, dtype = self.config, self.dtype
         on_probabilities, on_attention, on_mlp = (None,) * 3 if seeds is None else seeds
-        attended = SelfAttention(config, dtype, self.attention, name="attention")(x, mask, on_probabilities)
+        attended = SelfAttention(config, dtype, self.attention, name="attention")(x, mask, segments, on_probabilities)
         x = LayerNorm(config.layer_norm_epsilon, dtype, name="attention_norm")(
             x + dropout(attended, config.dropout, on_attention)
         )
@@ -95,6 +111,8 @@ class Encoder(nn.Module):
     """Token ids -> hidden states `[batch, length, hidden]`, in `compute.dtype`; and where asked those of every layer.
 
     These are `[layers + 1, batch, length, hidden]`, the first what enters the first block; otherwise None.
+    Packed rows have `segments`, int32 `[batch, length]`: 1, 2, ... for the tokens of each example in turn, 0 for
+    padding. Their positions restart, and no example reads another.
     """
 
     config: EncoderConfig
@@ -122,11 +140,16 @@ class Encoder(nn.Module):
         return nn.meta.add_axis(stacked, 0, {nn.PARTITION_NAME: "layers"})
 
     def __call__(
-        self, input_ids: jax.Array, token_type_ids: jax.Array, attention_mask: jax.Array, rng: jax.Array | None
+        self,
+        input_ids: jax.Array,
+        token_type_ids: jax.Array,
+        attention_mask: jax.Array,
+        segments: jax.Array | None,
+        rng: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array | None]:
         number, dtype = self.config.num_layers, self.block.dtype
         seeds = None if rng is None else dropout_seeds(rng, (1 + 3 * number,))
-        x = self.embeddings(input_ids, token_type_ids, None if seeds is None else seeds[0])
+        x = self.embeddings(input_ids, token_type_ids, segments, None if seeds is None else seeds[0])
         if self.config.embedding_size:
             x = self.projection(x)
         x = constrain(x, "batch", "length", "features")
@@ -138,7 +161,7 @@ class Encoder(nn.Module):
 
         def layer(x: jax.Array, params_and_seeds: Any) -> jax.Array:
             params, seeds = params_and_seeds
-            return cast(jax.Array, self.block.apply({"params": shared or params}, x, seeds, attention_mask))
+            return cast(jax.Array, self.block.apply({"params": shared or params}, x, seeds, attention_mask, segments))
 
         def unrolled(x: jax.Array, stack: Any) -> tuple[jax.Array, list[jax.Array]]:
             one = jax.checkpoint(layer) if self.compute.remat else layer

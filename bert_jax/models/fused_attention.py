@@ -2,7 +2,8 @@
 
 Rows of BERT are short: the scores of a head, float32 `[length, length]`, fit into vector memory as they are, so that no
 running softmax is needed. The backward pass computes them again from q, k and v. The dropout mask is that of
-models/dropout.py, element for element.
+models/dropout.py, element for element. In packed rows a query reads the keys of its own segment alone: what a row of
+the mask and a column of segments have in common.
 """
 
 import functools
@@ -28,14 +29,23 @@ def fits(length: int, width: int, heads: int) -> bool:
 
 
 def forward(
-    q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array, keys: jax.Array, *, rate: float, interpret: bool = False
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    mask: jax.Array,
+    segments: jax.Array | None,
+    keys: jax.Array,
+    *,
+    rate: float,
+    interpret: bool = False,
 ) -> tuple[jax.Array]:
     """The context, as q: `[batch, length, heads * head_dim]`.
 
-    `mask`: int32 `[batch, length]`, 0 where a key may not be read; `keys`: uint32 `[batch, heads, 2]`, of the dropout
-    of `rate` of each head. `interpret` runs the kernel on any platform, slowly.
+    `mask`: int32 `[batch, length]`, 0 where a key may not be read; `segments`: likewise, the number of the segment that
+    a query reads alone, or None; `keys`: uint32 `[batch, heads, 2]`, of the dropout of `rate` of each head. `interpret`
+    runs the kernel on any platform, slowly.
     """
-    return _call(_forward_kernel, (q, k, v), mask, keys, rate, outputs=1, products=2, interpret=interpret)
+    return _call(_forward_kernel, (q, k, v), mask, segments, keys, rate, outputs=1, products=2, interpret=interpret)
 
 
 def backward(
@@ -43,6 +53,7 @@ def backward(
     k: jax.Array,
     v: jax.Array,
     mask: jax.Array,
+    segments: jax.Array | None,
     keys: jax.Array,
     gradient: jax.Array,
     *,
@@ -50,13 +61,15 @@ def backward(
     interpret: bool = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Gradients of q, k and v from that of the context."""
-    return _call(_backward_kernel, (q, k, v, gradient), mask, keys, rate, outputs=3, products=5, interpret=interpret)
+    tensors = (q, k, v, gradient)
+    return _call(_backward_kernel, tensors, mask, segments, keys, rate, outputs=3, products=5, interpret=interpret)
 
 
 def _call(
     kernel: Callable[..., None],
     tensors: tuple[jax.Array, ...],
     mask: jax.Array,
+    segments: jax.Array | None,
     keys: jax.Array,
     rate: float,
     outputs: int,
@@ -68,13 +81,16 @@ def _call(
     group = math.lcm(LANES, width // heads)
     group = width if width % group else group
     tile = pl.BlockSpec((1, length, group), lambda row, column: (row, 0, column))
+    masks = [mask[:, None, :]]
+    if segments is not None:  # of the keys, 0 where none may be read; of the queries, which find no 0
+        masks = [jnp.where(mask != 0, segments, 0)[:, None, :], jnp.where(segments != 0, segments, -1)[:, :, None]]
     like = jax.ShapeDtypeStruct(tensors[0].shape, tensors[0].dtype)
     return pl.pallas_call(
         functools.partial(kernel, heads=heads * group // width, rate=rate),
         grid=(batch, width // group),
         in_specs=[
             pl.BlockSpec((1, heads, 2), lambda row, column: (row, 0, 0), memory_space=pltpu.SMEM),
-            pl.BlockSpec((1, 1, length), lambda row, column: (row, 0, 0)),
+            [pl.BlockSpec((1, *one.shape[1:]), lambda row, column: (row, 0, 0)) for one in masks],
             *[tile] * len(tensors),
         ],
         out_specs=(tile,) * outputs,
@@ -86,26 +102,26 @@ def _call(
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=interpret,
-    )(keys, mask[:, None, :], *tensors)
+    )(keys, masks, *tensors)
 
 
-def _forward_kernel(keys: Any, mask: Any, q: Any, k: Any, v: Any, context: Any, *, heads: int, rate: float) -> None:
+def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any, *, heads: int, rate: float) -> None:
     for head, columns in _heads(q, heads):
-        _, dropped, _ = _probabilities(keys, mask, q, k, head, columns, rate)
+        _, dropped, _ = _probabilities(keys, masks, q, k, head, columns, rate)
         context[0, :, columns] = _product("qk,kd->qd", dropped.astype(v.dtype), v[0, :, columns]).astype(context.dtype)
 
 
 def _backward_kernel(
-    keys: Any, mask: Any, q: Any, k: Any, v: Any, gradient: Any, dq: Any, dk: Any, dv: Any, *, heads: int, rate: float
+    keys: Any, masks: Any, q: Any, k: Any, v: Any, gradient: Any, dq: Any, dk: Any, dv: Any, *, heads: int, rate: float
 ) -> None:
     for head, columns in _heads(q, heads):
-        p, dropped, drop = _probabilities(keys, mask, q, k, head, columns, rate)
+        p, dropped, drop = _probabilities(keys, masks, q, k, head, columns, rate)
         g = gradient[0, :, columns]
         dv[0, :, columns] = _product("qk,qd->kd", dropped.astype(g.dtype), g).astype(dv.dtype)
         dp = drop(_product("qd,kd->qk", g, v[0, :, columns]))
         scale = (q.shape[-1] // heads) ** -0.5
         ds = p * (dp - jnp.sum(dp * p, axis=-1, keepdims=True)) * scale
-        ds = jnp.where(mask[0] != 0, ds, 0.0).astype(q.dtype)  # matters where a row may read nothing at all
+        ds = jnp.where(_readable(masks), ds, 0.0).astype(q.dtype)  # matters where a row may read nothing at all
         dq[0, :, columns] = _product("qk,kd->qd", ds, k[0, :, columns]).astype(dq.dtype)
         dk[0, :, columns] = _product("qk,qd->kd", ds, q[0, :, columns]).astype(dk.dtype)
 
@@ -116,13 +132,19 @@ def _heads(q: Any, heads: int) -> list[tuple[Any, slice]]:
     return [(first + head, slice(head * size, (head + 1) * size)) for head in range(heads)]
 
 
+def _readable(masks: Any) -> jax.Array:
+    """bool `[1, length]`, or of packed rows `[length, length]`: which keys a query may read."""
+    keys, *queries = masks
+    return queries[0][0] == keys[0] if queries else keys[0] != 0
+
+
 def _probabilities(
-    keys: Any, mask: Any, q: Any, k: Any, head: Any, columns: slice, rate: float
+    keys: Any, masks: Any, q: Any, k: Any, head: Any, columns: slice, rate: float
 ) -> tuple[jax.Array, jax.Array, Callable[[jax.Array], jax.Array]]:
     """float32 `[length, length]`: probabilities, the same after dropout, and the dropout as a function."""
     scale = (columns.stop - columns.start) ** -0.5
     scores = _product("qd,kd->qk", q[0, :, columns], k[0, :, columns]) * scale
-    scores = jnp.where(mask[0] != 0, scores, MASKED_SCORE)
+    scores = jnp.where(_readable(masks), scores, MASKED_SCORE)
     exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
     p = exponentials / jnp.sum(exponentials, axis=-1, keepdims=True)
     if rate == 0:

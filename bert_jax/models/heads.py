@@ -33,7 +33,7 @@ class Encoded(NamedTuple):
     hidden: jax.Array  # [rows, length, hidden], of the last layer
     every: Any  # [layers + 1, rows, length, hidden], where a head wants it; else None
     table: jax.Array  # float32 [padded_vocab, table_width]
-    pooled: Any  # [rows, hidden], of the first token, likewise
+    pooled: Any  # [rows, hidden], of the first token, likewise; [rows * examples, hidden] of packed rows
     seed: jax.Array | None  # of the dropout before a classifier
 
 
@@ -79,7 +79,10 @@ def masked_token(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded
 
 
 def next_sentence(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`nsp_logits` `[batch, 2]`, 1 = the second sentence is not the next one, or in ALBERT comes first."""
+    """`nsp_logits` `[batch, 2]`, 1 = the second sentence is not the next one, or in ALBERT comes first.
+
+    Of packed rows `[batch * examples, 2]`, as all that is read off the pooler.
+    """
     return {"nsp_logits": _classify(config, dtype, head.name, 2, x.pooled)}
 
 
@@ -138,7 +141,11 @@ POOLED = frozenset({"next_sentence", "classification", "choice", "pooled"})  # r
 
 
 class Network(nn.Module):
-    """The encoder with `heads`; what each reads of the batch and returns, its function above says. float32 out."""
+    """The encoder with `heads`; what each reads of the batch and returns, its function above says. float32 out.
+
+    `segment_ids` in the batch, int32 `[batch, length]`, mean that rows are packed; `cls_positions`, int32
+    `[batch, examples]`, are then where the examples' first tokens stand, 0 for an example that is not there.
+    """
 
     config: EncoderConfig
     compute: ComputeConfig
@@ -153,9 +160,9 @@ class Network(nn.Module):
         ids, types, mask = (
             batch[name].reshape(-1, length) for name in ("input_ids", "token_type_ids", "attention_mask")
         )
-        hidden, every = encoder(ids, types, mask, rng)
+        hidden, every = encoder(ids, types, mask, batch.get("segment_ids"), rng)
         seeds = (None, None) if rng is None else dropout_seeds(jax.random.fold_in(rng, 1), (2,))
-        pooled = self._pool(hidden[:, 0], seeds[0]) if names & POOLED else None
+        pooled = self._pool(_first_tokens(hidden, batch), seeds[0]) if names & POOLED else None
         encoded = Encoded(batch, hidden, every, encoder.embeddings.token, pooled, seeds[1])
         arrays: Arrays = {}
         for head in self.heads:
@@ -168,6 +175,14 @@ class Network(nn.Module):
         first = dropout(first, config.classifier_dropout if config.pooler_dropout else 0.0, seed)
         pooler = Linear(sizes, ("embed", "features"), config.initializer_range, dtype, name="pooler")
         return ACTIVATIONS[config.pooler_activation](pooler(first))
+
+
+def _first_tokens(hidden: jax.Array, batch: Batch) -> jax.Array:
+    """`[rows, hidden]`; of packed rows those of every example, `[rows * examples, hidden]`."""
+    if "segment_ids" not in batch:
+        return hidden[:, 0]
+    first = jnp.take_along_axis(hidden, batch["cls_positions"][:, :, None], axis=1)
+    return first.reshape(-1, hidden.shape[-1])
 
 
 def _classify(config: EncoderConfig, dtype: jnp.dtype, name: str, classes: int, x: jax.Array) -> jax.Array:

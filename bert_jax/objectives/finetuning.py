@@ -10,17 +10,9 @@ from bert_jax.config import Config
 from bert_jax.metrics import Mean
 from bert_jax.models import Head, Model, make_model, model_flops
 from bert_jax.objectives.base import Batch, Counts, Objective, Params
-from bert_jax.objectives.losses import cross_entropy
+from bert_jax.objectives.losses import Targets, cross_entropy
 
 Arrays = dict[str, jax.Array]
-
-
-class Targets(NamedTuple):
-    """Per target float32 of one shape: its loss, whether it was hit, and what it weighs; 0 for filler."""
-
-    loss: jax.Array
-    hits: jax.Array
-    weights: jax.Array
 
 
 class Kind(NamedTuple):

@@ -1,7 +1,17 @@
 """Losses a target: what both pretraining and tasks take their sums of."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
+
+
+class Targets(NamedTuple):
+    """Per target float32 of one shape: its loss, whether it was hit, and what it weighs; 0 for filler."""
+
+    loss: jax.Array
+    hits: jax.Array
+    weights: jax.Array
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:

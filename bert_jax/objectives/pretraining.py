@@ -1,56 +1,84 @@
-"""Masked language model plus next sentence prediction (Devlin et al. 2019)."""
+"""Masked language model, and where rows are sentence pairs, next sentence (Devlin et al. 2019) or sentence order.
+
+Sentence order is of Lan et al. 2020. Liu et al. 2019 train on masked tokens alone.
+"""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from bert_jax.config import Config
 from bert_jax.metrics import Mean
-from bert_jax.models import Model, model_flops, pretraining_model
+from bert_jax.models import PRETRAINING_HEADS, Head, make_model, model_flops
 from bert_jax.objectives.base import Batch, Counts, Objective, Params
-from bert_jax.objectives.losses import cross_entropy
+from bert_jax.objectives.losses import Targets, cross_entropy
+
+
+class Pairs(NamedTuple):
+    """What is learned of sentence pairs: the names of its metrics, and of a pair with label 1."""
+
+    metric: str
+    label: str
+
+
+# The pairings that have a label; those that are not here train masked tokens alone.
+PAIRS = {"next_sentence": Pairs("nsp", "random"), "sentence_order": Pairs("sop", "swapped")}
+
+
+def pretraining_heads(config: Config) -> tuple[Head, ...]:
+    """The heads that `config.data.pairing` trains."""
+    return PRETRAINING_HEADS if config.data.pairing in PAIRS else (Head("masked_token"),)
 
 
 def pretraining(config: Config) -> Objective:
-    """The objective of `config.model`: the mean masked-token loss plus the mean next-sentence loss, unweighted."""
-    model = pretraining_model(config.model, config.compute)
+    """The mean masked-token loss of `config.model`, plus that of the pairs where `config.data.pairing` has labels."""
+    model = make_model(config.model, config.compute, pretraining_heads(config))
+    pairs = PAIRS.get(config.data.pairing)
+
+    def counts(batch: Batch) -> Counts:
+        """How many masked tokens and pairs carry weight; at least 1 each, so that none divides by 0."""
+        found = {"mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0)}
+        if pairs:
+            found[pairs.metric] = jnp.maximum(jnp.sum(batch["example_weights"]), 1.0)
+        return found
 
     def loss(params: Params, batch: Batch, rng: jax.Array | None, counts: Counts) -> tuple[jax.Array, dict[str, Mean]]:
-        return pretraining_loss(model, params, batch, rng, counts)
+        outputs = model.apply(params, batch, rng)
+        terms = {"mlm": _masked_tokens(outputs["mlm_logits"], batch)}
+        if pairs:
+            terms[pairs.metric] = _sentence_pairs(outputs["nsp_logits"], batch)
+        means = {name: Mean.of(term.loss, term.weights) for name, term in terms.items()}
+        metrics = {}
+        for name, term in terms.items():
+            metrics[f"{name}_loss"] = means[name]
+            metrics[f"{name}_accuracy"] = Mean.of(term.hits, term.weights)
+        if pairs:  # above one half where documents are too short for a pair of their own; accuracy is judged against it
+            labels = batch["next_sentence_labels"].reshape(-1).astype(jnp.float32)
+            metrics[f"{pairs.metric}_{pairs.label}_share"] = Mean.of(labels, terms[pairs.metric].weights)
+        first, *others = (mean.total / counts[name] for name, mean in means.items())
+        return sum(others, start=first), metrics
 
     return Objective(
         init=model.init,
-        counts=pretraining_counts,
+        counts=counts,
         loss=loss,
         logical_axes=model.logical_axes,
         flops=lambda length: model_flops(config.model, length, round(config.data.mask_probability * length)),
     )
 
 
-def pretraining_counts(batch: Batch) -> Counts:
-    """How many masked tokens and how many sentence pairs carry weight; at least 1 each, so that none divides by 0."""
-    return {
-        "mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0),
-        "nsp": jnp.maximum(jnp.sum(batch["example_weights"]), 1.0),
-    }
+# Weights, not label values, say which targets count: 0 is a token, and a label.
 
 
-def pretraining_loss(
-    model: Model, params: Params, batch: Batch, rng: jax.Array | None, counts: Counts
-) -> tuple[jax.Array, dict[str, Mean]]:
-    """float32 share of the loss and its metrics; weights, not label values, say which targets count (0 is a token)."""
-    outputs = model.apply(params, batch, rng)
-    mlm_weights, nsp_weights = batch["masked_weights"].reshape(-1), batch["example_weights"]
+def _masked_tokens(logits: jax.Array, batch: Batch) -> Targets:
+    weights = batch["masked_weights"].reshape(-1)
     # As a matrix, which is how the head made them: another form would be a copy of the largest array of the step.
-    mlm_logits = outputs["mlm_logits"].reshape(mlm_weights.size, -1)
-    mlm_loss, mlm_hits = cross_entropy(mlm_logits, batch["masked_labels"].reshape(-1))
-    nsp_loss, nsp_hits = cross_entropy(outputs["nsp_logits"], batch["next_sentence_labels"])
-    mlm, nsp = Mean.of(mlm_loss, mlm_weights), Mean.of(nsp_loss, nsp_weights)
-    metrics = {
-        "mlm_loss": mlm,
-        "mlm_accuracy": Mean.of(mlm_hits, mlm_weights),
-        "nsp_loss": nsp,
-        "nsp_accuracy": Mean.of(nsp_hits, nsp_weights),
-        # Above one half where documents are too short for a pair of their own; accuracy is to be judged against it.
-        "nsp_random_share": Mean.of(batch["next_sentence_labels"].astype(jnp.float32), nsp_weights),
-    }
-    return mlm.total / counts["mlm"] + nsp.total / counts["nsp"], metrics
+    logits = logits.reshape(weights.size, -1)
+    return Targets(*cross_entropy(logits, batch["masked_labels"].reshape(-1)), weights)
+
+
+def _sentence_pairs(logits: jax.Array, batch: Batch) -> Targets:
+    """Of packed rows, whose labels and weights are `[batch, examples]`, every example is a target."""
+    labels, weights = batch["next_sentence_labels"].reshape(-1), batch["example_weights"].reshape(-1)
+    return Targets(*cross_entropy(logits, labels), weights)

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bert_jax.data.data_sets import PREFIX, open_builder
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.task import Columns, Record
 
-PREFIX = "tfds:"
+__all__ = ["PREFIX", "DataSet"]
 
 
 class DataSet:
@@ -17,26 +18,8 @@ class DataSet:
     """
 
     def __init__(self, place: str):
-        name, _, data_dir = place.removeprefix(PREFIX).partition("@")
-        try:
-            import tensorflow_datasets as tfds
-        except ImportError as error:
-            raise UserError(
-                f"{place}: needs TensorFlow Datasets ({error}); install it with: pip install 'bert-jax[tfds]'"
-            ) from None
         self.place = place
-        try:
-            # Only what lies on the disk: neither the data set's own code nor a download.
-            self._builder = tfds.core.read_only_builder.builder_from_files(name, data_dir=data_dir or None)
-        except Exception as error:  # TFDS says in many ways that a folder is none of its own
-            raise UserError(
-                f"{place}: no data set that TFDS has prepared ({type(error).__name__}); prepare it by "
-                f"tfds build {name} --file_format=array_record, or name where it lies: tfds:NAME@DATA_DIR"
-            ) from None
-        if self._builder.info.file_format.value != "array_record":
-            raise UserError(
-                f"{place}: lies in {self._builder.info.file_format.value} files; prepare it in array_record files"
-            )
+        self._builder = open_builder(place)
 
     def label_names(self, feature: str) -> tuple[str, ...]:
         """What the numbers of a feature stand for; () where it has other values."""

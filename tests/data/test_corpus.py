@@ -1,4 +1,5 @@
 import json
+import random
 import resource
 import signal
 import threading
@@ -7,8 +8,10 @@ import numpy as np
 import pytest
 
 from bert_jax.data import corpus
-from bert_jax.data.corpus import CorpusWriter, cut_sentences, open_corpus, pack_document, token_dtype, verify
+from bert_jax.data.corpus import Split, open_corpus, verify
+from bert_jax.data.corpus_writer import ShardFacts, cut_sentences, pack_document, token_dtype, write_shard
 from bert_jax.errors import UserError
+from tests.data.stored_corpus import store
 
 
 def documents(seed, number=40, vocab_size=30522, sentences=600):
@@ -16,15 +19,6 @@ def documents(seed, number=40, vocab_size=30522, sentences=600):
     for _ in range(number):
         lengths = rng.integers(1, 60, rng.integers(1, sentences))
         yield lengths, rng.integers(0, vocab_size, lengths.sum()).astype(token_dtype(vocab_size))
-
-
-def store(directory, train, heldout=(), vocab_size=30522):
-    with CorpusWriter(directory, token_dtype(vocab_size)) as writer:
-        for split, found in (("train", train), ("heldout", heldout)):
-            for document in found:
-                writer.write(split, pack_document(*document))
-        writer.tokenizer_directory.mkdir()
-        return writer.commit({"tokenizer": {"sha256": "0" * 64, "vocab_size": vocab_size}})
 
 
 def pieces(lengths, tokens):
@@ -40,13 +34,12 @@ def pieces(lengths, tokens):
 
 
 @pytest.mark.parametrize("vocab_size", [30522, 119547])
-@pytest.mark.parametrize("shard_bytes", [64 << 20, 100_000])
-def test_reads_what_was_written(tmp_path, monkeypatch, vocab_size, shard_bytes):
-    monkeypatch.setattr(corpus, "SHARD_BYTES", shard_bytes)
+@pytest.mark.parametrize("documents_per_shard", [1 << 30, 7])
+def test_reads_what_was_written(tmp_path, vocab_size, documents_per_shard):
     train = list(documents(0, vocab_size=vocab_size))
     heldout = list(documents(1, 3, vocab_size))
-    manifest = store(tmp_path / "c", train, heldout, vocab_size)
-    assert len(manifest["splits"]["train"]["shards"]) == 1 or shard_bytes == 100_000
+    manifest = store(tmp_path / "c", train, heldout, vocab_size, documents_per_shard)
+    assert len(manifest["splits"]["train"]["shards"]) == (6 if documents_per_shard == 7 else 1)
     found = open_corpus(tmp_path / "c")
     verify(found)
     assert (found.vocab_size, found.fingerprint) == (vocab_size, manifest["fingerprint"])
@@ -56,16 +49,65 @@ def test_reads_what_was_written(tmp_path, monkeypatch, vocab_size, shard_bytes):
         assert split.tokens_per_record.tolist() == [sum(record[0]) for record in records]
         assert np.diff(split.first_record).tolist() == [len(pieces(*document)) for document in expected]
         assert (split.num_documents, split.num_records) == (len(expected), len(records))
+        assert split.source_documents.tolist() == [0, len(expected)]
         assert split.num_sentences == sum(len(document[0]) for document in expected)
         assert split.num_tokens == manifest["splits"][name]["tokens"] == sum(len(document[1]) for document in expected)
-        order = np.random.default_rng(2).integers(0, len(records), 3 * len(records))
-        tokens, lengths, counts = split.read(order)
-        assert tokens.dtype == token_dtype(vocab_size)
-        assert lengths.dtype == counts.dtype == np.int32
-        assert tokens.tolist() == [token for record in order for token in records[record][1]]
-        assert lengths.tolist() == [length for record in order for length in records[record][0]]
-        assert counts.tolist() == [len(records[record][0]) for record in order]
-        assert [part.tolist() for part in split.read(np.zeros(0, np.int64))] == [[], [], []]
+        check_reading(split, records, token_dtype(vocab_size))
+
+
+def check_reading(split, records, dtype):
+    order = np.random.default_rng(2).integers(0, len(records), 3 * len(records))
+    tokens, lengths, counts = split.read(order)
+    assert tokens.dtype == dtype
+    assert lengths.dtype == counts.dtype == np.int32
+    assert tokens.tolist() == [token for record in order for token in records[record][1]]
+    assert lengths.tolist() == [length for record in order for length in records[record][0]]
+    assert counts.tolist() == [len(records[record][0]) for record in order]
+    assert [part.tolist() for part in split.read(np.zeros(0, np.int64))] == [[], [], []]
+
+
+def test_a_corpus_without_heldout_documents(tmp_path):
+    manifest = store(tmp_path / "c", documents(0, 3))
+    heldout = open_corpus(tmp_path / "c").split("heldout")
+    assert (heldout.num_documents, heldout.num_records) == (0, 0)
+    assert manifest["splits"]["heldout"]["shards"] == []
+
+
+def test_joined_splits_are_one_after_the_other(tmp_path):
+    sources = [list(documents(0, 7)), list(documents(1, 5)), list(documents(2, 1))]
+    for number, source in enumerate(sources):
+        store(tmp_path / str(number), source, documents_per_shard=3)
+    splits = [open_corpus(tmp_path / str(number)).split("train") for number in range(3)]
+    records = [record for source in sources for document in source for record in pieces(*document)]
+    starts = np.cumsum([0] + [len(pieces(*document)) for source in sources for document in source])
+    for joined in (Split.join(splits), Split.join([splits[0], Split.join(splits[1:])])):
+        assert joined.source_documents.tolist() == [0, 7, 12, 13]
+        assert joined.source_documents.dtype == joined.first_record.dtype == np.int64
+        assert joined.first_record.tolist() == starts.tolist()
+        assert (joined.num_documents, joined.num_records) == (13, len(records))
+        assert joined.sentences_per_record.tolist() == [len(record[0]) for record in records]
+        check_reading(joined, records, np.uint16)
+    assert Split.join(splits[:1]).source_documents.tolist() == [0, 7]
+    with pytest.raises(IndexError):
+        joined.read(np.array([len(records)]))
+
+
+def test_joining_small_and_large_vocabularies_is_refused(tmp_path):
+    store(tmp_path / "a", documents(0, 3))
+    store(tmp_path / "b", documents(0, 3), vocab_size=119547)
+    with pytest.raises(UserError, match="cannot be mixed"):
+        Split.join([open_corpus(tmp_path / name).split("train") for name in "ab"])
+
+
+def test_the_shard_that_is_damaged_is_named_among_those_joined(tmp_path):
+    stored = list(documents(0, 20))
+    for name in "ab":
+        store(tmp_path / name, stored, documents_per_shard=5)
+    shard = tmp_path / "b" / "train-00002-of-00004.arrayrecord"
+    flip(shard, shard.read_bytes().index(stored[10][1][:20].tobytes()))
+    joined = Split.join([open_corpus(tmp_path / name).split("train") for name in "ab"])
+    with pytest.raises(UserError, match=str(shard)):
+        joined.read(np.arange(joined.num_records))
 
 
 def test_records_beyond_the_end_are_refused(tmp_path):
@@ -77,7 +119,7 @@ def test_records_beyond_the_end_are_refused(tmp_path):
 
 
 def test_many_threads_read_the_same(tmp_path):
-    store(tmp_path / "c", documents(0))
+    store(tmp_path / "c", documents(0), documents_per_shard=15)
     split = open_corpus(tmp_path / "c").split("train")
     everything = split.read(np.arange(split.num_records))[0]
     ends = np.cumsum(split.tokens_per_record)
@@ -105,6 +147,37 @@ def test_long_sentences_are_cut_and_nothing_is_lost():
 def test_equal_content_gives_equal_fingerprints_and_other_content_another(tmp_path):
     prints = [store(tmp_path / str(n), documents(seed))["fingerprint"] for n, seed in enumerate([0, 0, 1])]
     assert prints[0] == prints[1] != prints[2]
+
+
+def test_a_shard_and_what_is_said_of_it(tmp_path):
+    found = [pack_document(*document) for document in documents(0, 5)]
+    facts = [write_shard(tmp_path, "train", 3, 1, iter(found)) for _ in range(2)]  # the same file again
+    assert facts[0] == facts[1] == ShardFacts(**json.loads(json.dumps(facts[0]._asdict())))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [facts[0].name, facts[0].rows_name]
+    assert facts[0].name == "train-00003-00001.arrayrecord"
+    rows = np.concatenate([packed.rows for packed in found])
+    assert np.array_equal(np.fromfile(tmp_path / facts[0].rows_name, "<u4").reshape(-1, 3), rows)
+    assert (facts[0].records, facts[0].documents) == (len(rows), 5)
+    assert (facts[0].tokens, facts[0].sentences) == tuple(rows[:, :2].sum(axis=0).tolist())
+
+
+def test_a_shard_that_fails_leaves_nothing(tmp_path):
+    def broken():
+        yield pack_document(*next(documents(0)))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_shard(tmp_path, "train", 0, 0, broken())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
+    try:
+        with pytest.raises((OSError, RuntimeError), match="File too large"):
+            write_shard(tmp_path, "train", 0, 0, (pack_document(*document) for document in documents(0)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list(tmp_path.iterdir()) == []
 
 
 def damage_manifest(directory, change):
@@ -157,73 +230,30 @@ def test_places_that_are_no_corpus(tmp_path):
         open_corpus(tmp_path / "c")
 
 
-def test_flipped_bits_in_a_shard_are_found_when_read(tmp_path):
-    store(tmp_path / "c", documents(0))
-    flip(tmp_path / "c" / SHARD, 200_000)
-    found = open_corpus(tmp_path / "c")
-    split = found.split("train")
-    with pytest.raises(UserError, match=f"{SHARD}: damaged shard"):
-        split.read(np.arange(split.num_records))
-    with pytest.raises(UserError, match=f"{SHARD}: digest differs"):
-        verify(found)
-
-
-def test_an_output_in_use_is_refused_and_an_empty_one_taken(tmp_path):
-    (tmp_path / "c").mkdir()
-    store(tmp_path / "c", documents(0))
-    with pytest.raises(UserError, match="holds a corpus already"):
-        store(tmp_path / "c", documents(0))
-    (tmp_path / "d").write_text("mine")
-    with pytest.raises(UserError, match="holds something else already"):
-        store(tmp_path / "d", documents(0))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "d"]
-
-
-def test_two_writers_of_one_corpus(tmp_path):
-    with CorpusWriter(tmp_path / "c", token_dtype(9)):
-        with pytest.raises(UserError, match="another preparation is writing"):
-            store(tmp_path / "c", documents(0))
-        assert (tmp_path / ".c.incomplete").is_dir()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_leftovers_are_not_a_corpus_and_are_removed(tmp_path):
-    leftover = tmp_path / ".c.incomplete"
-    (leftover / "tokenizer").mkdir(parents=True)
-    (leftover / "train-00000.open").write_bytes(b"half")
-    (leftover / "heldout-00007-of-00009.arrayrecord").write_bytes(b"half")
-    with pytest.raises(UserError, match="no complete manifest"):
-        open_corpus(leftover)
-    store(tmp_path / "c", documents(0))
-    assert [path.name for path in tmp_path.iterdir()] == ["c"]
-    assert not (tmp_path / "c" / "heldout-00007-of-00009.arrayrecord").exists()
-
-
-def test_an_error_while_writing_leaves_nothing(tmp_path):
-    def broken():
-        yield from documents(0)
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        store(tmp_path / "c", broken())
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
-    """A limit on the size of files stands in for the disk: writes fail half-way in the same place."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
-    try:
-        with pytest.raises(UserError, match="could not write the corpus"):
-            store(tmp_path / "c", documents(0))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_place_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="could not write the corpus"):
-        store(tmp_path / "file" / "c", documents(0))
+@pytest.mark.parametrize("padding", [True, False])
+def test_random_bits_that_flip_are_named_or_change_nothing(tmp_path, padding):
+    """Over whole shards, headers and the index at the end included: what is read is what was written, or refused."""
+    store(tmp_path / "c", documents(0, 30, sentences=100), documents_per_shard=10)
+    split = open_corpus(tmp_path / "c").split("train")
+    everything = [part.tolist() for part in split.read(np.arange(split.num_records))]
+    rng = random.Random(0)
+    refusals = []
+    for _ in range(250):
+        shard = tmp_path / "c" / f"train-{rng.randrange(3):05}-of-00003.arrayrecord"
+        data = shard.read_bytes()
+        bit = rng.randrange(8 * len(data))
+        while not (padding or data[bit // 8]):  # most of a small shard is zeros
+            bit = rng.randrange(8 * len(data))
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        shard.write_bytes(flipped)
+        try:
+            split = open_corpus(tmp_path / "c").split("train")
+            found = [part.tolist() for part in split.read(np.arange(split.num_records))]
+        except UserError as error:
+            refusals.append((str(shard), str(error)))
+        else:
+            assert found == everything, bit
+        shard.write_bytes(data)
+    assert all(shard in message for shard, message in refusals)
+    assert len(refusals) > (10 if padding else 240)

@@ -1,88 +1,32 @@
 import json
 import pickle
-import subprocess
-import sys
 
 import pytest
 
+from bert_jax.data import bpe
 from bert_jax.data.tokenizer import (
     SPECIAL_TOKENS,
     Normalizer,
+    build,
     copy_tokenizer,
     cut_text,
     load_tokenizer,
     save,
     tokenizer_files,
-    train_wordpiece,
     wordpiece,
 )
+from bert_jax.data.tokenizer_json import Special
 from bert_jax.errors import UserError
 
 WORDS = ["the", "##s", "cat", "dog", "sat", "on", "mat", ".", "t", "##h", "a", "##a", "é", "E"]
 UNCASED = Normalizer()
 ALBERT = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-TEXT = "the cat sat on the mat and the dogs chatted on the shattered mattress , catching the doggedest . " * 50
-
-
-def test_a_trained_tokenizer_opens_in_transformers(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    transformers = pytest.importorskip("transformers")
-    tokenizer = train_wordpiece(lambda: [TEXT, "Ünïted [MASK] cats"], 55, lowercase=False)
-    save(tokenizer, tmp_path)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    for text in (TEXT, "Cats [MASK] ünïted", "x" * 101):
-        assert theirs(text)["input_ids"] == tokenizer.encode(text)
-        assert theirs.decode(tokenizer.encode(text)) == tokenizer.decode(tokenizer.encode(text))
-
-
-def test_special_tokens_come_first_and_words_are_found():
-    tokenizer = train_wordpiece(lambda: [TEXT], 40)
-    assert tokenizer.tokens[:5] == SPECIAL_TOKENS
-    assert tokenizer.vocab_size == len(set(tokenizer.tokens)) == 40
-    assert tokenizer.decode(tokenizer.encode("The cat")) == "[CLS] the cat [SEP]"
-    assert {"the", "##at"} <= set(tokenizer.tokens)
 
 
 def test_a_text_cannot_forge_special_tokens():
     tokenizer = wordpiece([*SPECIAL_TOKENS, "[", "]", "mask", "sep"], Normalizer())
     assert tokenizer.encode_sentences(["[MASK] [SEP]"]) == [[5, 7, 6, 5, 8, 6]]
     assert tokenizer.encode("[MASK]") == [2, 4, 3]
-
-
-def test_training_twice_gives_the_same_vocabulary(tmp_path):
-    """Each in its own process: the library's hash maps are seeded anew, and ties are many in so small a text."""
-    program = (
-        "import string, itertools; from bert_jax.data.tokenizer import train_wordpiece\n"
-        "words = [''.join(w) for w in itertools.product('abcdefgh', repeat=4)]\n"
-        "words += [chr(0x1000 + n) for n in range(1100)]\n"
-        "print(train_wordpiece(lambda: [' '.join(words * 2)], 2000).sha256)\n"
-    )
-    found = {
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-        for _ in range(4)
-    }
-    assert len(found) == 1
-
-
-@pytest.mark.parametrize(
-    ("texts", "size", "words"),
-    [
-        ([TEXT], 5000, r"fills a vocabulary of \d+ tokens, not of 5,000"),
-        ([TEXT], 10, "too small: special tokens and characters alone are"),
-        ([], 100, "empty"),
-        ([" \n "], 100, "empty"),
-    ],
-)
-def test_sizes_that_a_text_cannot_give(texts, size, words):
-    with pytest.raises(UserError, match=words):
-        train_wordpiece(lambda: texts, size)
-
-
-def test_the_suggested_size_works():
-    with pytest.raises(UserError) as caught:
-        train_wordpiece(lambda: [TEXT], 5000)
-    suggested = int(str(caught.value).rsplit(" ", 1)[1])
-    assert train_wordpiece(lambda: [TEXT], suggested).vocab_size == suggested
 
 
 def test_case_is_read_from_the_config_or_the_vocabulary(tmp_path):
@@ -139,9 +83,13 @@ def saved_json(directory):
 
 def make(kind, directory):
     """A small tokenizer of each kind that knows a, b, c and ab."""
+    words = [*SPECIAL_TOKENS, "ab", "##ab", "a", "##a", "b", "##b", "c", "##c", "[", "]", "mask"]
     if kind == "wordpiece":
-        return wordpiece([*SPECIAL_TOKENS, "ab", "##ab", "a", "##a", "b", "##b", "c", "##c", "[", "]", "mask"], UNCASED)
-    (byte_level if kind == "byte_level" else unigram)(directory)
+        return wordpiece(words, UNCASED)
+    if kind == "bpe":
+        return build(bpe.define(words, [("a", "##b"), ("##a", "##b")], UNCASED), Special(*SPECIAL_TOKENS))
+    settings = {"model_type": 2} if kind == "sentencepiece_bpe" else {}
+    (byte_level if kind == "byte_level" else unigram)(directory, **settings)
     return load_tokenizer(directory)
 
 
@@ -149,8 +97,10 @@ def make(kind, directory):
     ("kind", "special", "separators", "lowercase"),
     [
         ("wordpiece", SPECIAL_TOKENS, 1, True),
+        ("bpe", SPECIAL_TOKENS, 1, True),
         ("byte_level", ("<pad>", "<unk>", "<s>", "</s>", "<mask>"), 2, False),
         ("unigram", ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), 1, True),
+        ("sentencepiece_bpe", ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"), 1, False),
     ],
 )
 def test_each_kind(tmp_path, kind, special, separators, lowercase):
@@ -178,15 +128,20 @@ def test_each_kind(tmp_path, kind, special, separators, lowercase):
                 tokenizer.decode([number])
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "byte_level", "unigram"])
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte_level", "unigram", "sentencepiece_bpe"])
 def test_words_are_encoded_as_inside_a_sentence(tmp_path, kind):
     tokenizer = make(kind, tmp_path)
-    inside = {"wordpiece": ["ab", "##c"], "byte_level": ["Ġab", "c"], "unigram": ["▁ab", "c"]}[kind]
+    hashes, spaces = ["ab", "##c"], ["▁ab", "c"]
+    inside = {"wordpiece": hashes, "bpe": hashes, "byte_level": ["Ġab", "c"]}.get(kind, spaces)
     found = tokenizer.encode_words(["abc", "", "ab"])
     assert [tokenizer.tokens[number] for number in found[0]] == inside
     assert len(found) == 3
     assert all(found)
     assert found[2] == tokenizer.encode_words(["ab"])[0]
+    assert tokenizer.continues[found[0]].tolist() == [False, True]
+    (sentence,) = tokenizer.encode_sentences([tokenizer.sentence_prefix + "abc ab c"])
+    assert (~tokenizer.continues[sentence]).sum() == 3
+    assert not tokenizer.continues[[tokenizer.tokens.index(name) for name in tokenizer.special]].any()
     if kind != "byte_level":  # to which an empty word is a space
         assert found[1] == tokenizer.encode_words([" "])[0] == [tokenizer.unk_id]
 
@@ -340,7 +295,8 @@ def test_a_spiece_model_cut_short_anywhere(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"model_type": 2}, "model_type of this model is 2"),
+        ({"model_type": 3}, "model_type of this model is 3"),
+        ({"treat_whitespace_as_suffix": True}, "treat_whitespace_as_suffix of this model is True"),
         ({"byte_fallback": True}, "byte_fallback of this model is True"),
         ({"add_dummy_prefix": False}, "add_dummy_prefix of this model is False"),
         ({"special": ("<pad>", "<unk>", "[CLS]", "[SEP]")}, r"no \[MASK\]"),

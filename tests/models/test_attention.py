@@ -15,61 +15,72 @@ from bert_jax.models.dropout import row_keys
 SHAPES = {
     "two heads fill the lanes": (2, 24, 4, 64),
     "heads that do not": (2, 16, 3, 32),
-    "a head fills them": (1, 136, 2, 128),
+    "a head fills them": (2, 136, 2, 128),
     "small": (3, 8, 8, 16),
 }
 
 
-def arrays(shape, dtype=jnp.float32):
-    """q, k, v, mask, dropout keys and a gradient."""
+def arrays(shape, dtype=jnp.float32, packed=False):
+    """q, k, v, mask, segments or None, dropout keys and a gradient."""
     batch, length, heads, head_dim = shape
     rng = np.random.default_rng(0)
     q, k, v, gradient = (jnp.asarray(rng.normal(size=(batch, length, heads * head_dim)), dtype) for _ in range(4))
     mask = (rng.random((batch, length)) > 0.2).astype(np.int32)
     mask[-1] = 0  # a row of padding alone
+    starts = rng.integers(0, length, (batch, 3, 1))  # of the second segment to the fourth, in any order
+    segments = jnp.asarray((1 + (np.arange(length) >= starts).sum(1)) * mask, jnp.int32) if packed else None
     keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), batch * heads), -1).reshape(batch, heads, 2)
-    return q, k, v, jnp.asarray(mask), keys, gradient
+    return q, k, v, jnp.asarray(mask), segments, keys, gradient
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_kernels_equal_plain_attention(name, rate):
-    q, k, v, mask, keys, gradient = arrays(SHAPES[name])
+def test_the_kernels_equal_plain_attention(name, rate, packed):
+    q, k, v, mask, segments, keys, gradient = arrays(SHAPES[name], packed=packed)
     assert fused_attention.fits(*q.shape[1:], keys.shape[1])
-    plain, pull = jax.vjp(lambda q, k, v: attention._forward(q, k, v, mask, keys, rate=rate)[0], q, k, v)
-    (fused,) = fused_attention.forward(q, k, v, mask, keys, rate=rate, interpret=True)
+    plain, pull = jax.vjp(lambda q, k, v: attention._forward(q, k, v, mask, segments, keys, rate=rate)[0], q, k, v)
+    (fused,) = fused_attention.forward(q, k, v, mask, segments, keys, rate=rate, interpret=True)
     np.testing.assert_allclose(fused, plain, rtol=0, atol=1e-5)
-    found = fused_attention.backward(q, k, v, mask, keys, gradient, rate=rate, interpret=True)
+    found = fused_attention.backward(q, k, v, mask, segments, keys, gradient, rate=rate, interpret=True)
     for ours, theirs in zip(found, pull(gradient), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
 def test_the_kernels_in_bfloat16_are_as_near_to_float32_as_plain_attention():
     shape = SHAPES["two heads fill the lanes"]
-    *exact, mask, keys, _ = arrays(shape)
+    *exact, mask, segments, keys, _ = arrays(shape, packed=True)
     q, k, v = (x.astype(jnp.bfloat16) for x in exact)
-    reference = attention._forward(*(x.astype(jnp.float32) for x in (q, k, v)), mask, keys, rate=0.1)[0]
-    (fused,) = fused_attention.forward(q, k, v, mask, keys, rate=0.1, interpret=True)
-    plain = attention._forward(q, k, v, mask, keys, rate=0.1)[0]
+    reference = attention._forward(*(x.astype(jnp.float32) for x in (q, k, v)), mask, segments, keys, rate=0.1)[0]
+    (fused,) = fused_attention.forward(q, k, v, mask, segments, keys, rate=0.1, interpret=True)
+    plain = attention._forward(q, k, v, mask, segments, keys, rate=0.1)[0]
     error, bound = (float(jnp.abs(x.astype(jnp.float32) - reference).max()) for x in (fused, plain))
     assert fused.dtype == jnp.bfloat16
     assert error < 1.5 * bound
 
 
-def test_attention_equals_torch():
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kernel", ["auto", "xla"])
+def test_attention_equals_torch(kernel, packed):
     batch, length, heads, head_dim = SHAPES["two heads fill the lanes"]
-    q, k, v, mask, _, gradient = arrays(SHAPES["two heads fill the lanes"])
+    q, k, v, mask, segments, _, gradient = arrays(SHAPES["two heads fill the lanes"], packed=packed)
     mask = mask.at[-1, :5].set(1)  # torch gives NaN where a row may read nothing
+    readable = np.broadcast_to(np.asarray(mask == 1)[:, None, :], (batch, length, length))
+    if packed:
+        segments = jnp.where(mask == 1, jnp.maximum(segments, 1), 0)
+        own = np.asarray(segments[:, :, None] == segments[:, None, :]) & readable
+        readable = np.where(own.any(2, keepdims=True), own, True)
+        gradient = gradient * mask[:, :, None]  # of a query that is padding nothing is asked
 
     def parts(x):
         return torch.tensor(np.asarray(x)).reshape(batch, length, heads, head_dim).transpose(1, 2).requires_grad_()
 
     theirs = [parts(x) for x in (q, k, v)]
-    out = torch.nn.functional.scaled_dot_product_attention(
-        *theirs, attn_mask=torch.tensor(np.asarray(mask) == 1)[:, None, None, :]
-    )
-    ours, pull = jax.vjp(lambda q, k, v: attention.attend(q, k, v, mask, heads, 0.1, None), q, k, v)
-    np.testing.assert_allclose(ours, out.detach().transpose(1, 2).reshape(ours.shape), rtol=0, atol=1e-5)
+    out = torch.nn.functional.scaled_dot_product_attention(*theirs, attn_mask=torch.tensor(readable)[:, None])
+    ours, pull = jax.vjp(lambda q, k, v: attention.attend(q, k, v, mask, segments, heads, 0.1, None, kernel), q, k, v)
+    asked = np.asarray(mask == 1) if packed else np.full((batch, length), True)
+    expected = out.detach().transpose(1, 2).reshape(ours.shape).numpy()
+    np.testing.assert_allclose(ours[asked], expected[asked], rtol=0, atol=1e-5)
     out.backward(parts(gradient).detach())
     for found, x in zip(pull(gradient), theirs, strict=True):
         np.testing.assert_allclose(found, x.grad.transpose(1, 2).reshape(found.shape), rtol=0, atol=1e-5)

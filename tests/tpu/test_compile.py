@@ -41,6 +41,15 @@ def test_micro_batches_cost_what_the_batch_does() -> None:
     assert whole["collectives"] == []
 
 
+def test_packed_rows_cost_little_more() -> None:
+    """The kernel's extra operand, positions looked up by a product, and room for a few more predictions."""
+    words = ("mini", "v5e:2x2", 64, 128)
+    plain, packed = phase(*words), phase(*words, "--config.data.packing=8")
+    assert packed["argument_bytes_per_chip"] > plain["argument_bytes_per_chip"], "segments and where examples begin"
+    assert packed["flops_per_chip"] <= 1.06 * plain["flops_per_chip"]
+    assert packed["bytes_accessed_per_chip"] <= 1.05 * plain["bytes_accessed_per_chip"]
+
+
 def test_what_does_not_fit_says_what_to_change() -> None:
     words = ["--config", DEMO, "--topology", "v5e:1x1", "--config.model.vocab_size=512"]
     words += ["--config.train.batch_size=65536", "--config.train.phases[1].batch_size=4"]

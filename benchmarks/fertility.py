@@ -1,0 +1,55 @@
+"""What vocabularies of each kind make of a language: tokens a word, characters a token, unknown tokens.
+
+    python benchmarks/fertility.py --vocab_size 6000 --test UD/ko_gsd-ud-test.conllu.gz \
+        --train UD/ko_gsd-ud-dev.conllu.gz UD/ko_kaist-ud-dev.conllu.gz
+
+Trains a vocabulary of each kind on the texts, cased, and measures it on the test treebank: words are those of the
+treebank, as Japanese has none between spaces. Files are CoNLL-U or plain text, either of them gzipped or not.
+"""
+
+import argparse
+import functools
+import gzip
+from typing import NamedTuple
+
+from bert_jax.data.vocabulary import TRAINERS, measure, train
+
+
+class Text(NamedTuple):
+    """Of a file."""
+
+    lines: list[str]
+    words: int  # of a treebank; 0 for plain text
+
+
+def read(path: str) -> Text:
+    """The sentences of a treebank, or the lines of a text."""
+    with gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8") as file:
+        lines = file.read().split("\n")
+    if ".conllu" not in path:
+        return Text(lines, 0)
+    texts = [line.removeprefix("# text = ") for line in lines if line.startswith("# text = ")]
+    return Text(texts, sum(line.split("\t")[0].isdigit() for line in lines))
+
+
+def main() -> None:
+    """Prints a line a kind."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", nargs="+", required=True)
+    parser.add_argument("--test", required=True)
+    parser.add_argument("--vocab_size", type=int, required=True)
+    args = parser.parse_args()
+    texts = ["\n".join(read(path).lines) for path in args.train]
+    test = read(args.test)
+    print(f"{args.vocab_size:,} tokens from {sum(map(len, texts)):,} characters; {args.test}, {test.words:,} words:")
+    for kind in TRAINERS:
+        tokenizer, _ = train(functools.partial(iter, texts), args.vocab_size, kind, lowercase=False)
+        fit = measure(tokenizer, test.lines)
+        print(
+            f"{kind:18} {fit.tokens / test.words:.3f} tokens a word,"
+            f" {fit.characters / fit.tokens:.2f} characters a token, {fit.unknown / fit.tokens:.3%} unknown"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Peak resident memory of preparing ordinary files, twice as many, and a single line as long as all of them.
+
+    python benchmarks/prepare_memory.py --input ../shared/data/books/classic-books-md.tar.xz --vocab vocab.txt
+
+Each is prepared by a process of its own, whose memory, and that of its workers, is sampled; pages that they share count
+in each of them. Goals: below 1,000 MB in all processes together; twice the text in at most 2.1 times the time.
+"""
+
+import argparse
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+MEGABYTE = 1_000_000
+SAMPLE_SECONDS = 0.05
+COMMAND = [sys.executable, "-m", "bert_jax", "prepare"]
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--input", nargs="+", required=True, help="text, as for `prepare`, repeated as needed")
+    arguments.add_argument("--vocab", required=True, help="a tokenizer directory or vocab.txt")
+    arguments.add_argument("--megabytes", type=int, default=1000, help="of text (default: 1000)")
+    arguments.add_argument("--workers", type=int, default=os.cpu_count(), help="processes that encode")
+    args = arguments.parse_args()
+    cases = {
+        "files": lambda folder: write_files(folder, args.input, args.megabytes),
+        "twice the files": lambda folder: write_files(folder, args.input, 2 * args.megabytes),
+        "one line": lambda folder: write_line(folder, args.input, args.megabytes),
+    }
+    seconds = {}
+    for name, write in cases.items():
+        with tempfile.TemporaryDirectory() as place:
+            texts = pathlib.Path(place) / "texts"
+            texts.mkdir()
+            write(texts)
+            size = sum(path.stat().st_size for path in texts.iterdir())
+            command = [*COMMAND, "--input", str(texts), "--tokenizer", args.vocab, "--heldout_share", "0"]
+            command += ["--output", f"{place}/corpus", "--workers", str(args.workers)]
+            seconds[name], total, each = watch(command)
+            print(
+                f"{name:<16} {size / MEGABYTE:7,.0f} MB of text, {seconds[name]:6.1f} s, "
+                f"{size / MEGABYTE / seconds[name]:5.2f} MB/s, peak {total / MEGABYTE:5,.0f} MB in all processes, "
+                f"{', '.join(f'{peak / MEGABYTE:,.0f}' for peak in each)} in each",
+                flush=True,
+            )
+    print(f"twice the text takes {seconds['twice the files'] / seconds['files']:.2f} times the time")
+
+
+def texts_of(inputs: list[str], megabytes: int) -> Iterator[str]:
+    """The texts of the inputs, again and again, until there are so many bytes of them."""
+    from bert_jax.data.sources import documents
+
+    left = megabytes * MEGABYTE
+    for _ in itertools.count():
+        for document in documents(inputs):
+            if left <= 0:
+                return
+            if not document.rejected:
+                data = document.text.encode()[:left]
+                left -= len(data)
+                yield data.decode(errors="ignore")
+
+
+def write_files(folder: pathlib.Path, inputs: list[str], megabytes: int) -> None:
+    """A file a text."""
+    for number, text in enumerate(texts_of(inputs, megabytes)):
+        (folder / f"{number:06}.txt").write_text(text, encoding="utf-8")
+
+
+def write_line(folder: pathlib.Path, inputs: list[str], megabytes: int) -> None:
+    """All texts in a line."""
+    with open(folder / "line.txt", "w", encoding="utf-8") as file:
+        for text in texts_of(inputs, megabytes):
+            file.write(" ".join(text.split()) + " ")
+
+
+def watch(command: list[str]) -> tuple[float, int, list[int]]:
+    """Runs a command: seconds, most bytes resident in it and its descendants at once, and in each of the largest."""
+    start = time.monotonic()
+    most, each = 0, dict[int, int]()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            resident = {pid: resident_bytes(pid) for pid in family(process.pid)}
+            most = max(most, sum(resident.values()))
+            each |= {pid: max(size, each.get(pid, 0)) for pid, size in resident.items()}
+            time.sleep(SAMPLE_SECONDS)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with status {process.returncode}")
+    return time.monotonic() - start, most, sorted(each.values(), reverse=True)
+
+
+def family(pid: int) -> list[int]:
+    """A process and its descendants."""
+    try:
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [pid, *(found for child in children for found in family(int(child)))]
+
+
+def resident_bytes(pid: int) -> int:
+    """0 for a process that has ended."""
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Files -> byte streams: decompressed, and of tar and zip archives each member; in bounded memory."""
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, Any, NamedTuple
+
+from bert_jax.errors import UserError
+
+# What the libraries raise for a file that is not what its name says. An OSError without a number is of gzip or bz2;
+# zipfile knows features that it does not read.
+BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
+
+
+class Member(NamedTuple):
+    """A byte stream of a file, or the reason why it is none."""
+
+    name: str  # file[:member]
+    bare: str  # the name without the suffix of its compression
+    stream: IO[bytes] | None = None
+    rejected: str = ""
+
+
+def members(path: str, file: IO[bytes]) -> Iterator[Member]:
+    """The streams of an open file: itself, decompressed, or each member of an archive, itself decompressed.
+
+    A stream has to be read before the next is asked for. Archives in archives are rejected.
+
+    Raises:
+        one of BROKEN, or an OSError without a number: a broken archive or compressed stream.
+    """
+    bare, stream = _decompressed(path, file)
+    if bare.endswith(".tar"):
+        yield from _tar(path, stream)
+    elif bare.endswith(".zip") and stream is file:
+        yield from _zip(path, stream)
+    else:
+        yield Member(path, bare, stream)
+
+
+def _member(path: str, inner: str, stream: IO[bytes]) -> Member:
+    bare, content = _decompressed(inner, stream)
+    if bare.endswith((".tar", ".zip")):
+        return Member(f"{path}:{inner}", bare, rejected="archive in an archive")
+    return Member(f"{path}:{inner}", bare, content)
+
+
+def _tar(path: str, stream: IO[bytes]) -> Iterator[Member]:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo) as archive:
+        while (info := archive.next()) is not None:
+            archive.members.clear()  # type: ignore[attr-defined]  # which would grow with the archive
+            if info.isfile():
+                content = archive.extractfile(info)
+                assert content is not None
+                yield _member(path, info.name, content)
+            elif not info.isdir():
+                yield Member(f"{path}:{info.name}", info.name, rejected="not a file")
+        rest: Any = archive.fileobj
+        while data := rest.read(1 << 16):  # also lets gzip and xz check their sums
+            if data.strip(b"\0"):
+                raise tarfile.ReadError("more data after the end of the archive")
+
+
+class _StrictTarInfo(tarfile.TarInfo):
+    """A damaged or missing header is an error; tarfile takes it for the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> "_StrictTarInfo":
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"a header is damaged: {error}") from None
+
+
+def _zip(path: str, stream: IO[bytes]) -> Iterator[Member]:
+    with zipfile.ZipFile(stream) as archive:
+        for info in archive.infolist():
+            name = f"{path}:{info.filename}"
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if info.is_dir():
+                continue
+            if kind not in (0, stat.S_IFREG):
+                yield Member(name, info.filename, rejected="not a file")
+            elif info.flag_bits & 1:
+                yield Member(name, info.filename, rejected="encrypted")
+            # zipfile unpacks the other kinds without a bound on memory.
+            elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                yield Member(name, info.filename, rejected="unknown compression")
+            else:
+                with archive.open(info) as content:
+                    yield _member(path, info.filename, content)
+
+
+def _decompressed(name: str, stream: IO[bytes]) -> tuple[str, IO[bytes]]:
+    """The name without the suffix of its compression, and the stream of what was compressed."""
+    bare, suffix = os.path.splitext(name)
+    if suffix in _TAR_SUFFIXES:
+        return bare + ".tar", _OPENERS[_TAR_SUFFIXES[suffix]](stream)
+    if suffix in _OPENERS:
+        return bare, _OPENERS[suffix](stream)
+    return name, stream
+
+
+def _open_zstd(stream: IO[bytes]) -> IO[bytes]:
+    try:
+        import zstandard
+    except ImportError:
+        raise UserError("reading .zst needs the package zstandard: pip install 'bert-jax[zstd]'") from None
+    return io.BufferedReader(_Zstd(stream, zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError))
+
+
+class _Zstd(io.RawIOBase):
+    """Decompressed bytes, and an EOFError where the file ends too early, which zstandard's own reader keeps quiet."""
+
+    def __init__(self, stream: IO[bytes], new_frame: Callable, error: type[Exception]):
+        self._stream, self._new_frame, self._error = stream, new_frame, error
+        self._frame: Any = None
+        self._left = b""
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, target: Any) -> int:
+        """As in io.RawIOBase."""
+        while not self._ready:
+            # Few bytes at once: four may stand for 128 KiB, and all that they stand for comes at once.
+            data = self._left or self._stream.read(1 << 10)
+            self._left = b""
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("the compressed stream ends too early")
+                return 0
+            self._frame = self._frame or self._new_frame()
+            try:
+                self._ready = memoryview(self._frame.decompress(data))
+            except self._error as error:
+                raise EOFError(str(error)) from None
+            if self._frame.eof:
+                self._left, self._frame = self._frame.unused_data, None
+        size = min(len(target), len(self._ready))
+        target[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+
+_OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
+    ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
+    ".xz": lzma.LZMAFile,
+    ".bz2": bz2.BZ2File,
+    ".zst": _open_zstd,
+}
+_TAR_SUFFIXES = {".tgz": ".gz", ".txz": ".xz", ".tbz2": ".bz2", ".tzst": ".zst"}

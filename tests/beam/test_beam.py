@@ -1,0 +1,282 @@
+"""Byte for byte what `prepare` makes: on Beam's local runners, through its job server, and after failures."""
+
+import collections
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("apache_beam")
+
+import fsspec
+
+from bert_jax.data import beam, storage, units
+from bert_jax.data.corpus import open_corpus, verify
+from bert_jax.data.prepare import prepare
+from bert_jax.data.sources import Reading
+from bert_jax.data.staging import staged
+from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save, wordpiece
+from bert_jax.errors import UserError
+from tests.beam.small_units import small_units
+
+pytestmark = [pytest.mark.beam, pytest.mark.filterwarnings("default")]  # warnings of Beam itself
+
+WORDS = ["the", "##s", "cat", "dog", "sat", "on", "mat", ".", "a", "##t"]
+HELDOUT = 0.2
+IN_MEMORY = ("--runner=FnApiRunner",)
+RETRYING = ("--runner=BundleBasedDirectRunner",)  # gives up a bundle after four attempts
+
+
+def processes(number):
+    return (*IN_MEMORY, "--direct_running_mode=multi_processing", f"--direct_num_workers={number}")
+
+
+RUNNERS = {
+    "default": (),
+    "direct": ("--runner=DirectRunner",),
+    "bundles": RETRYING,
+    "in memory": IN_MEMORY,
+    "every bundle thrice": (*IN_MEMORY, "--direct_runner_bundle_repeat=2"),
+    "threads": (*IN_MEMORY, "--direct_running_mode=multi_threading", "--direct_num_workers=3"),
+    **{f"{number} processes": processes(number) for number in (1, 2, 3)},
+}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(units, "units", small_units)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tokenizer")
+    save(wordpiece([*SPECIAL_TOKENS, *WORDS], Normalizer()), directory)
+    return directory
+
+
+def text(rng):
+    words = ["the", "cats", "Dogs", "sat", "on", "mat", "[SEP]", "zebra", "at", "the"]
+    return " ".join(" ".join(rng.choices(words, k=rng.randint(1, 30))).capitalize() + "." for _ in range(40))
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory):
+    """Small and large files, compressed ones, a document in pieces, and some to be rejected."""
+    directory = tmp_path_factory.mktemp("texts")
+    rng = random.Random(0)
+    for number in range(30):
+        (directory / f"{number:02}.txt").write_text("\n\n".join(text(rng) for _ in range(rng.randint(1, 3))))
+    lines = [json.dumps({"text": text(rng)}) for _ in range(60)]
+    (directory / "lines.jsonl").write_text("\n".join([*lines, '{"text": 3}', "{", '{"text": "\\u200b"}']))
+    with gzip.open(directory / "packed.jsonl.gz", "wt") as file:
+        file.write("\n".join(json.dumps({"text": text(rng)}) for _ in range(40)))
+    (directory / "pieces.txt").write_text("\n\n".join(text(rng) for _ in range(40)))
+    (directory / "binary.txt").write_bytes(b"\0\1")
+    (directory / "latin.txt").write_bytes(b"caf\xe9")
+    (directory / "nothing.txt").write_bytes(b"")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def local(texts, tokenizer, tmp_path_factory):
+    """What `prepare` makes of the texts."""
+    place = tmp_path_factory.mktemp("local") / "corpus"
+    manifest = prepare([str(texts)], tokenizer, place, workers=1, heldout_share=HELDOUT)
+    splits = manifest["splits"]
+    assert len(splits["train"]["shards"]) > 10
+    assert len(splits["heldout"]["shards"]) > 3
+    assert manifest["documents"] == {
+        "in": 30 + 63 + 40 + 1 + 3,
+        "stored": 30 + 60 + 40 + 1,
+        "rejected": {"binary": 1, "broken JSON": 1, "empty": 1, "invalid UTF-8": 1, "no tokens": 1, "not a text": 1},
+    }
+    return place
+
+
+def contents(directory):
+    """{relative path: bytes} of all files."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def run(texts, tokenizer, output, options):
+    return beam.prepare_with_beam([str(texts)], tokenizer, output, heldout_share=HELDOUT, beam_options=options)
+
+
+@pytest.mark.parametrize("options", RUNNERS.values(), ids=RUNNERS)
+def test_every_runner_makes_the_bytes_of_prepare(options, texts, tokenizer, local, tmp_path):
+    manifest = run(texts, tokenizer, tmp_path / "corpus", options)
+    assert contents(tmp_path / "corpus") == contents(local)
+    found = open_corpus(tmp_path / "corpus")
+    verify(found)
+    assert found.manifest == manifest
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts a module of Beam as a process; ended after the test."""
+    children = []
+    path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]  # the worker pool calls `python`
+
+    def start(module, *arguments):
+        with open(tmp_path / f"{module}.log", "w") as log:
+            command = [sys.executable, "-m", module, *arguments]
+            children.append(
+                subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "PATH": path})
+            )
+
+    yield start
+    for child in children:
+        child.terminate()
+        child.wait()
+
+
+def waited_for(ready):
+    deadline = time.monotonic() + 60
+    while not (found := ready()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.parametrize("pool", [False, True], ids=["loopback", "worker pool"])
+def test_a_job_server_makes_the_same(pool, started, texts, tokenizer, local, tmp_path):
+    """The way into Flink and Spark: a job server that is given the pipeline, and workers that it calls."""
+    port_file = tmp_path / "port"
+    started("apache_beam.runners.portability.local_job_service_main", "--port_file", str(port_file))
+    port = waited_for(lambda: port_file.exists() and port_file.read_text())
+    options = ["--runner=PortableRunner", f"--job_endpoint=localhost:{port}", "--environment_type=LOOPBACK"]
+    if pool:
+        pool_port = 50_000 + os.getpid() % 10_000
+        started("apache_beam.runners.worker.worker_pool_main", f"--service_port={pool_port}")
+        options[-1:] = ["--environment_type=EXTERNAL", f"--environment_config=localhost:{pool_port}"]
+    run(texts, tokenizer, tmp_path / "corpus", options)
+    assert contents(tmp_path / "corpus") == contents(local)
+
+
+def test_units_may_come_in_any_order(texts, tokenizer, local, tmp_path, monkeypatch):
+    def shuffled(*arguments):
+        found = list(small_units(*arguments))
+        random.Random(1).shuffle(found)
+        return iter(found)
+
+    monkeypatch.setattr(units, "units", shuffled)
+    run(texts, tokenizer, tmp_path / "corpus", RETRYING)
+    assert contents(tmp_path / "corpus") == contents(local)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_work_that_failed_is_done_again(after, texts, tokenizer, local, tmp_path, monkeypatch):
+    """One shard fails three times, an index twice, the manifest once, before or after its file was put in place."""
+    failures = {"train-00003": 3, "heldout.index": 2, "manifest": 1}
+    tries = collections.Counter()
+    put, lock = storage.put, threading.Lock()
+
+    def failing(path, url):
+        with lock:
+            tries[url] += 1
+            attempt = tries[url]
+        fails = any(name in url and attempt <= number for name, number in failures.items())
+        if after or not fails:
+            put(path, url)
+        if fails:
+            raise OSError("the network is away")
+
+    monkeypatch.setattr(storage, "put", failing)
+    run(texts, tokenizer, tmp_path / "corpus", RETRYING)
+    assert contents(tmp_path / "corpus") == contents(local)
+    assert max(tries.values()) == 4
+
+
+def test_object_storage_in_and_out(texts, tokenizer, local, tmp_path):
+    """Inputs at a URL, the output at a URL, and the corpus staged from there; memory:// stands in for a bucket."""
+    files = fsspec.filesystem("memory")
+    files.put(str(texts), "/bucket/texts", recursive=True)
+    inputs, output = "memory://bucket/texts", "memory://bucket/corpora/small"
+    manifest = beam.prepare_with_beam([inputs], tokenizer, output, heldout_share=HELDOUT, beam_options=IN_MEMORY)
+    prepare([inputs], tokenizer, tmp_path / "local", workers=1, heldout_share=HELDOUT)
+    copy = staged(output, tmp_path / "cache")
+    assert contents(copy) == contents(tmp_path / "local")
+    assert open_corpus(copy).manifest == manifest
+    with pytest.raises(UserError, match="holds something already"):
+        beam.prepare_with_beam([inputs], tokenizer, output, beam_options=IN_MEMORY)
+
+
+@pytest.mark.parametrize("options", [IN_MEMORY, RETRYING, processes(2)], ids=["in memory", "retrying", "processes"])
+def test_what_a_worker_finds_wrong_is_said_in_a_line(options, texts, tokenizer, tmp_path):
+    directory = tmp_path / "broken"
+    directory.mkdir()
+    (directory / "a.txt").write_text("The cat sat.")
+    packed = gzip.compress(b"The cat sat on the mat. " * 1000)
+    (directory / "b.txt.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(UserError) as refused:
+        run(directory, tokenizer, tmp_path / "corpus", options)
+    assert str(refused.value).startswith(f"{directory / 'b.txt.gz'}: broken archive")
+    assert str(refused.value).endswith(f"\n{tmp_path / 'corpus'}: incomplete; remove it before the next try")
+    assert str(refused.value).count("\n") == 1
+    with pytest.raises(UserError, match="not a corpus"):
+        open_corpus(tmp_path / "corpus")
+
+
+def test_nothing_to_train_on_is_refused(tokenizer, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(UserError, match="0 of 1 documents could be used: 1 empty"):
+        run(tmp_path / "empty.txt", tokenizer, tmp_path / "corpus", IN_MEMORY)
+
+
+def test_what_cannot_work_is_refused_before_anything_is_written(texts, tokenizer, tmp_path, capfd):
+    output = tmp_path / "corpus"
+    for options in (["--runner=Nonsense"], ["--runner=DirectRunner", "--direct_num_workers=many"]):
+        with pytest.raises(UserError, match="--beam_options"):
+            run(texts, tokenizer, output, options)
+    with pytest.raises(UserError, match="nowhere"):
+        run(tmp_path / "nowhere", tokenizer, output, IN_MEMORY)
+    with pytest.raises(UserError, match="sideways"):
+        beam.prepare_with_beam([str(texts)], tokenizer, output, Reading(documents="sideways"), beam_options=IN_MEMORY)
+    with pytest.raises(UserError, match="heldout_share"):
+        beam.prepare_with_beam([str(texts)], tokenizer, output, heldout_share=1.0)
+    assert not output.exists()
+    output.mkdir()
+    (output / "mine").write_text("")
+    with pytest.raises(UserError, match="holds something"):
+        run(texts, tokenizer, output, IN_MEMORY)
+    assert [path.name for path in output.iterdir()] == ["mine"]
+
+
+def test_workers_of_another_version_are_refused(texts, tokenizer, tmp_path, monkeypatch):
+    here = iter(["this version"])
+    monkeypatch.setattr(beam, "_versions", lambda: next(here, "another version"))
+    with pytest.raises(UserError, match=r"^a worker has another version, this machine this version") as refused:
+        run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)
+    assert str(refused.value).count("\n") == 1
+
+
+def test_a_killed_pipeline_leaves_no_corpus(texts, tokenizer, local, tmp_path):
+    """Killed after the third shard: no corpus, and refused until it is removed; then the same again."""
+    code = f"""
+import os, signal
+from bert_jax.data import beam, storage, units
+from tests.beam.small_units import small_units
+units.units = small_units
+put, shards = storage.put, []
+def dying(path, url):
+    put(path, url)
+    shards.extend([url] * url.endswith(".arrayrecord"))
+    if len(shards) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+storage.put = dying
+beam.prepare_with_beam([{str(texts)!r}], {str(tokenizer)!r}, {str(tmp_path / "corpus")!r}, heldout_share={HELDOUT})
+"""
+    killed = subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    assert killed.returncode == -signal.SIGKILL
+    assert sum(name.endswith(".arrayrecord") for name in contents(tmp_path / "corpus")) == 3
+    with pytest.raises(UserError, match="not a corpus"):
+        open_corpus(tmp_path / "corpus")
+    with pytest.raises(UserError, match="remove it"):
+        run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)

@@ -1,0 +1,273 @@
+"""`inspect`: rows are the text that was put in, each warning comes when it should, and terminals get colours."""
+
+import json
+import random
+import re
+import shutil
+import sys
+
+import pytest
+
+from bert_jax.corpus_checks import CHECKS
+from bert_jax.rows_text import columns
+from tests.written_corpus import LETTERS, WORDS, sentence, text, write_corpus
+
+RECIPE = """
+from bert_jax.config import default_config, phases
+
+
+def get_config():
+    config = default_config()
+    config.data.pairing = "none"
+    config.train.phases = phases({"length": 32})
+    return config
+"""
+MARK = re.compile(r"\[[^][|]*\|([^][|]*)\]")
+
+
+def many(documents: int, sentences: int, seed: int = 0, words: int = 8) -> list[str]:
+    rng = random.Random(seed)
+    return [text(rng, sentences, words) for _ in range(documents)]
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return many(60, 60)
+
+
+@pytest.fixture(scope="module")
+def corpus(texts, tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("inspect"), texts, heldout_share=0.2)
+
+
+def test_statistics(corpus, texts, run):
+    status, out, err = run("inspect", corpus)
+    assert (status, err) == (0, "")
+    sentences = sum(one.count(".") for one in texts)
+    tokens = sum(len(one.split()) for one in texts) + sentences
+    for split in ("train", "heldout"):
+        assert re.search(rf"^  {split} +[\d,]+ +[\d,]+ +[\d,]+$", out, re.M)
+    assert "60 documents in = 60 stored + 0 rejected" in out
+    assert "repeat an earlier one word for word: 0 of" in out
+    assert "1.00 tokens a word" in out
+    assert "label 1" in out
+    assert "no warnings" in out
+    assert [line for line in out.splitlines() if line.startswith("row ")] == re.findall(r"^row [012] \(.*", out, re.M)
+    found = json.loads(run("inspect", corpus, "--json")[1])
+    assert sum(found["sources"][0][split]["tokens"] for split in ("train", "heldout")) == tokens
+    assert sum(found["sources"][0][split]["sentences"] for split in ("train", "heldout")) == sentences
+    assert found["warnings"] == {}
+    assert found["rows"]["predicted"] == pytest.approx(0.15, abs=0.01)
+    assert found["rows"]["masked"] == pytest.approx(0.8, abs=0.03)
+    assert found["rows"]["labelled"] == pytest.approx(0.55, abs=0.1)
+    assert found["tokens"]["unknown"] == 0
+
+
+def shown(out: str) -> dict[str, str]:
+    """The texts A and B of the one row that is shown, or '' of one that is none of a pair, in a line each."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in out.splitlines():
+        if match := re.match(r"  ([AB ]) (?=\S)", line):
+            if match[1] != " ":
+                name = match[1]
+            found[name] = f"{found.get(name, '')} {line[4:]}".strip()
+    return found
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_row_is_the_text_that_was_put_in(corpus, texts, run, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    labels = set()
+    for row in (0, 1, 2, 3, 10**6, 10**12):
+        status, out, _ = run("inspect", corpus, "--row", row)
+        assert status == 0
+        assert all(columns(line) <= width for line in out.splitlines())
+        assert f"row {row:,} " in out
+        assert "documents" not in out.splitlines()[0]
+        marked = shown(out)
+        assert any(MARK.search(part) for part in marked.values())
+        first, second = (MARK.sub(r"\1", marked[name]) for name in "AB")
+        assert first.startswith("[CLS] ")
+        assert first.endswith(" [SEP]")
+        assert second.endswith(" [SEP]")
+        first, second = first[6:-6], second[:-6]
+        owners = [{number for number, one in enumerate(texts) if part in one.lower()} for part in (first, second)]
+        assert all(owners)
+        label = int(re.search(r"label (\d)", out)[1])
+        labels.add(label)
+        assert ("another document" in " ".join(out.split())) == (label == 1)
+        if label:
+            assert not owners[0] & owners[1]
+        else:
+            # Of a pair too long for its row, tokens go on either side of either text.
+            ours = [texts[number].lower() for number in owners[0] & owners[1]]
+            assert any(one.index(first) + len(first) <= one.rindex(second) for one in ours)
+    assert labels == {0, 1}
+
+
+def test_rows_of_a_recipe(corpus, texts, tmp_path, run):
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    _, out, _ = run("inspect", corpus, "--config", tmp_path / "recipe.py", "--row", 0)
+    assert "32 tokens long" in out
+    assert "label" not in out
+    (part,) = shown(out).values()
+    assert any(MARK.sub(r"\1", part)[6:-6] in one.lower() for one in texts)
+    _, out, _ = run("inspect", corpus, "--row", 0, "--config.train.phases[0].length=64")
+    assert "64 tokens long" in out
+
+
+def test_packed_examples_are_told_apart(texts, tmp_path, run):
+    corpus = write_corpus(tmp_path, many(60, 3, words=4))
+    packed = ["--config.data.packing=6", "--config.data.pairing=document_sentences"]
+    found = json.loads(run("inspect", corpus, "--json", "--row", 1, *packed)[1])
+    assert found["rows"]["examples"] > 3
+    assert {example["row"] for example in found["examples"]} == {1}
+    _, out, _ = run("inspect", corpus, "--row", 1, *packed)
+    number = len(found["examples"])
+    assert re.findall(r"example (\d+) of (\d+)", out) == [(str(k + 1), str(number)) for k in range(number)]
+    for example in found["examples"]:
+        assert example["texts"][0].startswith("[CLS]")
+        assert example["texts"][0].count("[SEP]") == 1
+
+
+def test_json_has_what_the_text_shows(corpus, run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "9999")
+    found = json.loads(run("inspect", corpus, "--json", "--row", 5)[1])
+    texts = shown(run("inspect", corpus, "--row", 5)[1])
+    (example,) = found["examples"]
+    assert example["texts"] == [texts["A"], texts["B"]]
+
+
+ONE_SENTENCE = [sentence(random.Random(number), 9) for number in range(80)]
+PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "."]
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "made", "more"),
+    [
+        ("one_document", "--documents blank-line", {"texts": many(1, 200)}, []),
+        ("nothing_held_out", "--heldout_share", {"texts": many(60, 60)}, []),
+        ("random_pairs", "full_sentences", {"texts": ONE_SENTENCE}, []),
+        ("one_sentence", "join lines", {"texts": ONE_SENTENCE}, ["--config.data.pairing=sentence_order"]),
+        ("duplicates", "14% of the training documents", {"texts": many(60, 60) + many(60, 60)[:10]}, []),
+        (
+            "leaked",
+            "held-out documents",
+            {"texts": many(60, 60) + [one.lower() for one in many(60, 60)], "heldout_share": 0.3},
+            [],
+        ),
+        (
+            "unknown",
+            "`tokenizer`",
+            {"texts": [one.replace(WORDS[0], "§") + " §§ § §" * 20 for one in many(60, 60)]},
+            [],
+        ),
+        ("many_pieces", "tokens a word", {"texts": many(60, 60), "vocabulary": PIECES}, []),
+        ("unused", "% of the vocabulary", {"texts": ["Badu bedu. Badu bedu."] * 2 + many(2, 5)}, []),
+        ("mostly_empty", "--config.data.packing=", {"texts": many(60, 3)}, []),
+        (
+            "idle",
+            "--config.data.masking=token",
+            {"texts": ["Badubedu"] * 50 + many(50, 9), "vocabulary": PIECES},
+            ["--config.data.masking=whole_word", "--config.data.pairing=none"],
+        ),
+    ],
+)
+def test_warnings(tmp_path, run, name, says, made, more):
+    corpus = write_corpus(tmp_path, **made)
+    status, out, _ = run("inspect", corpus, "--json", *more)
+    assert status == 0
+    found = json.loads(out)["warnings"]
+    assert says in found[name]
+    _, out, _ = run("inspect", corpus, *more)
+    shown = " ".join(out.split())
+    assert all(line in shown for line in found.values())
+
+
+def test_every_warning_is_provoked():
+    provoked = {case[0] for case in test_warnings.pytestmark[0].args[1]}
+    assert provoked == {check.name for check in CHECKS}
+
+
+def test_packing_helps_where_it_is_advised(tmp_path, run):
+    corpus = write_corpus(tmp_path, many(60, 3))
+    found = json.loads(run("inspect", corpus, "--json")[1])
+    advice = re.search(r"--config\.data\.packing=\d+", found["warnings"]["mostly_empty"])[0]
+    after = json.loads(run("inspect", corpus, "--json", advice)[1])
+    assert after["rows"]["fill"] > 0.7 > found["rows"]["fill"]
+    assert "mostly_empty" not in after["warnings"]
+
+
+def test_what_preparation_rejected(tmp_path, run):
+    write_corpus(tmp_path, many(9, 9))
+    (tmp_path / "texts" / "binary").write_bytes(b"\0")
+    argv = ["--input", tmp_path / "texts", "--tokenizer", tmp_path / "tokenizer", "--output", tmp_path / "again"]
+    assert run("prepare", *argv, "--workers", 1)[0] == 0
+    assert "10 documents in = 9 stored + 1 rejected (1 binary)" in run("inspect", tmp_path / "again")[1]
+    assert json.loads(run("inspect", tmp_path / "again", "--json")[1])["sources"][0]["rejected"] == {"binary": 1}
+
+
+def test_a_mixture(tmp_path, run):
+    large, small = (
+        write_corpus(tmp_path / name, many(number, 20, seed)) for name, number, seed in [("a", 90, 1), ("b", 10, 2)]
+    )
+    found = json.loads(run("inspect", f"{large},{small}", "--json", "--config.data.weights=(1.0, 3.0)")[1])
+    assert [source["name"] for source in found["sources"]] == ["a/corpus", "b/corpus"]
+    assert found["sources"][1]["tokens_share"] == pytest.approx(0.1, abs=0.03)
+    assert found["sources"][1]["rows_share"] == pytest.approx(0.75, abs=0.01)
+    _, out, _ = run("inspect", f"{large},{small}", "--config.data.smoothing=0.0")
+    assert re.search(r"^    b/corpus .* 50.00%$", out, re.M)
+
+
+def test_colours_are_for_terminals(corpus, run, monkeypatch):
+    plain = run("inspect", corpus)[1]
+    assert "\x1b" not in plain
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda self: True)
+    coloured = run("inspect", corpus)[1]
+    assert "\x1b[1;33m[MASK|" in coloured
+    assert re.sub(r"\x1b\[[\d;]+m", "", coloured) == plain
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run("inspect", corpus)[1] == plain
+
+
+def test_refusals(corpus, tmp_path, refused):
+    refused("inspect", tmp_path / "absent", says=("no such corpus directory",))
+    refused("inspect", corpus, "--row", -1, says=("--row -1", "from 0"))
+    refused("inspect", corpus, "--row", 1 << 70, says=("--row",))
+    refused("inspect", corpus, "--row", "x", says=("--row",))
+    refused("inspect", corpus, "--config.data.masks=1", says=("no key 'data.masks'",))
+    refused("inspect", corpus, f"--config.data.corpus={corpus}", says=("Leave the option out",))
+    refused("inspect", corpus, "--config", tmp_path / "absent.py", says=("no such file",))
+    refused("inspect", corpus, "--config.data.weights=(1.0, 2.0)", says=("2 numbers for 1 corpora",))
+    refused("inspect", corpus, "--config.train.phases[0].length=9000", says=("8 to 512",))
+
+
+def test_a_row_of_a_corpus_that_has_none(tmp_path, run, refused):
+    corpus = write_corpus(tmp_path, many(1, 50))
+    refused("inspect", corpus, "--row", 0, says=("needs two documents",))
+    status, out, _ = run("inspect", corpus)
+    assert status == 0
+    assert "none: next-sentence prediction needs two documents" in out
+    found = json.loads(run("inspect", corpus, "--json")[1])
+    assert (found["rows"], found["examples"]) == (None, [])
+    assert run("inspect", corpus, "--row", 0, "--config.data.pairing=none")[0] == 0
+
+
+def test_damaged_corpora(corpus, tmp_path, refused):
+    def copy(name: str):
+        return shutil.copytree(corpus, tmp_path / name)
+
+    shard = next(copy("cut").glob("train-*"))
+    shard.write_bytes(shard.read_bytes()[:-100])
+    refused("inspect", tmp_path / "cut", says=(str(shard), "bytes, the manifest says"))
+    (copy("bare") / "manifest.json").unlink()
+    refused("inspect", tmp_path / "bare", says=("no complete manifest.json",))
+    flipped = next(copy("flipped").glob("train-*"))
+    content = bytearray(flipped.read_bytes())
+    content[100:2000] = bytes(1900)
+    flipped.write_bytes(content)
+    refused("inspect", tmp_path / "flipped", says=(str(flipped), "damaged"))
+    vocabulary = copy("other") / "tokenizer" / "vocab.txt"
+    vocabulary.write_text(vocabulary.read_text().replace("badu", "zzzz"))
+    refused("inspect", tmp_path / "other", says=("tokenizer",))

@@ -1,0 +1,154 @@
+"""Sentences through a window, and documents that come in pieces: nothing is lost, counted twice or begun twice."""
+
+import gzip
+import itertools
+import random
+
+import numpy as np
+import pytest
+import sentencex
+
+from bert_jax.data import corpus, encoding, pieces, units
+from bert_jax.data.corpus import open_corpus
+from bert_jax.data.encoding import sentences_of, split_of
+from bert_jax.data.prepare import prepare
+from bert_jax.data.sources import find_files
+from bert_jax.data.tokenizer import load_tokenizer
+from tests.data.preparation import UNSEEN, make_texts, make_tokenizer, set_sizes, text
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory):
+    return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+def test_the_window_holds_the_sentences_of_the_whole(monkeypatch):
+    rng = random.Random(0)
+    paragraphs = [text(rng, sentences) for sentences in (3, 200, 1, 40, 40)]
+    whole = "\n\n".join(paragraphs) + "\n\n" + "word " * 100 + "end. After it."
+    expected = [sentence.strip() for sentence in sentencex.segment("en", whole) if sentence.strip()]
+    for size in (700, 3000, 1 << 20):
+        monkeypatch.setattr(encoding, "WINDOW", size)
+        assert list(sentences_of(whole, "en")) == [(sentence, True) for sentence in expected]
+
+
+@pytest.mark.parametrize(("language", "name"), [("en", "botchan"), ("ja", "wagahaiwa_nekodearu")])
+def test_real_books_have_the_same_sentences_through_the_window(shared_data, language, name):
+    """Where there are paragraphs, all of them; in a book without any, but for quotations that the window's end cuts."""
+    data = gzip.decompress((shared_data / "sentencepiece-texts" / f"{name}.txt.gz").read_bytes())
+    lines = data.decode().replace("\r\n", "\n").splitlines(keepends=True)[:1000]
+    paragraphs = ["".join(lines[start : start + 4]) for start in range(0, len(lines), 4)]
+    assert max(map(len, paragraphs)) < encoding.WINDOW
+    for parts, same in ((paragraphs, 1), (["".join(lines)], 0.93)):
+        expected = [sentence.strip() for part in parts for sentence in sentencex.segment(language, part)]
+        expected = list(filter(None, expected))
+        found = list(sentences_of("\n\n".join(parts), language))
+        assert sum(sentence in expected for sentence, _ in found) >= same * len(expected)
+        assert abs(len(found) - len(expected)) <= (1 - same) * len(expected)
+        assert all(begins for _, begins in found)
+
+
+def test_sentences_longer_than_the_window(monkeypatch):
+    monkeypatch.setattr(encoding, "WINDOW", 10)
+    found = list(sentences_of("aaaa bbbb cccc. dddd.\n\n" + "e" * 25 + " f! Gg.", "en", "_", begins=True))
+    assert found == [
+        ("aaaa bbbb", True),
+        ("_cccc.", False),
+        ("_dddd.", True),
+        ("_eeeeeeeeee", True),
+        ("eeeeeeeeee", False),
+        ("eeeee f!", False),
+        ("_Gg.", True),
+    ]
+    assert next(sentences_of("a b", "en", "_", begins=False)) == ("_a b", True)
+
+
+ALPHABET = [*"aB. !?\"'()[]…。！「」 \t\r\n漢éÄ😀:;-*1", "\u2028", "\u3000", "\xa0", "\x85", "\u200b", "\u0301"]  # noqa: RUF001
+PHRASES = ["Dr. ", "\n\n", "e.g. ", "z. B. ", "J. ", "1. "]
+
+
+@pytest.mark.parametrize("language", ["en", "de", "ja", "ko", "zh", "fr", "vi", "xx"])
+def test_no_character_is_lost_whatever_the_text(monkeypatch, language):
+    """Wide spaces after initials, on which the library alone panics, among them."""
+    rng = random.Random(language)
+    for window in (7, 50, 4096):
+        monkeypatch.setattr(encoding, "WINDOW", window)
+        for _ in range(500):
+            content = "".join(rng.choices(ALPHABET + PHRASES, k=rng.randint(0, 120)))
+            found = [sentence for sentence, _ in sentences_of(content, language)]
+            assert "".join("".join(found).split()) == "".join(content.split())
+            assert all(sentence and sentence == sentence.strip() for sentence in found)
+
+
+def test_long_paragraphs_in_wide_characters_take_linear_time():
+    """In calls, not seconds: what the library is given is never longer than the window."""
+    given = []
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(encoding.sentencex, "segment", lambda language, part: given.append(len(part)) or [part])
+        list(sentences_of("吾輩は猫である。" * 5000, "ja"))
+    assert max(given) <= encoding.WINDOW
+    assert sum(given) <= 2 * 40_000
+
+
+def documents_of(split):
+    """The sentences of each document, as tuples of ids."""
+    tokens, lengths, _ = split.read(np.arange(split.num_records))
+    ends = np.cumsum(lengths)
+    sentences = [tuple(tokens[end - length : end].tolist()) for length, end in zip(lengths, ends, strict=True)]
+    first = np.append(0, np.cumsum(split.sentences_per_record))[split.first_record]
+    return [sentences[start:stop] for start, stop in itertools.pairwise(first)]
+
+
+@pytest.mark.parametrize("unit_bytes", [1, 2500, 1 << 20])
+@pytest.mark.parametrize("units_per_shard", [1, 512])
+def test_documents_in_pieces_are_those_in_one(tmp_path, tokenizer, monkeypatch, unit_bytes, units_per_shard):
+    texts = make_texts(tmp_path / "in", 12, sentences=15)
+    (texts / "words").unlink()  # a sentence longer than a piece
+    (texts / "late.txt").write_text(f"{UNSEEN}\n\n" * 900 + "the cat sat.\n\n" * 500)  # pieces without tokens first
+    (texts / "void.txt").write_text(f"{UNSEEN}\n\n" * 1500)
+    (texts / "spaces.txt").write_text(" \n" * 5000)
+    (texts / "damaged.txt").write_bytes(b"the cat sat. \n\n" * 1000 + b"\xff")
+    whole = prepare([str(texts)], tokenizer, tmp_path / "a", workers=1, heldout_share=0)
+    set_sizes(monkeypatch, {(pieces, "LARGE"): 5000, (pieces, "PIECE"): 3000})
+    set_sizes(monkeypatch, {(units, "UNIT_BYTES"): unit_bytes, (units, "UNITS_PER_SHARD"): units_per_shard})
+    parted = prepare([str(texts)], tokenizer, tmp_path / "b", workers=1, heldout_share=0)
+    assert parted["documents"] == whole["documents"]
+    assert parted["documents"]["rejected"]["invalid UTF-8"] == 2
+    assert parted["documents"]["rejected"]["no tokens"] == 2
+    assert (len(parted["splits"]["train"]["shards"]) > 1) == (unit_bytes < 1 << 20 and units_per_shard == 1)
+    one, two = (documents_of(open_corpus(tmp_path / name).split("train")) for name in "ab")
+    assert one == two
+
+
+def test_a_document_in_pieces_is_on_one_side_alone(tmp_path, tokenizer, monkeypatch):
+    set_sizes(monkeypatch, {(pieces, "LARGE"): 2000, (pieces, "PIECE"): 500, (units, "UNIT_BYTES"): 1})
+    (tmp_path / "in").mkdir()
+    rng = random.Random(3)
+    sides = []
+    for number in range(30):
+        paragraphs = [f"{text(rng, 2)}\n\n" for _ in range(30)]
+        (tmp_path / "in" / f"{number:02}").write_text("".join(paragraphs))
+        data = "".join(paragraphs)[:500]
+        sides.append(split_of(data[: data.rindex("\n\n") + 2], 0.5) if "\n\n" in data[250:] else None)
+    prepare([str(tmp_path / "in")], tokenizer, tmp_path / "c", workers=1, heldout_share=0.5)
+    stored = open_corpus(tmp_path / "c")
+    found = {name: documents_of(stored.split(name)) for name in corpus.SPLITS}
+    assert len(find_files([str(tmp_path / "in")])) == len(found["train"]) + len(found["heldout"]) == 30
+    ids = load_tokenizer(tokenizer)
+    for number, side in enumerate(sides):
+        content = (tmp_path / "in" / f"{number:02}").read_text()
+        expected = [tuple(ids.encode_sentences([sentence])[0]) for sentence, _ in sentences_of(content, "en")]
+        if side:
+            assert expected in found[side]
+    assert {"train", "heldout"} <= set(sides)
+
+
+def test_byte_level_sentences_keep_the_space_before_them(tmp_path, shared_data):
+    """The ids of a document are those of its text read at once, however it is parted."""
+    content = "Hello there, reader. It was late.  He didn't come! Naïve, 3.14 of 漢字 here? " * 40
+    (tmp_path / "a.txt").write_text(content)
+    directory = shared_data / "vocab" / "roberta-base"
+    prepare([str(tmp_path / "a.txt")], directory, tmp_path / "c", workers=1, heldout_share=0)
+    (document,) = documents_of(open_corpus(tmp_path / "c").split("train"))
+    expected = load_tokenizer(directory).encode_sentences([" ".join(content.split())])[0]
+    assert [token for sentence in document for token in sentence] == expected

@@ -1,0 +1,143 @@
+"""The pretraining objective: what each pairing trains and reports, and packed rows against the same examples alone."""
+
+import dataclasses
+import typing
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import FAMILIES, PAIRINGS, Config, DataConfig
+from bert_jax.data.pipeline import batch_shapes
+from bert_jax.errors import UserError
+from bert_jax.interop.tensors import to_tensors
+from bert_jax.models import PRESETS
+from bert_jax.objectives.pretraining import PAIRS, pretraining, pretraining_heads
+from bert_jax.weights import check_exportable
+from tests.synthetic import packed_batch, tiny_config, unpacked
+
+MASKED = {"mlm_loss", "mlm_accuracy"}
+METRICS = {
+    "next_sentence": MASKED | {"nsp_loss", "nsp_accuracy", "nsp_random_share"},
+    "sentence_order": MASKED | {"sop_loss", "sop_accuracy", "sop_swapped_share"},
+    "full_sentences": MASKED,
+    "document_sentences": MASKED,
+    "none": MASKED,
+}
+PAIRED = ("next_sentence", "sentence_order")
+
+
+def config_of(pairing: str, packing: int = 1, **model: object) -> Config:
+    """The tiny model without dropout."""
+    tiny = tiny_config(model={"dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.2} | model)
+    return dataclasses.replace(tiny, data=dataclasses.replace(tiny.data, pairing=pairing, packing=packing))
+
+
+def loss_of(config: Config) -> tuple[typing.Any, typing.Any]:
+    """Functions rng -> parameters, and (parameters, batch) -> (loss, metrics) without dropout."""
+    objective = pretraining(config)
+    return objective.init, lambda params, batch: objective.loss(params, batch, None, objective.counts(batch))
+
+
+def trained_on(config: Config, batch: dict[str, np.ndarray]) -> tuple[typing.Any, ...]:
+    """Loss, metrics and gradients of the objective's first parameters."""
+    init, loss = loss_of(config)
+    params = jax.jit(init)(jax.random.key(0))
+    (value, metrics), gradients = jax.device_get(jax.jit(jax.value_and_grad(loss, has_aux=True))(params, batch))
+    return value, metrics, gradients
+
+
+def batch_of(config: Config) -> dict[str, jax.ShapeDtypeStruct]:
+    """What the pipeline makes, as shapes."""
+    shapes = batch_shapes(4, 16, config.data)
+    return {name: jax.ShapeDtypeStruct(shape, dtype) for name, (shape, dtype) in shapes.items()}
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("packing", [1, 4])
+def test_each_pairing_has_its_heads_and_metrics(pairing: str, packing: int) -> None:
+    config = config_of(pairing, packing)
+    init, loss = loss_of(config)
+    params = jax.eval_shape(init, jax.random.key(0))
+    _, metrics = jax.eval_shape(loss, params, batch_of(config))
+    heads = {head.name for head in pretraining_heads(config)}
+    assert heads == ({"masked_token", "next_sentence"} if pairing in PAIRED else {"masked_token"})
+    assert metrics.keys() == METRICS[pairing]
+    assert params.keys() == {"encoder"} | heads | ({"pooler"} if pairing in PAIRED else set())
+
+
+def test_the_pairings_with_labels_are_those_whose_rows_have_them() -> None:
+    assert set(PAIRS) == {name for name in PAIRINGS if "next_sentence_labels" in batch_of(config_of(name))}
+
+
+@pytest.mark.parametrize("pairing", ["next_sentence", "none"])
+def test_packed_rows_train_as_their_examples_alone_do(pairing: str) -> None:
+    packed = packed_batch(0, 8, 24, 4)
+    config = config_of(pairing, packing=4)
+    value, metrics, gradients = trained_on(config, packed)
+    expected = trained_on(config_of(pairing), unpacked(packed))
+    assert value == pytest.approx(expected[0], rel=1e-6)
+    assert value == pytest.approx(sum(x.value() for name, x in metrics.items() if name.endswith("_loss")), rel=1e-6)
+    assert metrics.keys() == expected[1].keys() == METRICS[pairing]
+    for name, mean in expected[1].items():
+        assert metrics[name].weight == mean.weight, name
+        assert metrics[name].total == pytest.approx(mean.total, rel=1e-5), name
+    if pairing in PAIRED:
+        assert metrics["nsp_loss"].weight == packed["example_weights"].sum() > len(packed["input_ids"])
+
+    def compare(path: typing.Any, found: np.ndarray, alone: np.ndarray) -> None:
+        # The softmax does not see what is added to every key: the true gradient of a key's bias is zero.
+        scale = 1.0 if "key" in str(path) and "bias" in str(path) else np.abs(alone).max()
+        assert scale > 0, path
+        np.testing.assert_allclose(found, alone, rtol=0, atol=2e-5 * scale, err_msg=str(path))
+
+    jax.tree_util.tree_map_with_path(compare, gradients, expected[2])
+
+
+PRESET = {"bert": "tiny", "roberta": "roberta_base", "albert": "albert_base", "electra": "electra_small"}
+
+
+def published(family: str, pairing: str, **model: object) -> tuple[Config, int]:
+    """The architecture of a family, and the id of its padding."""
+    architecture = dataclasses.replace(PRESETS[PRESET.get(family, family)], **model)
+    return Config(data=DataConfig(pairing=pairing), model=architecture), architecture.position_offset // 2
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_a_family_without_the_head_is_refused(family: str, pairing: str) -> None:
+    """As BertForPreTraining and AlbertForPreTraining alone have a head for pairs."""
+    if pairing not in PAIRED or family in ("bert", "albert"):
+        check_exportable(*published(family, pairing))
+        return
+    with pytest.raises(UserError) as error:
+        check_exportable(*published(family, pairing))
+    assert f"family={family} has no head for config.data.pairing={pairing}" in str(error.value)
+    assert str(error.value).endswith("full_sentences, document_sentences, none")
+
+
+def test_what_no_export_could_say_is_refused_before_it_is_trained() -> None:
+    with pytest.raises(UserError, match="no electra of transformers has model"):
+        check_exportable(*published("electra", "none", pooler_activation="tanh"))
+    roberta, _ = published("roberta", "none")
+    with pytest.raises(UserError, match="position_offset=2: .* set it to 1"):
+        check_exportable(roberta, padding_id=0)
+
+
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("bert", {}),
+        ("roberta", {"num_token_types": 1, "position_offset": 2, "masked_activation": "gelu"}),
+        ("albert", {"share_layers": True, "embedding_size": 8}),
+        ("distilbert", {"num_token_types": 0, "pooler_activation": "relu"}),
+        ("electra", {"embedding_size": 8, "masked_activation": "gelu"}),
+    ],
+)
+def test_masked_tokens_alone_are_a_model_of_every_family(family: str, fields: dict) -> None:
+    config = config_of("none", family=family, **fields)
+    init, loss = loss_of(config)
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    assert jax.eval_shape(loss, shapes, batch_of(config))[0].shape == ()
+    params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    assert to_tensors(params, config.model, pretraining_heads(config))
