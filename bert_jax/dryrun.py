@@ -12,7 +12,7 @@ import jax
 from bert_jax import sharding
 from bert_jax.chips import CHIPS
 from bert_jax.config import Config
-from bert_jax.data.corpus import open_corpus
+from bert_jax.data.mixture import open_mixture
 from bert_jax.data.pipeline import batch_shapes
 from bert_jax.estimate import Estimate, Machine, estimate, machine
 from bert_jax.hlo_cost import Cost, cost
@@ -21,7 +21,7 @@ from bert_jax.objectives.pretraining import pretraining
 from bert_jax.optim import make_optimizer
 from bert_jax.peak import peak_flops
 from bert_jax.phases import Phase
-from bert_jax.pretrain import corpus_tokenizer, with_vocabulary
+from bert_jax.pretrain import with_vocabulary
 from bert_jax.topology import quiet
 from bert_jax.train import abstract_state, jit_step, layout, state_shardings
 
@@ -154,7 +154,7 @@ def _measured(device: Any, present: bool) -> Machine:
 def _with_vocabulary(config: Config) -> tuple[Config, tuple[str, ...]]:
     """The config with a vocabulary size: its own, its corpus's, or BERT's."""
     if config.data.corpus:
-        return with_vocabulary(config, corpus_tokenizer(open_corpus(config.data.corpus))), ()
+        return with_vocabulary(config, open_mixture(config.data.corpus).tokenizer()), ()
     if config.model.vocab_size:
         return config, ()
     model = dataclasses.replace(config.model, vocab_size=DEFAULT_VOCABULARY)

@@ -15,13 +15,13 @@ from bert_jax.data.corpus import Corpus
 from bert_jax.data.mixture import Mixture, open_mixture
 from bert_jax.data.pipeline import Rows, make_rows, symbols_of
 from bert_jax.data.statistics import distribution, document_sizes, duplicates, row_figures, token_figures
-from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
+from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.rows_text import Example, examples_of_row
 
 FIRST_ROWS = 3
 LAST_ROW = 1 << 62
-WIDEST = 120  # columns; longer lines are hard to read
+WIDTHS = 40, 120  # columns, at least and at most: longer lines are hard to read
 
 
 def inspect(corpus: str, config_file: str | None, overrides: Sequence[str], row: int | None, as_json: bool) -> None:
@@ -43,20 +43,20 @@ def inspect(corpus: str, config_file: str | None, overrides: Sequence[str], row:
     if row is not None and not 0 <= row < LAST_ROW:
         raise UserError(f"--row {row}: rows are numbered from 0 to {LAST_ROW - 1}; they go on over all epochs")
     mixture = open_mixture(corpus)
-    tokenizer = _tokenizer(mixture)
+    tokenizer = mixture.tokenizer()
     length = config.train.phases[0].length
     rows, no_rows = _rows(mixture, tokenizer, length, config.seed, config.data, row is not None)
     report = None
     if row is None or as_json:
         report = examine(mixture, tokenizer, rows, no_rows, config.data)
-    numbers = [] if rows is None else list(range(FIRST_ROWS)) if row is None else [row]
-    shown = {number: _examples(rows, number, tokenizer) for number in numbers if rows}
+    numbers = range(FIRST_ROWS) if row is None else [row]
+    shown = {number: _examples(rows, number, tokenizer) for number in numbers} if rows else {}
     if as_json:
         assert report
         values = inspect_text.as_json(report, tokenizer, warnings(report), shown)
-        print(json.dumps(values, ensure_ascii=False))
+        print(json.dumps(values))
         return
-    width = min(WIDEST, shutil.get_terminal_size().columns)
+    width = min(max(WIDTHS[0], shutil.get_terminal_size().columns), WIDTHS[1])
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     lines: list[str] = []
     if report:
@@ -64,7 +64,8 @@ def inspect(corpus: str, config_file: str | None, overrides: Sequence[str], row:
         lines += inspect_text.warning_lines(warnings(report), width, colour)
     if rows:
         lines += inspect_text.rows_lines(shown, rows.per_epoch, length, config.data.pairing, width, colour)
-    print("\n".join(lines))
+    encoding = sys.stdout.encoding or "utf-8"
+    print("\n".join(lines).encode(encoding, "replace").decode(encoding))  # not every terminal knows every script
 
 
 def examine(mixture: Mixture, tokenizer: Tokenizer, rows: Rows | None, no_rows: str, data: DataConfig) -> Report:
@@ -130,12 +131,3 @@ def _rows(
 
 def _examples(rows: Rows, number: int, tokenizer: Tokenizer) -> tuple[Example, ...]:
     return examples_of_row(rows.batch(np.array([number])), 0, tokenizer)
-
-
-def _tokenizer(mixture: Mixture) -> Tokenizer:
-    tokenizer = load_tokenizer(mixture.tokenizer_directory)
-    if tokenizer.sha256 != mixture.tokenizer_sha256:
-        raise UserError(
-            f"{mixture.tokenizer_directory}: not the tokenizer that made this corpus; copy or prepare the corpus again"
-        )
-    return tokenizer

@@ -49,7 +49,7 @@ def pretrain(
     if not config.data.corpus:
         raise UserError("no corpus: give --config.data.corpus=DIR, a directory made by `bert-jax prepare`")
     corpus = open_mixture(config.data.corpus)
-    tokenizer = corpus_tokenizer(corpus)
+    tokenizer = corpus.tokenizer()
     config = with_vocabulary(config, tokenizer)
     where = dataclasses.replace(config.data, corpus=",".join(find_corpora(config.data.corpus)))
     init_from = os.path.abspath(config.init_from) if config.init_from else ""
@@ -102,16 +102,6 @@ def facts(config: Config, corpus: Mixture) -> dict[str, str]:
     """What has to be the same in every process of a run; the corpus may lie elsewhere on each."""
     values = {f"config.{key}": str(value) for key, value in flatten(to_json(config)).items() if key != "data.corpus"}
     return values | versions() | {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
-
-
-def corpus_tokenizer(corpus: Mixture) -> Tokenizer:
-    """The tokenizer that made a corpus; UserError where the files beside it are another's."""
-    tokenizer = load_tokenizer(corpus.tokenizer_directory)
-    if tokenizer.sha256 != corpus.tokenizer_sha256:
-        raise UserError(
-            f"{corpus.tokenizer_directory}: not the tokenizer that made this corpus; copy or prepare the corpus again"
-        )
-    return tokenizer
 
 
 def with_vocabulary(config: Config, tokenizer: Tokenizer) -> Config:
@@ -182,7 +172,7 @@ def describe(config: Config, corpus: Mixture, console: Console) -> None:
         f"vocabulary {corpus.vocab_size:,}"
     )
     if len(corpus.corpora) > 1:
-        symbols, phase = symbols_of(corpus_tokenizer(corpus)), plan(config)[0]
+        symbols, phase = symbols_of(corpus.tokenizer()), plan(config)[0]
         rows = make_rows(split, symbols, phase.length, config.seed, config.data).per_source
         for (name, source), own in zip(corpus.sources(), rows.tolist(), strict=True):
             console.say(
@@ -209,7 +199,7 @@ def evaluate_run(directory: pathlib.Path, step: int | None, console: Console) ->
     _, fingerprint = workdir.read(directory)
     if corpus.fingerprint != fingerprint["corpus"]:
         raise UserError(f"{config.data.corpus} is another corpus than the one that {directory} was trained on")
-    tokenizer = corpus_tokenizer(corpus)
+    tokenizer = corpus.tokenizer()
     mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
     sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
     data = corpus_data(config, corpus, tokenizer, sharding.batch_share(mesh))

@@ -2,6 +2,8 @@
 
 import ast
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -18,9 +20,9 @@ LAYERS = [
     {"distributed"},
     {"console", "metrics", "sharding", "peak", "compilation", "hlo_cost"},
     {"models", "data", "optim", "phases", "checkpoint", "plot"},
-    {"objectives", "recipes", "estimate"},
-    {"evaluate", "interop", "workdir", "tasks"},
-    {"train", "inference", "model_directory", "text_lines", "feature_files"},
+    {"objectives", "recipes", "estimate", "corpus_checks", "rows_text"},
+    {"evaluate", "interop", "workdir", "tasks", "inspect_text"},
+    {"train", "inference", "model_directory", "text_lines", "feature_files", "inspect"},
     {"loop", "weights", "embed", "fill_mask", "task_data", "predict"},
     {"pretrain", "finetune"},
     {"dryrun", "export"},
@@ -77,3 +79,9 @@ def test_every_file_has_one_purpose_and_says_it() -> None:
         text = path.read_text(encoding="utf-8")
         assert ast.get_docstring(ast.parse(text)), f"{path} has no docstring"
         assert text.count("\n") <= 450, f"{path} is too long for one purpose"
+
+
+def test_looking_and_preparing_load_no_jax() -> None:
+    modules = "bert_jax.inspect", "bert_jax.data.prepare", "bert_jax.data.vocabulary", "bert_jax.__main__"
+    code = f"import {', '.join(modules)}, sys; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -125,7 +125,7 @@ def _build(
 ) -> None:
     encoded = (
         pipeline
-        | "parts" >> beam.Create(parts)
+        | "parts" >> beam.Create(parts).with_output_types(Any)
         | "read" >> beam.FlatMap(units.units, tokenizer, settings).with_output_types(Any)
         | "spread" >> beam.Reshuffle()  # a large file is read by one worker, but encoded by all
         | "encode" >> beam.ParDo(_Encode(tokenizer, settings)).with_outputs(_Encode.COUNTS, main="records")
@@ -134,7 +134,7 @@ def _build(
     written = (
         encoded.records
         | "group" >> beam.GroupByKey()
-        | "write" >> beam.Map(_write_shard, output, beam.pvalue.AsList(shards))
+        | "write" >> beam.Map(_write_shard, output, beam.pvalue.AsList(shards)).with_output_types(Any)
     )
     counts = encoded[_Encode.COUNTS] | "count" >> beam.CombineGlobally(total)
     _ = (

@@ -1,46 +1,53 @@
 """Markdown -> its text: paragraphs, headings, list items and quotations; no code, tables, HTML, pictures, addresses."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.data.records import Reading
 
+_STRETCH = 1 << 18  # characters that are parsed at once: what the parser makes of them takes up to 500 times the memory
 # A longer paragraph is taken as it stands: the parser's time may grow with the square of its marks.
 _MARKED = 20_000  # characters
-_KEPT = {"text": None, "softbreak": " ", "hardbreak": "\n", "code_inline": None}
+_KEPT = {"text": None, "code_inline": None, "softbreak": " ", "hardbreak": " "}  # what becomes of a token of a line
 
 
 def text(data: str, reading: Reading) -> str:
     """The text as CommonMark (with tables) has it, its blocks parted by empty lines; a paragraph is one line."""
-    return "\n\n".join(block for block in _blocks(_block_parser().parse(data)) if block)
+    return "\n\n".join(block for stretch in _stretches(data) for block in _blocks(stretch) if block)
+
+
+def _stretches(data: str) -> Iterator[str]:
+    """Parts that end at an empty line, else at a line, else anywhere."""
+    start = 0
+    while start < len(data):
+        end = start + _STRETCH
+        if end < len(data):
+            ends = (data.rfind("\n\n", start + 1, end), data.rfind("\n", start + 1, end), end)
+            end = next(one for one in ends if one > 0)
+        yield data[start:end]
+        start = end
 
 
 @functools.cache
-def _block_parser() -> Any:
-    """Finds the blocks, and leaves what is inside of a paragraph as it is."""
+def _parser(part: str) -> Any:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark").enable("table").disable("inline")
+    parser = MarkdownIt("commonmark").enable("table")
+    return parser.disable("inline") if part == "blocks" else parser
 
 
-@functools.cache
-def _inline_parser() -> Any:
-    from markdown_it import MarkdownIt
-
-    return MarkdownIt("commonmark")
-
-
-def _blocks(tokens: Sequence[Any]) -> Iterator[str]:
+def _blocks(stretch: str) -> Iterator[str]:
+    links: dict[str, Any] = {}  # [name]: address, which a paragraph may refer to
     in_table = False
-    for token in tokens:
+    for token in _parser("blocks").parse(stretch, links):
         if token.type in ("table_open", "table_close"):
             in_table = token.type == "table_open"
         elif token.type == "inline" and not in_table:
-            yield " ".join(token.content.split()) if len(token.content) > _MARKED else _inline(token.content)
+            long = len(token.content) > _MARKED
+            yield " ".join(token.content.split()) if long else _inline(token.content, links)
 
 
-def _inline(content: str) -> str:
-    tokens = [one for token in _inline_parser().parseInline(content) for one in token.children]
-    parts = (one.content if _KEPT[one.type] is None else _KEPT[one.type] for one in tokens if one.type in _KEPT)
-    return "".join(part or "" for part in parts).strip()
+def _inline(content: str, links: dict[str, Any]) -> str:
+    tokens = [one for token in _parser("inline").parseInline(content, links) for one in token.children]
+    return "".join(_KEPT[one.type] or one.content for one in tokens if one.type in _KEPT).strip()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from bert_jax.data.corpus import Corpus, Split, open_corpus
 from bert_jax.data.staging import staged
+from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 
 
@@ -36,6 +37,15 @@ class Mixture(NamedTuple):
     def tokenizer_directory(self) -> pathlib.Path:
         """The tokenizer's files."""
         return self.corpora[0].tokenizer_directory
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the ids; UserError where the files beside the corpus are another's."""
+        tokenizer = load_tokenizer(self.tokenizer_directory)
+        if tokenizer.sha256 != self.tokenizer_sha256:
+            raise UserError(
+                f"{self.tokenizer_directory}: not the tokenizer that made this corpus; copy or prepare the corpus again"
+            )
+        return tokenizer
 
     def split(self, name: str, least: int = 0) -> Split:
         """'train' or 'heldout' of all corpora, of those alone that have `least` documents there."""

@@ -3,9 +3,8 @@
 import dataclasses
 import sys
 from collections.abc import Callable, Generator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import grain
 import numpy as np
 
 from bert_jax.config import DataConfig
@@ -248,6 +247,8 @@ def batches(
     share = batch_size // hosts
     source = _BatchSource(rows, first_row + host * share, batch_size, share, first_row, stop_row)
     depth = prefetch if threads else 0
+    import grain  # brings jax, which what looks at rows alone can do without
+
     # More threads than batches ahead would have nothing to do, and Grain warns of it.
     options = grain.ReadOptions(num_threads=min(threads, depth), prefetch_buffer_size=depth)
     return _closing(iter(grain.MapDataset.source(source).to_iter_dataset(options)))
@@ -280,7 +281,7 @@ class _BatchSource:
         return batch
 
 
-def _closing(iterator: grain.DatasetIterator) -> Generator[Batch, None, None]:
+def _closing(iterator: Any) -> Generator[Batch, None, None]:
     try:
         yield from iterator
     finally:

@@ -52,16 +52,13 @@ def parse(data: bytes) -> Any:
     return model
 
 
-def define(
-    model: Any, normalizers: Sequence[Definition], special: Special = SPECIAL, albert: bool = False
-) -> Definition:
+def define(model: Any, normalizers: Sequence[Definition], special: Special = SPECIAL) -> Definition:
     """The definition of a parsed model.
 
     Args:
         model: from `parse`.
         normalizers: what happens to text before the model's own table.
         special: what the special tokens are called.
-        albert: numbers are never taken with the comma after them.
 
     Raises:
         UserError: the special tokens are not among the pieces.
@@ -78,7 +75,7 @@ def define(
         normalizer={"type": "Sequence", "normalizers": [*normalizers, *mapped, spaces]},
         pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
         decoder=metaspace,
-        model=_bpe(model) if model.trainer_spec.model_type == BPE else _unigram(model, albert),
+        model=_CUTTING[model.trainer_spec.model_type](model),
     )
 
 
@@ -98,9 +95,9 @@ def read(path: pathlib.Path, special: Special, config: Mapping[str, Any], lowerc
     model = parse(path.read_bytes())
     asked = config.get("do_lower_case", lowercase)
     rule = model.normalizer_spec.name
-    if model.trainer_spec.model_type == UNIGRAM and not rule.startswith(OWN):
+    if _CUTTING[model.trainer_spec.model_type] is _unigram and not rule.startswith(OWN):
         normalizers = _alberts(asked is None or bool(asked), bool(config.get("keep_accents")))
-        return define(model, normalizers, special, albert=True)
+        return _without_commas(define(model, normalizers, special))
     if asked is not None and bool(asked) != rule.endswith(FOLDED):
         raise UserError(f"do_lower_case is {asked}, but the model's own normalisation is {rule}")
     return define(model, folding(rule), special)
@@ -121,18 +118,23 @@ def _alberts(lowercase: bool, keep_accents: bool) -> list[Definition]:
     return normalizers
 
 
-def _unigram(model: Any, albert: bool) -> Definition:
-    return {
-        "type": "Unigram",
-        "unk_id": model.trainer_spec.unk_id,
-        "vocab": [[piece.piece, piece.score - 100 * (albert and _is_comma(piece.piece))] for piece in model.pieces],
-        "byte_fallback": False,
-    }
+def _without_commas(definition: Definition) -> Definition:
+    """ALBERT cuts '9,' into '9' and ',' again; here such a piece is made so unlikely that it is never taken."""
+    vocabulary = [[piece, score - 100 * _is_comma(piece)] for piece, score in definition["model"]["vocab"]]
+    return {**definition, "model": {**definition["model"], "vocab": vocabulary}}
 
 
 def _is_comma(piece: str) -> bool:
-    """ALBERT cuts '9,' into '9' and ',' again; here such a piece is made so unlikely that it is never taken."""
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def _unigram(model: Any) -> Definition:
+    return {
+        "type": "Unigram",
+        "unk_id": model.trainer_spec.unk_id,
+        "vocab": [[piece.piece, piece.score] for piece in model.pieces],
+        "byte_fallback": False,
+    }
 
 
 def _bpe(model: Any) -> Definition:
@@ -159,3 +161,6 @@ def _bpe(model: Any) -> Definition:
 
 def _replace(pattern: Mapping[str, str], new: str) -> Definition:
     return {"type": "Replace", "pattern": pattern, "content": new}
+
+
+_CUTTING = {UNIGRAM: _unigram, BPE: _bpe}

@@ -23,6 +23,8 @@ TRAINERS: dict[str, Callable[[Text, int, bool], Trained]] = {
     "sentencepiece_bpe": sentencepiece_training.train_sentencepiece_bpe,
 }
 REPORT_CHARACTERS = 1_000_000  # of each source that the report is made from
+HELD_IN_MEMORY = ("unigram", "sentencepiece_bpe")  # the text that is taken, by the library that trains them
+MOST_IN_MEMORY = 1_000_000_000  # characters
 MANY_MARKS = 0.01  # of the characters that lose a mark; more are worth a line
 
 
@@ -81,12 +83,20 @@ def train_tokenizer(
     check_output(output)
     rejected: collections.Counter[str] = collections.Counter()
     surveys = []
-    for number, source in enumerate(inputs):
-        surveys.append(vocabulary_sample.survey(_pieces(_texts(source, reading, rejected))))
-        if not surveys[number].characters:
-            raise UserError(f"{source[0]}: no text to train a vocabulary from{_left_out(rejected)}")
+    for source in inputs:
+        own_rejected: collections.Counter[str] = collections.Counter()
+        surveys.append(vocabulary_sample.survey(_pieces(_texts(source, reading, own_rejected))))
+        if not surveys[-1].characters:
+            raise UserError(f"{source[0]}: no text to train a vocabulary from{_left_out(own_rejected)}")
+        rejected += own_rejected
     sizes = [found.characters for found in surveys]
     rates = vocabulary_sample.rates(sizes, smoothing, weights, sample_characters)
+    taken = sum(size * rate for size, rate in zip(sizes, rates, strict=True))
+    if kind in HELD_IN_MEMORY and taken > MOST_IN_MEMORY:
+        raise UserError(
+            f"--kind {kind} holds the text it is trained on in memory, here {taken:,.0f} characters; "
+            f"give --sample_characters {MOST_IN_MEMORY} or less"
+        )
     shown: list[list[str]] = []
 
     def pieces() -> Iterator[str]:

@@ -15,6 +15,7 @@ _PAIRS = (  # what opens or closes; group 1 closes
     re.compile(r"\[\[|(\]\])"),
     re.compile(r"\{\||(\|\})"),
     re.compile(r"<!--|(-->)"),
+    re.compile(r"\[(?:https?:)?//|(\])"),
     re.compile(r"<(?!br\b|hr\b|li\b|[^<>]{0,300}/>)[a-z]|(</[a-z])", re.IGNORECASE),
 )
 _MARK = re.compile(r"\{[{|]|\}\}|\|\}|\[\[|\]\]|<!--|-->|<[^<>\s]{0,20}")

@@ -4,8 +4,12 @@ import collections
 import gzip
 import json
 import os
+import pathlib
 import random
+import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +20,7 @@ import pytest
 pytest.importorskip("apache_beam")
 
 import fsspec
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_jax.data import beam, storage, units
 from bert_jax.data.corpus import open_corpus, verify
@@ -153,7 +158,9 @@ def test_a_job_server_makes_the_same(pool, started, texts, tokenizer, local, tmp
     port = waited_for(lambda: port_file.exists() and port_file.read_text())
     options = ["--runner=PortableRunner", f"--job_endpoint=localhost:{port}", "--environment_type=LOOPBACK"]
     if pool:
-        pool_port = 50_000 + os.getpid() % 10_000
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            pool_port = free.getsockname()[1]
         started("apache_beam.runners.worker.worker_pool_main", f"--service_port={pool_port}")
         options[-1:] = ["--environment_type=EXTERNAL", f"--environment_config=localhost:{pool_port}"]
     run(texts, tokenizer, tmp_path / "corpus", options)
@@ -280,3 +287,15 @@ beam.prepare_with_beam([{str(texts)!r}], {str(tokenizer)!r}, {str(tmp_path / "co
         open_corpus(tmp_path / "corpus")
     with pytest.raises(UserError, match="remove it"):
         run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)
+
+
+def test_the_commands_of_the_documentation_have_options_that_beam_knows():
+    documentation = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
+    commands = re.findall(r"--beam_options '([^']*)'", documentation)
+    runners = set()
+    for command in commands:
+        options = PipelineOptions(shlex.split(command))
+        known = options.get_all_options()
+        assert not set(options.get_all_options(retain_unknown_options=True)) - set(known), command
+        runners.add(known["runner"])
+    assert runners >= {"DataflowRunner", "FlinkRunner", "PortableRunner"}

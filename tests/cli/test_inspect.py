@@ -1,9 +1,11 @@
 """`inspect`: rows are the text that was put in, each warning comes when it should, and terminals get colours."""
 
 import json
+import os
 import random
 import re
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -229,6 +231,13 @@ def test_colours_are_for_terminals(corpus, run, monkeypatch):
     assert re.sub(r"\x1b\[[\d;]+m", "", coloured) == plain
     monkeypatch.setenv("NO_COLOR", "1")
     assert run("inspect", corpus)[1] == plain
+
+
+def test_a_terminal_without_the_characters(corpus):
+    argv = [sys.executable, "-m", "bert_jax", "inspect", str(corpus)]
+    done = subprocess.run(argv, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "histogram" in done.stdout.decode("ascii")
 
 
 def test_refusals(corpus, tmp_path, refused):

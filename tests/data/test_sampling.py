@@ -274,8 +274,8 @@ def test_documents_run_together_lose_no_token():
     split = MemorySplit(random_documents(8, 9, (1, 6), (1, 9)))
     total = int(split.document_start[-1]) + 9
     (text,) = parts(sampled(sampler_of(split, total + 2, pairing="full_sentences"), 0, np.arange(1)), 0)
-    ends = np.diff(split.document_start)
-    expected = [[*range(FIRST_TOKEN + a, FIRST_TOKEN + a + n), SEP] for a, n in zip(split.document_start, ends, strict=False)]
+    bounds = itertools.pairwise(split.document_start.tolist())
+    expected = [[*range(FIRST_TOKEN + start, FIRST_TOKEN + stop), SEP] for start, stop in bounds]
     assert text == run_together(expected)
 
 

@@ -316,3 +316,12 @@ def test_what_is_saved_is_what_the_definition_says(tmp_path, trained):
     assert names == ["spiece.model", "tokenizer.json", "tokenizer_config.json"]
     assert json.loads((tmp_path / "saved" / "tokenizer.json").read_text(encoding="utf-8")) == tokenizer.definition
     assert set(vocabulary.TRAINERS) == {"wordpiece", "bpe", "byte_level", "unigram", "sentencepiece_bpe"}
+
+
+@pytest.mark.parametrize("kind", SENTENCEPIECE)
+def test_more_text_than_memory_holds_is_refused(monkeypatch, tmp_path, kind):
+    (tmp_path / "a.txt").write_text(TEXT)
+    monkeypatch.setattr(vocabulary, "MOST_IN_MEMORY", 1000)
+    with pytest.raises(UserError, match=r"holds the text .* in memory, .* --sample_characters 1000 or less"):
+        vocabulary.train_tokenizer([[str(tmp_path / "a.txt")]], 60, tmp_path / "tok", kind=kind)
+    assert not (tmp_path / "tok").exists()

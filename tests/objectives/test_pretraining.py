@@ -120,7 +120,7 @@ def test_what_no_export_could_say_is_refused_before_it_is_trained() -> None:
     with pytest.raises(UserError, match="no electra of transformers has model"):
         check_exportable(*published("electra", "none", pooler_activation="tanh"))
     roberta, _ = published("roberta", "none")
-    with pytest.raises(UserError, match="position_offset=2: .* set it to 1"):
+    with pytest.raises(UserError, match=r"position_offset=2: .* set it to 1"):
         check_exportable(roberta, padding_id=0)
 
 
