@@ -12,7 +12,7 @@ from bert_jax.finetune import SETTINGS
 from bert_jax.interop import google_tf, huggingface
 from bert_jax.interop.onnx_file import export_onnx
 from bert_jax.interop.stablehlo import export_stablehlo
-from bert_jax.models import PRETRAINING_HEADS
+from bert_jax.objectives.pretraining import pretraining_heads
 from bert_jax.weights import Weights, read_weights, restore_params
 
 
@@ -37,7 +37,7 @@ def _read(place: pathlib.Path, step: int | None, console: Console) -> Weights:
         return Weights(*google_tf.load_google(place), directory)
     if step is not None:
         config, _, params = restore_params(place, step, console)
-        return Weights(config.model, PRETRAINING_HEADS, params, (), (), (), place / "tokenizer")
+        return Weights(config.model, pretraining_heads(config), params, (), (), (), place / "tokenizer")
     return read_weights(place, None, None, console)
 
 

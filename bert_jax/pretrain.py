@@ -29,7 +29,7 @@ from bert_jax.phases import Phase, plan
 from bert_jax.sharding import Share
 from bert_jax.train import layout
 from bert_jax.watchdog import Watchdog
-from bert_jax.weights import describe_start, read_weights, restore_params
+from bert_jax.weights import check_exportable, describe_start, read_weights, restore_params
 
 # Of an architecture, what training may choose anew.
 MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range")
@@ -51,6 +51,7 @@ def pretrain(
     corpus = open_mixture(config.data.corpus)
     tokenizer = corpus.tokenizer()
     config = with_vocabulary(config, tokenizer)
+    check_exportable(config, tokenizer.pad_id)
     where = dataclasses.replace(config.data, corpus=",".join(find_corpora(config.data.corpus)))
     init_from = os.path.abspath(config.init_from) if config.init_from else ""
     config = dataclasses.replace(config, data=where, init_from=init_from)  # the next call may come from elsewhere

@@ -1,15 +1,18 @@
 """Rows -> batches: what a row looks like, that it depends on nothing but its number, and an orderly end."""
 
 import contextlib
+import itertools
 import threading
 import time
 
 import numpy as np
 import pytest
 from memory_corpus import CLS, FIRST_TOKEN, PAD, SEP, MemorySplit, random_documents
+from stored_corpus import store
 
 from bert_jax.config import DataConfig
-from bert_jax.data import corpus
+from bert_jax.data.corpus import open_corpus
+from bert_jax.data.corpus_writer import token_dtype
 from bert_jax.data.pipeline import Batch, Rows, batch_shapes, batches, make_rows
 from bert_jax.errors import UserError
 
@@ -246,19 +249,16 @@ def test_seed_and_length_make_other_rows(split, rows):
 
 
 def test_rows_of_the_store_equal_those_in_memory(tmp_path, split):
-    dtype = corpus.token_dtype(split.vocab_size)
-    with corpus.CorpusWriter(tmp_path / "corpus", dtype) as writer:
-        token = FIRST_TOKEN
-        for document in split.documents:
-            size = sum(document)
-            writer.write("train", corpus.pack_document(np.array(document), np.arange(token, token + size, dtype=dtype)))
-            token += size
-        writer.commit({"tokenizer": {"sha256": "0", "vocab_size": split.vocab_size}})
-    stored = corpus.open_corpus(tmp_path / "corpus").split("train")
+    dtype, bounds = token_dtype(split.vocab_size), itertools.pairwise(FIRST_TOKEN + split.document_start)
+    ids = (np.arange(*bound, dtype=dtype) for bound in bounds)
+    documents = list(zip(map(np.array, split.documents), ids, strict=True))
+    store(tmp_path / "corpus", documents, vocab_size=split.vocab_size, documents_per_shard=25)
+    stored = open_corpus(tmp_path / "corpus").split("train")
     numbers = np.arange(200)
     for length in (16, 128, 512):
-        one, other = (make_rows(s, split.symbols(), length, 3, DataConfig()) for s in (split, stored))
-        assert same(one.batch(numbers), other.batch(numbers))
+        for config in (DataConfig(), DataConfig(pairing="full_sentences", packing=2)):
+            one, other = (make_rows(s, split.symbols(), length, 3, config) for s in (split, stored))
+            assert same(one.batch(numbers), other.batch(numbers))
 
 
 @pytest.mark.parametrize("hosts", [1, 2])

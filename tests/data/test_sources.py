@@ -3,12 +3,14 @@ import gzip
 import io
 import lzma
 import tarfile
+import zipfile
 
 import pytest
 import zstandard
 
 from bert_jax.data import python_docs
-from bert_jax.data.sources import Document, documents, find_files, total_bytes
+from bert_jax.data.records import LARGE, PIECE
+from bert_jax.data.sources import Document, Reading, documents, find_files, raws, total_bytes
 from bert_jax.errors import UserError
 
 TEXT = "Füße on the ground.\nA second line.\n\nA new paragraph.\n"
@@ -38,7 +40,7 @@ def tar(members):
 
 
 def read(*inputs, **options):
-    return [(d.text or d.rejected) for d in documents([str(item) for item in inputs], **options)]
+    return [(d.text or d.rejected) for d in documents([str(item) for item in inputs], Reading(**options))]
 
 
 @pytest.mark.parametrize("suffix", PACK)
@@ -48,7 +50,9 @@ def test_compressed_files_and_archives_read_like_plain_ones(tmp_path, suffix):
     write(tmp_path / f"b.tar{suffix}", PACK[suffix](tar(members)))
     found = list(documents([str(tmp_path)]))
     assert [d.text for d in found] == [TEXT, "last name first", TEXT]
-    assert found[-1].bytes_read <= total_bytes(find_files([str(tmp_path)]))
+    read_so_far = [raw.bytes_read for raw in raws(find_files([str(tmp_path)]))]
+    assert read_so_far == sorted(read_so_far)
+    assert read_so_far[-1] <= total_bytes(find_files([str(tmp_path)]))
 
 
 def test_zstd_of_several_frames(tmp_path):
@@ -59,9 +63,9 @@ def test_zstd_of_several_frames(tmp_path):
 def test_units(tmp_path):
     path = write(tmp_path / "a.txt", "\ufeffone\ntwo\r\n\n \t\n\nthree\n")
     assert read(path) == ["one\ntwo\n\n \t\n\nthree\n"]
-    assert read(path, unit="blank-line") == ["one\ntwo\n", "three\n"]
-    assert read(path, unit="line") == ["one\n", "two\n", "three\n"]
-    assert [d.name for d in documents([path], "blank-line")] == [f"{path}:1", f"{path}:6"]
+    assert read(path, documents="blank-line") == ["one\ntwo\n", "three\n"]
+    assert read(path, documents="line") == ["one\n", "two\n", "three\n"]
+    assert [d.name for d in documents([path], Reading("blank-line"))] == [f"{path}:1", f"{path}:6"]
 
 
 def test_rejected_documents_have_a_reason(tmp_path):
@@ -72,12 +76,12 @@ def test_rejected_documents_have_a_reason(tmp_path):
     (tmp_path / "e.txt").symlink_to(tmp_path / "b.txt")
     assert read(tmp_path) == ["binary", "invalid UTF-8", "empty", "empty"]
     assert read(tmp_path, encoding_errors="replace")[1] == "caf\ufffd au lait"
-    assert read(tmp_path / "d.txt", unit="line") == ["empty"]
+    assert read(tmp_path / "d.txt", documents="line") == ["empty"]
 
 
 def test_only_the_bad_line_is_rejected(tmp_path):
     path = write(tmp_path / "a.txt", b"good\nb\xffd\ngood too\n")
-    assert read(path, unit="line") == ["good\n", "invalid UTF-8", "good too\n"]
+    assert read(path, documents="line") == ["good\n", "invalid UTF-8", "good too\n"]
 
 
 def test_links_in_an_archive_are_counted(tmp_path):
@@ -132,13 +136,99 @@ def test_a_cut_tar_is_named(tmp_path):
 
 
 def test_choices_are_checked_at_once():
-    with pytest.raises(UserError, match="'page' is none of file, blank-line, line"):
-        documents(["x"], unit="page")
+    with pytest.raises(UserError, match="'page' is none of auto, file, blank-line, line"):
+        documents(["x"], Reading("page"))
+    with pytest.raises(UserError, match="'json' is none of .*; did you mean 'jsonl'"):
+        documents(["x"], Reading(format="json"))
+    with pytest.raises(UserError, match="--field"):
+        raws([], Reading(field=""))
 
 
-def test_a_document_of_one_long_line(tmp_path):
-    path = write(tmp_path / "a.txt", "word " * 1_000_000)
-    assert [len(text) for text in read(path, unit="line")] == [5_000_000]
+def test_a_damaged_header_in_a_tar_is_not_its_end(tmp_path):
+    data = bytearray(tar([("a.txt", b"x" * 600), ("b.txt", b"y")]))
+    data[512 + 1024 + 10] ^= 1  # the name of the second member
+    with pytest.raises(UserError, match=r"a\.tar: broken archive"):
+        read(write(tmp_path / "a.tar", bytes(data)))
+
+
+def test_a_tar_cut_between_members_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"a\.tar: broken archive"):
+        read(write(tmp_path / "a.tar", tar([("a.txt", b"x" * 600), ("b.txt", b"y")])[: 512 + 1024]))
+
+
+def test_tars_one_after_the_other_are_refused(tmp_path):
+    with pytest.raises(UserError, match="more data after the end"):
+        read(write(tmp_path / "a.tar", tar([("a.txt", b"x")]) * 2))
+
+
+def zipped(path, kind=zipfile.ZIP_DEFLATED, **members):
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        for name, data in members.items():
+            archive.writestr(name.replace("__", "."), data)
+    return path
+
+
+def test_zip(tmp_path):
+    path = zipped(
+        tmp_path / "a.zip", b__txt="last", a__txt__gz=gzip.compress(b"first"), c__tar=tar([]), d__md="# A *b*"
+    )
+    assert read(path) == ["last", "first", "archive in an archive", "A b"]
+    assert read(zipped(tmp_path / "b.zip", zipfile.ZIP_BZIP2, a="x")) == ["unknown compression"]
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        link = zipfile.ZipInfo("link")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, "elsewhere")
+        archive.mkdir("folder")
+    assert read(tmp_path / "c.zip") == ["not a file"]
+    data = bytearray(path.read_bytes())
+    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + offset] |= 1  # the bit that says encrypted
+    assert read(write(tmp_path / "d.zip", bytes(data)))[0] == "encrypted"
+
+
+def test_a_flipped_bit_in_a_zip_is_named(tmp_path):
+    path = zipped(tmp_path / "a.zip", zipfile.ZIP_STORED, a__txt="plain words here")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"words")] ^= 1
+    with pytest.raises(UserError, match=r"a\.zip: broken archive"):
+        read(write(path, bytes(data)))
+    with pytest.raises(UserError, match=r"a\.zip: broken archive"):
+        read(write(path, bytes(data)[:-30]))
+
+
+@pytest.mark.parametrize("unit", ["file", "blank-line", "line"])
+def test_a_long_document_comes_in_pieces(tmp_path, unit):
+    text = "".join(f"Füße number {number}. " for number in range(400_000)) + "end"
+    path = write(tmp_path / "a.txt", text)
+    found = list(raws([path], Reading(unit)))
+    assert [raw.piece for raw in found] == list(range(len(found)))
+    assert [raw.last for raw in found] == [False] * (len(found) - 1) + [True]
+    assert b"".join(raw.data for raw in found).decode() == text
+    assert all(PIECE // 2 <= len(raw.data) <= PIECE and raw.data.endswith(b". ") for raw in found[:-1])
+    assert "".join(read(path, documents=unit)) == text
+
+
+@pytest.mark.parametrize(
+    ("unit", "end"),
+    [("a\n \nb " * 9, "\n \n"), ("a b\n", "\n"), ("ab ", " "), ("\u732b\u3002", "\u3002"), ("\u732b", "\u732b")],
+)
+def test_where_pieces_end(tmp_path, unit, end):
+    text = unit * ((LARGE + 10) // len(unit.encode()))
+    pieces = read(write(tmp_path / "a.txt", text + unit))
+    assert "".join(pieces) == text + unit
+    assert all(piece.endswith(end) for piece in pieces[:-1])
+    assert len(pieces) > 4
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"), [(b"\0", "binary"), (b"\xff", "invalid UTF-8"), ("\u732b".encode()[:2], "invalid UTF-8")]
+)
+def test_a_long_document_is_checked_as_a_whole(tmp_path, end, reason):
+    path = write(tmp_path / "a.txt", b"word " * (LARGE // 5 + 1) + end)
+    assert read(path) == [reason]
+    assert read(write(path, b" \n\t" * (LARGE // 2))) == ["empty"]
+    good = read(write(path, b"line\n" * 9 + b"word " * (LARGE // 5 + 1) + end + b"\nnext\n"), documents="line")
+    assert good == ["line\n"] * 9 + [reason, "next\n"]
 
 
 def test_python_docs_is_english_prose_without_repeats():

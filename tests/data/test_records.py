@@ -1,0 +1,206 @@
+import gzip
+import io
+import json
+import random
+import tarfile
+from collections import Counter
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from bert_jax.data.records import MAX_RECORD
+from bert_jax.data.sources import Reading, documents, find_files, raws, total_bytes
+from bert_jax.errors import UserError
+
+TEXTS = ["Füße on the ground.", 'a "quote", a\ttab', "two\nlines", "\u732b\u3002"]
+
+
+def read(path, **options):
+    return [(d.text or d.rejected) for d in documents([str(path)], Reading(**options))]
+
+
+def write(path, data):
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def test_json_lines(tmp_path):
+    lines = [json.dumps({"text": text, "meta": {"body": text[::-1]}, "a.b": text}) for text in TEXTS]
+    path = write(tmp_path / "a.jsonl", "\ufeff" + "\r\n\n".join(lines))
+    assert read(path) == TEXTS
+    assert read(path, field="meta.body") == [text[::-1] for text in TEXTS]
+    assert read(path, field="a.b") == TEXTS
+    assert read(write(tmp_path / "a.jsonl.gz", gzip.compress(path.read_bytes()))) == TEXTS
+    assert read(path, format="text") != TEXTS
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_list(tmp_path, indent):
+    items = [{"text": text, "n": number} for number, text in enumerate(TEXTS * 9000)]
+    path = write(tmp_path / "a.json", json.dumps(items, indent=indent, ensure_ascii=False))
+    assert read(path) == TEXTS * 9000
+    assert read(write(path, " [] ")) == ["empty"]
+    for broken in ('[{"text": "a"}', '[{"text": "a"} 1]', "[1] x", '[{"text"]', "[" * 100_000):
+        with pytest.raises(UserError, match=r"a\.json: broken JSON list"):
+            read(write(path, broken))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"text": "x"', "broken JSON"),
+        (b"[" * 100_000, "broken JSON"),
+        (b'{"text": ' + b"1" * 10_000 + b"}", "broken JSON"),
+        (b'{"texts": "x"}', "no field"),
+        (b'"text"', "no field"),
+        (b'{"text": null}', "not a text"),
+        (b'{"text": ["x"]}', "not a text"),
+        (b'{"text": " \\n"}', "empty"),
+        (b'{"text": "\xff"}', "invalid UTF-8"),
+        (b'{"text": "\\ud800 x"}', "invalid UTF-8"),
+        (b'{"text": "a\\u0000"}', "binary"),
+        (b'{"text": "' + b"x" * MAX_RECORD + b'"}', "too large"),
+    ],
+)
+def test_a_bad_line_alone_is_rejected(tmp_path, line, reason):
+    path = write(tmp_path / "a.jsonl", b'{"text": "one"}\n' + line + b'\n{"text": "two"}')
+    assert read(path) == ["one", reason, "two"]
+
+
+def test_half_a_surrogate_pair_is_replaced(tmp_path):
+    path = write(tmp_path / "a.jsonl", r'{"text": "\ud83d\ude00 \ud800 x"}')
+    assert read(path, encoding_errors="replace") == ["\U0001f600 \ufffd x"]
+
+
+def test_csv_and_tsv(tmp_path):
+    quoted = "\n".join('{},"{}"'.format(n, text.replace('"', '""')) for n, text in enumerate(TEXTS))
+    path = write(tmp_path / "a.csv", f"\ufeffid,text\r\n\n{quoted}\n")
+    assert read(path) == TEXTS
+    assert [raw.name for raw in raws([str(path)])] == [f"{path}:{line}" for line in (3, 4, 5, 7)]
+    assert read(path, field="id") == ["0", "1", "2", "3"]
+    plain = write(tmp_path / "a.tsv", 'id\ttext\n1\tan "unbalanced\n2\tx\ty\n3\n4\t\n5\tz\n')
+    assert read(plain) == ['an "unbalanced', "wrong number of columns", "wrong number of columns", "empty", "z"]
+    assert read(write(tmp_path / "b.tsv", "1\tone\n2\ttwo\n"), field="1") == ["one", "two"]
+    assert read(write(tmp_path / "c.csv", "")) == read(write(tmp_path / "c.csv", "text\n")) == ["empty"]
+
+
+def test_csv_that_is_wrong(tmp_path):
+    path = write(tmp_path / "a.csv", b'text\n"a"b\nc\n"\xff"\n' + b"x" * MAX_RECORD + b"\nd\n")
+    assert read(path) == ["broken CSV", "c", "invalid UTF-8", "too large", "d"]
+    with pytest.raises(
+        UserError, match=r"a\.csv: no column 'body'; did you mean 'boxy'\? \(there are 'boxy'\)|no column"
+    ):
+        read(write(path, "boxy\nx\n"), field="body")
+    with pytest.raises(UserError, match=r"a\.csv:3: a quote that does not end"):
+        read(write(path, 'text\na\n"b\nc\n'))
+    with pytest.raises(UserError, match=r"a\.csv:3: a quote that does not end"):
+        read(write(path, 'text\na\n"b\n' + "c\n" * MAX_RECORD))
+
+
+@pytest.mark.parametrize("where", ["plain", "compressed", "member"])
+def test_parquet(tmp_path, where):
+    rows = [*TEXTS, None, "", *[f"row {number}" for number in range(20_000)]]
+    table = pyarrow.table(
+        {
+            "text": pyarrow.array(rows).dictionary_encode(),
+            "inner": pyarrow.array([{"body": row, "n": 1} for row in rows]),
+            "large": pyarrow.array(rows, pyarrow.large_string()),
+            "n": list(range(len(rows))),
+        }
+    )
+    path = tmp_path / "a.parquet"
+    parquet.write_table(table, path, row_group_size=7000)
+    data = path.read_bytes()
+    if where == "compressed":
+        path = write(tmp_path / "b.parquet.gz", gzip.compress(data))
+    elif where == "member":
+        path = tmp_path / "b.tar"
+        with tarfile.open(path, "w") as archive:
+            info = tarfile.TarInfo("c.parquet")
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    for field in ("text", "large", "inner.body"):
+        assert read(path, field=field) == [*TEXTS, "not a text", "empty", *rows[len(TEXTS) + 2 :]]
+    with pytest.raises(UserError, match="holds int64, no text"):
+        read(path, field="n")
+    with pytest.raises(UserError, match="no column 'inner.bodi'; did you mean 'body'"):
+        read(path, field="inner.bodi")
+
+
+def test_damaged_parquet_is_named_or_read(tmp_path):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": ["one", "two"]}), path)
+    data = path.read_bytes()
+    for broken in (b"", b"PAR1", data[:-9], data[:40]):
+        with pytest.raises(UserError, match=r"a\.parquet: broken Parquet"):
+            read(write(path, broken))
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    tfds = pytest.importorskip("tensorflow_datasets")
+    place = tmp_path_factory.mktemp("tfds")
+
+    class Wiki(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+        BUILDER_CONFIGS = [tfds.core.BuilderConfig(name="20230601.en")]  # noqa: RUF012
+
+        def _info(self):
+            features = {"text": tfds.features.Text(), "n": tfds.features.Scalar("int64")}
+            return self.dataset_info_from_configs(features=tfds.features.FeaturesDict(features))
+
+        def _split_generators(self, _):
+            return {"train": self._generate_examples(TEXTS), "rest": self._generate_examples(["", "last"])}
+
+        def _generate_examples(self, texts):
+            yield from ((number, {"text": text, "n": number}) for number, text in enumerate(texts))
+
+    builder = Wiki(data_dir=place, config="20230601.en", file_format="array_record")
+    builder.download_and_prepare()
+    return place
+
+
+def test_a_data_set_of_tfds(prepared):
+    place = f"tfds:wiki/20230601.en:1.0.0@{prepared}"
+    assert sorted(read(place)) == sorted(TEXTS)
+    assert sorted(read(f"tfds:wiki/20230601.en@{prepared}#rest")) == ["empty", "last"]
+    assert total_bytes(find_files([place])) >= list(raws([place]))[-1].bytes_read > 0
+    with pytest.raises(UserError, match="no split 'test'; there are"):
+        read(place + "#test")
+    with pytest.raises(UserError, match="no feature 'txet'; did you mean 'text'"):
+        read(place, field="txet")
+    with pytest.raises(UserError, match="holds no text|not a text"):
+        raise UserError("; ".join(set(read(place, field="n"))))
+    with pytest.raises(UserError, match="no data set that TFDS has prepared"):
+        read(f"tfds:other@{prepared}")
+
+
+def test_reviews_of_a_tar_of_json_lists(shared_data):
+    archive = shared_data / "nsmc" / "nsmc-raw-slice.tar.gz"
+    with tarfile.open(archive) as members:
+        wanted = [
+            item["review"]
+            for member in members
+            if member.name.endswith(".json")
+            for item in json.load(members.extractfile(member))
+        ]
+    found = list(documents([str(archive)], Reading(field="review")))
+    assert [d.text for d in found if not d.rejected] == [text for text in wanted if text.strip()]
+    assert len(found) == len(wanted)
+
+
+def test_every_document_of_damaged_records_is_accounted_for(tmp_path):
+    generator = random.Random(0)
+    good = {
+        "a.jsonl": b"".join(json.dumps({"text": t}).encode() + b"\n" for t in TEXTS * 5),
+        "a.tsv": b"text\n" + b"words of text\n" * 20,
+    }
+    for name, data in good.items():
+        for _ in range(100):
+            damaged = bytearray(data)
+            for _ in range(generator.randint(1, 9)):
+                damaged[generator.randrange(5, len(damaged))] = generator.choice(b'\0\xff\xed"{}[]\\ax ')
+            lines = sum(bool(line.strip(b"\r\n" if name == "a.tsv" else None)) for line in damaged.split(b"\n"))
+            found = Counter(bool(d.text) != bool(d.rejected) for d in documents([str(write(tmp_path / name, damaged))]))
+            assert found == {True: lines - (name == "a.tsv")}
