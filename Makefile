@@ -26,10 +26,10 @@ demo: $(VENV)/.installed-demo
 	PATH="$(abspath $(BIN)):$$PATH" launch/demo.sh $(DEMO)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 -m 'not slow and not tpu'
+	$(BIN)/python -m pytest -n 2 -m 'not slow and not tpu and not beam'
 
 test-slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m 'slow and not tpu'
+	$(BIN)/python -m pytest -m 'slow and not tpu and not beam'
 
 # An environment and processes of its own: libtpu is large, and a process that has loaded it runs nothing else.
 test-tpu:

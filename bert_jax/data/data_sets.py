@@ -63,8 +63,6 @@ def raws(place: str, reading: Reading) -> Iterator[Raw]:
     Raises:
         UserError: as `open_builder`; no such split or feature.
     """
-    import tensorflow_datasets as tfds
-
     builder, split = open_builder(place), _split(place)
     path = reading.field.split(".")
     features: Any = builder.info.features
@@ -76,10 +74,7 @@ def raws(place: str, reading: Reading) -> Iterator[Raw]:
                 "name one with --field"
             )
         features = features[key]
-    wanted: Any = True
-    for key in reversed(path):
-        wanted = {key: wanted}
-    source = builder.as_data_source(split.name, decoders=tfds.decode.PartialDecoding(wanted))
+    source = builder.as_data_source(split.name)
     for number in range(len(source)):
         value = functools.reduce(lambda item, key: item[key], path, source[number])
         yield _raw(f"{place}:{number + 1}", value, split.num_bytes * (number + 1) // len(source))

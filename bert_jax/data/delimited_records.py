@@ -23,7 +23,7 @@ class _TooLargeError(Exception):
 def split_csv(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Raw]:
     """The rows of comma-separated values with quotes as in RFC 4180; the first names the columns.
 
-    A field that is a number and no name is that column, from 0 on, of a file whose first row is one of its texts.
+    A field that is a number is that column, from 0 on, of a file whose first row names nothing and is a document.
 
     Raises:
         UserError: no such column; a quote that does not end.
@@ -44,11 +44,12 @@ def _split(name: str, rows: Iterator[_Row], reading: Reading) -> Iterator[Raw]:
     if first.rejected:
         raise UserError(f"{name}:{first.line}: the row that names the columns: {first.rejected}; mend it")
     names = [value.decode("utf-8", "replace") for value in first.values]
-    if reading.field in names:
-        column = names.index(reading.field)
-    elif reading.field.isdecimal() and int(reading.field) < len(names):
+    named = not reading.field.isdecimal()
+    if not named and int(reading.field) < len(names):
         column = int(reading.field)
         yield _raw(name, first, column, len(names))
+    elif reading.field in names:
+        column = names.index(reading.field)
     else:
         listed = ", ".join(repr(one[:40]) for one in names[:20])
         raise UserError(
@@ -59,7 +60,7 @@ def _split(name: str, rows: Iterator[_Row], reading: Reading) -> Iterator[Raw]:
     for row in rows:
         empty = False
         yield _raw(name, row, column, len(names))
-    if empty and names[column] == reading.field:
+    if empty and named:
         yield Raw(name, rejected="empty")
 
 

@@ -72,7 +72,7 @@ def encode(unit: Unit, tokenizer: Tokenizer, settings: Settings) -> Encoded:
     for raw in unit.documents:
         document = convert(raw, settings.reading)
         found += raw.piece == 0
-        if document.rejected:
+        if document.rejected and raw.piece == 0 and raw.last:
             rejected[document.rejected] += 1
             continue
         if raw.piece == 0:

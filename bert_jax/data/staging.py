@@ -92,8 +92,10 @@ def _read(url: str) -> bytes:
     try:
         with storage.open_file(url) as file:
             return file.read()
-    except OSError as error:
-        raise UserError(f"{url}: cannot be read ({error.strerror}); is this a corpus?") from None
+    except UserError:
+        raise
+    except Exception as error:  # each library has exceptions of its own
+        raise UserError(f"{url}: cannot be read ({error}); is there a corpus, and may you read it?") from None
 
 
 def _shard_bytes(manifest: Mapping[str, Any]) -> int:

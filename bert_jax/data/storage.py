@@ -70,19 +70,10 @@ def put(local_path: str | os.PathLike[str], url: str) -> None:
         if not is_url(url):
             _copy(os.fspath(local_path), _local(url))
             return
-        system, inner = _system(url)
+        system, inner = _system(url, skip_instance_cache=True)  # a transaction is of a whole instance
         system.makedirs(system._parent(inner), exist_ok=True)
-        with open(local_path, "rb") as source:
-            # The library's way to all or nothing: what is written is seen from `commit` on.
-            target = system.open(inner, "wb", autocommit=False)
-            try:
-                shutil.copyfileobj(source, target, _CHUNK)
-                target.close()
-            except BaseException:
-                with contextlib.suppress(Exception):
-                    target.discard()
-                raise
-            target.commit()
+        with open(local_path, "rb") as source, system.transaction, system.open(inner, "wb") as target:
+            shutil.copyfileobj(source, target, _CHUNK)
 
 
 def get(url: str, local_path: str | os.PathLike[str]) -> None:
@@ -152,13 +143,13 @@ def _absent(item: str) -> UserError:
     return UserError(f"{item}: {kind}; check --input (quote patterns, or let the shell expand them)")
 
 
-def _system(url: str) -> tuple[Any, str]:
+def _system(url: str, **options: bool) -> tuple[Any, str]:
     """The file system of a URL, and the path in it."""
     try:
         from fsspec.core import url_to_fs
     except ImportError:
         raise UserError(f"{url}: needs the package fsspec: pip install 'bert-jax[storage]'") from None
-    return url_to_fs(url)
+    return url_to_fs(url, **options)
 
 
 @contextlib.contextmanager

@@ -150,6 +150,11 @@ def waited_for(ready):
     return found
 
 
+def listens(port):
+    with socket.socket() as caller:
+        return caller.connect_ex(("localhost", port)) == 0
+
+
 @pytest.mark.parametrize("pool", [False, True], ids=["loopback", "worker pool"])
 def test_a_job_server_makes_the_same(pool, started, texts, tokenizer, local, tmp_path):
     """The way into Flink and Spark: a job server that is given the pipeline, and workers that it calls."""
@@ -162,6 +167,7 @@ def test_a_job_server_makes_the_same(pool, started, texts, tokenizer, local, tmp
             free.bind(("localhost", 0))
             pool_port = free.getsockname()[1]
         started("apache_beam.runners.worker.worker_pool_main", f"--service_port={pool_port}")
+        waited_for(lambda: listens(pool_port))
         options[-1:] = ["--environment_type=EXTERNAL", f"--environment_config=localhost:{pool_port}"]
     run(texts, tokenizer, tmp_path / "corpus", options)
     assert contents(tmp_path / "corpus") == contents(local)

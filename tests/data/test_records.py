@@ -5,6 +5,7 @@ import random
 import tarfile
 from collections import Counter
 
+import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -95,7 +96,7 @@ def test_csv_that_is_wrong(tmp_path):
     with pytest.raises(UserError, match=r"a\.csv:3: a quote that does not end"):
         read(write(path, 'text\na\n"b\nc\n'))
     with pytest.raises(UserError, match=r"a\.csv:3: a quote that does not end"):
-        read(write(path, 'text\na\n"b\n' + "c\n" * MAX_RECORD))
+        read(write(path, 'text\na\n"b\n' + ("c" * 1000 + "\n") * (MAX_RECORD // 1000)))
 
 
 @pytest.mark.parametrize("where", ["plain", "compressed", "member"])
@@ -124,7 +125,7 @@ def test_parquet(tmp_path, where):
         assert read(path, field=field) == [*TEXTS, "not a text", "empty", *rows[len(TEXTS) + 2 :]]
     with pytest.raises(UserError, match="holds int64, no text"):
         read(path, field="n")
-    with pytest.raises(UserError, match="no column 'inner.bodi'; did you mean 'body'"):
+    with pytest.raises(UserError, match=r"no column 'inner\.bodi'; did you mean 'body'"):
         read(path, field="inner.bodi")
 
 
@@ -147,8 +148,8 @@ def prepared(tmp_path_factory):
         BUILDER_CONFIGS = [tfds.core.BuilderConfig(name="20230601.en")]  # noqa: RUF012
 
         def _info(self):
-            features = {"text": tfds.features.Text(), "n": tfds.features.Scalar("int64")}
-            return self.dataset_info_from_configs(features=tfds.features.FeaturesDict(features))
+            features = {"text": tfds.features.Text(), "n": tfds.features.Scalar(np.int64)}
+            return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
         def _split_generators(self, _):
             return {"train": self._generate_examples(TEXTS), "rest": self._generate_examples(["", "last"])}
@@ -170,8 +171,7 @@ def test_a_data_set_of_tfds(prepared):
         read(place + "#test")
     with pytest.raises(UserError, match="no feature 'txet'; did you mean 'text'"):
         read(place, field="txet")
-    with pytest.raises(UserError, match="holds no text|not a text"):
-        raise UserError("; ".join(set(read(place, field="n"))))
+    assert read(place, field="n") == ["not a text"] * len(TEXTS)
     with pytest.raises(UserError, match="no data set that TFDS has prepared"):
         read(f"tfds:other@{prepared}")
 
@@ -186,7 +186,7 @@ def test_reviews_of_a_tar_of_json_lists(shared_data):
             for item in json.load(members.extractfile(member))
         ]
     found = list(documents([str(archive)], Reading(field="review")))
-    assert [d.text for d in found if not d.rejected] == [text for text in wanted if text.strip()]
+    assert [d.text for d in found if not d.rejected] == [text.replace("\r\n", "\n") for text in wanted if text.strip()]
     assert len(found) == len(wanted)
 
 

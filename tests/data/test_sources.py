@@ -138,7 +138,7 @@ def test_a_cut_tar_is_named(tmp_path):
 def test_choices_are_checked_at_once():
     with pytest.raises(UserError, match="'page' is none of auto, file, blank-line, line"):
         documents(["x"], Reading("page"))
-    with pytest.raises(UserError, match="'json' is none of .*; did you mean 'jsonl'"):
+    with pytest.raises(UserError, match=r"'json' is none of .*; did you mean 'jsonl'"):
         documents(["x"], Reading(format="json"))
     with pytest.raises(UserError, match="--field"):
         raws([], Reading(field=""))
@@ -224,8 +224,8 @@ def test_where_pieces_end(tmp_path, unit, end):
     ("end", "reason"), [(b"\0", "binary"), (b"\xff", "invalid UTF-8"), ("\u732b".encode()[:2], "invalid UTF-8")]
 )
 def test_a_long_document_is_checked_as_a_whole(tmp_path, end, reason):
-    path = write(tmp_path / "a.txt", b"word " * (LARGE // 5 + 1) + end)
-    assert read(path) == [reason]
+    path = tmp_path / "a.txt"
+    assert read(write(path, b"word " * (LARGE // 5 + 1) + end)) == [reason]
     assert read(write(path, b" \n\t" * (LARGE // 2))) == ["empty"]
     good = read(write(path, b"line\n" * 9 + b"word " * (LARGE // 5 + 1) + end + b"\nnext\n"), documents="line")
     assert good == ["line\n"] * 9 + [reason, "next\n"]

@@ -1,0 +1,39 @@
+import re
+
+import pytest
+
+from bert_jax.data import markdown
+from bert_jax.data.records import Reading
+from bert_jax.data.sources import documents
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("# A *head*\n\nSome **strong**\ntext.", "A head\n\nSome strong text."),
+        ("Under\n=====\n\n---\n\n> quoted [link](http://a.b 'title')\n> text", "Under\n\nquoted link text"),
+        ("- one\n- `two`\n  1. three", "one\n\ntwo\n\nthree"),
+        ("a ![picture](x.png) b<br>c\\*d &amp; e  \nf", "a  bc*d & e f"),
+        ("```python\ncode\n```\n\n    code\n\ntext", "text"),
+        ("<div>\nhtml\n</div>\n\n[text][1] <http://a.b>\n\n[1]: http://c.d", "text http://a.b"),
+        ("before\n\n| a | b |\n|---|---|\n| c | d |\n\nafter", "before\n\nafter"),
+        ("*a " * 10_000 + "b", "*a " * 10_000 + "b"),
+        ("", ""),
+    ],
+)
+def test_text(source, wanted):
+    assert markdown.text(source, Reading()) == wanted
+
+
+def test_long_ones_are_parsed_in_stretches():
+    paragraphs = [f"Paragraph *{number}* ends." for number in range(40_000)]
+    assert markdown.text("\n\n".join(paragraphs), Reading()) == "\n\n".join(paragraphs).replace("*", "")
+
+
+def test_books(shared_data):
+    found = documents([str(shared_data / "books" / "classic-books-md.tar.xz")])
+    first = next(found)
+    assert first.text.startswith(
+        "Title: An Occurrence at Owl Creek Bridge\n\nAuthor: Ambrose Bierce\n\nYear: 1890\n\nI\n\nA man"
+    )
+    assert not re.search(r"^#|^---|\*\*", first.text, re.MULTILINE)

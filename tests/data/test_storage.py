@@ -1,0 +1,74 @@
+import gzip
+import os
+
+import fsspec
+import pytest
+
+from bert_jax.data import storage
+from bert_jax.data.sources import documents, find_files, total_bytes
+from bert_jax.errors import UserError
+
+
+@pytest.fixture
+def bucket():
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    system.pipe(
+        {"/b/2.txt": b"two", "/b/10.txt": b"ten", "/b/c/z.txt.gz": gzip.compress(b"packed"), "/b/c/x.md": b"# x"}
+    )
+    yield "memory://b"
+    system.store.clear()
+
+
+def test_inputs_in_a_bucket(bucket):
+    assert [d.text for d in documents([bucket])] == ["ten", "two", "x", "packed"]
+    assert [d.text for d in documents([f"{bucket}/*.txt", f"{bucket}/2.txt"])] == ["ten", "two"]
+    assert total_bytes(find_files([f"{bucket}/*.txt"])) == 6
+    for path in storage.find(bucket):
+        with storage.open_file(path) as file:
+            assert len(file.read()) == storage.size(path)
+
+
+def test_what_is_not_there(bucket):
+    for item, words in (
+        (f"{bucket}/x", "no such file"),
+        (f"{bucket}/*.x", "no file matches"),
+        ("nothing://x", "nothing"),
+    ):
+        with pytest.raises(UserError, match=words):
+            find_files([item])
+    with pytest.raises(UserError, match="cannot be reached"):
+        storage.size(f"{bucket}/x")
+
+
+@pytest.mark.parametrize("place", ["memory://b/new/deep.bin", "file://{}/new/deep.bin", "{}/new/deep.bin"])
+def test_put_and_get(bucket, tmp_path, place):
+    url = place.format(tmp_path)
+    for data in (os.urandom(3_000_000), b"replaced", b""):
+        (tmp_path / "here").write_bytes(data)
+        storage.put(tmp_path / "here", url)
+        storage.get(url, tmp_path / "back" / "again")
+        assert (tmp_path / "back" / "again").read_bytes() == data
+    assert os.listdir(tmp_path / "back") == ["again"]
+
+
+@pytest.mark.parametrize("place", ["memory://b/2.txt", "{}/2.txt"])
+def test_a_copy_that_breaks_off_leaves_what_was_there(bucket, tmp_path, place, monkeypatch):
+    url = place.format(tmp_path)
+    (tmp_path / "2.txt").write_bytes(b"two")
+    (tmp_path / "here").write_bytes(b"x" * 100)
+
+    def half(source, target, _):
+        target.write(source.read(50))
+        raise OSError("no more room")
+
+    monkeypatch.setattr(storage.shutil, "copyfileobj", half)
+    with pytest.raises(UserError, match="no more room"):
+        storage.put(tmp_path / "here", url)
+    with pytest.raises(UserError, match="no more room"):
+        storage.get(url, tmp_path / "local" / "file")
+    monkeypatch.undo()
+    with storage.open_file(url) as file:
+        assert file.read() == b"two"
+    assert os.listdir(tmp_path / "local") == []
+    assert sorted(path for path in os.listdir(tmp_path) if "partial" in path) == []
