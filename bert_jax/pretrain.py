@@ -48,7 +48,7 @@ def pretrain(
     """
     if not config.data.corpus:
         raise UserError("no corpus: give --config.data.corpus=DIR, a directory made by `bert-jax prepare`")
-    corpus = open_mixture(config.data.corpus)
+    corpus = open_mixture(config.data.corpus, console.say)
     tokenizer = corpus.tokenizer()
     config = with_vocabulary(config, tokenizer)
     check_exportable(config, tokenizer.pad_id)

@@ -73,8 +73,10 @@ def prepare_with_beam(
         with pipeline:
             _build(pipeline, parts, tokenizer, settings, output)
     except Exception as error:
+        left = f"{output}: incomplete; remove it before the next try"
         if mistake := _mistake(error):
-            raise UserError(f"{mistake}\n{output}: incomplete; remove it before the next try") from None
+            raise UserError(f"{mistake}\n{left}") from None
+        error.add_note(left)
         raise
     with storage.open_file(f"{output}/{MANIFEST}") as file:
         return json.load(file)

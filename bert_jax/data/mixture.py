@@ -4,6 +4,7 @@ import glob
 import hashlib
 import os
 import pathlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bert_jax.data.corpus import Corpus, Split, open_corpus
@@ -58,13 +59,13 @@ class Mixture(NamedTuple):
         return [(str(corpus.directory), corpus.split("train")) for corpus in self.corpora]
 
 
-def open_mixture(places: str) -> Mixture:
-    """The corpora at `places`: directories, patterns of directories or URLs, parted by commas.
+def open_mixture(places: str, say: Callable[[str], None] = lambda line: None) -> Mixture:
+    """The corpora at `places`: directories, patterns of directories or URLs, parted by commas; `say` is told of what is copied.
 
     Raises:
-        UserError: as `open_corpus`; a pattern that matches nothing; corpora of different tokenizers.
+        UserError: as `open_corpus` and `staged`; a pattern that matches nothing; corpora of different tokenizers.
     """
-    corpora = tuple(open_corpus(staged(place)) for place in find_corpora(places))
+    corpora = tuple(open_corpus(staged(place, say=say)) for place in find_corpora(places))
     first = corpora[0]
     for other in corpora[1:]:
         if other.tokenizer_sha256 != first.tokenizer_sha256:

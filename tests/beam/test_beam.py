@@ -262,6 +262,13 @@ def test_what_cannot_work_is_refused_before_anything_is_written(texts, tokenizer
     assert [path.name for path in output.iterdir()] == ["mine"]
 
 
+def test_what_is_no_mistake_of_the_user_keeps_its_traceback(texts, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(beam, "account", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as raised:
+        run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)
+    assert raised.value.__notes__ == [f"{tmp_path / 'corpus'}: incomplete; remove it before the next try"]
+
+
 def test_workers_of_another_version_are_refused(texts, tokenizer, tmp_path, monkeypatch):
     here = iter(["this version"])
     monkeypatch.setattr(beam, "_versions", lambda: next(here, "another version"))

@@ -1,0 +1,244 @@
+"""`prepare` on inputs at random: what it may say, what has to be in the corpus, and how much memory it takes.
+
+    python -m tests.data.fuzzing TOKENIZERS FIRST LAST    # prints the faults and the peak of memory, as JSON
+"""
+
+import collections
+import contextlib
+import io
+import json
+import os
+import pathlib
+import random
+import re
+import resource
+import signal
+import sys
+import tempfile
+import traceback
+from unittest import mock
+
+import numpy as np
+
+from bert_jax.__main__ import main
+from bert_jax.config import MASKINGS, PAIRINGS, DataConfig
+from bert_jax.data import encoding, pieces, units, vocabulary
+from bert_jax.data.corpus import open_corpus, verify
+from bert_jax.data.pipeline import make_rows, symbols_of
+from bert_jax.data.records import Reading
+from bert_jax.data.tokenizer import load_tokenizer, save
+from bert_jax.errors import UserError
+from tests.data import fuzzed_inputs, fuzzed_texts, simple_reader
+
+KINDS = ("wordpiece", "byte_level", "unigram")
+SECONDS = 60  # for one tree, on a machine that does much else
+
+
+def make_tokenizers(place):
+    """One of each kind, trained on sentences as those of the inputs."""
+    rng = random.Random(0)
+    syllables = "".join(rng.choices("abdefgiklmnorstu", k=9000))
+    words = [syllables[start : start + 6] for start in range(0, 9000, 6)]
+    sentences = [fuzzed_texts.sentence(rng) + " " + " ".join(rng.choices(words, k=9)) for _ in range(2000)]
+    for kind in KINDS:
+        tokenizer, files = vocabulary.train(lambda: sentences, 600, kind, lowercase=kind == "wordpiece")
+        save(tokenizer, pathlib.Path(place) / kind, files)
+    return place
+
+
+class Fault(AssertionError):
+    """What must not be."""
+
+
+def check(condition, *words):
+    if not condition:
+        raise Fault(*words)
+
+
+def run(seed, tokenizers, place):
+    """Prepares the tree of a seed and checks all that can be; returns what became of it, in a word."""
+    rng = random.Random(seed)
+    files = fuzzed_inputs.tree(rng)
+    inputs, output = os.path.join(place, "in"), os.path.join(place, "corpus")
+    fuzzed_inputs.write(files, inputs)
+    kind = rng.choice(KINDS)
+    reading = Reading(
+        documents=rng.choice(("auto", "auto", "file", "blank-line", "line")),
+        format=rng.choice(("auto",) * 30 + ("text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")),
+        field=rng.choice(("text",) * 20 + ("a.b", "1", "0", "nosuch", "tex")),
+        encoding_errors=rng.choice(("reject", "replace")),
+    )
+    heldout = rng.choice((0, 0.02, 0.3))
+    argv = [
+        "prepare", "--input", inputs, "--tokenizer", os.path.join(tokenizers, kind), "--output", output, "--workers=1",
+        f"--format={reading.format}", f"--documents={reading.documents}", f"--field={reading.field}",
+        f"--encoding_errors={reading.encoding_errors}", f"--heldout_share={heldout}", f"--language={rng.choice(('en', 'de', 'ko', 'xx'))}",
+    ]  # fmt: skip
+    sizes = [(units, "UNIT_BYTES", 3000), (units, "UNITS_PER_SHARD", 2), (units, "PART_BYTES", 20_000)] * (rng.random() < 0.3)
+    sizes += [(pieces, "LARGE", 3000), (pieces, "PIECE", 1000)] * (rng.random() < 0.3)
+    wanted = expected(files, reading)
+    with contextlib.ExitStack() as stack:
+        for module, name, size in sizes:
+            stack.enter_context(mock.patch.object(module, name, size))
+        status, said, told = call(argv)
+    if status == 2:
+        check_refusal(said, output, files, inputs)
+        tokenizer = load_tokenizer(os.path.join(tokenizers, kind))
+        check(not wanted or wanted.may_refuse or "documents" in said, "refused, but nothing is wrong with it:", said)
+        check("0 of" not in said or wanted is None or not any_tokens(wanted, tokenizer), "no document used:", said)
+        return "refused"
+    check(status == 0, "exit status", status, said)
+    check(not os.path.lexists(os.path.join(place, ".corpus.incomplete")), "left its work behind")
+    check_account(output, wanted, said, told)
+    check_rows(output, rng)
+    return "prepared" if wanted is None else "prepared, all documents known"
+
+
+class Expected(collections.namedtuple("Expected", "documents must_refuse may_refuse")):
+    """Of all the files: the texts of documents, None where one has none, ... where it is not known."""
+
+
+def expected(files, reading):
+    """None where it cannot be said."""
+    documents, must_refuse, may_refuse = [], False, False
+    try:
+        for file in files:
+            if file.streams is None:
+                return None
+            may_refuse = may_refuse or file.may_refuse
+            documents += [None] * file.rejected
+            for stream in file.streams:
+                documents += simple_reader.documents(stream, reading)
+    except simple_reader.Refused:
+        must_refuse = True
+    except simple_reader.Unknown:
+        return None
+    return Expected(documents, must_refuse, may_refuse or must_refuse)
+
+
+def call(argv):
+    """Exit status, standard error, standard output of the command line; a fault for an exception, and for a hang."""
+    out, error = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors, write_through=True) for errors in ("strict", "backslashreplace"))
+
+    def late(*_):
+        raise Fault("takes too long")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+            status = main(argv)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return status, error.buffer.getvalue().decode(), out.buffer.getvalue().decode()
+
+
+def check_refusal(said, output, files, inputs):
+    check(not os.path.lexists(output), "a corpus in spite of the refusal")
+    for place in (f"{os.path.dirname(output)}/.corpus.incomplete", f"{os.path.dirname(output)}/.corpus.incomplete/corpus"):
+        with contextlib.suppress(UserError):
+            open_corpus(place)
+            raise Fault("a corpus that is not whole is taken")
+    message = said.rpartition("bert-jax prepare: ")[2].replace("new\nline", "")
+    check(message.strip() and message.count("\n") <= 2 and len(message) < 3000, "a message of other than one or two lines:", said)
+    check("Traceback" not in said, said)
+
+
+def any_tokens(wanted, tokenizer):
+    return any(isinstance(text, str) and tokenizer.encode_sentences([text])[0] for text in wanted.documents)
+
+
+def check_account(output, wanted, said, told):
+    corpus = open_corpus(output)
+    verify(corpus)
+    account = corpus.manifest["documents"]
+    check(account["in"] == account["stored"] + sum(account["rejected"].values()), "in != stored + rejected:", account)
+    stored = [ids for split in ("train", "heldout") for ids in documents_of(corpus.split(split))]
+    check(len(stored) == account["stored"], "the account has other documents than the corpus")
+    check(f"{account['in']:,} documents in" in told, told)
+    if wanted is None:
+        return
+    check(not wanted.must_refuse, "read, though it cannot be")
+    check(account["in"] == len(wanted.documents), f"{account} of {len(wanted.documents)} documents")
+    if ... in wanted.documents:
+        return
+    tokenizer = load_tokenizer(corpus.directory / "tokenizer")
+    texts = [text for text in wanted.documents if text]
+    ids = [ids for ids in tokenizer.encode_sentences(texts) if ids]
+    check(len(ids) == len(stored), f"{len(stored)} stored, {len(ids)} have tokens: {account}")
+    if corpus.manifest["tokenizer"]["kind"] == "byte_level":
+        found = collections.Counter(bare(tokenizer.plain.decode(one.tolist(), skip_special_tokens=False)) for one in stored)
+        given = collections.Counter(bare(text) for text in texts if "\ufffd" not in text)
+        lost = given - found
+        check(not lost, f"texts that are not in the corpus: {[text[:300] for text in lost]}")
+        return
+    whole = collections.Counter(tuple(tokenizer.encode_sentences([text])[0]) for text in texts if is_clean(text))
+    lost = whole - collections.Counter(tuple(one.tolist()) for one in stored)
+    check(not lost, f"{len(lost)} clean documents have other ids")
+
+
+def documents_of(split):
+    """The ids of each document."""
+    for first, end in zip(split.first_record, split.first_record[1:], strict=False):
+        yield split.read(np.arange(first, end))[0]
+
+
+def bare(text):
+    """Without white space, of which preparation keeps one between words alone."""
+    return re.sub(r"\s", "", text)
+
+
+def is_clean(text):
+    """Words of letters, one space or line end between them, full stops: read alike as a whole and in sentences."""
+    return re.fullmatch(r"(?:[^\W\d_]{1,50}(?:\. ?\n?| |$))+", text) and len(text) < encoding.WINDOW
+
+
+def check_rows(output, rng):
+    """Rows by each pairing, under the other rules drawn at random."""
+    corpus = open_corpus(output)
+    split = corpus.split("train")
+    symbols = symbols_of(load_tokenizer(corpus.directory / "tokenizer"))
+    for pairing in PAIRINGS:
+        config = DataConfig(pairing=pairing, masking=rng.choice(MASKINGS), packing=rng.choice((1, 1, 4)))
+        try:
+            rows = make_rows(split, symbols, rng.choice((16, 128, 512)), 1, config)
+        except UserError as error:
+            check(pairing == "next_sentence" and split.num_documents < 2, str(error))
+            continue
+        batch = rows.batch(np.arange(100))
+        check(batch["input_ids"].min() >= 0 and batch["input_ids"].max() < corpus.manifest["tokenizer"]["vocab_size"], "an id")
+
+
+def fault_of(seed, tokenizers):
+    """What became of the tree of a seed, and '' or what is wrong."""
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            return run(seed, tokenizers, place), ""
+        except Exception as error:
+            words = "" if isinstance(error, Fault) else "".join(traceback.format_exception(error)[-2:])
+            return "fault", f"seed {seed}: {error} {words}".replace(place, "")
+        except BaseException as error:  # a panic of a library in Rust is no Exception
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            return "fault", f"seed {seed}: {type(error)} {error}"
+
+
+def peak():
+    """MiB of resident memory that this process had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
+def report(tokenizers, first, last):
+    """The outcomes of seeds, the faults, and memory before and at the peak."""
+    outcomes, faults = collections.Counter(), []
+    before = peak()
+    for seed in range(first, last):
+        outcome, fault = fault_of(seed, tokenizers)
+        outcomes[outcome] += 1
+        faults += [fault] * bool(fault)
+    return {"outcomes": outcomes, "faults": faults, "MiB before": before, "MiB at the peak": peak()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(report(sys.argv[1], *map(int, sys.argv[2:4])), indent=1))

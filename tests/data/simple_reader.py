@@ -1,0 +1,160 @@
+"""What documents are in a file, by the simplest reading of its format: all of it in memory, with no care for speed."""
+
+import csv
+import io
+import json
+import re
+
+BOM = b"\xef\xbb\xbf"
+SUFFIXES = {
+    "md": "markdown", "markdown": "markdown", "jsonl": "jsonl", "ndjson": "jsonl", "json-lines": "jsonl", "jsonlines": "jsonl",
+    "json": "jsonl", "csv": "csv", "tsv": "tsv", "parquet": "parquet", "xml": "mediawiki",
+}  # fmt: skip
+
+
+class Refused(Exception):
+    """The file cannot be read as what it is said to be."""
+
+
+class Unknown(Exception):
+    """This reader cannot say."""
+
+
+def format_of(bare, asked):
+    """By the end of its name."""
+    name = bare.rpartition("/")[2].lower()
+    if asked != "auto":
+        return asked
+    if re.fullmatch(r"wiki_\d\d", name):
+        return "wikiextractor"
+    return SUFFIXES.get(name.rpartition(".")[2], "text") if "." in name else "text"
+
+
+def documents(stream, reading):
+    """The text of each document; None: it has none; ...: it may have one, which is not known.
+
+    Raises:
+        Refused: this cannot be read.
+        Unknown: this reader cannot say.
+    """
+    form = format_of(stream.bare, reading.format)
+    if form in ("parquet", "mediawiki"):
+        if form != stream.native or (form == "mediawiki" and not stream.texts):
+            raise Unknown
+        if form == "parquet" and reading.field != "text":
+            raise Refused
+        return list(stream.texts or (None,))
+    return READERS[form](stream.data, reading) or [None]
+
+
+def decoded(data, reading):
+    """A document's text."""
+    if b"\0" in data:
+        return None
+    try:
+        text = data.decode("utf-8-sig", "strict" if reading.encoding_errors == "reject" else "replace")
+    except UnicodeDecodeError:
+        return None
+    return text if text.strip() else None
+
+
+def texts(data, reading):
+    """Of a file of text."""
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    parts = [data]
+    if reading.documents == "line":
+        parts = [line for line in lines if line.strip()]
+    elif reading.documents == "blank-line":
+        groups = [[]]
+        for line in lines:
+            if line.strip():
+                groups[-1].append(line)
+            else:
+                groups.append([])
+        parts = [b"".join(group) for group in groups if group]
+    return [decoded(part, reading) for part in parts]
+
+
+def markdown(data, reading):
+    """As a text, but what it renders to is not known."""
+    return [text and ... for text in texts(data, reading)]
+
+
+def json_records(data, reading):
+    """A line each, or an item each of a list."""
+    if data.removeprefix(BOM).lstrip()[:1] == b"[":
+        try:
+            return [field(item, reading) for item in json.loads(data.decode("utf-8-sig", "surrogateescape"))]
+        except (ValueError, RecursionError):
+            raise Refused from None
+    found = []
+    for line in filter(bytes.strip, data.split(b"\n")):
+        text = decoded(line, reading)
+        try:
+            found.append(None if text is None else field(json.loads(text), reading))
+        except (ValueError, RecursionError):
+            found.append(None)
+    return found
+
+
+def field(value, reading):
+    """The text in an object."""
+    names = [reading.field] if isinstance(value, dict) and reading.field in value else reading.field.split(".")
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(value, str) or "\0" in value or not value.strip():
+        return None
+    if not re.search("[\ud800-\udfff]", value):
+        return value
+    return None if reading.encoding_errors == "reject" else re.sub("[\ud800-\udfff]", "\ufffd", value)
+
+
+def comma_separated(data, reading):
+    """Unknown where the csv module finds a fault."""
+    text = data.removeprefix(BOM).decode("utf-8", "surrogateescape")
+    if re.search("\r(?!\n)", text):
+        raise Unknown
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+    except csv.Error:
+        raise Unknown from None
+    return _rows([[value.encode("utf-8", "surrogateescape") for value in row] for row in rows], reading)
+
+
+def tab_separated(data, reading):
+    """Lines and tabs."""
+    lines = [line.rstrip(b"\r\n") for line in data.split(b"\n")]
+    lines[0] = lines[0].removeprefix(BOM)
+    return _rows([line.split(b"\t") for line in lines if line], reading)
+
+
+def _rows(rows, reading):
+    if not rows:
+        return []
+    names = [name.decode("utf-8", "replace") for name in rows[0]]
+    if reading.field in names:
+        column, rows = names.index(reading.field), rows[1:]
+    elif reading.field.isdigit() and int(reading.field) < len(names):
+        column = int(reading.field)
+    else:
+        raise Refused
+    return [decoded(row[column], reading) if len(row) == len(names) else None for row in rows]
+
+
+def extracted(data, reading):
+    """The number alone; what lies outside is one document a stretch."""
+    found, last = [], 0
+    for match in re.finditer(rb'^<doc id="[^\n]*\n(.*?)^[^\S\n]*</doc>[^\S\n]*(\n|\Z)', data, re.M | re.S):
+        if re.search(rb'^<doc id="', match[1], re.M):
+            raise Refused
+        found += [None] * bool(data[last : match.start()].strip())
+        found.append(...)
+        last = match.end()
+    if re.search(rb'^<doc id="', data[last:], re.M):
+        raise Refused
+    return found + [None] * bool(data[last:].strip())
+
+
+READERS = {
+    "text": texts, "markdown": markdown, "jsonl": json_records, "csv": comma_separated, "tsv": tab_separated, "wikiextractor": extracted
+}  # fmt: skip
