@@ -60,7 +60,9 @@ class Mixture(NamedTuple):
 
 
 def open_mixture(places: str, say: Callable[[str], None] = lambda line: None) -> Mixture:
-    """The corpora at `places`: directories, patterns of directories or URLs, parted by commas; `say` is told of what is copied.
+    """The corpora at `places`: directories, patterns of directories or URLs, parted by commas.
+
+    What is copied from a URL is told to `say`.
 
     Raises:
         UserError: as `open_corpus` and `staged`; a pattern that matches nothing; corpora of different tokenizers.

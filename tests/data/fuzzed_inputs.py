@@ -54,7 +54,7 @@ def tree(rng: random.Random) -> list[Input]:
     """One to eight files; in three trees of four each can be read."""
     damaging = rng.random() < 0.25
     files: dict[str, Input] = {}
-    for _ in range(rng.choice((1, 1, 2, 3, 8))):
+    for _ in range(rng.choice((1, 2, 3, 5, 8))):
         made = rng.choices((_plain, _packed, _tar, _zip), (6, 2, 1, 1))[0](rng)
         if damaging and rng.random() < 0.3:
             made = _damaged(rng, made)
@@ -189,13 +189,13 @@ def _markdown(rng: random.Random) -> Stream:
 
 def _json_lines(rng: random.Random) -> Stream:
     end = rng.choice(("\n", "\n", "\r\n", "\n\n"))
-    data = end.join(fuzzed_texts.json_object(rng) for _ in range(rng.choice((0, 1, 3, 30))))
+    data = end.join(fuzzed_texts.json_object(rng) for _ in range(rng.choice((0, 1, 3, 3, 3, 30))))
     return Stream(rng.choice(("a.jsonl", "b.ndjson", "c.json")), fuzzed_texts.spoiled(rng, data.encode("utf-8", "surrogatepass")))
 
 
 def _json_list(rng: random.Random) -> Stream:
-    items = [fuzzed_texts.json_object(rng, broken=0.02) for _ in range(rng.choice((0, 1, 3, 30)))]
-    data = rng.choice(("[", " \n [", "\ufeff[")) + rng.choice((",", " ,\n")).join(items) + rng.choice(("]", "]\n", "] ", "]", "", "] x"))
+    items = [fuzzed_texts.json_object(rng, broken=0.02) for _ in range(rng.choice((0, 1, 3, 3, 3, 30)))]
+    data = rng.choice(("[", " \n [", "\ufeff[")) + rng.choice((",", " ,\n")).join(items) + rng.choice(("]", "]\n", "] ", "]", "]", "]", "]", "", "] x"))
     return Stream("list.json", data.encode("utf-8", "surrogatepass"))
 
 

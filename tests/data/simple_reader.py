@@ -5,6 +5,8 @@ import io
 import json
 import re
 
+from bert_jax.data import pieces
+
 BOM = b"\xef\xbb\xbf"
 SUFFIXES = {
     "md": "markdown", "markdown": "markdown", "jsonl": "jsonl", "ndjson": "jsonl", "json-lines": "jsonl", "jsonlines": "jsonl",
@@ -63,16 +65,21 @@ def texts(data, reading):
     lines = [line + b"\n" for line in data.split(b"\n")]
     parts = [data]
     if reading.documents == "line":
-        parts = [line for line in lines if line.strip()]
+        parts = [line for line in lines if not is_blank(line)]
     elif reading.documents == "blank-line":
         groups = [[]]
         for line in lines:
-            if line.strip():
+            if not is_blank(line):
                 groups[-1].append(line)
             else:
                 groups.append([])
         parts = [b"".join(group) for group in groups if group]
     return [decoded(part, reading) for part in parts]
+
+
+def is_blank(line):
+    """One that is longer than a piece is a text, though an empty one."""
+    return not line.strip() and len(line) <= pieces.PIECE
 
 
 def markdown(data, reading):
