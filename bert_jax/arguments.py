@@ -165,7 +165,8 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "--language",
         default="en",
         metavar="CODE",
-        help="such as en or de: whose rules part the sentences (default: en)",
+        help="such as en or de: whose rules part the sentences; none: a line is a sentence, kept as it is, as in code "
+        "(default: en)",
     )
     one.add_argument(
         "--runner",

@@ -3,6 +3,7 @@
 import collections
 import hashlib
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,17 +15,21 @@ from bert_jax.data.corpus_writer import Packed, concatenate, cut_sentences, pack
 from bert_jax.data.sources import Raw, Reading, convert
 from bert_jax.data.tokenizer import Tokenizer
 
+NO_LANGUAGE = "none"  # a line is a sentence, and nothing is changed: for code, logs, proteins
 WINDOW = 8192  # characters that are parted into sentences in one call, and of the longest sentence
 SENTENCES_AT_ONCE = 512  # that the library encodes in one call; its memory is a hundred times the text
 # The library takes every white space for one byte when it looks back, and panics inside of a wider one.
 WIDE_SPACES = "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
 
 
+_LINE = re.compile("[^\n]*\n|[^\n]+")
+
+
 class Settings(NamedTuple):
     """What decides, with the tokenizer, which records a document gives."""
 
     reading: Reading = Reading()
-    language: str = "en"  # ISO 639 code whose rules part the sentences
+    language: str = "en"  # ISO 639 code whose rules part the sentences, or NO_LANGUAGE
     heldout_share: float = 0.02
 
 
@@ -137,13 +142,18 @@ def sentences_of(text: str, language: str, prefix: str = "", begins: bool = True
 
     Args:
         text: any.
-        language: ISO 639 code.
+        language: ISO 639 code, or NO_LANGUAGE: the lines with their ends, as they are.
         prefix: goes before every sentence but the first of a document, and before no rest of a word.
         begins: whether the text begins a document.
 
     Yields:
         A sentence or part of one; whether a sentence begins with it.
     """
+    if language == NO_LANGUAGE:
+        for line in _LINE.findall(text):
+            for place in range(0, len(line), WINDOW):
+                yield line[place : place + WINDOW], place == 0
+        return
     plain = text
     for space in WIDE_SPACES if not text.isascii() else "":
         plain = plain.replace(space, " ")
@@ -164,7 +174,8 @@ def sentences_of(text: str, language: str, prefix: str = "", begins: bool = True
             own = text[start : start + len(sentence)].strip()
             start += len(sentence)
             if own:
-                yield before + own, not inside
+                # A byte-level vocabulary would spell the end of a line, and not know the word after it.
+                yield before + (" ".join(own.split()) if "\n" in own else own), not inside
                 before = prefix if not fills or sentence[-1].isspace() else ""
             inside = fills and bool(own)
 

@@ -8,7 +8,8 @@ from bert_jax.data.sources import Raw, convert, raws
 from bert_jax.data.tokenizer import Tokenizer
 
 PART_BYTES = 512 << 20  # of input as it lies on disk
-UNIT_BYTES = 1 << 20  # of documents, their names included
+UNIT_BYTES = 1 << 20  # of documents, with what each costs
+DOCUMENT_BYTES = 64
 UNITS_PER_SHARD = 512  # in a block: what is lost at most when a preparation is killed
 
 
@@ -54,7 +55,7 @@ def units(part: Part, tokenizer: Tokenizer, settings: Settings) -> Iterator[Unit
             yield unit(last=False)
             number, size, documents, at_start = number + 1, 0, [], (split, begun)
         documents.append(raw)
-        size += len(raw.data) + len(raw.name)
+        size += len(raw.data) + DOCUMENT_BYTES
         if raw.piece == 0 and not raw.last:
             text = convert(raw, settings.reading).text
             split, begun = split_of(text, settings.heldout_share), has_tokens(text, True, tokenizer, settings)

@@ -141,7 +141,9 @@ def _tar(rng: random.Random) -> Input:
             info = tarfile.TarInfo(name)
             info.size, info.mtime = len(data), rng.choice((0, 1e9, 2.5))
             archive.addfile(info, io.BytesIO(data))
-    suffix, pack = rng.choice((("tar", bytes), *((f"tar{key}", value) for key, value in PACK.items()), ("tgz", gzip.compress)))
+    suffix, pack = rng.choice(
+        (("tar", bytes), *((f"tar{key}", value) for key, value in PACK.items()), ("tgz", gzip.compress))
+    )
     rejected = others + sum(stream is None for _, _, stream in members)
     return Input(f"{_folder(rng)}{rng.randrange(99)}.{suffix}", pack(buffer.getvalue()), _streams(members), rejected)
 
@@ -162,7 +164,9 @@ def _zip(rng: random.Random) -> Input:
             if rng.random() < 0.1:
                 archive.writestr(zipfile.ZipInfo(f"folder{number}/"), b"")
             if rng.random() < 0.1:
-                archive.writestr(zipfile.ZipInfo(f"other{others}"), b"text", rng.choice((zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)))
+                archive.writestr(
+                    zipfile.ZipInfo(f"other{others}"), b"text", rng.choice((zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
+                )
                 others += 1
     rejected = others + sum(stream is None for _, _, stream in members)
     return Input(f"{_folder(rng)}{rng.randrange(99)}.zip", buffer.getvalue(), _streams(members), rejected)
@@ -170,7 +174,14 @@ def _zip(rng: random.Random) -> Input:
 
 def _stream(rng: random.Random) -> Stream:
     kinds: dict[Callable[[random.Random], Stream], int] = {
-        _text: 6, _markdown: 2, _json_lines: 3, _json_list: 1, _table: 3, _parquet: 1, _extracted: 1, _dump: 1
+        _text: 6,
+        _markdown: 2,
+        _json_lines: 3,
+        _json_list: 1,
+        _table: 3,
+        _parquet: 1,
+        _extracted: 1,
+        _dump: 1,
     }
     return rng.choices(list(kinds), list(kinds.values()))[0](rng)
 
@@ -190,18 +201,26 @@ def _markdown(rng: random.Random) -> Stream:
 def _json_lines(rng: random.Random) -> Stream:
     end = rng.choice(("\n", "\n", "\r\n", "\n\n"))
     data = end.join(fuzzed_texts.json_object(rng) for _ in range(rng.choice((0, 1, 3, 3, 3, 30))))
-    return Stream(rng.choice(("a.jsonl", "b.ndjson", "c.json")), fuzzed_texts.spoiled(rng, data.encode("utf-8", "surrogatepass")))
+    return Stream(
+        rng.choice(("a.jsonl", "b.ndjson", "c.json")), fuzzed_texts.spoiled(rng, data.encode("utf-8", "surrogatepass"))
+    )
 
 
 def _json_list(rng: random.Random) -> Stream:
     items = [fuzzed_texts.json_object(rng, broken=0.02) for _ in range(rng.choice((0, 1, 3, 3, 3, 30)))]
-    data = rng.choice(("[", " \n [", "\ufeff[")) + rng.choice((",", " ,\n")).join(items) + rng.choice(("]", "]\n", "] ", "]", "]", "]", "]", "", "] x"))
+    data = (
+        rng.choice(("[", " \n [", "\ufeff["))
+        + rng.choice((",", " ,\n")).join(items)
+        + rng.choice(("]", "]\n", "] ", "]", "]", "]", "]", "", "] x"))
+    )
     return Stream("list.json", data.encode("utf-8", "surrogatepass"))
 
 
 def _table(rng: random.Random) -> Stream:
     suffix = rng.choice(("csv", "tsv"))
-    return Stream(f"table.{suffix}", fuzzed_texts.spoiled(rng, fuzzed_texts.table(rng, suffix).encode("utf-8", "surrogatepass")))
+    return Stream(
+        f"table.{suffix}", fuzzed_texts.spoiled(rng, fuzzed_texts.table(rng, suffix).encode("utf-8", "surrogatepass"))
+    )
 
 
 def _parquet(rng: random.Random) -> Stream:
@@ -217,7 +236,9 @@ def _parquet(rng: random.Random) -> Stream:
 def _extracted(rng: random.Random) -> Stream:
     parts = []
     for number in range(rng.choice((0, 1, 4))):
-        body = rng.choice((fuzzed_texts.clean(rng), "", "A &amp; B &#xd800; &lt;doc&gt; &nosuch;", f"T{number}\n\nText."))
+        body = rng.choice(
+            (fuzzed_texts.clean(rng), "", "A &amp; B &#xd800; &lt;doc&gt; &nosuch;", f"T{number}\n\nText.")
+        )
         parts.append(f'<doc id="{number}" url="" title="T{number}">\n{body}\n</doc>\n')
         if rng.random() < 0.1:
             parts.append("lines\noutside\n")
@@ -245,7 +266,12 @@ def _dump(rng: random.Random) -> Stream:
         bomb = '<!DOCTYPE x [<!ENTITY a "aaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
         return Stream("dump.xml", f"{bomb}{data}".encode(), "mediawiki", (None,))
     if odd < 0.12:
-        return Stream("dump.xml", rng.choice((b"<html><p>no dump</p></html>", b"no xml", b"<a" + b"a" * 2_000_000)), "mediawiki", (None,))
+        return Stream(
+            "dump.xml",
+            rng.choice((b"<html><p>no dump</p></html>", b"no xml", b"<a" + b"a" * 2_000_000)),
+            "mediawiki",
+            (None,),
+        )
     if odd < 0.16:
         return Stream("dump.xml", data.replace("</", rng.choice(("<", "&nbsp;</", "\x01</")), 1).encode(), "mediawiki")
     return Stream("dump.xml", data.encode(), "mediawiki", (...,) * len(pages) or (None,))
@@ -273,7 +299,9 @@ def _damaged(rng: random.Random, made: Input) -> Input:
         for _ in range(rng.choice((1, 3, 30))):
             data = _flip(rng, data, rng.randrange(len(data)))
     elif how == 2:
-        data = rng.choice((b"", b"\0" * 600, b"plain text\n" * 9, b"PK\x03\x04", b"\x1f\x8b\x08", b"PAR1PAR1", b"BZh9", b"[", b"{"))
+        data = rng.choice(
+            (b"", b"\0" * 600, b"plain text\n" * 9, b"PK\x03\x04", b"\x1f\x8b\x08", b"PAR1PAR1", b"BZh9", b"[", b"{")
+        )
     elif how == 3:
         data += rng.choice((b"more", b"\0\0\0", b"\n" * 600, b"\x1f\x8b"))
     else:
@@ -304,9 +332,17 @@ def bombs() -> list[Input]:
         Input("deep.xml.gz", gzip.compress(b"<mediawiki>" + b"<a>" * (size // 3), 9), None),
         Input("tag.xml.gz", gzip.compress(b"<mediawiki a='" + b"x" * size, 9), None),
     ]
-    made += [Input(f"{name}.tar.gz", _tar_of_header(kind, size), None) for name, kind in (("name", b"L"), ("pax", b"x"), ("all", b"g"))]
+    made += [
+        Input(f"{name}.tar.gz", _tar_of_header(kind, size), None)
+        for name, kind in (("name", b"L"), ("pax", b"x"), ("all", b"g"))
+    ]
     sparse = tarfile.TarInfo("holes.txt")
-    sparse.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 60)}
+    sparse.pax_headers = {
+        "GNU.sparse.major": "0",
+        "GNU.sparse.minor": "1",
+        "GNU.sparse.map": "0,0",
+        "GNU.sparse.size": str(1 << 60),
+    }
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.addfile(sparse)
@@ -319,4 +355,3 @@ def _tar_of_header(kind: bytes, size: int) -> bytes:
     info.type, info.size = kind, size
     head, end = info.tobuf(tarfile.GNU_FORMAT), tarfile.TarInfo("a.txt").tobuf() + bytes(1024)
     return gzip.compress(head + b"a" * size + end, 9)
-

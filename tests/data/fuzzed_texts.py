@@ -53,7 +53,27 @@ def long(rng: random.Random) -> str:
     """More than the windows of sentences and tokens hold: a word, a line, a blank."""
     size = rng.choice((5_000, 8_191, 8_192, 8_193, 20_000, 70_000))
     return rng.choice(
-        ("x", "word ", " ", "\t", "\u3000", "a. ", "。", "猫", "😀", "e\u0301", "\u200b", "\r", "\n \n", "&", "(", "'", "ab\u00a0", ".", "?! ")
+        (
+            "x",
+            "word ",
+            " ",
+            "\t",
+            "\u3000",
+            "a. ",
+            "。",
+            "猫",
+            "😀",
+            "e\u0301",
+            "\u200b",
+            "\r",
+            "\n \n",
+            "&",
+            "(",
+            "'",
+            "ab\u00a0",
+            ".",
+            "?! ",
+        )
     ) * (size // rng.choice((1, 2)))
 
 
@@ -76,7 +96,9 @@ def spoiled(rng: random.Random, data: bytes) -> bytes:
         place = rng.randint(0, len(data))
         data = data[:place] + rng.choice((b"\0", *BROKEN, b"\xef\xbb\xbf", b"\n\n", b"\r\n")) + data[place:]
     if rng.random() < 0.02:
-        data = rng.choice((b"", b"\n", b" ", b"\xef\xbb\xbf", b"\r\n\r\n", utf16(rng), rng.randbytes(2000), b"\0" * 100))
+        data = rng.choice(
+            (b"", b"\n", b" ", b"\xef\xbb\xbf", b"\r\n\r\n", utf16(rng), rng.randbytes(2000), b"\0" * 100)
+        )
     return data
 
 
@@ -135,7 +157,10 @@ def table(rng: random.Random, kind: str) -> str:
         return end.join(mark.join(" ".join(value.split("\t")) for value in row) for row in rows)
     lines = []
     for row in rows:
-        quoted = ['"' + value.replace('"', '""') + '"' if set(value) & set('",\r\n') or rng.random() < 0.2 else value for value in row]
+        quoted = [
+            '"' + value.replace('"', '""') + '"' if set(value) & set('",\r\n') or rng.random() < 0.2 else value
+            for value in row
+        ]
         lines.append(mark.join(quoted))
         if rng.random() < 0.01:
             lines.append(rng.choice(('7,"open', '7,"a" b', '7,a "b" c', '"7"x,y', "7," + string.printable)))

@@ -1,6 +1,6 @@
 """`prepare` on inputs at random: what it may say, what has to be in the corpus, and how much memory it takes.
 
-    python -m tests.data.fuzzing TOKENIZERS FIRST LAST    # prints the faults and the peak of memory, as JSON
+python -m tests.data.fuzzing TOKENIZERS FIRST LAST    # prints the faults and the peak of memory, as JSON
 """
 
 import collections
@@ -65,7 +65,9 @@ def run(seed, tokenizers, place):
     kind = rng.choice(KINDS)
     reading = Reading(
         documents=rng.choice(("auto", "auto", "file", "blank-line", "line")),
-        format=rng.choice(("auto",) * 30 + ("text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")),
+        format=rng.choice(
+            ("auto",) * 30 + ("text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")
+        ),
         field=rng.choice(("text",) * 20 + ("a.b", "1", "0", "nosuch", "tex")),
         encoding_errors=rng.choice(("reject", "replace")),
     )
@@ -75,7 +77,9 @@ def run(seed, tokenizers, place):
         f"--format={reading.format}", f"--documents={reading.documents}", f"--field={reading.field}",
         f"--encoding_errors={reading.encoding_errors}", f"--heldout_share={heldout}", f"--language={rng.choice(('en', 'de', 'ko', 'xx'))}",
     ]  # fmt: skip
-    sizes = [(units, "UNIT_BYTES", 3000), (units, "UNITS_PER_SHARD", 2), (units, "PART_BYTES", 20_000)] * (rng.random() < 0.3)
+    sizes = [(units, "UNIT_BYTES", 3000), (units, "UNITS_PER_SHARD", 2), (units, "PART_BYTES", 20_000)] * (
+        rng.random() < 0.3
+    )
     sizes += [(pieces, "LARGE", 3000), (pieces, "PIECE", 1000)] * (rng.random() < 0.3)
     with contextlib.ExitStack() as stack:
         for module, name, size in sizes:
@@ -119,7 +123,9 @@ def expected(files, reading):
 
 def call(argv):
     """Exit status, standard error, standard output of the command line; a fault for an exception, and for a hang."""
-    out, error = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors, write_through=True) for errors in ("strict", "backslashreplace"))
+    out, error = (
+        io.TextIOWrapper(io.BytesIO(), "utf-8", errors, write_through=True) for errors in ("strict", "backslashreplace")
+    )
 
     def late(*_):
         raise Fault("takes too long")
@@ -137,12 +143,19 @@ def call(argv):
 
 def check_refusal(said, output, files, inputs):
     check(not os.path.lexists(output), "a corpus in spite of the refusal")
-    for place in (f"{os.path.dirname(output)}/.corpus.incomplete", f"{os.path.dirname(output)}/.corpus.incomplete/corpus"):
+    for place in (
+        f"{os.path.dirname(output)}/.corpus.incomplete",
+        f"{os.path.dirname(output)}/.corpus.incomplete/corpus",
+    ):
         with contextlib.suppress(UserError):
             open_corpus(place)
             raise Fault("a corpus that is not whole is taken")
     message = said.rpartition("bert-jax prepare: ")[2].replace("new\nline", "")
-    check(message.strip() and message.count("\n") <= 2 and len(message) < 3000, "a message of other than one or two lines:", said)
+    check(
+        message.strip() and message.count("\n") <= 2 and len(message) < 3000,
+        "a message of other than one or two lines:",
+        said,
+    )
     check("Traceback" not in said, said)
 
 
@@ -173,7 +186,11 @@ def check_account(output, wanted, said, told):
     texts = [text for text in wanted.documents if text and has_tokens(text, tokenizer)]
     check(len(texts) == len(stored), f"{len(stored)} stored, {len(texts)} have tokens: {account}")
     if corpus.manifest["tokenizer"]["kind"] == "byte_level":
-        found = collections.Counter(bare(tokenizer.plain.decode(one.tolist(), skip_special_tokens=False)) for one in stored if len(one) < 4 * PART)
+        found = collections.Counter(
+            bare(tokenizer.plain.decode(one.tolist(), skip_special_tokens=False))
+            for one in stored
+            if len(one) < 4 * PART
+        )
         given = collections.Counter(bare(text) for text in texts if "\ufffd" not in text and len(text) < PART)
         lost = given - found
         check(not lost, f"texts that are not in the corpus: {[text[:300] for text in lost]}")
@@ -212,7 +229,10 @@ def check_rows(output, rng):
             check(pairing == "next_sentence" and split.num_documents < 2, str(error))
             continue
         batch = rows.batch(np.arange(100))
-        check(batch["input_ids"].min() >= 0 and batch["input_ids"].max() < corpus.manifest["tokenizer"]["vocab_size"], "an id")
+        check(
+            batch["input_ids"].min() >= 0 and batch["input_ids"].max() < corpus.manifest["tokenizer"]["vocab_size"],
+            "an id",
+        )
 
 
 def fault_of(seed, tokenizers):

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import sentencex
 
-from bert_jax.data import corpus, encoding, pieces, units
+from bert_jax.data import corpus, encoding, pieces, units, vocabulary
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.encoding import sentences_of, split_of
 from bert_jax.data.prepare import prepare
 from bert_jax.data.sources import find_files
-from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.data.tokenizer import load_tokenizer, save
 from tests.data.preparation import UNSEEN, make_texts, make_tokenizer, set_sizes, text
 
 
@@ -35,7 +35,7 @@ def test_the_window_holds_the_sentences_of_the_whole(monkeypatch):
 @pytest.mark.parametrize(("language", "name"), [("en", "botchan"), ("ja", "wagahaiwa_nekodearu")])
 def test_real_books_have_the_same_sentences_through_the_window(shared_data, language, name):
     paragraphs = [part for part in paragraphs_of(shared_data, name) if len(part) < encoding.WINDOW]
-    expected = [sentence.strip() for part in paragraphs for sentence in sentencex.segment(language, part)]
+    expected = [in_one_line(sentence) for part in paragraphs for sentence in sentencex.segment(language, part)]
     found = list(sentences_of("\n\n".join(paragraphs), language))
     assert found == [(sentence, True) for sentence in expected if sentence]
     assert len(found) > 500
@@ -44,9 +44,36 @@ def test_real_books_have_the_same_sentences_through_the_window(shared_data, lang
 def test_a_real_book_without_paragraphs_has_nearly_the_same_sentences(shared_data):
     """All but quotations that the window's end cuts."""
     whole = "".join(paragraphs_of(shared_data, "botchan"))
-    expected = {sentence.strip() for sentence in sentencex.segment("en", whole)}
+    expected = {in_one_line(sentence) for sentence in sentencex.segment("en", whole)}
     found = [sentence for sentence, _ in sentences_of(whole, "en")]
     assert sum(sentence in expected for sentence in found) > 0.995 * len(found)
+
+
+def in_one_line(sentence):
+    return " ".join(sentence.split()) if "\n" in sentence.strip() else sentence.strip()
+
+
+def test_a_line_end_inside_a_sentence_is_a_space():
+    found = [sentence for sentence, _ in sentences_of("One  two\n three. Four\r\nfive.\n\nSix", "en")]
+    assert found == ["One two three.", "Four five.", "Six"]
+
+
+def test_without_a_language_lines_are_sentences_as_they_are(tmp_path, monkeypatch):
+    """A byte-level vocabulary gives the text back, character for character."""
+    code = "def f(x):\n    # No. Really?\n\n\treturn  x\n" + "y = '" + "z" * 40 + "'\nlast"
+    tokenizer, _ = vocabulary.train(lambda: [code * 20], 290, "byte_level", lowercase=False)
+    monkeypatch.setattr(encoding, "WINDOW", 30)
+    found = list(sentences_of(code, "none", tokenizer.sentence_prefix))
+    assert "".join(sentence for sentence, _ in found) == code
+    assert [whole for _, whole in found] == [True, True, True, True, True, False, True]
+    save(tokenizer, tmp_path / "tok")
+    (tmp_path / "code.py").write_text(code)
+    prepare(
+        [str(tmp_path / "code.py")], tmp_path / "tok", tmp_path / "c", workers=1, heldout_share=0.0, language="none"
+    )
+    split = open_corpus(tmp_path / "c").split("train")
+    assert tokenizer.decode(split.read(np.array([0]))[0].tolist()) == code
+    assert split.num_sentences == 7
 
 
 def paragraphs_of(shared_data, name):
