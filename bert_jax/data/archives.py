@@ -15,8 +15,24 @@ from typing import IO, Any, NamedTuple
 from bert_jax.errors import UserError
 
 # What the libraries raise for a file that is not what its name says. An OSError without a number is of gzip or bz2;
-# zipfile knows features that it does not read.
-BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError)
+# zipfile knows features that it does not read, and decodes names that are no UTF-8.
+BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    UnicodeDecodeError,
+)
+_MAX_HEADER = 1 << 20  # bytes of a name or of other words about a member of a tar archive, which tarfile holds whole
+_HOLDS_HEADER = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
 
 
 class Member(NamedTuple):
@@ -56,7 +72,10 @@ def _tar(path: str, stream: IO[bytes]) -> Iterator[Member]:
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo) as archive:
         while (info := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined]  # which would grow with the archive
-            if info.isfile():
+            if info.issparse():
+                # Its holes are NULs, in a few bytes as many as are claimed.
+                yield Member(f"{path}:{info.name}", info.name, rejected="binary")
+            elif info.isfile():
                 content = archive.extractfile(info)
                 assert content is not None
                 yield _member(path, info.name, content)
@@ -69,7 +88,14 @@ def _tar(path: str, stream: IO[bytes]) -> Iterator[Member]:
 
 
 class _StrictTarInfo(tarfile.TarInfo):
-    """A damaged or missing header is an error; tarfile takes it for the end of the archive."""
+    """A damaged or missing header is an error, which tarfile takes for the end of the archive; so is a huge one."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_StrictTarInfo":
+        info = super().frombuf(buf, encoding, errors)
+        if info.type in _HOLDS_HEADER and info.size > _MAX_HEADER:
+            raise tarfile.ReadError(f"a header of {info.size:,} bytes")
+        return info
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> "_StrictTarInfo":
@@ -77,8 +103,12 @@ class _StrictTarInfo(tarfile.TarInfo):
             return super().fromtarfile(archive)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             raise
-        except tarfile.HeaderError as error:
+        except (tarfile.HeaderError, ValueError) as error:  # a ValueError is of the numbers in extended headers
             raise tarfile.ReadError(f"a header is damaged: {error}") from None
+
+    def _proc_gnusparse_10(self, member: tarfile.TarInfo, *_: object) -> None:
+        """Marks a sparse file; tarfile would read the map of its holes, for ever if that is cut short."""
+        member.sparse = [(0, 0)]
 
 
 def _zip(path: str, stream: IO[bytes]) -> Iterator[Member]:
@@ -115,15 +145,42 @@ def _open_zstd(stream: IO[bytes]) -> IO[bytes]:
         import zstandard
     except ImportError:
         raise UserError("reading .zst needs the package zstandard: pip install 'bert-jax[zstd]'") from None
-    return io.BufferedReader(_Zstd(stream, zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError))
+    # Few bytes at once: four may stand for 128 KiB, and all that they stand for comes at once.
+    return io.BufferedReader(_Unpacked(stream, lambda: _ZstdFrame(zstandard), 1 << 10), _UNPACKED)
 
 
-class _Zstd(io.RawIOBase):
-    """Decompressed bytes, and an EOFError where the file ends too early, which zstandard's own reader keeps quiet."""
+class _ZstdFrame:
+    """A frame, by the interface of the standard library's decompressors."""
 
-    def __init__(self, stream: IO[bytes], new_frame: Callable, error: type[Exception]):
-        self._stream, self._new_frame, self._error = stream, new_frame, error
-        self._frame: Any = None
+    needs_input = True
+
+    def __init__(self, zstandard: Any):
+        self._inner, self._error = zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
+
+    def decompress(self, data: bytes, _: int) -> bytes:
+        try:
+            return bytes(self._inner.decompress(data))
+        except self._error as error:
+            raise EOFError(str(error)) from None
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._inner.eof)
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._inner.unused_data)
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes of compressed streams, one after the other, and an error where one ends too early or is none.
+
+    The libraries' own files end without a word at what is no stream if it comes after one.
+    """
+
+    def __init__(self, stream: IO[bytes], new: Callable[[], Any], at_once: int = 1 << 14):
+        self._stream, self._new, self._at_once = stream, new, at_once
+        self._decompressor: Any = None  # of the stream that has begun and not ended
         self._left = b""
         self._ready = memoryview(b"")
 
@@ -134,30 +191,32 @@ class _Zstd(io.RawIOBase):
     def readinto(self, target: Any) -> int:
         """As in io.RawIOBase."""
         while not self._ready:
-            # Few bytes at once: four may stand for 128 KiB, and all that they stand for comes at once.
-            data = self._left or self._stream.read(1 << 10)
-            self._left = b""
-            if not data:
-                if self._frame is not None:
+            data = b""
+            if self._decompressor is None or self._decompressor.needs_input:
+                data, self._left = self._left or self._stream.read(self._at_once), b""
+                if not data and self._decompressor is not None:
                     raise EOFError("the compressed stream ends too early")
-                return 0
-            self._frame = self._frame or self._new_frame()
-            try:
-                self._ready = memoryview(self._frame.decompress(data))
-            except self._error as error:
-                raise EOFError(str(error)) from None
-            if self._frame.eof:
-                self._left, self._frame = self._frame.unused_data, None
+                if not data:
+                    return 0
+            if self._decompressor is None:
+                data = data.lstrip(b"\0")  # between streams xz allows zeros
+                if not data:
+                    continue
+                self._decompressor = self._new()
+            self._ready = memoryview(self._decompressor.decompress(data, _UNPACKED))
+            if self._decompressor.eof:
+                self._left, self._decompressor = self._decompressor.unused_data, None
         size = min(len(target), len(self._ready))
         target[:size] = self._ready[:size]
         self._ready = self._ready[size:]
         return size
 
 
+_UNPACKED = 1 << 16  # bytes at once
 _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
-    ".xz": lzma.LZMAFile,
-    ".bz2": bz2.BZ2File,
+    ".xz": lambda stream: io.BufferedReader(_Unpacked(stream, lzma.LZMADecompressor), _UNPACKED),
+    ".bz2": lambda stream: io.BufferedReader(_Unpacked(stream, bz2.BZ2Decompressor), _UNPACKED),
     ".zst": _open_zstd,
 }
 _TAR_SUFFIXES = {".tgz": ".gz", ".txz": ".xz", ".tbz2": ".bz2", ".tzst": ".zst"}

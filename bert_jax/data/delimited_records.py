@@ -52,8 +52,9 @@ def _split(name: str, rows: Iterator[_Row], reading: Reading) -> Iterator[Raw]:
         column = names.index(reading.field)
     else:
         listed = ", ".join(repr(one[:40]) for one in names[:20])
+        near = did_you_mean(reading.field, filter(str.isprintable, names))
         raise UserError(
-            f"{name}: no column '{reading.field}'{did_you_mean(reading.field, names)} (there are {listed}); "
+            f"{name}: no column '{reading.field}'{near} (there are {listed}); "
             "name one with --field, or by its number from 0 where no row names them"
         )
     empty = True
@@ -73,11 +74,11 @@ def _raw(name: str, row: _Row, column: int, width: int) -> Raw:
 
 def _plain(stream: IO[bytes]) -> Iterator[_Row]:
     for number, data, too_large in read_lines(stream):
-        bare = data.rstrip(b"\r\n")
+        bare = (data.removeprefix(codecs.BOM_UTF8) if number == 1 else data).rstrip(b"\r\n")
         if too_large:
             yield _Row(number, [], "too large")
         elif bare:
-            yield _Row(number, (bare.removeprefix(codecs.BOM_UTF8) if number == 1 else bare).split(b"\t"))
+            yield _Row(number, bare.split(b"\t"))
 
 
 def _quoted(name: str, stream: IO[bytes]) -> Iterator[_Row]:

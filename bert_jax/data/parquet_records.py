@@ -35,7 +35,7 @@ def split(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Raw]:
             shutil.copyfileobj(stream, file, 1 << 20)
         try:
             yield from _rows(name, parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20), reading)
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of the names of columns
             line = str(error).partition("\n")[0]
             raise UserError(f"{name}: broken Parquet file ({line}); fetch it again or leave it out") from None
 

@@ -117,14 +117,31 @@ def _find_local(item: str) -> list[str]:
         raise _absent(item)
     files = []
     for place in places:
-        if os.path.isdir(place):
-            below = [os.path.join(folder, name) for folder, _, names in os.walk(place) for name in names]
-            files += sorted(path for path in below if os.path.isfile(path))
-        elif os.path.isfile(place):
-            files.append(place)
-        else:
-            raise UserError(f"{place}: not a regular file; give files or directories")
+        found = _below(place) if os.path.isdir(place) else [place]
+        for path in found:
+            if not os.path.isfile(path):
+                raise UserError(f"{path}: not a regular file, or a link to none; give files or directories")
+        files += found
     return files
+
+
+def _below(place: str) -> list[str]:
+    """What is below a directory and no directory, sorted; links are followed, no directory is read twice."""
+    found: list[str] = []
+    seen: set[str] = set()
+    for folder, folders, names in os.walk(place, onerror=_unlisted, followlinks=True):
+        folders.sort()  # of two ways to a directory always the same is gone
+        if os.path.realpath(folder) in seen:
+            folders.clear()
+            continue
+        seen.add(os.path.realpath(folder))
+        found += [os.path.join(folder, name) for name in names]
+    return sorted(found)
+
+
+def _unlisted(error: OSError) -> None:
+    """`os.walk` goes over a directory that it cannot read."""
+    raise UserError(f"{error.filename}: cannot be read ({error.strerror}); check the rights, or leave it out")
 
 
 def _find_url(item: str) -> list[str]:

@@ -41,12 +41,12 @@ def split(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Raw]:
     try:
         while data := stream.read(1 << 16):
             size += len(data)
-            pages.parser.Parse(data, False)
+            pages.parse(data)
             yield from pages.take()
             if size - pages.parser.CurrentByteIndex > _MAX_TOKEN:
                 raise expat.ExpatError("a tag that does not end")
         if size:
-            pages.parser.Parse(b"", True)
+            pages.parse(b"", True)
             yield from pages.take()
     except _NotADumpError:
         pages.is_dump = False
@@ -77,6 +77,13 @@ class _Pages:
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._characters
         self.parser.StartDoctypeDeclHandler = self._doctype
+
+    def parse(self, data: bytes, final: bool = False) -> None:
+        """Some more of the file; ExpatError where it is broken."""
+        try:
+            self.parser.Parse(data, final)
+        except (LookupError, ValueError) as error:  # an encoding that Python or expat does not know
+            raise expat.ExpatError(str(error)) from None
 
     def take(self) -> list[Raw]:
         """The pages that ended since the last call."""

@@ -451,3 +451,33 @@ def test_every_kind_of_token_is_seen_about_equally_often(documents, length, pair
     for kinds in (size_class[document], 10 * position // sizes[document]):
         for kind in np.unique(kinds):
             assert 0.8 < seen[kinds == kind].mean() < 1.25, kind
+
+
+@pytest.mark.parametrize("pairing", ["full_sentences", "document_sentences", "none"])
+def test_100_000_rows_of_single_texts_see_every_token_alike(pairing):
+    """Text without sentences is seen exactly once an epoch; of whole sentences some that do not fit are left out."""
+    split = MemorySplit(MIDDLE + FEW + ONE, sources=(40, 120, 200))
+    sampler = sampler_of(split, 128, pairing=pairing)
+    epochs = -(-100_000 // sampler.layout.slots)
+    seen = np.zeros(split.vocab_size, np.int64)
+    begun = np.zeros(split.vocab_size, np.int64)
+    for epoch in range(epochs):
+        examples = sampled(sampler, 5, np.arange(epoch * sampler.layout.slots, (epoch + 1) * sampler.layout.slots))
+        for start, length in zip(examples.starts[:, 0].tolist(), examples.lengths[:, 0].tolist(), strict=True):
+            text = examples.tokens[start : start + length]
+            seen[text] += 1
+            begun[text[0]] += 1
+        assert examples.lengths.max() <= 126
+    times = seen[FIRST_TOKEN:] / epochs
+    if pairing == "none":
+        assert (times == 1).all()
+        return
+    sizes = np.diff(split.document_start)
+    document = np.repeat(np.arange(len(sizes)), sizes)
+    tenth = 10 * (np.arange(len(document)) - split.document_start[document]) // sizes[document]
+    for kind in range(10):
+        assert 0.8 < times[tenth == kind].mean() / times.mean() < 1.25, kind
+    assert times.mean() > 0.8
+    # Rows begin where sentences do, but for those inside of a sentence that is longer than a row.
+    places = np.cumsum([0, *(length for d in split.documents for length in d)])[:-1] + FIRST_TOKEN
+    assert begun[places].sum() > 0.6 * begun.sum()
