@@ -10,11 +10,12 @@ from bert_jax.__main__ import VERBS, main
 from bert_jax.arguments import EPILOG, parser
 from bert_jax.errors import UserError
 
-TEXT = "--input --encoding_errors"
+TEXT = "--input --format --field --encoding_errors"
 PROCESSES = "--coordinator --num_processes --process_id"
 OPTIONS = {
-    "tokenizer": f"{TEXT} --kind --vocab_size --output --cased",
-    "prepare": f"{TEXT} --tokenizer --output --documents --workers --heldout_share --language",
+    "tokenizer": f"{TEXT} --kind --vocab_size --output --cased --sample_characters --smoothing --weights",
+    "prepare": f"{TEXT} --tokenizer --output --documents --workers --heldout_share --language --runner --beam_options",
+    "inspect": "--row --config --json",
     "pretrain": f"--config --workdir {PROCESSES}",
     "finetune": f"--config --workdir {PROCESSES}",
     "predict": "--model --input --output --batch_size",
@@ -71,7 +72,7 @@ finally:
         (["prepar"], ["'prepar'", "'prepare'"]),
         (["tokenizer", "--input", "x", "--output", "y"], ["--vocab_size"]),
         (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "many"], ["--vocab_size", "many"]),
-        (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "9", "--kind", "bpe"], ["bpe", "wordpiece"]),
+        (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "9", "--kind", "bpee"], ["bpee", "wordpiece"]),
         (["prepare", "--input", "x", "--output", "y", "--tokenizer", "z", "--document", "line"], ["'--documents'"]),
         (["evaluate", "--workdir", "x", "--stpe", "3"], ["--stpe", "did you mean '--step'"]),
         (["fill-mask", "--model", "x", "--top-k", "3", "[MASK]"], ["--top-k", "did you mean '--top_k'"]),

@@ -29,8 +29,8 @@ def test_evaluate_an_earlier_step(world, run) -> None:
 def test_evaluate_without_heldout_documents(other, tmp_path, run, refused) -> None:
     status, _, err = run(*pretrain_command(other, tmp_path / "run", "--config.train.steps=2"))
     assert status == 0
-    assert "held out: fewer than 2 documents, so no evaluation" in err
-    refused("evaluate", "--workdir", tmp_path / "run", says=(str(other.corpus), "fewer than 2 held-out documents"))
+    assert "held out: too few documents, so no evaluation" in err
+    refused("evaluate", "--workdir", tmp_path / "run", says=(str(other.corpus), "too few held-out documents"))
 
 
 @pytest.mark.parametrize(

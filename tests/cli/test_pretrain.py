@@ -25,7 +25,7 @@ from tests.cli.commands import check_refusal, command, is_empty, pretrain_comman
         ("--config.mesh.data=3", ["mesh.data=3", "1 devices"]),
         ("--config.train.accumulation=3", ["8 rows", "3 micro-batches", "config.train.batch_size"]),
         ("--workdri=x", ["--workdri=x", "'--workdir'"]),
-        ("--config.model.family=roberta", ["config.model.family=roberta", "bert and albert"]),
+        ("--config.model.family=roberta", ["config.model.family=roberta", "choose one of full_sentences"]),
     ],
 )
 def test_wrong_overrides_leave_the_work_directory_free(world, tmp_path, run, refused, override, says) -> None:

@@ -310,9 +310,8 @@ def _damaged(rng: random.Random, made: Input) -> Input:
     return made._replace(data=data, streams=None)
 
 
-def bombs() -> list[Input]:
-    """Files of a few KiB that stand for a few hundred MiB, or name such sizes: none may be held in memory."""
-    size = 300 << 20
+def bombs(size: int = 200 << 20) -> list[Input]:
+    """Files of a few KiB that stand for `size` bytes, or for far more of holes; none may be held in memory."""
     zeros = gzip.compress(bytes(size), 9)
     line = gzip.compress(b"x" * size, 9)
     made = [

@@ -66,9 +66,9 @@ def run(seed, tokenizers, place):
     reading = Reading(
         documents=rng.choice(("auto", "auto", "file", "blank-line", "line")),
         format=rng.choice(
-            ("auto",) * 30 + ("text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")
+            ("auto",) * 60 + ("text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")
         ),
-        field=rng.choice(("text",) * 20 + ("a.b", "1", "0", "nosuch", "tex")),
+        field=rng.choice(("text",) * 40 + ("a.b", "1", "0", "nosuch", "tex")),
         encoding_errors=rng.choice(("reject", "replace")),
     )
     heldout = rng.choice((0, 0.02, 0.3))
@@ -249,6 +249,20 @@ def fault_of(seed, tokenizers):
             return "fault", f"seed {seed}: {type(error)} {error}"
 
 
+def fault_of_bomb(bomb, tokenizers, place):
+    """'' or what is wrong when a bomb is all there is; nothing of it can be used."""
+    path, output = os.path.join(place, bomb.name), os.path.join(place, "corpus")
+    fuzzed_inputs.write([bomb], place)
+    try:
+        status, said, _ = call(
+            ["prepare", f"--input={path}", f"--tokenizer={tokenizers}/wordpiece", f"--output={output}", "--workers=1"]
+        )
+        check(status == 2 and not os.path.exists(output), "status", status, said)
+    except Exception as error:
+        return f"{bomb.name}: {type(error).__name__} {error}"
+    return ""
+
+
 def peak():
     """MiB of resident memory that this process had at most."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
@@ -262,8 +276,13 @@ def report(tokenizers, first, last):
         outcome, fault = fault_of(seed, tokenizers)
         outcomes[outcome] += 1
         faults += [fault] * bool(fault)
+    with tempfile.TemporaryDirectory() as place:
+        for bomb in fuzzed_inputs.bombs():
+            fault = fault_of_bomb(bomb, tokenizers, place)
+            faults += [fault] * bool(fault)
     return {"outcomes": outcomes, "faults": faults, "MiB before": before, "MiB at the peak": peak()}
 
 
 if __name__ == "__main__":
+    make_tokenizers(sys.argv[1])
     print(json.dumps(report(sys.argv[1], *map(int, sys.argv[2:4])), indent=1))
