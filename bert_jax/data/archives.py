@@ -108,7 +108,7 @@ class _StrictTarInfo(tarfile.TarInfo):
 
     def _proc_gnusparse_10(self, member: tarfile.TarInfo, *_: object) -> None:
         """Marks a sparse file; tarfile would read the map of its holes, for ever if that is cut short."""
-        member.sparse = [(0, 0)]
+        member.sparse = [(0, 0)]  # type: ignore[assignment]  # typeshed knows no list
 
 
 def _zip(path: str, stream: IO[bytes]) -> Iterator[Member]:

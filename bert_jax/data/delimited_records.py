@@ -44,12 +44,11 @@ def _split(name: str, rows: Iterator[_Row], reading: Reading) -> Iterator[Raw]:
     if first.rejected:
         raise UserError(f"{name}:{first.line}: the row that names the columns: {first.rejected}; mend it")
     names = [value.decode("utf-8", "replace") for value in first.values]
-    named = not reading.field.isdecimal()
-    if not named and int(reading.field) < len(names):
-        column = int(reading.field)
+    if reading.field.isdecimal() and int(reading.field) < len(names):
+        column, empty = int(reading.field), False
         yield _raw(name, first, column, len(names))
     elif reading.field in names:
-        column = names.index(reading.field)
+        column, empty = names.index(reading.field), True
     else:
         listed = ", ".join(repr(one[:40]) for one in names[:20])
         near = did_you_mean(reading.field, filter(str.isprintable, names))
@@ -57,11 +56,10 @@ def _split(name: str, rows: Iterator[_Row], reading: Reading) -> Iterator[Raw]:
             f"{name}: no column '{reading.field}'{near} (there are {listed}); "
             "name one with --field, or by its number from 0 where no row names them"
         )
-    empty = True
     for row in rows:
         empty = False
         yield _raw(name, row, column, len(names))
-    if empty and named:
+    if empty:
         yield Raw(name, rejected="empty")
 
 

@@ -4,28 +4,37 @@ import json
 import random
 import string
 
-WORDS = (
+WORDS = (  # noqa: SIM905  # in many scripts
     "the cat sat on mat dog runs fast and then sleeps I we they big small of to in for with "
     "der Hund läuft schnell über große Füße école naïve "
     "кошка сидит 고양이가 의자에 앉았다 猫は椅子に座った 北京大学的学生 हिन्दी العربية שלום ภาษาไทย"
 ).split()
 ODD = (
-    "[SEP]", "[CLS]", "[MASK]", "[UNK]", "[PAD]", "<s>", "</s>", "<mask>", "##ing", "▁", "Ġ", "Ċ", "😀", "👩‍👩‍👧‍👦", "🇩🇪", "e\u0301\u0323",
-    "\u200b", "\u200b\u200b", "\ufeff", "\ufffd", "\ufffe", "\U0010ffff", "\ue000\ue001", "\u2028", "\u2029", "\u0085", "\u00a0",
-    "\u3000", "\u1680", "\x01", "\x07", "\x0b", "\x0c", "\x1c", "\x1d\x1e\x1f", "\x7f", "\x80", "\x9f", "\u202e", "ﬃ", "İ", "ß", "ǅ",
-    "Z̷͓̈́a̸͎͐l̶", "a.b.c", "U.S.A.", "e.g.", "...", "?!", "。", "!؟", "http://a.b/c?d=e", "x" * 300, "가" * 40, "\t", "\r", "&amp;",
+    "[SEP]", "[CLS]", "[MASK]", "[UNK]", "[PAD]", "<s>", "</s>", "<mask>", "##ing", "▁", "Ġ",
+    "Ċ", "😀", "👩‍👩‍👧‍👦", "🇩🇪", "e\u0301\u0323",
+    "\u200b", "\u200b\u200b", "\ufeff", "\ufffd", "\ufffe", "\U0010ffff", "\ue000\ue001",
+    "\u2028", "\u2029", "\u0085", "\u00a0",
+    "\u3000", "\u1680", "\x01", "\x07", "\x0b", "\x0c", "\x1c", "\x1d\x1e\x1f", "\x7f", "\x80",
+    "\x9f", "\u202e", "ﬃ", "İ", "ß", "ǅ",
+    "Z̷͓̈́a̸͎͐l̶", "a.b.c", "U.S.A.", "e.g.", "...", "?!", "。", "!؟", "http://a.b/c?d=e",
+    "x" * 300, "가" * 40, "\t", "\r", "&amp;",
     "&#0;", "1e999", "\U0001d518", "\u0600", "\u180e", "\u034f", "'", '"', "“”", "(((", "\\", "\u00ad",
 )  # fmt: skip
 SPACES = (" ", " ", " ", "\n", "  ", "\t", "\u3000", "\u2009", "\u00a0", "\u0085", "\x0b", "\n\n", "\r\n", "")
 BROKEN = (b"\xff", b"\xc3", b"\xe2\x82", b"\xed\xa0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80", b"\x80", b"\xf0\x9f\x98")
 MARKS = (
-    "# ", "## ", "- ", "* ", "1. ", "> ", ">" * 60, "```\n", "~~~\n", "    ", "|a|b|\n|-|-|\n|", "**", "*", "_", "`", "[", "](", "](x)",
-    "![", "<b>", "<!--", "-->", "<script>", "---\n", "===\n", "\\", "&#xd800;", "&#99999999;", "[a]: x\n", "[a]", "<http://a>", "\n", "\n\n",
+    "# ", "## ", "- ", "* ", "1. ", "> ", ">" * 60, "```\n", "~~~\n", "    ", "|a|b|\n|-|-|\n|",
+    "**", "*", "_", "`", "[", "](", "](x)",
+    "![", "<b>", "<!--", "-->", "<script>", "---\n", "===\n", "\\", "&#xd800;", "&#99999999;",
+    "[a]: x\n", "[a]", "<http://a>", "\n", "\n\n",
 )  # fmt: skip
 WIKI = (
-    "'''", "''", "[[", "]]", "|", "{{", "}}", "{|\n", "|}\n", "<ref>", "</ref>", "<ref name=a/>", "<nowiki>", "</nowiki>", "== H ==\n",
-    "* ", "# ", ": ", "[[File:a.jpg|thumb|x]]", "[[a|b]]", "{{convert|5|km}}", "{{lang|de|Wort}}", "[http://a b]", "<!--", "-->", "&nbsp;",
-    "&#0;", "&#xd800;", "&#x110000;", "<math>", "</math>", "__TOC__", "\n\n", "\n", "{{{", "}}}", "#REDIRECT [[x]]", "\x0c",
+    "'''", "''", "[[", "]]", "|", "{{", "}}", "{|\n", "|}\n", "<ref>", "</ref>",
+    "<ref name=a/>", "<nowiki>", "</nowiki>", "== H ==\n",
+    "* ", "# ", ": ", "[[File:a.jpg|thumb|x]]", "[[a|b]]", "{{convert|5|km}}",
+    "{{lang|de|Wort}}", "[http://a b]", "<!--", "-->", "&nbsp;",
+    "&#0;", "&#xd800;", "&#x110000;", "<math>", "</math>", "__TOC__", "\n\n", "\n", "{{{",
+    "}}}", "#REDIRECT [[x]]", "\x0c",
 )  # fmt: skip
 
 
@@ -129,7 +138,8 @@ def json_object(rng: random.Random, broken: float = 0.1) -> str:
     """A line of JSON, or what is none."""
     if rng.random() < broken:
         return rng.choice(
-            ("{", "nul", '{"text": "', '{"a": ' + "[" * 100_000, '{"text":' * 2000, "1" * 5000, '{"text": "a"} x', "{'text': 'a'}", '{"text": "\t"}',
+            ("{", "nul", '{"text": "', '{"a": ' + "[" * 100_000, '{"text":' * 2000, "1" * 5000,
+             '{"text": "a"} x', "{'text': 'a'}", '{"text": "\t"}',
              '{"text": "\\x"}', '{"a": ' + "9" * 5000 + "}", "\x00", '"\udcff"', '{"text": "a\udcffb"}')
         )  # fmt: skip
     value = rng.choice((clean, clean, clean, odd))(rng)
@@ -137,10 +147,14 @@ def json_object(rng: random.Random, broken: float = 0.1) -> str:
     if shape < 0.7:
         return json.dumps({"id": rng.randrange(99), "text": value, "a": {"b": value}}, ensure_ascii=rng.random() < 0.5)
     return rng.choice(
-        ('{"text": "\\ud83d"}', '{"text": "a \\udc00\\ud800 b"}', '{"text": "\\ud83d\\ude00 cat"}', '{"text": null}', '{"text": 5}',
-         '{"text": ""}', '{"text": " \\n"}', '{"text": "a\\u0000b"}', '{"text": "one", "text": "two"}', '{"text": ["a"]}', "[]", "{}", "5",
-         '"text"', "NaN", '{"text": "cat", "n": 1e999}', '{"text": "cat", "deep": ' + "[" * 900 + "]" * 900 + "}", '{"a": {"b": "dog"}}',
-         '{"a.b": "mat", "a": {"b": "dog"}}', '{"text": "' + "cat " * 3000 + '"}', '{"text": "\\ufeff"}', '{"a": {"b": {}}}')
+        ('{"text": "\\ud83d"}', '{"text": "a \\udc00\\ud800 b"}', '{"text": "\\ud83d\\ude00 cat"}',
+         '{"text": null}', '{"text": 5}',
+         '{"text": ""}', '{"text": " \\n"}', '{"text": "a\\u0000b"}',
+         '{"text": "one", "text": "two"}', '{"text": ["a"]}', "[]", "{}", "5",
+         '"text"', "NaN", '{"text": "cat", "n": 1e999}',
+         '{"text": "cat", "deep": ' + "[" * 900 + "]" * 900 + "}", '{"a": {"b": "dog"}}',
+         '{"a.b": "mat", "a": {"b": "dog"}}', '{"text": "' + "cat " * 3000 + '"}',
+         '{"text": "\\ufeff"}', '{"a": {"b": {}}}')
     )  # fmt: skip
 
 

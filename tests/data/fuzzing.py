@@ -75,7 +75,8 @@ def run(seed, tokenizers, place):
     argv = [
         "prepare", "--input", inputs, "--tokenizer", os.path.join(tokenizers, kind), "--output", output, "--workers=1",
         f"--format={reading.format}", f"--documents={reading.documents}", f"--field={reading.field}",
-        f"--encoding_errors={reading.encoding_errors}", f"--heldout_share={heldout}", f"--language={rng.choice(('en', 'de', 'ko', 'xx'))}",
+        f"--encoding_errors={reading.encoding_errors}", f"--heldout_share={heldout}",
+        f"--language={rng.choice(('en', 'de', 'ko', 'xx'))}",
     ]  # fmt: skip
     sizes = [(units, "UNIT_BYTES", 3000), (units, "UNITS_PER_SHARD", 2), (units, "PART_BYTES", 20_000)] * (
         rng.random() < 0.3

@@ -9,7 +9,8 @@ from bert_jax.data import pieces
 
 BOM = b"\xef\xbb\xbf"
 SUFFIXES = {
-    "md": "markdown", "markdown": "markdown", "jsonl": "jsonl", "ndjson": "jsonl", "json-lines": "jsonl", "jsonlines": "jsonl",
+    "md": "markdown", "markdown": "markdown", "jsonl": "jsonl", "ndjson": "jsonl",
+    "json-lines": "jsonl", "jsonlines": "jsonl",
     "json": "jsonl", "csv": "csv", "tsv": "tsv", "parquet": "parquet", "xml": "mediawiki",
 }  # fmt: skip
 
@@ -139,10 +140,10 @@ def _rows(rows, reading):
     if not rows:
         return []
     names = [name.decode("utf-8", "replace") for name in rows[0]]
-    if reading.field in names:
-        column, rows = names.index(reading.field), rows[1:]
-    elif reading.field.isdigit() and int(reading.field) < len(names):
+    if reading.field.isdigit() and int(reading.field) < len(names):
         column = int(reading.field)
+    elif reading.field in names:
+        column, rows = names.index(reading.field), rows[1:]
     else:
         raise Refused
     return [decoded(row[column], reading) if len(row) == len(names) else None for row in rows]
@@ -163,5 +164,6 @@ def extracted(data, reading):
 
 
 READERS = {
-    "text": texts, "markdown": markdown, "jsonl": json_records, "csv": comma_separated, "tsv": tab_separated, "wikiextractor": extracted
+    "text": texts, "markdown": markdown, "jsonl": json_records, "csv": comma_separated,
+    "tsv": tab_separated, "wikiextractor": extracted
 }  # fmt: skip

@@ -17,7 +17,7 @@ from tests.data import fuzzed_inputs, fuzzing
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TREES = int(os.environ.get("BERT_JAX_FUZZED", "1000"))
 QUICK, AT_ONCE = 60, 10
-MOST_MEMORY = 512  # MiB of resident memory, with what Python and the libraries take: about 80
+MOST_MEMORY = 640  # MiB of resident memory, with what Python and the libraries take: about 80
 
 
 @pytest.fixture(scope="module")

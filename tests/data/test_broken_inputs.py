@@ -1,0 +1,167 @@
+"""Damage that the libraries hide, crash on, hang on or fill the memory with: each found by `fuzzing`."""
+
+import bz2
+import io
+import lzma
+import os
+import tarfile
+import zipfile
+
+import pyarrow
+import pytest
+import zstandard
+from pyarrow import parquet
+
+from bert_jax.data.sources import Reading, documents, find_files
+from bert_jax.errors import UserError
+
+
+def write(path, data):
+    path.write_bytes(data)
+    return str(path)
+
+
+def read(*inputs, **reading):
+    return [(d.text or d.rejected) for d in documents([str(item) for item in inputs], Reading(**reading))]
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("bz2", bz2.compress), ("xz", lzma.compress)])
+def test_no_stream_after_the_first_is_lost_without_a_word(tmp_path, suffix, pack):
+    first, second = pack(b"one "), pack(b"two")
+    assert read(write(tmp_path / f"a.{suffix}", first + second)) == ["one two"]
+    for bit in range(8 * 3):  # of the mark that a stream begins with
+        damaged = bytearray(second)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(UserError, match="broken archive"):
+            read(write(tmp_path / f"b.{suffix}", first + damaged))
+    for rest in (b"more", second[:-1]):
+        with pytest.raises(UserError, match="broken archive"):
+            read(write(tmp_path / f"c.{suffix}", first + rest))
+
+
+def test_zeros_may_stand_between_the_streams_of_xz(tmp_path):
+    data = lzma.compress(b"one ") + bytes(8) + lzma.compress(b"two") + bytes(4)
+    assert read(write(tmp_path / "a.xz", data)) == ["one two"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"),
+    [("bz2", bz2.compress), ("xz", lzma.compress), ("zst", zstandard.ZstdCompressor().compress)],
+)
+def test_streams_of_every_length(tmp_path, suffix, pack):
+    content = os.urandom(1 << 17).hex().encode()
+    for size in (0, 1, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, len(content)):
+        data = pack(content[:size]) + pack(content[size:])
+        assert read(write(tmp_path / f"a.{suffix}", data)) == [content.decode()]
+    assert read(write(tmp_path / f"b.{suffix}", b"")) == ["empty"]
+
+
+@pytest.mark.parametrize("encoding", ["nosuch", "big5", "utf-7", "base64", "idna"])
+def test_xml_in_an_encoding_that_no_one_reads(tmp_path, encoding):
+    data = f'<?xml version="1.0" encoding="{encoding}"?><mediawiki></mediawiki>'
+    assert read(write(tmp_path / "a.xml", data.encode())) == ["not a MediaWiki dump"]
+
+
+def test_a_name_in_a_zip_that_is_no_utf_8(tmp_path):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("ü.txt", "text")
+    data = buffer.getvalue()
+    for place in (data.index("ü".encode()), data.rindex("ü".encode())):
+        damaged = data[:place] + b"\xff" + data[place + 1 :]
+        with pytest.raises(UserError, match=r"a\.zip: broken archive"):
+            read(write(tmp_path / "a.zip", damaged))
+
+
+def test_a_column_of_parquet_whose_name_is_no_utf_8(tmp_path):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": ["a"], "ü": ["b"]}), path)
+    with pytest.raises(UserError, match=r"a\.parquet: broken Parquet file"):
+        read(write(path, path.read_bytes().replace("ü".encode(), b"\xc3\xc3")))
+
+
+def test_a_table_of_nothing_but_a_byte_order_mark(tmp_path):
+    assert read(write(tmp_path / "a.tsv", b"\xef\xbb\xbf\n")) == ["empty"]
+    assert read(write(tmp_path / "a.csv", b"\xef\xbb\xbf\n")) == ["empty"]
+
+
+def test_a_table_of_nothing_but_a_column_named_by_a_number(tmp_path):
+    assert read(write(tmp_path / "a.csv", b"2024,2025\n"), field="2024") == ["empty"]
+    assert read(write(tmp_path / "b.csv", b"2024,2025\nx,y\n"), field="2025") == ["y"]
+
+
+@pytest.mark.parametrize("mark", [",", "\t"])
+def test_a_column_whose_name_has_lines_is_refused_in_one(tmp_path, mark):
+    path = write(tmp_path / "a", f'id{mark}"te\n\nxt"\n'.encode())
+    with pytest.raises(UserError) as refusal:
+        read(path, format="csv" if mark == "," else "tsv")
+    assert "\n" not in str(refusal.value)
+
+
+def tar(*members):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for info, data in members:
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("headers", "content"),
+    [
+        ({"major": "0", "minor": "1", "map": "0,0", "size": str(1 << 60)}, b""),
+        ({"major": "1", "minor": "0", "name": "a.txt", "realsize": str(1 << 60)}, b"1\n0\n0\n" + bytes(506)),
+        ({"major": "1", "minor": "0", "name": "a.txt", "realsize": "9"}, b"99\n" + b"9" * 509),  # a map without an end
+    ],
+)
+def test_holes_in_a_tar_are_not_read(tmp_path, headers, content):
+    sparse = tarfile.TarInfo("holes.txt")
+    sparse.pax_headers = {f"GNU.sparse.{key}": value for key, value in headers.items()}
+    path = write(tmp_path / "a.tar", tar((sparse, content), (tarfile.TarInfo("b.txt"), b"text")))
+    assert read(path) == ["binary", "text"]
+
+
+def test_numbers_in_a_tar_that_are_none(tmp_path):
+    sparse = tarfile.TarInfo("a.txt")
+    sparse.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.map": "x"}
+    with pytest.raises(UserError, match="a header is damaged"):
+        read(write(tmp_path / "a.tar", tar((sparse, b""))))
+
+
+def test_a_name_in_a_tar_may_be_long_but_not_endless(tmp_path):
+    name = "a" * 5000 + ".txt"
+    assert read(write(tmp_path / "a.tar", tar((tarfile.TarInfo(name), b"text")))) == ["text"]
+    name = "a" * (2 << 20) + ".txt"
+    with pytest.raises(UserError, match=r"broken archive .a header of"):
+        read(write(tmp_path / "b.tar", tar((tarfile.TarInfo(name), b"text"))))
+
+
+def test_links_are_followed_and_nothing_is_left_out(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    write(tmp_path / "elsewhere" / "b.txt", b"b")
+    place = tmp_path / "in"
+    (place / "sub").mkdir(parents=True)
+    write(place / "sub" / "a.txt", b"a")
+    (place / "again").symlink_to("sub")
+    (place / "sub" / "round").symlink_to("..")
+    (place / "there").symlink_to(tmp_path / "elsewhere")
+    assert read(place) == ["a", "b"]
+    (place / "nowhere").symlink_to("gone")
+    with pytest.raises(UserError, match="nowhere: not a regular file"):
+        find_files([str(place)])
+
+
+def test_a_directory_that_cannot_be_listed(tmp_path, monkeypatch):
+    write(tmp_path / "a.txt", b"a")
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def refuse(path):
+        if os.fspath(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(UserError, match=r"closed: cannot be read \(Permission denied\)"):
+        find_files([str(tmp_path)])
