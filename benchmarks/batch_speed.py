@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_jax.config import DataConfig
 from bert_jax.data.corpus import Split, open_corpus
-from bert_jax.data.pipeline import Rows, batches, make_rows, symbols_of
+from bert_jax.data.rows.pipeline import Rows, batches, make_rows, symbols_of
 from bert_jax.data.tokenizer import load_tokenizer
 
 GOAL, GOAL_OF_WORDS = 5e6, 3e6

@@ -24,7 +24,7 @@ def main() -> None:
     os.environ["RAYON_NUM_THREADS"] = str(args.workers)  # before the library is imported
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
 
-    from bert_jax.data.prepare import prepare
+    from bert_jax.data.preparation.prepare import prepare
     from bert_jax.data.sources import documents
     from bert_jax.data.tokenizer import load_tokenizer
 

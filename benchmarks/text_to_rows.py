@@ -25,8 +25,8 @@ import transformers
 
 from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus
-from bert_jax.data.pipeline import make_rows, symbols_of
-from bert_jax.data.prepare import prepare
+from bert_jax.data.preparation.prepare import prepare
+from bert_jax.data.rows.pipeline import make_rows, symbols_of
 from bert_jax.data.tokenizer import load_tokenizer, save
 
 LENGTH, BATCH, LINES = 128, 256, 1000

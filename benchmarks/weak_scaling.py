@@ -22,7 +22,7 @@ def measure(size: str, rows: int, length: int, rounds: int, mesh: list[int]) -> 
     import numpy as np
 
     from bert_jax import config as c
-    from bert_jax.data.pipeline import batch_shapes
+    from bert_jax.data.rows.pipeline import batch_shapes
     from bert_jax.models.presets import architecture
     from bert_jax.objectives.pretraining import pretraining
     from bert_jax.optim import make_optimizer

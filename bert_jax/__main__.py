@@ -19,7 +19,7 @@ from bert_jax.errors import UserError, did_you_mean
 def tokenizer(args: argparse.Namespace) -> None:
     """Train a vocabulary and save it."""
     from bert_jax.data.sources import Reading
-    from bert_jax.data.vocabulary import train_tokenizer
+    from bert_jax.data.tokenizer.vocabulary import train_tokenizer
 
     lines = train_tokenizer(
         args.input,
@@ -38,13 +38,13 @@ def tokenizer(args: argparse.Namespace) -> None:
 def prepare(args: argparse.Namespace) -> None:
     """Documents -> corpus, with a progress line and the account of every document."""
     from bert_jax.console import Console
-    from bert_jax.data.prepare import prepare as run
-    from bert_jax.data.prepare import summary
+    from bert_jax.data.preparation.prepare import prepare as run
+    from bert_jax.data.preparation.prepare import summary
     from bert_jax.data.sources import Reading
 
     reading = Reading(args.documents, args.format, args.field, args.encoding_errors)
     if args.runner == "beam":
-        from bert_jax.data.beam import prepare_with_beam
+        from bert_jax.data.preparation.beam import prepare_with_beam
 
         options = shlex.split(args.beam_options)
         manifest = prepare_with_beam(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bert_jax.config import DataConfig
-from bert_jax.data.sampling import PAIRINGS
+from bert_jax.data.rows.sampling import PAIRINGS
 from bert_jax.data.statistics import Distribution, Duplicates, RowFigures, Tokens
 
 NEARLY_ALL_RANDOM = 0.75  # of the pairs; half of them should be

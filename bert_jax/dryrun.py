@@ -13,7 +13,7 @@ from bert_jax import sharding
 from bert_jax.chips import CHIPS
 from bert_jax.config import Config
 from bert_jax.data.mixture import open_mixture
-from bert_jax.data.pipeline import batch_shapes
+from bert_jax.data.rows.pipeline import batch_shapes
 from bert_jax.estimate import Estimate, Machine, estimate, machine
 from bert_jax.hlo_cost import Cost, cost
 from bert_jax.objectives.base import Objective

@@ -14,7 +14,7 @@ Evaluate = Callable[[Params, Iterator[Batch]], dict[str, float]]
 def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
     """A function (params, this host's batches) -> each metric's mean over every weighted target, and their `loss`.
 
-    The last batch may hold filler rows of weight 0 (data/pipeline.py): none is dropped, none counts twice.
+    The last batch may hold filler rows of weight 0 (data/rows/pipeline.py): none is dropped, none counts twice.
     """
 
     @jax.jit

@@ -13,7 +13,7 @@ from bert_jax.config import DataConfig, read_config
 from bert_jax.corpus_checks import Report, Source, warnings
 from bert_jax.data.corpus import Corpus
 from bert_jax.data.mixture import Mixture, open_mixture
-from bert_jax.data.pipeline import Rows, make_rows, symbols_of
+from bert_jax.data.rows.pipeline import Rows, make_rows, symbols_of
 from bert_jax.data.statistics import distribution, document_sizes, duplicates, row_figures, token_figures
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError

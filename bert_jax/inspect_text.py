@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.corpus_checks import Report, Source
-from bert_jax.data.account import describe
+from bert_jax.data.preparation.account import describe
 from bert_jax.data.statistics import QUANTILES, Distribution
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.rows_text import Example, entry, legend, paint, plain_text, printable, row_lines, wrapped

@@ -16,7 +16,7 @@ from bert_jax.config import Config, DataConfig, MeshConfig, flatten, to_json
 from bert_jax.console import Console
 from bert_jax.data.corpus import Split
 from bert_jax.data.mixture import Mixture, find_corpora, open_mixture
-from bert_jax.data.pipeline import Rows, batches, make_rows, symbols_of
+from bert_jax.data.rows.pipeline import Rows, batches, make_rows, symbols_of
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.pipeline import Batch
+from bert_jax.data.rows.pipeline import Batch
 from bert_jax.data.tokenizer import Tokenizer
 
 # What a label 0 and a label 1 say of a pair.

@@ -4,8 +4,8 @@ import pathlib
 
 import numpy as np
 
-from bert_jax.data.prepare import prepare
-from bert_jax.data.vocabulary import train_tokenizer
+from bert_jax.data.preparation.prepare import prepare
+from bert_jax.data.tokenizer.vocabulary import train_tokenizer
 
 SYLLABLES = [start + middle + end for start in "bdfklmnprst" for middle in "aeiou" for end in ("", "n", "rd", "st")]
 

@@ -4,7 +4,7 @@ import pathlib
 import random
 from collections.abc import Sequence
 
-from bert_jax.data.prepare import prepare
+from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sources import Reading
 from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save, wordpiece
 

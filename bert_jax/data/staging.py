@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from bert_jax.data import corpus, storage
+from bert_jax.data import corpus
+from bert_jax.data.sources import storage
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError, writing
 

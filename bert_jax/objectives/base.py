@@ -8,7 +8,7 @@ import jax
 from bert_jax.metrics import Mean
 
 Params = Any
-Batch = dict[str, Any]  # see data/pipeline.py for keys, dtypes and shapes
+Batch = dict[str, Any]  # see data/rows/pipeline.py for keys, dtypes and shapes
 Counts = dict[str, jax.Array]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_jax.data.data_sets import PREFIX, open_builder
+from bert_jax.data.sources.data_sets import PREFIX, open_builder
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.task import Columns, Record
 

@@ -1,6 +1,7 @@
 """Units of a few KB, so that a small corpus has many parts, blocks and shards, in every process that imports this."""
 
-from bert_jax.data import pieces, units
+from bert_jax.data.preparation import units
+from bert_jax.data.sources import pieces
 
 units.PART_BYTES = 30_000
 units.UNIT_BYTES = 2_000

@@ -22,10 +22,10 @@ pytest.importorskip("apache_beam")
 import fsspec
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_jax.data import beam, storage, units
 from bert_jax.data.corpus import open_corpus, verify
-from bert_jax.data.prepare import prepare
-from bert_jax.data.sources import Reading
+from bert_jax.data.preparation import beam, units
+from bert_jax.data.preparation.prepare import prepare
+from bert_jax.data.sources import Reading, storage
 from bert_jax.data.staging import staged
 from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save, wordpiece
 from bert_jax.errors import UserError
@@ -281,7 +281,8 @@ def test_a_killed_pipeline_leaves_no_corpus(texts, tokenizer, local, tmp_path):
     """Killed after the third shard: no corpus, and refused until it is removed; then the same again."""
     code = f"""
 import os, signal
-from bert_jax.data import beam, storage, units
+from bert_jax.data.preparation import beam, units
+from bert_jax.data.sources import storage
 from tests.beam.small_units import small_units
 units.units = small_units
 put, shards = storage.put, []

@@ -22,11 +22,12 @@ import numpy as np
 
 from bert_jax.__main__ import main
 from bert_jax.config import MASKINGS, PAIRINGS, DataConfig
-from bert_jax.data import encoding, pieces, units, vocabulary
 from bert_jax.data.corpus import open_corpus, verify
-from bert_jax.data.pipeline import make_rows, symbols_of
-from bert_jax.data.records import Reading
-from bert_jax.data.tokenizer import load_tokenizer, save
+from bert_jax.data.preparation import encoding, units
+from bert_jax.data.rows.pipeline import make_rows, symbols_of
+from bert_jax.data.sources import pieces
+from bert_jax.data.sources.records import Reading
+from bert_jax.data.tokenizer import load_tokenizer, save, vocabulary
 from bert_jax.errors import UserError
 from tests.data import fuzzed_inputs, fuzzed_texts, simple_reader
 

@@ -2,7 +2,8 @@
 
 import random
 
-from bert_jax.data import pieces, units
+from bert_jax.data.preparation import units
+from bert_jax.data.sources import pieces
 from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save, wordpiece
 
 WORDS = ["the", "##s", "cat", "dog", "sat", "on", "mat", ".", "[", "]", "sep", "t", "##h", "##e"]

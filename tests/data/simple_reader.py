@@ -5,7 +5,7 @@ import io
 import json
 import re
 
-from bert_jax.data import pieces
+from bert_jax.data.sources import pieces
 
 BOM = b"\xef\xbb\xbf"
 SUFFIXES = {

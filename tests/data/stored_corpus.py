@@ -2,7 +2,7 @@
 
 import pathlib
 
-from bert_jax.data.corpus_writer import finish, pack_document, token_dtype, write_shard
+from bert_jax.data.preparation.corpus_writer import finish, pack_document, token_dtype, write_shard
 
 
 def store(directory, train, heldout=(), vocab_size=30522, documents_per_shard=1 << 30):

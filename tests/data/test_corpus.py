@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax.data import corpus
 from bert_jax.data.corpus import Split, open_corpus, verify
-from bert_jax.data.corpus_writer import ShardFacts, cut_sentences, pack_document, token_dtype, write_shard
+from bert_jax.data.preparation.corpus_writer import ShardFacts, cut_sentences, pack_document, token_dtype, write_shard
 from bert_jax.errors import UserError
 from tests.data.stored_corpus import store
 

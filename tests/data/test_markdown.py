@@ -2,9 +2,8 @@ import re
 
 import pytest
 
-from bert_jax.data import markdown
-from bert_jax.data.records import Reading
-from bert_jax.data.sources import documents
+from bert_jax.data.sources import documents, markdown
+from bert_jax.data.sources.records import Reading
 
 
 @pytest.mark.parametrize(

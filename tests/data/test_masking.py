@@ -10,8 +10,8 @@ from scipy import stats
 
 from bert_jax.config import MASKINGS as NAMES
 from bert_jax.config import DataConfig
-from bert_jax.data.hashing import Stream, integers, random_bits, uniform
-from bert_jax.data.masking import MASKINGS, Masked, Vocabulary, mask_tokens, max_predictions, predictions_bound
+from bert_jax.data.rows.hashing import Stream, integers, random_bits, uniform
+from bert_jax.data.rows.masking import MASKINGS, Masked, Vocabulary, mask_tokens, max_predictions, predictions_bound
 
 ALPHA = 1e-4  # of each statistical test; the seeds are fixed, so a pass stays one
 LENGTH, VOCAB, MASK, SPECIALS = 32, 1000, 3, 4

@@ -6,11 +6,11 @@ import pytest
 from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.mixture import find_corpora, open_mixture
-from bert_jax.data.pipeline import make_rows, symbols_of
-from bert_jax.data.prepare import prepare
+from bert_jax.data.preparation.prepare import prepare
+from bert_jax.data.rows.pipeline import make_rows, symbols_of
 from bert_jax.data.sources import Reading
 from bert_jax.data.tokenizer import load_tokenizer, save, wordpiece
-from bert_jax.data.wordpiece import Normalizer
+from bert_jax.data.tokenizer.wordpiece import Normalizer
 from bert_jax.errors import UserError
 
 READING = Reading(documents="line")

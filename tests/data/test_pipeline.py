@@ -12,8 +12,8 @@ from stored_corpus import store
 
 from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus
-from bert_jax.data.corpus_writer import token_dtype
-from bert_jax.data.pipeline import Batch, Rows, batch_shapes, batches, make_rows
+from bert_jax.data.preparation.corpus_writer import token_dtype
+from bert_jax.data.rows.pipeline import Batch, Rows, batch_shapes, batches, make_rows
 from bert_jax.errors import UserError
 
 LENGTH = 64

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import sentencex
 
-from bert_jax.data import corpus, units
+from bert_jax.data import corpus
 from bert_jax.data.corpus import open_corpus, verify
-from bert_jax.data.encoding import WINDOW, split_of
-from bert_jax.data.prepare import prepare, summary
+from bert_jax.data.preparation import units
+from bert_jax.data.preparation.encoding import WINDOW, split_of
+from bert_jax.data.preparation.prepare import prepare, summary
 from bert_jax.data.sources import Reading
 from bert_jax.data.tokenizer import cut_text, load_tokenizer
 from bert_jax.errors import UserError

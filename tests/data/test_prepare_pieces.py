@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import sentencex
 
-from bert_jax.data import corpus, encoding, pieces, units, vocabulary
+from bert_jax.data import corpus
 from bert_jax.data.corpus import open_corpus
-from bert_jax.data.encoding import sentences_of, split_of
-from bert_jax.data.prepare import prepare
-from bert_jax.data.sources import find_files
-from bert_jax.data.tokenizer import load_tokenizer, save
+from bert_jax.data.preparation import encoding, units
+from bert_jax.data.preparation.encoding import sentences_of, split_of
+from bert_jax.data.preparation.prepare import prepare
+from bert_jax.data.sources import find_files, pieces
+from bert_jax.data.tokenizer import load_tokenizer, save, vocabulary
 from tests.data.preparation import UNSEEN, make_texts, make_tokenizer, set_sizes, text
 
 

@@ -12,11 +12,11 @@ import time
 
 import pytest
 
-from bert_jax.data import encoding, units, workers
 from bert_jax.data.corpus import open_corpus
-from bert_jax.data.prepare import prepare
+from bert_jax.data.preparation import encoding, units, workers
+from bert_jax.data.preparation.prepare import prepare
+from bert_jax.data.preparation.unfinished import Unfinished
 from bert_jax.data.sources import Reading
-from bert_jax.data.unfinished import Unfinished
 from bert_jax.errors import UserError
 from tests.data.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
 
@@ -117,8 +117,9 @@ def test_killed_before_every_write(trial, expected, tmp_path, monkeypatch):
 
 PROGRAM = """
 import sys
-from bert_jax.data import pieces, units
-from bert_jax.data.prepare import prepare
+from bert_jax.data.preparation import units
+from bert_jax.data.sources import pieces
+from bert_jax.data.preparation.prepare import prepare
 units.UNIT_BYTES, units.UNITS_PER_SHARD, units.PART_BYTES, pieces.LARGE, pieces.PIECE = map(int, sys.argv[5:])
 if __name__ == "__main__":
     prepare(sys.argv[1:2], *sys.argv[2:4], workers=int(sys.argv[4]), progress=lambda *a: print(a, flush=True))

@@ -10,8 +10,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bert_jax.data.records import MAX_RECORD
 from bert_jax.data.sources import Reading, documents, find_files, raws, total_bytes
+from bert_jax.data.sources.records import MAX_RECORD
 from bert_jax.errors import UserError
 
 TEXTS = ["Füße on the ground.", 'a "quote", a\ttab', "two\nlines", "\u732b\u3002"]

@@ -8,10 +8,10 @@ import pytest
 from memory_corpus import FIRST_TOKEN, SEP, MemorySplit, random_documents
 from scipy import stats
 
-from bert_jax.data.hashing import Stream, integers, random_bits, uniform
-from bert_jax.data.layout import Slots, make_slots, slot_lengths, slot_span
-from bert_jax.data.order import locate, make_order
-from bert_jax.data.sampling import Examples, Sampler, make_sampler, truncated
+from bert_jax.data.rows.hashing import Stream, integers, random_bits, uniform
+from bert_jax.data.rows.layout import Slots, make_slots, slot_lengths, slot_span
+from bert_jax.data.rows.order import locate, make_order
+from bert_jax.data.rows.sampling import Examples, Sampler, make_sampler, truncated
 from bert_jax.errors import UserError
 
 ALPHA = 1e-3  # of each statistical test; the seeds are fixed, so a pass stays one

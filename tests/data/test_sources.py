@@ -8,9 +8,8 @@ import zipfile
 import pytest
 import zstandard
 
-from bert_jax.data import python_docs
-from bert_jax.data.records import LARGE, PIECE
-from bert_jax.data.sources import Document, Reading, documents, find_files, raws, total_bytes
+from bert_jax.data.sources import Document, Reading, documents, find_files, python_docs, raws, total_bytes
+from bert_jax.data.sources.records import LARGE, PIECE
 from bert_jax.errors import UserError
 
 TEXT = "Füße on the ground.\nA second line.\n\nA new paragraph.\n"

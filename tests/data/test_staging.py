@@ -10,9 +10,10 @@ import textwrap
 
 import pytest
 
-from bert_jax.data import staging, storage
+from bert_jax.data import staging
 from bert_jax.data.corpus import open_corpus, verify
-from bert_jax.data.prepare import prepare
+from bert_jax.data.preparation.prepare import prepare
+from bert_jax.data.sources import storage
 from bert_jax.data.staging import staged
 from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save, wordpiece
 from bert_jax.errors import UserError
@@ -193,7 +194,8 @@ def test_a_killed_copy_is_no_corpus_and_goes_on(moment, source, tmp_path, gets):
     """Killed in the middle of the file after `moment` whole ones, and once before the manifest."""
     prelude = f"""
         import os, pathlib, signal
-        from bert_jax.data import staging, storage
+        from bert_jax.data import staging
+        from bert_jax.data.sources import storage
         staging.FILES_AT_ONCE = 1
         copied, get = [], storage.get
         def dying(url, path):
@@ -222,7 +224,7 @@ def test_processes_at_once_copy_once(source, tmp_path):
     log = tmp_path / "log"
     prelude = f"""
         import time
-        from bert_jax.data import storage
+        from bert_jax.data.sources import storage
         get = storage.get
         def slow(url, path):
             with open({str(log)!r}, "a") as file:

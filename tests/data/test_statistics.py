@@ -10,8 +10,8 @@ import pytest
 from bert_jax.config import DataConfig
 from bert_jax.data import statistics
 from bert_jax.data.corpus import open_corpus
-from bert_jax.data.pipeline import make_rows
-from bert_jax.data.sampling import PAIRINGS
+from bert_jax.data.rows.pipeline import make_rows
+from bert_jax.data.rows.sampling import PAIRINGS
 from bert_jax.data.statistics import (
     QUANTILES,
     distribution,

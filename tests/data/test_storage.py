@@ -4,8 +4,7 @@ import os
 import fsspec
 import pytest
 
-from bert_jax.data import storage
-from bert_jax.data.sources import documents, find_files, total_bytes
+from bert_jax.data.sources import documents, find_files, storage, total_bytes
 from bert_jax.errors import UserError
 
 

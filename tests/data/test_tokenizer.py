@@ -3,10 +3,10 @@ import pickle
 
 import pytest
 
-from bert_jax.data import bpe
 from bert_jax.data.tokenizer import (
     SPECIAL_TOKENS,
     Normalizer,
+    bpe,
     build,
     copy_tokenizer,
     cut_text,
@@ -15,7 +15,7 @@ from bert_jax.data.tokenizer import (
     tokenizer_files,
     wordpiece,
 )
-from bert_jax.data.tokenizer_json import Special
+from bert_jax.data.tokenizer.tokenizer_json import Special
 from bert_jax.errors import UserError
 
 WORDS = ["the", "##s", "cat", "dog", "sat", "on", "mat", ".", "t", "##h", "a", "##a", "é", "E"]

@@ -12,9 +12,16 @@ import tarfile
 
 import pytest
 
-from bert_jax.data import sentencepiece_training, vocabulary
-from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save, wordpiece
-from bert_jax.data.vocabulary import TRAINERS, Fit, measure, train
+from bert_jax.data.tokenizer import (
+    SPECIAL_TOKENS,
+    Normalizer,
+    load_tokenizer,
+    save,
+    sentencepiece_training,
+    vocabulary,
+    wordpiece,
+)
+from bert_jax.data.tokenizer.vocabulary import TRAINERS, Fit, measure, train
 from bert_jax.errors import UserError
 
 SENTENCEPIECE = ("unigram", "sentencepiece_bpe")
@@ -169,7 +176,7 @@ def test_byte_level_numbers_its_special_tokens_as_roberta_does():
 
 PROGRAM = """
 import sys
-from bert_jax.data.vocabulary import TRAINERS, train_tokenizer
+from bert_jax.data.tokenizer.vocabulary import TRAINERS, train_tokenizer
 output, *files = sys.argv[1:]
 for kind in TRAINERS:
     train_tokenizer([files], 2600, f"{output}/{kind}", kind=kind, sample_characters=40_000)
@@ -206,7 +213,7 @@ def test_ties_do_not_depend_on_the_process(kind):
     if kind in SENTENCEPIECE:
         pytest.importorskip("sentencepiece")
     program = (
-        "import itertools, sys; from bert_jax.data.vocabulary import train\n"
+        "import itertools, sys; from bert_jax.data.tokenizer.vocabulary import train\n"
         "words = [''.join(w) for w in itertools.product('abcdefgh', repeat=4)]\n"
         "words += [chr(0x1000 + n) for n in range(300)]\n"
         "size = 480 if sys.argv[1] == 'unigram' else 1000\n"

@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from bert_jax.data import wiki_markup
-from bert_jax.data.records import MAX_RECORD
-from bert_jax.data.sources import Reading, documents
+from bert_jax.data.sources import Reading, documents, wiki_markup
+from bert_jax.data.sources.records import MAX_RECORD
 from bert_jax.errors import UserError
 
 SITE = (

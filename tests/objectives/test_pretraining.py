@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import FAMILIES, PAIRINGS, Config, DataConfig
-from bert_jax.data.pipeline import batch_shapes
+from bert_jax.data.rows.pipeline import batch_shapes
 from bert_jax.errors import UserError
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import PRESETS

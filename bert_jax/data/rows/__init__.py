@@ -1,0 +1,1 @@
+"""Row numbers -> batches: pure functions of (corpus, seed, row number)."""
