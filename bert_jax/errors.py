@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import os
+import pathlib
 from collections.abc import Iterable, Iterator
 
 
@@ -26,3 +27,17 @@ def writing(place: str | os.PathLike[str], mend: str = "make room, or choose ano
         yield
     except OSError as error:
         raise UserError(f"{place}: cannot be written ({error.strerror or error}); {mend}") from error
+
+
+def check_output(output: str | os.PathLike[str]) -> None:
+    """Refuses a place that holds anything, before work is spent on it.
+
+    Raises:
+        UserError: the place is a file or a directory with something in it.
+    """
+    output = pathlib.Path(output)
+    if output.is_dir() and not any(output.iterdir()):
+        return
+    if output.exists():
+        held = "a corpus" if (output / "manifest.json").exists() else "something else"
+        raise UserError(f"{output}: holds {held} already; remove it or choose another --output")

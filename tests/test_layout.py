@@ -63,6 +63,9 @@ def test_imports_run_one_way(path: pathlib.Path) -> None:
         if parts[0] == "bert_jax" and parts[1] != "__version__":
             other = parts[1]
             assert own == other or LEVEL[other] < LEVEL[own], f"{own} imports {other}"
+            if own == other == "data":
+                here, there = path.relative_to(PACKAGE / "data").parts[0].removesuffix(".py"), parts[2]
+                assert here == there or DATA_LEVEL[there] < DATA_LEVEL[here], f"data/{here} imports data/{there}"
         if own == "data":
             assert parts[0] not in ("jax", "flax", "optax", "orbax"), f"{path} imports {name}"
         if parts[:2] == ["flax", "linen"]:

@@ -261,20 +261,6 @@ def fingerprint(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def check_output(output: str | os.PathLike[str]) -> None:
-    """Refuses a place that holds anything, before work is spent on it.
-
-    Raises:
-        UserError: the place is a file or a directory with something in it.
-    """
-    output = pathlib.Path(output)
-    if output.is_dir() and not any(output.iterdir()):
-        return
-    if output.exists():
-        held = "a corpus" if (output / "manifest.json").exists() else "something else"
-        raise UserError(f"{output}: holds {held} already; remove it or choose another --output")
-
-
 def _open_split(directory: pathlib.Path, part: Mapping[str, Any]) -> Split:
     shards = [Shard(directory / shard["name"], shard["records"], shard["bytes"]) for shard in part["shards"]]
     return Split(shards, _load_index(directory, part), np.dtype(part["dtype"]))

@@ -22,11 +22,10 @@ from bert_jax.data.preparation.account import account
 from bert_jax.data.preparation.corpus_writer import Packed, ShardFacts, token_dtype
 from bert_jax.data.preparation.encoding import Counts, Settings, Unit, encode, total
 from bert_jax.data.preparation.prepare import LIBRARIES, check
-from bert_jax.data.preparation.unfinished import check_output
 from bert_jax.data.preparation.units import Part
 from bert_jax.data.sources import Reading, storage
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer, save
-from bert_jax.errors import UserError, writing
+from bert_jax.errors import UserError, check_output, writing
 
 try:
     import apache_beam as beam

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from bert_jax.data.corpus import check_output, sha256_of
+from bert_jax.data.corpus import sha256_of
 from bert_jax.data.preparation.corpus_writer import ShardFacts, final_name, finish, in_order, sync, write_json
 from bert_jax.data.preparation.encoding import Counts
 from bert_jax.data.tokenizer import Tokenizer, save
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, check_output
 
 
 class Block(NamedTuple):

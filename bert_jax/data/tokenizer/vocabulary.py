@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bert_jax.data import sources
-from bert_jax.data.preparation.unfinished import check_output
 from bert_jax.data.sources.records import Reading
 from bert_jax.data.tokenizer import (
     Tokenizer,
@@ -20,7 +19,7 @@ from bert_jax.data.tokenizer import (
 from bert_jax.data.tokenizer.tokenizer_kinds import KINDS
 from bert_jax.data.tokenizer.vocabulary_sample import Survey
 from bert_jax.data.tokenizer.vocabulary_training import Text, Trained, cut_text
-from bert_jax.errors import UserError, did_you_mean, writing
+from bert_jax.errors import UserError, check_output, did_you_mean, writing
 
 TRAINERS: dict[str, Callable[[Text, int, bool], Trained]] = {
     "wordpiece": vocabulary_training.train_wordpiece,
