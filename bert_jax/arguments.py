@@ -98,7 +98,7 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "tokenizer",
         "train a vocabulary on text",
         "The vocabulary is what a model reads instead of letters. Skip this verb to use a published one: `prepare` "
-        "takes any directory with a BERT vocab.txt.",
+        "takes a directory with tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model.",
     )
     one.add_argument(
         "--input", nargs="+", action="append", required=True, metavar="GLOB", help=f"{INPUT_HELP}; once a language"
@@ -188,7 +188,9 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "row in colour, or marked where there is no terminal. Any knob of the rows can be overridden, as in "
         "--config.data.masking=span.",
     )
-    one.add_argument("corpus", metavar="CORPUS", help="made by `prepare`; several, parted by commas, are mixed")
+    one.add_argument(
+        "corpus", metavar="CORPUS", help="made by `prepare`; several, parted by commas, or a quoted pattern, are mixed"
+    )
     one.add_argument("--row", type=int, metavar="N", help="show this row (default: the statistics and the first rows)")
     one.add_argument("--config", metavar="FILE", help="a recipe, whose rows are shown (default: length 128, as BERT)")
     one.add_argument("--json", action="store_true", help="print the statistics as one object")

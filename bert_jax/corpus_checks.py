@@ -130,7 +130,7 @@ def _unknown(report: Report) -> str:
 
 def _many_pieces(report: Report) -> str:
     tokens = report.tokens
-    if tokens.pieces_a_word <= MANY_PIECES or tokens.characters_a_word > LONG_WORDS:
+    if len(report.sources) > 1 or tokens.pieces_a_word <= MANY_PIECES or tokens.characters_a_word > LONG_WORDS:
         return ""
     return (
         f"{tokens.pieces_a_word:.1f} tokens a word: the vocabulary does not fit this text; train one on it with "

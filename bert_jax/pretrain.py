@@ -59,19 +59,22 @@ def pretrain(
     if watchdog:
         watchdog.agree(facts(config, corpus))
     mesh, _ = layout(config, objective)  # refused now, it leaves the directory to the mended command
-    params = start(config, console)
+    params = start(config, tokenizer, console)
+    data = corpus_data(config, corpus, tokenizer, sharding.batch_share(mesh))
     first = jax.process_index() == 0
     with workdir.locked(directory) if first else contextlib.nullcontext():
-        data = corpus_data(config, corpus, tokenizer, sharding.batch_share(mesh))
         if first:
             workdir.claim(directory, config, data.fingerprint, corpus.tokenizer_directory)
         describe(config, corpus, console)
+        left_out = corpus.left_out("heldout", least_documents(config))
+        if data.heldout and left_out:
+            console.say(f"held out: too few documents in {', '.join(left_out)}; evaluated is on the others")
         if data.heldout is None:
             console.say("held out: too few documents, so no evaluation; `prepare --heldout_share` sets how many")
         return fit(config, objective, data, directory, console, interrupt, watchdog, params)
 
 
-def start(config: Config, console: Console) -> Params | None:
+def start(config: Config, tokenizer: Tokenizer, console: Console) -> Params | None:
     """The parameters of `config.init_from`, to go on with on another corpus; None: random ones.
 
     Raises UserError where their architecture or vocabulary is not `config.model`'s.
@@ -87,10 +90,7 @@ def start(config: Config, console: Console) -> Params | None:
     ]
     if wrong:
         raise UserError(f"--config.init_from={config.init_from} is another architecture: {', '.join(wrong)}")
-    if (
-        load_tokenizer(found.directory).tokens
-        != load_tokenizer(open_mixture(config.data.corpus).tokenizer_directory).tokens
-    ):
+    if load_tokenizer(found.directory).tokens != tokenizer.tokens:
         raise UserError(
             f"{config.data.corpus} was prepared with another vocabulary than {config.init_from}; "
             f"prepare it again with --tokenizer {found.directory}"
@@ -117,7 +117,10 @@ def with_vocabulary(config: Config, tokenizer: Tokenizer) -> Config:
 
 
 def corpus_data(config: Config, corpus: Mixture, tokenizer: Tokenizer, share: Share) -> Data:
-    """Batches of this process's share of the rows: row numbers go on over phases and epochs."""
+    """Batches of this process's share of the rows: row numbers go on over phases and epochs.
+
+    Raises UserError where rows of some phase cannot be made.
+    """
     least = least_documents(config)
     train, held = corpus.split("train"), corpus.split("heldout", least)
     symbols = symbols_of(tokenizer)
@@ -155,6 +158,8 @@ def corpus_data(config: Config, corpus: Mixture, tokenizer: Tokenizer, share: Sh
         stop = min(config.evaluate.rows, source.per_epoch)
         return shared(source, 0, config.evaluate.batch_size, stop)
 
+    for phase in plan(config):
+        rows(train, config.data, phase)
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
     return Data(training, heldout if held.num_documents >= least else None, fingerprint)
 

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import pathlib
+import resource
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -25,8 +26,10 @@ from bert_jax.errors import UserError
 
 FORMAT_VERSION = 1
 SPLITS = ("train", "heldout")
+READING_THREADS = 8  # at most; each has a reader for each shard
+OTHER_FILES = 256  # that a process may have open beside them
 MAX_RECORD = 2048  # tokens; what is read for one row is at most this
-MAX_SENTENCE = 512  # tokens; no row is longer, so a longer sentence would only be thrown away in part
+MAX_SENTENCE = 512  # tokens; published models read no more, and the rest would only be thrown away
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 READ_BUFFER_BYTES = 1 << 14  # the default of 1 MiB a seek is four times slower
 
@@ -60,6 +63,7 @@ class Split:
             _open_shard(shard).close()  # refuse what is missing or damaged now, not in the middle of a run
 
     def _hold(self, shards: Sequence[Shard]) -> None:
+        _allow_open_files(READING_THREADS * len(shards))
         self._shards = list(shards)
         self._first_of_shard = np.cumsum([0] + [shard.records for shard in shards])
         self._open = threading.local()  # a reader's position is its own: one reader a thread
@@ -164,6 +168,19 @@ class Split:
         if shard not in self._open.readers:
             self._open.readers[shard] = _open_shard(self._shards[shard])
         return self._open.readers[shard]
+
+
+def _allow_open_files(number: int) -> None:
+    """Raises this process's limit of open files; UserError where the system does not let it.
+
+    ArrayRecord says nothing of a file that it could not open for this reason: it would be an empty one.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = number + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            raise UserError(f"{number:,} files may be open at once, this system allows {hard:,}; raise `ulimit -Hn`")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _end_to_end(bounds: Sequence[np.ndarray]) -> np.ndarray:

@@ -54,6 +54,10 @@ class Mixture(NamedTuple):
         enough = [split for split in splits if split.num_documents >= least]
         return Split.join(enough or splits[:1])
 
+    def left_out(self, name: str, least: int) -> list[str]:
+        """The corpora that `split` leaves out."""
+        return [str(corpus.directory) for corpus in self.corpora if corpus.split(name).num_documents < least]
+
     def sources(self) -> list[tuple[str, Split]]:
         """Each corpus by name, with its training documents."""
         return [(str(corpus.directory), corpus.split("train")) for corpus in self.corpora]
@@ -81,7 +85,7 @@ def find_corpora(places: str) -> list[str]:
     """The corpora that `places` names, local ones absolute, patterns sorted; no corpus twice.
 
     Raises:
-        UserError: a pattern that matches nothing, the same corpus twice.
+        UserError: none, a pattern that matches nothing, the same corpus twice, a comma in a path.
     """
     found: list[str] = []
     for place in filter(None, (place.strip() for place in places.split(","))):
@@ -94,7 +98,11 @@ def find_corpora(places: str) -> list[str]:
             found += map(os.path.abspath, matches)
         else:
             found.append(os.path.abspath(place))
+    if not found:
+        raise UserError(f"'{places}' names no corpus; give --config.data.corpus=DIR, made by `bert-jax prepare`")
     for place in found:
+        if "," in place:
+            raise UserError(f"{place}: commas part the names of corpora, so a path may have none; link to it")
         if found.count(place) > 1:
             raise UserError(f"{place} is named twice in --config.data.corpus; give it a weight instead")
     return found

@@ -31,7 +31,7 @@ def test_files_without_text(world, tmp_path, refused, content: bytes, reason: st
     texts.mkdir()
     for number in range(3):
         (texts / str(number)).write_bytes(content)
-    refused(*prepare_command(world, tmp_path / "out", texts=texts), says=("0 of 3 documents", f"3 {reason}", "UTF-8"))
+    refused(*prepare_command(world, tmp_path / "out", texts=texts), says=("0 of 3 documents", f"3 {reason}", "give"))
     refused(
         *("tokenizer", "--input", texts, "--vocab_size", 99, "--output", tmp_path / "out"),
         says=(f"3 {reason}",),

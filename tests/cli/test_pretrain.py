@@ -128,3 +128,9 @@ def test_the_tokenizer_of_a_corpus_exchanged(world, tmp_path, corpus_copy, refus
     path.with_name("tokenizer.json").unlink()
     refused(*argv, says=(str(path.parent), "not the tokenizer that made this corpus", "prepare"))
     assert not (tmp_path / "run").exists()
+
+
+def test_rows_that_cannot_be_made_leave_the_work_directory_free(world, tmp_path, refused) -> None:
+    override = "--config.data.weights=(3.0,1.0)"
+    refused(*pretrain_command(world, tmp_path / "run", override), says=("2 numbers for 1 corpora",))
+    assert not (tmp_path / "run").exists()

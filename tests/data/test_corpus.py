@@ -2,6 +2,8 @@ import json
 import random
 import resource
 import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -257,3 +259,26 @@ def test_random_bits_that_flip_are_named_or_change_nothing(tmp_path, padding):
         shard.write_bytes(data)
     assert all(shard in message for shard, message in refusals)
     assert len(refusals) > (10 if padding else 240)
+
+
+def test_more_shards_than_files_may_be_open(tmp_path):
+    """ArrayRecord takes a file that it cannot open for an empty one; the limit is raised, or the user is told."""
+    documents = [(np.array([2]), np.array([n, n + 1], "<u2")) for n in range(40)]
+    store(tmp_path / "c", documents, documents_per_shard=1)
+    program = """
+import resource, sys
+import numpy as np
+from bert_jax.data import corpus
+from bert_jax.errors import UserError
+corpus.READING_THREADS, corpus.OTHER_FILES = 2, 20
+resource.setrlimit(resource.RLIMIT_NOFILE, (30, int(sys.argv[2])))
+try:
+    tokens, *_ = corpus.open_corpus(sys.argv[1]).split("train").read(np.arange(40))
+    print(tokens.tolist() == [id for n in range(40) for id in (n, n + 1)])
+except UserError as error:
+    print(error)
+"""
+    for hard, said in ((200, "True"), (60, "80 files may be open at once, this system allows 60; raise `ulimit -Hn`")):
+        command = [sys.executable, "-c", program, str(tmp_path / "c"), str(hard)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == said

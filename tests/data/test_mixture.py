@@ -88,9 +88,16 @@ def test_heldout_leaves_out_sources_with_too_few_documents(corpora):
         assert mixture.split("heldout", least).num_documents == sum(enough)
 
 
-def test_what_is_refused(corpora, tmp_path):
+def test_what_is_refused(corpora, tmp_path, monkeypatch):
+    (tmp_path / "a,b").mkdir()
     with pytest.raises(UserError, match="no directory matches"):
         find_corpora(f"{corpora}/x*")
+    for nothing in ("", ",", " , "):
+        with pytest.raises(UserError, match="names no corpus"):
+            find_corpora(nothing)
+    monkeypatch.chdir(tmp_path / "a,b")
+    with pytest.raises(UserError, match="a path may have none"):
+        find_corpora("de")
     with pytest.raises(UserError, match="named twice"):
         find_corpora(f"{corpora}/*,{corpora}/de")
     save(wordpiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], Normalizer()), tmp_path / "tok")
@@ -98,3 +105,12 @@ def test_what_is_refused(corpora, tmp_path):
     prepare([str(tmp_path / "a.txt")], tmp_path / "tok", tmp_path / "c", READING, workers=1)
     with pytest.raises(UserError, match="different tokenizers"):
         open_mixture(f"{corpora}/de, {tmp_path}/c")
+
+
+def test_corpora_without_heldout_documents_are_named(corpora):
+    mixture = open_mixture(f"{corpora}/*")
+    each = {
+        str(corpora / code): open_corpus(corpora / code).split("heldout").num_documents for code in ("de", "en", "ko")
+    }
+    for least in (1, 5, 30):
+        assert mixture.left_out("heldout", least) == [name for name, number in each.items() if number < least]

@@ -210,3 +210,9 @@ def test_a_place_that_cannot_be_written(tmp_path, texts, tokenizer):
     with pytest.raises(UserError, match=f"{tmp_path / 'file' / 'c'}: could not write the corpus"):
         prepare([str(texts)], tokenizer, tmp_path / "file" / "c", workers=1)
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("language", ["german", "De", "", "e"])
+def test_what_is_no_code_of_a_language_is_refused(tmp_path, language):
+    with pytest.raises(UserError, match="give a code such as de"):
+        prepare(["x"], tmp_path, tmp_path / "c", language=language)

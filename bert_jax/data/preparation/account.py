@@ -11,6 +11,12 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 
 MANY_UNKNOWN = 0.05
+HINTS = {
+    "invalid UTF-8": "give UTF-8 text, or --encoding_errors replace",
+    "binary": "give UTF-8 text",
+    "empty": "give files with text in them",
+    "no tokens": "the tokenizer knows nothing of this text",
+}
 
 
 def account(tokenizer: Tokenizer, settings: Settings, shards: Iterable[ShardFacts], counts: Counts) -> dict[str, Any]:
@@ -29,9 +35,7 @@ def account(tokenizer: Tokenizer, settings: Settings, shards: Iterable[ShardFact
     found = stored + sum(counts.rejected.values())
     assert counts.documents == found, f"{counts.documents} documents in, {stored} stored, {counts.rejected} rejected"
     if not stored:
-        raise UserError(
-            f"0 of {found:,} documents could be used: {left_out}; give UTF-8 text, or --encoding_errors replace"
-        )
+        raise UserError(f"0 of {found:,} documents could be used: {left_out}; {_hint(counts.rejected)}")
     if not train:
         raise UserError(f"0 training documents ({heldout:,} held out, {left_out}); lower --heldout_share, or give more")
     tokens, sentences = (sum(one[unit] for one in sums.values()) for unit in ("tokens", "sentences"))
@@ -75,6 +79,12 @@ def account(tokenizer: Tokenizer, settings: Settings, shards: Iterable[ShardFact
         "unknown_token_share": round(unknown, 6),
         "warnings": [line for holds, line in warnings if holds],
     }
+
+
+def _hint(rejected: Mapping[str, int]) -> str:
+    """How to mend what most documents were rejected for."""
+    commonest = max(rejected, key=lambda reason: rejected[reason], default="")
+    return HINTS.get(commonest, "look at the input, and say with --format and --field what it is")
 
 
 def describe(rejected: Mapping[str, int]) -> str:

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
@@ -25,6 +26,8 @@ from bert_jax.errors import UserError
 
 __all__ = ["check", "describe", "prepare", "summary"]
 
+# The library takes the rules of English for what it does not know, and says nothing.
+LANGUAGE_CODE = "[a-z]{2,3}(-[a-z]+)*|none"
 LIBRARIES = ("array_record", "sentencex", "tokenizers")  # another version may make other bytes
 
 Progress = Callable[[int, int, int], None]
@@ -99,7 +102,12 @@ def prepare(
 
 
 def check(settings: Settings) -> None:
-    """Refuses, by UserError, a share that is none."""
+    """Refuses, by UserError, a share that is none, and what cannot be the code of a language."""
+    if not re.fullmatch(LANGUAGE_CODE, settings.language):
+        raise UserError(
+            f"--language {settings.language}: give a code such as de, ko or zh, as Wikipedia has them, or none for "
+            "text without sentences"
+        )
     if not 0 <= settings.heldout_share < 1:
         raise UserError(f"--heldout_share {settings.heldout_share}: give a share from 0 to below 1")
 

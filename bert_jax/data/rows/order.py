@@ -34,8 +34,6 @@ def make_order(sizes: np.ndarray, weights: Sequence[float] = (), smoothing: floa
     more, since every source that has places gets one row at least.
     """
     wanted = np.array(weights, float) if len(weights) else sizes.astype(float) ** smoothing
-    if len(wanted) != len(sizes):
-        raise ValueError(f"{len(wanted)} weights for {len(sizes)} sources")
     if not len(weights) and smoothing == 1:
         return Order(sizes, sizes)
     wanted = np.where(sizes > 0, wanted, 0.0)

@@ -73,9 +73,10 @@ def make_rows(
     if length < special + rule.parts:
         raise UserError(f"length {length}: a row of pairing '{config.pairing}' needs at least {special + rule.parts}")
     budget = length - special
-    layout, sample = make_sampler(split, config.pairing, budget, symbols.sep, config.short_probability)
+    packed = config.packing > 1
+    layout, sample = make_sampler(split, config.pairing, budget, symbols.sep, config.short_probability, packed)
     source_slot = layout.first_slot[layout.source_documents]
-    if config.packing > 1:
+    if packed:
         # A pair has a token at least on either side, however short its slot is.
         rooms = np.maximum(slot_lengths(layout), rule.parts)
         packing = make_packing(rooms + special, source_slot, length, config.packing)
@@ -93,7 +94,7 @@ def make_rows(
     def examples(rows: np.ndarray) -> tuple[np.ndarray, Slots]:
         """The examples of the rows, in order: the index of the row of each, and its slot."""
         epoch, place = locate(order, seed, rows % (config.duplicates * order.per_epoch) if config.duplicates else rows)
-        if config.packing == 1:
+        if not packed:
             return np.arange(len(rows)), make_slots(layout, seed, epoch, place, np.full(len(rows), budget))
         index, slot = examples_of(packing, seed, epoch, place)
         return index, make_slots(layout, seed, epoch[index], slot, rooms[slot])
@@ -125,14 +126,14 @@ def make_rows(
         made |= _predictions(place[masked.positions], ids[masked.positions], len(rows), length, config)
         entry = np.arange(len(index)) - first
         shape = (len(rows), config.packing)
-        if config.packing > 1:
+        if packed:
             made["segment_ids"] = spread(np.repeat(entry + 1, sizes))
             made["cls_positions"] = _table(shape, index, entry, column, np.int32)
         labels = _table(shape, index, entry, found.labels, np.int32)
         weights = _table(shape, index, entry, 1, np.float32)
         if rule.parts == 2:
-            made["next_sentence_labels"] = labels if config.packing > 1 else labels[:, 0]
-        made["example_weights"] = weights if config.packing > 1 else weights[:, 0]
+            made["next_sentence_labels"] = labels if packed else labels[:, 0]
+        made["example_weights"] = weights if packed else weights[:, 0]
         return {name: np.ascontiguousarray(made[name]) for name in batch_shapes(1, length, config)}
 
     return Rows(batch, order.per_epoch, order.rows)

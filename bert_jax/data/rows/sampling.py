@@ -49,14 +49,17 @@ class Sampler(NamedTuple):
 
 
 class Pairing(NamedTuple):
-    """A rule: how many texts an example has, whether documents run together, and what prepares its sampler."""
+    """A rule: how many texts an example has, whether documents run together and slots may slide, and its sampler."""
 
     parts: int
     stream: bool
+    slides: bool
     sampler: Callable[[Layout, float], Sampler]
 
 
-def make_sampler(split: Split, pairing: str, budget: int, separator: int, short_probability: float) -> Sampler:
+def make_sampler(
+    split: Split, pairing: str, budget: int, separator: int, short_probability: float, packed: bool
+) -> Sampler:
     """The sampler of a row of `PAIRINGS`.
 
     Args:
@@ -65,12 +68,14 @@ def make_sampler(split: Split, pairing: str, budget: int, separator: int, short_
         budget: tokens of text in a row.
         separator: id that stands after each document where they run together.
         short_probability: share of pairs whose target is uniform in [2, room] instead of their room.
+        packed: examples share rows, so that there have to be as many slots of each length in every epoch.
 
     Raises:
         UserError: next-sentence pairs of a source with fewer than two documents.
     """
     rule = PAIRINGS[pairing]
-    return rule.sampler(make_layout(RunTogether(split, separator) if rule.stream else split, budget), short_probability)
+    text = RunTogether(split, separator) if rule.stream else split
+    return rule.sampler(make_layout(text, budget, rule.slides and not packed), short_probability)
 
 
 class RunTogether:
@@ -170,11 +175,11 @@ def _as_it_is(layout: Layout, short_probability: float) -> Sampler:
 
 
 PAIRINGS = {
-    "next_sentence": Pairing(2, False, _next_sentence),
-    "sentence_order": Pairing(2, False, _sentence_order),
-    "full_sentences": Pairing(1, True, _sentences),
-    "document_sentences": Pairing(1, False, _sentences),
-    "none": Pairing(1, False, _as_it_is),
+    "next_sentence": Pairing(2, False, True, _next_sentence),
+    "sentence_order": Pairing(2, False, True, _sentence_order),
+    "full_sentences": Pairing(1, True, True, _sentences),
+    "document_sentences": Pairing(1, False, True, _sentences),
+    "none": Pairing(1, False, False, _as_it_is),
 }
 
 
@@ -190,7 +195,7 @@ def other_weights(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
 
     Every token is a first or an in-order second part equally often, except that short documents of several sentences
     lose half of a random pair's window as long ones do, and documents of one sentence lose nothing. How often a slot
-    must be a random second part to make up for it depends on how full the slots are: this constant, int64 [documents],
+    must be a random second part to make up for it depends on how full the slots are: this constant, int64 [sources],
     levels full slots with nearly empty ones (tests/data/test_sampling.py measures how well).
     """
     slots, tokens = np.diff(layout.first_slot), np.diff(layout.document_start)
@@ -200,8 +205,7 @@ def other_weights(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
     )
     budget = layout.budget
     each = np.maximum(1, budget * budget * total_slots // np.maximum(total_tokens, 1) - 3 * budget // 4)
-    slot_weight = np.repeat(each, last - first)
-    return running_total(tokens + slots * slot_weight), slot_weight
+    return running_total(tokens + slots * np.repeat(each, last - first)), each
 
 
 def _other_slot(
@@ -223,7 +227,7 @@ def _other_slot(
     draw -= weight_start[other]
     tokens = layout.document_start[other + 1] - layout.document_start[other]
     of_token = place_of(layout, seed, epoch, other, np.minimum(draw, tokens - 1))
-    return other, np.where(draw < tokens, of_token, (draw - tokens) // slot_weight[other])
+    return other, np.where(draw < tokens, of_token, (draw - tokens) // slot_weight[source])
 
 
 def _gathered(layout: Layout, seed: int, slots: Slots, target: np.ndarray, backward: np.ndarray) -> Windows:
