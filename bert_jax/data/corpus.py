@@ -31,7 +31,7 @@ OTHER_FILES = 256  # that a process may have open beside them
 MAX_RECORD = 2048  # tokens; what is read for one row is at most this
 MAX_SENTENCE = 512  # tokens; published models read no more, and the rest would only be thrown away
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
-READ_BUFFER_BYTES = 1 << 14  # the default of 1 MiB a seek is four times slower
+READ_BUFFER_BYTES = 1 << 12  # the default of 1 MiB a seek is four times slower
 
 
 class Shard(NamedTuple):

@@ -77,19 +77,20 @@ def permute(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.ndarray:
         int64 [n], each in [0, size).
     """
     place = np.array(index, np.int64)
-    size = np.broadcast_to(np.asarray(size, np.int64), place.shape)
+    size = np.asarray(size, np.int64)
     left_size = np.ceil(np.sqrt(size)).astype(np.int64)
     right_size = -(-size // left_size)
     seed = np.broadcast_to(_as_uint64(seed), place.shape)
     walking = np.arange(len(place))
     while walking.size:
-        lefts, rights, seeds = left_size[walking], right_size[walking], seed[walking]
+        lefts, rights, sizes = ((x[walking] if x.ndim else x) for x in (left_size, right_size, size))
+        seeds = seed[walking]
         left, right = np.divmod(place[walking], rights)
         for turn in range(_ROUNDS):
             left = (left + integers(random_bits(seeds, 2 * turn, right), lefts)) % lefts
             right = (right + integers(random_bits(seeds, 2 * turn + 1, left), rights)) % rights
         place[walking] = left * rights + right
-        walking = walking[place[walking] >= size[walking]]
+        walking = walking[place[walking] >= sizes]
     return place
 
 

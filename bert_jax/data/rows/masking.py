@@ -239,6 +239,9 @@ def _take_words(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, budge
     A round takes, in all examples at once, the words before the first one too large, and drops those too large from
     then on; what is left is then less than a word, so few rounds follow.
     """
+    if sizes.max(initial=1) == 1:  # of single tokens as many as are wanted
+        begins = np.searchsorted(example, np.arange(len(budget)))
+        return order[np.repeat(begins - np.cumsum(budget) + budget, budget) + np.arange(budget.sum())]
     left = budget.copy()
     taken = [order[:0]]
     while order.size:

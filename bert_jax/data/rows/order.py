@@ -45,12 +45,10 @@ def locate(order: Order, seed: int, rows: np.ndarray) -> tuple[np.ndarray, np.nd
     """Epoch of its source, and place counted through all sources, of each row; int64 [rows] all."""
     epoch, row = np.divmod(rows, order.per_epoch)
     if len(order.sizes) == 1:
-        source = np.zeros_like(row)
-    else:
-        row = permute(row, order.per_epoch, random_bits(seed, Stream.MIXTURE, epoch))
-        source = np.searchsorted(running_total(order.rows), row, side="right") - 1
-        epoch, row = np.divmod(
-            epoch * order.rows[source] + row - running_total(order.rows)[source], order.sizes[source]
-        )
+        return epoch, permute(row, order.sizes[0], random_bits(seed, Stream.ORDER, epoch, 0))
+    row = permute(row, order.per_epoch, random_bits(seed, Stream.MIXTURE, epoch))
+    source = np.searchsorted(running_total(order.rows), row, side="right") - 1
+    row += epoch * order.rows[source] - running_total(order.rows)[source]
+    epoch, row = np.divmod(row, order.sizes[source])
     place = permute(row, order.sizes[source], random_bits(seed, Stream.ORDER, epoch, source))
     return epoch, running_total(order.sizes)[source] + place

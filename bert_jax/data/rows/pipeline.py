@@ -154,21 +154,25 @@ def assemble(examples: Examples, symbols: Symbols) -> tuple[np.ndarray, np.ndarr
     """
     number, parts = examples.lengths.shape
     one = np.ones(number, np.int64)
-    # Piece by piece: where each is copied from, how long it is; the special tokens stand before the text.
-    special = [symbols.cls] + [symbols.sep] * max(symbols.separators, 1)
+    # Piece by piece, special tokens and text in turn: where it is copied from, how long it is.
+    separators = [symbols.separators] * (parts - 1) + [1]
     origin, sizes, types = [0 * one], [one], [0]
     for part in range(parts):
-        origin += [examples.starts[:, part] + len(special), one]
-        sizes += [examples.lengths[:, part], one if part + 1 == parts else symbols.separators * one]
+        origin += [examples.starts[:, part], 0 * one]
+        sizes += [examples.lengths[:, part], separators[part] * one]
         types += [part, part]
     counts = np.stack(sizes, axis=1)
     starts = np.zeros(number + 1, np.int64)
     np.cumsum(counts.sum(axis=1), out=starts[1:])
     counts = counts.ravel()
-    ends = np.cumsum(counts)
-    shift = np.stack(origin, axis=1).ravel() - (ends - counts)
-    source = np.concatenate([np.array(special, np.int32), examples.tokens.astype(np.int32)])
-    ids = source[np.repeat(shift, counts) + np.arange(starts[-1])]
+    begins = np.cumsum(counts) - counts
+    shift = np.stack(origin, axis=1).ravel() - begins
+    ids = examples.tokens.take(np.repeat(shift, counts) + np.arange(starts[-1]), mode="clip").astype(np.int32)
+    piece = begins.reshape(number, -1)
+    ids[piece[:, 0]] = symbols.cls
+    for part in range(parts):
+        for more in range(separators[part]):
+            ids[piece[:, 2 * part + 2] + more] = symbols.sep
     return ids, np.repeat(np.tile(np.array(types, np.int32), number), counts), starts
 
 

@@ -93,6 +93,8 @@ class RunTogether:
         """As `Split.read`."""
         tokens, lengths, sentences = self.split.read(records)
         ends = np.flatnonzero(self._ends[records])
+        if not ends.size:
+            return tokens, lengths, sentences
         tokens = np.insert(tokens, running_total(self.split.tokens_per_record[records])[1:][ends], self.separator)
         lengths = lengths.copy()
         lengths[np.cumsum(sentences)[ends] - 1] += 1
