@@ -9,6 +9,9 @@ mkdir -p "$work"
 [ -d "$work/corpus" ] || bert-jax prepare --input "$books" --tokenizer "$work/tokenizer" --output "$work/corpus" --heldout_share 0.06
 run() { printf '\n$ python %s\n' "$*"; python "$@"; }
 run benchmarks/batch_speed.py --corpus "$work/corpus"
+run benchmarks/masking_speed.py
+run benchmarks/text_to_rows.py --input "$books" --vocab "$work/tokenizer"
+run benchmarks/prepare_memory.py --input "$books" --vocab "$work/tokenizer"
 run benchmarks/prepare_speed.py --input "$books" --vocab "$work/tokenizer" --repeats 5
 run benchmarks/step_speed.py
 run benchmarks/input_wait.py --corpus "$work/corpus"

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 MEGABYTE = 1_000_000
 SAMPLE_SECONDS = 0.05
+CASES = ("files", "twice the files", "one line")
 COMMAND = [sys.executable, "-m", "bert_jax", "prepare"]
 
 
@@ -28,18 +29,19 @@ def main() -> None:
     arguments.add_argument("--vocab", required=True, help="a tokenizer directory or vocab.txt")
     arguments.add_argument("--megabytes", type=int, default=1000, help="of text (default: 1000)")
     arguments.add_argument("--workers", type=int, default=os.cpu_count(), help="processes that encode")
+    arguments.add_argument("--cases", nargs="+", default=[*CASES], choices=CASES, help="to measure (default: all)")
     args = arguments.parse_args()
-    cases = {
+    writers = {
         "files": lambda folder: write_files(folder, args.input, args.megabytes),
         "twice the files": lambda folder: write_files(folder, args.input, 2 * args.megabytes),
         "one line": lambda folder: write_line(folder, args.input, args.megabytes),
     }
     seconds = {}
-    for name, write in cases.items():
+    for name in args.cases:
         with tempfile.TemporaryDirectory() as place:
             texts = pathlib.Path(place) / "texts"
             texts.mkdir()
-            write(texts)
+            writers[name](texts)
             size = sum(path.stat().st_size for path in texts.iterdir())
             command = [*COMMAND, "--input", str(texts), "--tokenizer", args.vocab, "--heldout_share", "0"]
             command += ["--output", f"{place}/corpus", "--workers", str(args.workers)]
@@ -50,7 +52,8 @@ def main() -> None:
                 f"{', '.join(f'{peak / MEGABYTE:,.0f}' for peak in each)} in each",
                 flush=True,
             )
-    print(f"twice the text takes {seconds['twice the files'] / seconds['files']:.2f} times the time")
+    if {"files", "twice the files"} <= seconds.keys():
+        print(f"twice the text takes {seconds['twice the files'] / seconds['files']:.2f} times the time")
 
 
 def texts_of(inputs: list[str], megabytes: int) -> Iterator[str]:
