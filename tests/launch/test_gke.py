@@ -114,7 +114,7 @@ def test_slices(accelerator, topology, label, hosts, chips) -> None:
         ("name", "b" * 41, "at most 40"),
         ("service_account", "a/b", "--service_account"),
         ("bucket", "gs://b", "without gs://"),
-        ("workdir", "/tmp/run", "not below /mnt/my-bucket/"),
+        ("workdir", "/elsewhere/run", "not below /mnt/my-bucket/"),
         ("topology", "4x4x4", "v5e takes AxB"),
         ("topology", "$(x)", "--topology"),
         ("topology", "3x3", "do not divide into hosts of 4"),
