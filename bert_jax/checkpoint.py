@@ -2,13 +2,17 @@
 
 import contextlib
 import errno
+import functools
 import hashlib
 import importlib.metadata
 import json
+import logging
 import os
 import pathlib
 import re
 import shutil
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,12 +37,28 @@ class Damaged(Exception):
     """A checkpoint whose bytes are not those that were saved."""
 
 
+@functools.cache  # once a process
+def _hush_dropped_reads() -> None:
+    """Orbax drops the other reads once one has failed; they would print a page for each array of a checkpoint."""
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "coroutine '_read_array.*' was never awaited", RuntimeWarning)
+    report = sys.unraisablehook
+
+    def report_others(unraisable: "sys.UnraisableHookArgs") -> None:
+        dropped = getattr(unraisable.object, "__qualname__", "") == "_read_array_index_and_device_put"
+        if not dropped and str(unraisable.exc_value) != "Event loop is closed":
+            report(unraisable)
+
+    sys.unraisablehook = report_others
+
+
 class Checkpoints:
     """The checkpoints of one work directory, `WORKDIR/checkpoints/STEP`."""
 
     def __init__(self, workdir: pathlib.Path, config: CheckpointConfig, read_only: bool = False) -> None:
         # Orbax warns of its own defaults, and logs the traceback of what it raises as well.
         absl.logging.set_verbosity(absl.logging.FATAL)
+        _hush_dropped_reads()
         self.directory = workdir.absolute() / "checkpoints"
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else config.keep,
@@ -200,7 +220,8 @@ def _seal(record: Record) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+    cause = error.__cause__ or error  # Orbax puts a page about the array around what TensorStore says
+    return f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0].partition(' [')[0][:200]}"
 
 
 def versions() -> dict[str, str]:
