@@ -126,7 +126,7 @@ class Split:
         records = np.asarray(records, np.int64)
         if records.size and not (records.min() >= 0 and records.max() < self.num_records):
             raise IndexError(f"records {records.min()}..{records.max()} of a split of {self.num_records}")
-        data = self._read_bytes(records)
+        data = list(map(memoryview, self._read_bytes(records)))
         sentences = self.sentences_per_record[records]
         starts = (4 + 2 * sentences).tolist()
         lengths = np.frombuffer(b"".join([d[4:k] for d, k in zip(data, starts, strict=True)]), "<u2").astype(np.int32)

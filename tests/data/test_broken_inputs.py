@@ -6,6 +6,7 @@ import lzma
 import os
 import tarfile
 import zipfile
+import zlib
 
 import pyarrow
 import pytest
@@ -42,6 +43,18 @@ def test_no_stream_after_the_first_is_lost_without_a_word(tmp_path, suffix, pack
 def test_zeros_may_stand_between_the_streams_of_xz(tmp_path):
     data = lzma.compress(b"one ") + bytes(8) + lzma.compress(b"two") + bytes(4)
     assert read(write(tmp_path / "a.xz", data)) == ["one two"]
+
+
+def test_an_xz_header_that_asks_for_gigabytes(tmp_path):
+    """By the xz file format 1.1.0: 12 bytes of stream header; size, flags, filter 0x21, 1, dictionary, ..., CRC32."""
+    data = bytearray(lzma.compress(b"one"))
+    assert data[14:16] == b"\x21\x01"
+    data[16] = 40  # 4 GiB
+    end = 12 + 4 * (data[12] + 1) - 4
+    data[end : end + 4] = zlib.crc32(data[12:end]).to_bytes(4, "little")
+    with pytest.raises(UserError, match=r"a\.xz: broken archive \(Memory usage limit exceeded\)"):
+        read(write(tmp_path / "a.xz", data))
+    assert read(write(tmp_path / "b.xz", lzma.compress(b"one", preset=9 | lzma.PRESET_EXTREME))) == ["one"]
 
 
 @pytest.mark.parametrize(

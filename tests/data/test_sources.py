@@ -254,3 +254,13 @@ def test_markup_is_taken_off():
     >>> 1 + 1 is not a sentence of English words at all, is it.
     """
     assert list(python_docs._prose(text, set())) == ["See a.B and x in the guide, which says all of it in plain words."]
+
+
+def test_a_field_and_nothing_that_has_fields_is_refused(tmp_path):
+    place = write(tmp_path / "a.txt.gz", gzip.compress(b"one"))
+    with pytest.raises(UserError, match="--field body: no input has fields"):
+        find_files([place, "python-docs"], Reading(field="body"))
+    for name in ("b.jsonl.xz", "c.csv", "d.tar.gz", "e.zip", "f.txz"):
+        assert len(find_files([place, write(tmp_path / name, b"")], Reading(field="body"))) == 2
+    assert find_files([place], Reading(field="body", format="jsonl")) == [place]
+    assert find_files(["tfds:x"], Reading(field="body")) == ["tfds:x"]

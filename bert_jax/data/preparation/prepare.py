@@ -72,7 +72,7 @@ def prepare(
     if workers < 1:
         raise UserError(f"--workers {workers}: give at least 1")
     tokenizer = load_tokenizer(tokenizer_directory)
-    files = sources.find_files(inputs)
+    files = sources.find_files(inputs, reading)
     sizes = [sources.total_bytes([path]) for path in files]
     parts = units.plan(files, sizes)
     with Unfinished(output, _identity(files, sizes, tokenizer, settings), say) as place:

@@ -24,18 +24,19 @@ def documents(inputs: Sequence[str], reading: Reading = DEFAULT) -> Iterator[Doc
         UserError: as `find_files` and `raws`.
     """
     _check(reading)
-    return (convert(raw, reading) for raw in raws(find_files(inputs), reading))
+    return (convert(raw, reading) for raw in raws(find_files(inputs, reading), reading))
 
 
-def find_files(inputs: Sequence[str]) -> list[str]:
+def find_files(inputs: Sequence[str], reading: Reading = DEFAULT) -> list[str]:
     """The files that the inputs name, in order, each once.
 
     Args:
         inputs: files, directories (all files below, sorted), globs, all of these also as URLs, 'python-docs', or
             'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'. The last two stand for themselves.
+        reading: how they will be read.
 
     Raises:
-        UserError: an input that matches nothing.
+        UserError: an input that matches nothing; a field, and no input that has fields.
     """
     found: dict[str, str] = {}
     for item in inputs:
@@ -46,7 +47,19 @@ def find_files(inputs: Sequence[str]) -> list[str]:
             found.setdefault(item, item)
     if not found:
         raise UserError("no input: name files, directories, globs or python-docs with --input")
+    if reading.field != DEFAULT.field and not any(_may_have_fields(path, reading) for path in found.values()):
+        raise UserError(
+            f"--field {reading.field}: no input has fields, as JSON lines, CSV, TSV and Parquet have; leave it out, or "
+            "say with --format what the files are"
+        )
     return list(found.values())
+
+
+def _may_have_fields(path: str, reading: Reading) -> bool:
+    if _kind(path) != "file":
+        return _kind(path) == data_sets.PREFIX
+    bare = archives.bare_name(path)
+    return bare.endswith((".tar", ".zip")) or FORMATS[format_of(bare, reading)].fields
 
 
 def total_bytes(files: Iterable[str]) -> int:

@@ -44,6 +44,12 @@ class Member(NamedTuple):
     rejected: str = ""
 
 
+def bare_name(name: str) -> str:
+    """The name of a file without the suffix of its compression; an archive's ends in .tar or .zip."""
+    bare, suffix = os.path.splitext(name)
+    return bare + ".tar" if suffix in _TAR_SUFFIXES else bare if suffix in _OPENERS else name
+
+
 def members(path: str, file: IO[bytes]) -> Iterator[Member]:
     """The streams of an open file: itself, decompressed, or each member of an archive, itself decompressed.
 
@@ -131,13 +137,10 @@ def _zip(path: str, stream: IO[bytes]) -> Iterator[Member]:
 
 
 def _decompressed(name: str, stream: IO[bytes]) -> tuple[str, IO[bytes]]:
-    """The name without the suffix of its compression, and the stream of what was compressed."""
-    bare, suffix = os.path.splitext(name)
-    if suffix in _TAR_SUFFIXES:
-        return bare + ".tar", _OPENERS[_TAR_SUFFIXES[suffix]](stream)
-    if suffix in _OPENERS:
-        return bare, _OPENERS[suffix](stream)
-    return name, stream
+    """The `bare_name`, and the stream of what was compressed."""
+    suffix = os.path.splitext(name)[1]
+    opener = _OPENERS.get(_TAR_SUFFIXES.get(suffix, suffix))
+    return bare_name(name), opener(stream) if opener else stream
 
 
 def _open_zstd(stream: IO[bytes]) -> IO[bytes]:
@@ -213,9 +216,12 @@ class _Unpacked(io.RawIOBase):
 
 
 _UNPACKED = 1 << 16  # bytes at once
+_XZ_MEMORY = 256 << 20  # bytes; `xz -9` wants 65 MiB, a header may ask for 4 GiB
 _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
-    ".xz": lambda stream: io.BufferedReader(_Unpacked(stream, lzma.LZMADecompressor), _UNPACKED),
+    ".xz": lambda stream: io.BufferedReader(
+        _Unpacked(stream, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)), _UNPACKED
+    ),
     ".bz2": lambda stream: io.BufferedReader(_Unpacked(stream, bz2.BZ2Decompressor), _UNPACKED),
     ".zst": _open_zstd,
 }

@@ -25,17 +25,18 @@ class Format(NamedTuple):
     split: Callable[[str, IO[bytes], Reading], Iterator[Raw]]  # cheap: name, stream -> documents as they lie there
     text: Callable[[str, Reading], str] = lambda data, _: data  # the costly part; may raise RejectedError
     patterns: tuple[str, ...] = ()  # of file names, for the format 'auto'
+    fields: bool = False  # whether its documents are fields of records
 
 
 FORMATS: dict[str, Format] = {
     "text": Format(functools.partial(pieces.split, format_name="text")),
     "markdown": Format(functools.partial(pieces.split, format_name="markdown"), markdown.text, ("*.md", "*.markdown")),
     "jsonl": Format(
-        json_records.split, json_records.text, ("*.jsonl", "*.ndjson", "*.json-lines", "*.jsonlines", "*.json")
+        json_records.split, json_records.text, ("*.jsonl", "*.ndjson", "*.json-lines", "*.jsonlines", "*.json"), True
     ),
-    "csv": Format(delimited_records.split_csv, patterns=("*.csv",)),
-    "tsv": Format(delimited_records.split_tsv, patterns=("*.tsv",)),
-    "parquet": Format(parquet_records.split, patterns=("*.parquet",)),
+    "csv": Format(delimited_records.split_csv, patterns=("*.csv",), fields=True),
+    "tsv": Format(delimited_records.split_tsv, patterns=("*.tsv",), fields=True),
+    "parquet": Format(parquet_records.split, patterns=("*.parquet",), fields=True),
     "wikiextractor": Format(wiki_extractor.split, wiki_extractor.text, ("wiki_[0-9][0-9]",)),
     "mediawiki": Format(wiki_dump.split, wiki_markup.text, ("*.xml",)),
 }
