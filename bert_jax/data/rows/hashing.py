@@ -80,15 +80,16 @@ def permute(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.ndarray:
     size = np.asarray(size, np.int64)
     left_size = np.ceil(np.sqrt(size)).astype(np.int64)
     right_size = -(-size // left_size)
-    seed = np.broadcast_to(_as_uint64(seed), place.shape)
+    # The bits of each turn, before those of the digits.
+    turns = random_bits(np.broadcast_to(_as_uint64(seed), place.shape), np.arange(2 * _ROUNDS)[:, None])
     walking = np.arange(len(place))
     while walking.size:
         lefts, rights, sizes = ((x[walking] if x.ndim else x) for x in (left_size, right_size, size))
-        seeds = seed[walking]
+        seeds = turns[:, walking]
         left, right = np.divmod(place[walking], rights)
         for turn in range(_ROUNDS):
-            left = (left + integers(random_bits(seeds, 2 * turn, right), lefts)) % lefts
-            right = (right + integers(random_bits(seeds, 2 * turn + 1, left), rights)) % rights
+            left = (left + integers(random_bits(seeds[2 * turn], right), lefts)) % lefts
+            right = (right + integers(random_bits(seeds[2 * turn + 1], left), rights)) % rights
         place[walking] = left * rights + right
         walking = walking[place[walking] >= sizes]
     return place

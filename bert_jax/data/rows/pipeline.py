@@ -111,17 +111,18 @@ def make_rows(
         sizes = np.diff(starts)
         first = np.searchsorted(index, index, side="left")
         column = starts[:-1] - starts[first]
-        place = np.repeat(index * length + column - starts[:-1], sizes) + np.arange(len(ids))
+        filled = np.arange(length) < np.bincount(index, sizes, len(rows))[:, None]
+        place = np.flatnonzero(filled)
 
-        def spread(values: np.ndarray | int, fill: int = 0) -> np.ndarray:
+        def spread(values: np.ndarray, fill: int = 0) -> np.ndarray:
             table = np.full(len(rows) * length, fill, np.int32)
             table[place] = values
             return table.reshape(len(rows), length)
 
         made = {
             "input_ids": spread(masked.input_ids, symbols.pad),
-            "token_type_ids": spread(types if num_token_types > 1 else 0),
-            "attention_mask": spread(1),
+            "token_type_ids": spread(types if num_token_types > 1 else 0 * types),
+            "attention_mask": filled.astype(np.int32),
         }
         made |= _predictions(place[masked.positions], ids[masked.positions], len(rows), length, config)
         entry = np.arange(len(index)) - first
