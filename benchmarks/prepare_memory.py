@@ -2,8 +2,9 @@
 
     python benchmarks/prepare_memory.py --input ../shared/data/books/classic-books-md.tar.xz --vocab vocab.txt
 
-Each is prepared by a process of its own, whose memory, and that of its workers, is sampled; pages that they share count
-in each of them. Goals: below 1,000 MB in all processes together; twice the text in at most 2.1 times the time.
+Each is prepared by a process of its own, whose memory, and that of its workers, is sampled: resident, where pages that
+they share count in each of them, and proportional, where they count once. Goals: below 1,000 MB in all processes
+together; twice the text in at most 2.1 times the time.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import time
 from collections.abc import Iterator
 
 MEGABYTE = 1_000_000
-SAMPLE_SECONDS = 0.05
+SAMPLE_SECONDS = 0.1
 CASES = ("files", "twice the files", "one line")
 COMMAND = [sys.executable, "-m", "bert_jax", "prepare"]
 
@@ -45,10 +46,11 @@ def main() -> None:
             size = sum(path.stat().st_size for path in texts.iterdir())
             command = [*COMMAND, "--input", str(texts), "--tokenizer", args.vocab, "--heldout_share", "0"]
             command += ["--output", f"{place}/corpus", "--workers", str(args.workers)]
-            seconds[name], total, each = watch(command)
+            seconds[name], total, once, each = watch(command)
             print(
                 f"{name:<16} {size / MEGABYTE:7,.0f} MB of text, {seconds[name]:6.1f} s, "
                 f"{size / MEGABYTE / seconds[name]:5.2f} MB/s, peak {total / MEGABYTE:5,.0f} MB in all processes, "
+                f"shared pages once {once / MEGABYTE:,.0f} MB, "
                 f"{', '.join(f'{peak / MEGABYTE:,.0f}' for peak in each)} in each",
                 flush=True,
             )
@@ -84,19 +86,22 @@ def write_line(folder: pathlib.Path, inputs: list[str], megabytes: int) -> None:
             file.write(" ".join(text.split()) + " ")
 
 
-def watch(command: list[str]) -> tuple[float, int, list[int]]:
-    """Runs a command: seconds, most bytes resident in it and its descendants at once, and in each of the largest."""
+def watch(command: list[str]) -> tuple[float, int, int, list[int]]:
+    """Runs a command: seconds, most bytes resident in it and its descendants at once, the same with shared pages
+    counted once, and in each of the largest."""
     start = time.monotonic()
-    most, each = 0, dict[int, int]()
+    most = once = 0
+    each = dict[int, int]()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            resident = {pid: resident_bytes(pid) for pid in family(process.pid)}
-            most = max(most, sum(resident.values()))
-            each |= {pid: max(size, each.get(pid, 0)) for pid, size in resident.items()}
+            found = {pid: memory(pid) for pid in family(process.pid)}
+            most = max(most, sum(resident for resident, _ in found.values()))
+            once = max(once, sum(proportional for _, proportional in found.values()))
+            each |= {pid: max(resident, each.get(pid, 0)) for pid, (resident, _) in found.items()}
             time.sleep(SAMPLE_SECONDS)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with status {process.returncode}")
-    return time.monotonic() - start, most, sorted(each.values(), reverse=True)
+    return time.monotonic() - start, most, once, sorted(each.values(), reverse=True)
 
 
 def family(pid: int) -> list[int]:
@@ -108,12 +113,14 @@ def family(pid: int) -> list[int]:
     return [pid, *(found for child in children for found in family(int(child)))]
 
 
-def resident_bytes(pid: int) -> int:
-    """0 for a process that has ended."""
+def memory(pid: int) -> tuple[int, int]:
+    """Bytes resident, and in proportion (a page of n processes is an n-th in each); 0 for a process that has ended."""
     try:
-        return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     except OSError:
-        return 0
+        return 0, 0
+    kilobytes = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines)}
+    return 1024 * kilobytes["Rss"], 1024 * kilobytes["Pss"]
 
 
 if __name__ == "__main__":

@@ -107,11 +107,13 @@ class Expected(collections.namedtuple("Expected", "documents must_refuse may_ref
 
 def expected(files, reading):
     """None where it cannot be said."""
-    documents, must_refuse, may_refuse = [], False, False
+    documents, must_refuse, may_refuse, fields = [], False, False, reading.field == "text"
     try:
         for file in files:
             if file.streams is None:
                 return None
+            found = {simple_reader.format_of(stream.bare, reading.format) for stream in file.streams}
+            fields = fields or bool(found & {"jsonl", "csv", "tsv", "parquet"})
             may_refuse = may_refuse or file.may_refuse
             documents += [None] * file.rejected
             for stream in file.streams:
@@ -120,7 +122,8 @@ def expected(files, reading):
         must_refuse = True
     except simple_reader.Unknown:
         return None
-    return Expected(documents, must_refuse, may_refuse or must_refuse)
+    # Of an archive nobody knows, before it is read, that it has no records.
+    return Expected(documents, must_refuse, may_refuse or must_refuse or not fields)
 
 
 def call(argv):
