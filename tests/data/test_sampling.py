@@ -1,4 +1,4 @@
-"""Sentence pairs against the rule in plain Python, against the original's rules, and for what they cover."""
+"""Sentence pairs and single texts against the rule in plain Python, and against the original's rules."""
 
 import itertools
 import random
@@ -6,206 +6,16 @@ import random
 import numpy as np
 import pytest
 from memory_corpus import FIRST_TOKEN, SEP, MemorySplit, random_documents
+from plain_sampler import RULES, PlainSampler, run_together, spelled_out
+from sampled_rows import leading_tokens, parts, sampled, sampler_of, slots_of
 from scipy import stats
 
-from bert_jax.data.rows.hashing import Stream, integers, random_bits, uniform
-from bert_jax.data.rows.layout import LONG as SLIDING
-from bert_jax.data.rows.layout import Slots, make_slots, slot_lengths, slot_span
-from bert_jax.data.rows.order import locate, make_order
-from bert_jax.data.rows.sampling import Examples, Sampler, make_sampler, truncated
+from bert_jax.data.rows.hashing import Stream, random_bits, uniform
+from bert_jax.data.rows.layout import make_slots, slot_lengths, slot_span
+from bert_jax.data.rows.sampling import truncated
 from bert_jax.errors import UserError
 
 ALPHA = 1e-3  # of each statistical test; the seeds are fixed, so a pass stays one
-
-
-def sampler_of(
-    split, length: int, short_probability: float = 0.0, pairing: str = "next_sentence", packed: bool = False
-) -> Sampler:
-    special = 3 if pairing in ("next_sentence", "sentence_order") else 2
-    return make_sampler(split, pairing, length - special, SEP, short_probability, packed)
-
-
-def slots_of(sampler: Sampler, seed: int, rows: np.ndarray) -> Slots:
-    """Those of unpacked rows."""
-    layout = sampler.layout
-    order = make_order(np.diff(layout.first_slot[layout.source_documents]))
-    return make_slots(layout, seed, *locate(order, seed, rows), np.full(len(rows), layout.budget))
-
-
-def sampled(sampler: Sampler, seed: int, rows: np.ndarray) -> Examples:
-    return sampler.sample(seed, slots_of(sampler, seed, rows))
-
-
-def parts(examples: Examples, row: int) -> list[list[int]]:
-    return [
-        examples.tokens[start : start + length].tolist()
-        for start, length in zip(examples.starts[row], examples.lengths[row], strict=True)
-    ]
-
-
-def leading_tokens(examples: Examples) -> np.ndarray:
-    """The first token of each part; int64 [rows, parts]."""
-    return examples.tokens[examples.starts].astype(np.int64)
-
-
-# The rule of bert_jax in plain Python, a row at a time; only the hash is shared.
-
-
-class PlainSampler:
-    def __init__(
-        self, documents: list[list[list[int]]], budget: int, seed: int, short_probability: float, slides: bool
-    ):
-        self.slides = slides
-        self.documents, self.seed, self.short_probability = documents, seed, short_probability
-        self.budget = budget
-        self.sizes = [sum(len(sentence) for sentence in document) for document in documents]
-        self.slots = [(d, m) for d, size in enumerate(self.sizes) for m in range(-(-size // self.budget))]
-        ratio = self.budget**2 * len(self.slots) // sum(self.sizes)
-        self.slot_weight = max(1, ratio - 3 * self.budget // 4)
-
-    def draw(self, high: int, *counters: int) -> int:
-        return int(integers(random_bits(self.seed, *counters), high)[0])
-
-    def coin(self, *counters: int) -> bool:
-        return self.draw(2, *counters) == 1
-
-    def spans(self, epoch: int, document: int) -> list[tuple[int, int]]:
-        """The slots of a document as (start, stop): all full but one, or in long ones at an offset."""
-        slots = sum(1 for d, _ in self.slots if d == document)
-        if self.slides and slots >= SLIDING:
-            slack = slots * self.budget - self.sizes[document]
-            lowest = -((self.budget - 1 - slack) // 2)
-            offset = lowest + self.draw(slack - 2 * lowest + 1, Stream.OFFSET, epoch, document)
-            edges = [0] + [m * self.budget - offset for m in range(1, slots)] + [self.sizes[document]]
-            return list(itertools.pairwise(edges))
-        sizes = [self.budget] * slots
-        sizes[self.draw(slots, Stream.OFFSET, epoch, document)] -= slots * self.budget - self.sizes[document]
-        return list(itertools.pairwise([0, *itertools.accumulate(sizes)]))
-
-    def window(self, epoch: int, document: int, slot: int, wanted: int, backward: bool) -> list[list[int]]:
-        """The window's sentences, cut where one reaches too far; backward, everything is done to the reversed text."""
-        reach = self.budget // 2
-        sentences = self.documents[document]
-        slot_start, slot_stop = self.spans(epoch, document)[slot]
-        if backward:
-            sentences = [sentence[::-1] for sentence in sentences[::-1]]
-            slot_start, slot_stop = self.sizes[document] - slot_stop, self.sizes[document] - slot_start
-        text = run_together(sentences)
-        begins = [sum(len(sentence) for sentence in sentences[:k]) for k in range(len(sentences) + 1)]
-        wanted = min(wanted, slot_stop - slot_start)
-        following = [b for b in begins if slot_start <= b < slot_stop and b - slot_start <= reach]
-        before = max(b for b in begins if b <= slot_start)
-        begin = following[0] if following else max(before, slot_start - reach)
-        end = begin
-        while end < min(begin + wanted, len(text)):
-            end = min(b for b in begins if b > end)
-        end = min(end, min(begin + wanted, len(text)) + reach)
-        edges = [begin] + [b for b in begins if begin < b < end] + [end]
-        window = [text[a:b] for a, b in itertools.pairwise(edges)]
-        return [sentence[::-1] for sentence in window[::-1]] if backward else window
-
-    def other_slot(self, epoch: int, document: int, row: int) -> tuple[int, int]:
-        weights = {}
-        for d, size in enumerate(self.sizes):
-            if d != document:
-                weights[d] = size + self.slot_weight * sum(1 for e, _ in self.slots if e == d)
-        left = self.draw(sum(weights.values()), Stream.OTHER, row)
-        d = min(weights)
-        while left >= weights[d]:
-            left -= weights.pop(d)
-            d = min(weights)
-        if left >= self.sizes[d]:
-            return d, (left - self.sizes[d]) // self.slot_weight
-        return d, next(m for m, (start, stop) in enumerate(self.spans(epoch, d)) if start <= left < stop)
-
-    def target(self, number: int, room: int) -> int:
-        if uniform(random_bits(self.seed, Stream.SHORT, number))[0] < self.short_probability:
-            return 2 + self.draw(room - 1, Stream.TARGET, number)
-        return room
-
-    def next_sentence(
-        self, number: int, epoch: int, document: int, slot: int, room: int
-    ) -> tuple[list[int], list[int], bool]:
-        row = number
-        target = self.target(number, room)
-        wants_random = self.coin(Stream.RANDOM_NEXT, row)
-        backward = wants_random and self.coin(Stream.SIDE, row)
-        sentences = self.window(epoch, document, slot, target, backward)
-        inner = len(sentences) - 1
-        cut = 1 + self.draw(inner, Stream.CUT, row) if inner else 1
-        first, second = run_together(sentences[:cut]), run_together(sentences[cut:])
-        is_random = wants_random or not inner
-        if is_random:
-            if inner and backward:
-                first = second
-            other = self.other_slot(epoch, document, row)
-            wanted = max(1, target - len(first))
-            second = run_together(self.window(epoch, *other, wanted, self.coin(Stream.OTHER_SIDE, row)))
-        return *self.truncated(row, first, second, room), is_random
-
-    def sentence_order(
-        self, number: int, epoch: int, document: int, slot: int, room: int
-    ) -> tuple[list[int], list[int], bool]:
-        sentences = self.window(epoch, document, slot, self.target(number, room), False)
-        text = run_together(sentences)
-        if len(sentences) > 1:
-            cut = len(run_together(sentences[: 1 + self.draw(len(sentences) - 1, Stream.CUT, number)]))
-        else:
-            cut = 1 if len(text) == 1 else 1 + self.draw(len(text) - 1, Stream.CUT, number)
-        first, second = self.truncated(number, text[:cut], text[cut:], room)
-        swapped = self.coin(Stream.SWAP, number) and len(text) > 1
-        return (second, first, True) if swapped else (first, second, False)
-
-    def sentences(self, number: int, epoch: int, document: int, slot: int, room: int) -> tuple[list[int], bool]:
-        start, stop = self.spans(epoch, document)[slot]
-        text = run_together(self.documents[document])
-        edges = [0, *itertools.accumulate(len(sentence) for sentence in self.documents[document])]
-        begin = next((edge for edge in edges if start <= edge < stop), start)
-        ends = [edge for edge in edges if begin < edge <= begin + room]
-        return text[begin : max(ends, default=begin + room)], False
-
-    def none(self, number: int, epoch: int, document: int, slot: int, room: int) -> tuple[list[int], bool]:
-        start, stop = self.spans(epoch, document)[slot]
-        return run_together(self.documents[document])[start:stop], False
-
-    def truncated(self, row: int, first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
-        heads = {stream: self.tosses(stream, row) for stream in (Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)}
-        fronts = dict.fromkeys(heads, 0)
-        lost = dict.fromkeys(heads, 0)
-        sizes = {Stream.TRUNCATE_FIRST: len(first), Stream.TRUNCATE_SECOND: len(second)}
-        while sum(sizes.values()) > room:
-            longer = sizes[Stream.TRUNCATE_FIRST] > sizes[Stream.TRUNCATE_SECOND]
-            stream = Stream.TRUNCATE_FIRST if longer else Stream.TRUNCATE_SECOND
-            sizes[stream] -= 1
-            fronts[stream] += heads[stream][lost[stream]]
-            lost[stream] += 1
-        kept = [
-            text[fronts[stream] : fronts[stream] + sizes[stream]]
-            for stream, text in ((Stream.TRUNCATE_FIRST, first), (Stream.TRUNCATE_SECOND, second))
-        ]
-        return kept[0], kept[1]
-
-    def tosses(self, stream: Stream, row: int) -> list[int]:
-        """Bits from the most significant of each word on."""
-        words = random_bits(random_bits(self.seed, stream, row), np.arange(40))
-        return [int(word) >> (63 - k) & 1 for word in words.tolist() for k in range(64)]
-
-
-def run_together(sentences: list[list[int]]) -> list[int]:
-    return [token for sentence in sentences for token in sentence]
-
-
-def spelled_out(documents: list[list[int]]) -> list[list[list[int]]]:
-    """Documents of sentence lengths as documents of ids, numbered as in `MemorySplit`."""
-    token = FIRST_TOKEN
-    spelled = []
-    for document in documents:
-        spelled.append([])
-        for length in document:
-            spelled[-1].append(list(range(token, token + length)))
-            token += length
-    return spelled
-
 
 CORPORA = {
     "ordinary": random_documents(0, 12, (1, 30), (1, 20)),
@@ -213,15 +23,6 @@ CORPORA = {
     "long documents over several records": random_documents(2, 3, (40, 60), (3, 40)),
     "long sentences": random_documents(3, 6, (1, 5), (50, 512)),
     "two documents": [[1], [3, 4, 5]],
-}
-
-
-RULES = {
-    "next_sentence": PlainSampler.next_sentence,
-    "sentence_order": PlainSampler.sentence_order,
-    "full_sentences": PlainSampler.sentences,
-    "document_sentences": PlainSampler.sentences,
-    "none": PlainSampler.none,
 }
 
 
@@ -423,91 +224,3 @@ def test_random_parts_come_from_other_documents_and_reach_all_of_them():
     met = np.zeros([20, 20], bool)
     met[first, second] = True
     assert met.all()
-
-
-# Coverage: how often a token is in a row, relative to the mean.
-
-
-def coverage(split: MemorySplit, length: int, epochs: int, pairing: str) -> np.ndarray:
-    """Times that each token is in a row, over the mean of all tokens; float64 [tokens]."""
-    sampler = sampler_of(split, length, 0.1, pairing)
-    seen = np.zeros(split.document_start[-1] + 1, np.int64)
-    rows = epochs * sampler.layout.slots
-    for some in np.array_split(np.arange(rows), -(-rows // 10_000)):
-        examples = sampled(sampler, 0, some)
-        start = leading_tokens(examples) - FIRST_TOKEN
-        np.add.at(seen, start, 1)
-        np.add.at(seen, start + examples.lengths, -1)
-    times = np.cumsum(seen)[:-1]
-    return times / times.mean()
-
-
-ONE = random_documents(11, 200, (1, 1), (5, 40))
-FEW = random_documents(12, 120, (2, 4), (5, 40))
-MIDDLE = random_documents(13, 40, (5, 60), (5, 40))
-LONG = random_documents(14, 25, (100, 250), (5, 40))
-
-
-@pytest.mark.parametrize("length", [128, 512])
-@pytest.mark.parametrize(
-    "documents",
-    [LONG, LONG + MIDDLE + FEW + ONE, LONG[:5] + 10 * ONE, LONG[:5] + 5 * FEW, MIDDLE + FEW + ONE, FEW + ONE],
-    ids=["long", "all kinds", "long and one-sentence", "long and few-sentence", "no long", "short"],
-)
-@pytest.mark.parametrize("pairing", ["next_sentence", "sentence_order", "document_sentences"])
-def test_every_kind_of_token_is_seen_about_equally_often(documents, length, pairing):
-    split = MemorySplit(documents)
-    sizes = np.diff(split.document_start)
-    epochs = max(10, 3_000_000 // int(sizes.sum()))
-    seen = coverage(split, length, epochs, pairing)
-    document = np.repeat(np.arange(len(sizes)), sizes)
-    position = np.arange(len(document)) - split.document_start[document]
-    size_class = np.digitize(sizes, [40, 80, 160, 640, 2560])
-    size_class[[len(sentences) == 1 for sentences in documents]] = -1
-    for kinds in (size_class[document], 10 * position // sizes[document]):
-        for kind in np.unique(kinds):
-            assert 0.8 < seen[kinds == kind].mean() < 1.25, kind
-
-
-@pytest.mark.parametrize("pairing", ["full_sentences", "document_sentences", "none"])
-def test_100_000_rows_of_single_texts_see_every_token_alike(pairing):
-    """Text without sentences is seen exactly once an epoch; of whole sentences some that do not fit are left out."""
-    split = MemorySplit(MIDDLE + FEW + ONE, sources=(40, 120, 200))
-    sampler = sampler_of(split, 128, pairing=pairing)
-    epochs = -(-100_000 // sampler.layout.slots)
-    seen = np.zeros(split.vocab_size, np.int64)
-    begun = np.zeros(split.vocab_size, np.int64)
-    for epoch in range(epochs):
-        examples = sampled(sampler, 5, np.arange(epoch * sampler.layout.slots, (epoch + 1) * sampler.layout.slots))
-        for start, length in zip(examples.starts[:, 0].tolist(), examples.lengths[:, 0].tolist(), strict=True):
-            text = examples.tokens[start : start + length]
-            seen[text] += 1
-            begun[text[0]] += 1
-        assert examples.lengths.max() <= 126
-    times = seen[FIRST_TOKEN:] / epochs
-    if pairing == "none":
-        assert (times == 1).all()
-        return
-    sizes = np.diff(split.document_start)
-    document = np.repeat(np.arange(len(sizes)), sizes)
-    tenth = 10 * (np.arange(len(document)) - split.document_start[document]) // sizes[document]
-    for kind in range(10):
-        assert 0.8 < times[tenth == kind].mean() / times.mean() < 1.25, kind
-    assert times.mean() > 0.8
-    # Rows begin where sentences do, but for those inside of a sentence that is longer than a row.
-    places = np.cumsum([0, *(length for d in split.documents for length in d)])[:-1] + FIRST_TOKEN
-    assert begun[places].sum() > 0.6 * begun.sum()
-
-
-@pytest.mark.parametrize("pairing", ["full_sentences", "document_sentences"])
-def test_no_token_of_a_long_document_is_left_out_for_ever(pairing):
-    """With slots at two places in a budget alone, one token in a hundred lay at a bad place in every epoch."""
-    split = MemorySplit(random_documents(9, 4, (1500, 2000), (3, 45)))
-    sampler = sampler_of(split, 128, pairing=pairing)
-    seen = np.zeros(split.vocab_size, np.int64)
-    for epoch in range(40):
-        rows = np.arange(epoch * sampler.layout.slots, (epoch + 1) * sampler.layout.slots)
-        examples = sampled(sampler, 0, rows)
-        for start, length in zip(examples.starts[:, 0].tolist(), examples.lengths[:, 0].tolist(), strict=True):
-            seen[examples.tokens[start : start + length]] += 1
-    assert (seen[FIRST_TOKEN:] == 0).mean() < 1e-3

@@ -1,0 +1,174 @@
+"""The pairings of bert_jax in plain Python, a row at a time; only the hash is shared."""
+
+import itertools
+
+import numpy as np
+from memory_corpus import FIRST_TOKEN
+
+from bert_jax.data.rows.hashing import Stream, integers, random_bits, uniform
+from bert_jax.data.rows.layout import LONG as SLIDING
+
+
+class PlainSampler:
+    def __init__(
+        self, documents: list[list[list[int]]], budget: int, seed: int, short_probability: float, slides: bool
+    ):
+        self.slides = slides
+        self.documents, self.seed, self.short_probability = documents, seed, short_probability
+        self.budget = budget
+        self.sizes = [sum(len(sentence) for sentence in document) for document in documents]
+        self.slots = [(d, m) for d, size in enumerate(self.sizes) for m in range(-(-size // self.budget))]
+        ratio = self.budget**2 * len(self.slots) // sum(self.sizes)
+        self.slot_weight = max(1, ratio - 3 * self.budget // 4)
+
+    def draw(self, high: int, *counters: int) -> int:
+        return int(integers(random_bits(self.seed, *counters), high)[0])
+
+    def coin(self, *counters: int) -> bool:
+        return self.draw(2, *counters) == 1
+
+    def spans(self, epoch: int, document: int) -> list[tuple[int, int]]:
+        """The slots of a document as (start, stop): all full but one, or in long ones at an offset."""
+        slots = sum(1 for d, _ in self.slots if d == document)
+        if self.slides and slots >= SLIDING:
+            slack = slots * self.budget - self.sizes[document]
+            lowest = -((self.budget - 1 - slack) // 2)
+            offset = lowest + self.draw(slack - 2 * lowest + 1, Stream.OFFSET, epoch, document)
+            edges = [0] + [m * self.budget - offset for m in range(1, slots)] + [self.sizes[document]]
+            return list(itertools.pairwise(edges))
+        sizes = [self.budget] * slots
+        sizes[self.draw(slots, Stream.OFFSET, epoch, document)] -= slots * self.budget - self.sizes[document]
+        return list(itertools.pairwise([0, *itertools.accumulate(sizes)]))
+
+    def window(self, epoch: int, document: int, slot: int, wanted: int, backward: bool) -> list[list[int]]:
+        """The window's sentences, cut where one reaches too far; backward, everything is done to the reversed text."""
+        reach = self.budget // 2
+        sentences = self.documents[document]
+        slot_start, slot_stop = self.spans(epoch, document)[slot]
+        if backward:
+            sentences = [sentence[::-1] for sentence in sentences[::-1]]
+            slot_start, slot_stop = self.sizes[document] - slot_stop, self.sizes[document] - slot_start
+        text = run_together(sentences)
+        begins = [sum(len(sentence) for sentence in sentences[:k]) for k in range(len(sentences) + 1)]
+        wanted = min(wanted, slot_stop - slot_start)
+        following = [b for b in begins if slot_start <= b < slot_stop and b - slot_start <= reach]
+        before = max(b for b in begins if b <= slot_start)
+        begin = following[0] if following else max(before, slot_start - reach)
+        end = begin
+        while end < min(begin + wanted, len(text)):
+            end = min(b for b in begins if b > end)
+        end = min(end, min(begin + wanted, len(text)) + reach)
+        edges = [begin] + [b for b in begins if begin < b < end] + [end]
+        window = [text[a:b] for a, b in itertools.pairwise(edges)]
+        return [sentence[::-1] for sentence in window[::-1]] if backward else window
+
+    def other_slot(self, epoch: int, document: int, row: int) -> tuple[int, int]:
+        weights = {}
+        for d, size in enumerate(self.sizes):
+            if d != document:
+                weights[d] = size + self.slot_weight * sum(1 for e, _ in self.slots if e == d)
+        left = self.draw(sum(weights.values()), Stream.OTHER, row)
+        d = min(weights)
+        while left >= weights[d]:
+            left -= weights.pop(d)
+            d = min(weights)
+        if left >= self.sizes[d]:
+            return d, (left - self.sizes[d]) // self.slot_weight
+        return d, next(m for m, (start, stop) in enumerate(self.spans(epoch, d)) if start <= left < stop)
+
+    def target(self, number: int, room: int) -> int:
+        if uniform(random_bits(self.seed, Stream.SHORT, number))[0] < self.short_probability:
+            return 2 + self.draw(room - 1, Stream.TARGET, number)
+        return room
+
+    def next_sentence(
+        self, number: int, epoch: int, document: int, slot: int, room: int
+    ) -> tuple[list[int], list[int], bool]:
+        row = number
+        target = self.target(number, room)
+        wants_random = self.coin(Stream.RANDOM_NEXT, row)
+        backward = wants_random and self.coin(Stream.SIDE, row)
+        sentences = self.window(epoch, document, slot, target, backward)
+        inner = len(sentences) - 1
+        cut = 1 + self.draw(inner, Stream.CUT, row) if inner else 1
+        first, second = run_together(sentences[:cut]), run_together(sentences[cut:])
+        is_random = wants_random or not inner
+        if is_random:
+            if inner and backward:
+                first = second
+            other = self.other_slot(epoch, document, row)
+            wanted = max(1, target - len(first))
+            second = run_together(self.window(epoch, *other, wanted, self.coin(Stream.OTHER_SIDE, row)))
+        return *self.truncated(row, first, second, room), is_random
+
+    def sentence_order(
+        self, number: int, epoch: int, document: int, slot: int, room: int
+    ) -> tuple[list[int], list[int], bool]:
+        sentences = self.window(epoch, document, slot, self.target(number, room), False)
+        text = run_together(sentences)
+        if len(sentences) > 1:
+            cut = len(run_together(sentences[: 1 + self.draw(len(sentences) - 1, Stream.CUT, number)]))
+        else:
+            cut = 1 if len(text) == 1 else 1 + self.draw(len(text) - 1, Stream.CUT, number)
+        first, second = self.truncated(number, text[:cut], text[cut:], room)
+        swapped = self.coin(Stream.SWAP, number) and len(text) > 1
+        return (second, first, True) if swapped else (first, second, False)
+
+    def sentences(self, number: int, epoch: int, document: int, slot: int, room: int) -> tuple[list[int], bool]:
+        start, stop = self.spans(epoch, document)[slot]
+        text = run_together(self.documents[document])
+        edges = [0, *itertools.accumulate(len(sentence) for sentence in self.documents[document])]
+        begin = next((edge for edge in edges if start <= edge < stop), start)
+        ends = [edge for edge in edges if begin < edge <= begin + room]
+        return text[begin : max(ends, default=begin + room)], False
+
+    def none(self, number: int, epoch: int, document: int, slot: int, room: int) -> tuple[list[int], bool]:
+        start, stop = self.spans(epoch, document)[slot]
+        return run_together(self.documents[document])[start:stop], False
+
+    def truncated(self, row: int, first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
+        heads = {stream: self.tosses(stream, row) for stream in (Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)}
+        fronts = dict.fromkeys(heads, 0)
+        lost = dict.fromkeys(heads, 0)
+        sizes = {Stream.TRUNCATE_FIRST: len(first), Stream.TRUNCATE_SECOND: len(second)}
+        while sum(sizes.values()) > room:
+            longer = sizes[Stream.TRUNCATE_FIRST] > sizes[Stream.TRUNCATE_SECOND]
+            stream = Stream.TRUNCATE_FIRST if longer else Stream.TRUNCATE_SECOND
+            sizes[stream] -= 1
+            fronts[stream] += heads[stream][lost[stream]]
+            lost[stream] += 1
+        kept = [
+            text[fronts[stream] : fronts[stream] + sizes[stream]]
+            for stream, text in ((Stream.TRUNCATE_FIRST, first), (Stream.TRUNCATE_SECOND, second))
+        ]
+        return kept[0], kept[1]
+
+    def tosses(self, stream: Stream, row: int) -> list[int]:
+        """Bits from the most significant of each word on."""
+        words = random_bits(random_bits(self.seed, stream, row), np.arange(40))
+        return [int(word) >> (63 - k) & 1 for word in words.tolist() for k in range(64)]
+
+
+def run_together(sentences: list[list[int]]) -> list[int]:
+    return [token for sentence in sentences for token in sentence]
+
+
+def spelled_out(documents: list[list[int]]) -> list[list[list[int]]]:
+    """Documents of sentence lengths as documents of ids, numbered as in `MemorySplit`."""
+    token = FIRST_TOKEN
+    spelled = []
+    for document in documents:
+        spelled.append([])
+        for length in document:
+            spelled[-1].append(list(range(token, token + length)))
+            token += length
+    return spelled
+
+
+RULES = {
+    "next_sentence": PlainSampler.next_sentence,
+    "sentence_order": PlainSampler.sentence_order,
+    "full_sentences": PlainSampler.sentences,
+    "document_sentences": PlainSampler.sentences,
+    "none": PlainSampler.none,
+}
