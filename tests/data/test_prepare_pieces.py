@@ -179,12 +179,20 @@ def test_a_document_in_pieces_is_on_one_side_alone(tmp_path, tokenizer, monkeypa
     assert {"train", "heldout"} <= set(sides)
 
 
-def test_byte_level_sentences_keep_the_space_before_them(tmp_path, shared_data):
+@pytest.mark.parametrize(
+    ("language", "content"),
+    [
+        ("en", "Hello there, reader. It was late.  He didn't come! Naïve, 3.14 of 漢字 here? "),
+        ("ja", "今日は晴れです。明日も晴れるでしょう。 本当ですか?はい。\n\n東京へ行きます。"),
+    ],
+)
+def test_byte_level_sentences_keep_the_space_before_them_and_get_no_other(tmp_path, shared_data, language, content):
     """The ids of a document are those of its text read at once, however it is parted."""
-    content = "Hello there, reader. It was late.  He didn't come! Naïve, 3.14 of 漢字 here? " * 40
+    content *= 40
     (tmp_path / "a.txt").write_text(content)
     directory = shared_data / "vocab" / "roberta-base"
-    prepare([str(tmp_path / "a.txt")], directory, tmp_path / "c", workers=1, heldout_share=0)
+    prepare([str(tmp_path / "a.txt")], directory, tmp_path / "c", workers=1, heldout_share=0, language=language)
     (document,) = documents_of(open_corpus(tmp_path / "c").split("train"))
+    assert len(document) > 3 * 40
     expected = load_tokenizer(directory).encode_sentences([" ".join(content.split())])[0]
     assert [token for sentence in document for token in sentence] == expected

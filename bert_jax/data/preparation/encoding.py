@@ -143,7 +143,7 @@ def sentences_of(text: str, language: str, prefix: str = "", begins: bool = True
     Args:
         text: any.
         language: ISO 639 code, or NO_LANGUAGE: the lines with their ends, as they are.
-        prefix: goes before every sentence but the first of a document, and before no rest of a word.
+        prefix: goes before all that white space goes before, but for the first sentence of a document.
         begins: whether the text begins a document.
 
     Yields:
@@ -157,7 +157,7 @@ def sentences_of(text: str, language: str, prefix: str = "", begins: bool = True
     plain = text
     for space in WIDE_SPACES if not text.isascii() else "":
         plain = plain.replace(space, " ")
-    start, before, inside = 0, "" if begins else prefix, False
+    start, spaced, inside = 0, True, False
     while start < len(plain):
         end = start + WINDOW
         paragraph = plain.rfind("\n\n", start + 1, end) if end < len(plain) else len(plain)
@@ -170,14 +170,16 @@ def sentences_of(text: str, language: str, prefix: str = "", begins: bool = True
         elif not whole:
             found.pop()
         for sentence in found:
-            start = plain.index(sentence, start)  # of a longer text the library leaves out empty lines
-            own = text[start : start + len(sentence)].strip()
-            start += len(sentence)
+            end = plain.index(sentence, start) + len(sentence)  # of a longer text the library leaves out empty lines
+            own = text[start:end].strip()
+            spaced = spaced or text[start].isspace()
             if own:
                 # A byte-level vocabulary would spell the end of a line, and not know the word after it.
-                yield before + (" ".join(own.split()) if "\n" in own else own), not inside
-                before = prefix if not fills or sentence[-1].isspace() else ""
-            inside = fills and bool(own)
+                line = " ".join(own.split()) if "\n" in own else own
+                yield (prefix if spaced and not begins else "") + line, not inside
+                begins, spaced = False, False
+            spaced = spaced or text[end - 1].isspace()
+            start, inside = end, fills and bool(own)
 
 
 def _ids(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
