@@ -17,6 +17,7 @@ from bert_jax.console import Console
 from bert_jax.data.corpus import Split
 from bert_jax.data.mixture import Mixture, find_corpora, open_mixture
 from bert_jax.data.rows.pipeline import Rows, batches, make_rows, symbols_of
+from bert_jax.data.rows.sampling import PAIRINGS
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate
@@ -166,7 +167,7 @@ def corpus_data(config: Config, corpus: Mixture, tokenizer: Tokenizer, share: Sh
 
 def least_documents(config: Config) -> int:
     """Documents of each source that rows can be made of: random second sentences come from another one."""
-    return 2 if config.data.pairing == "next_sentence" else 1
+    return PAIRINGS[config.data.pairing].documents
 
 
 def describe(config: Config, corpus: Mixture, console: Console) -> None:

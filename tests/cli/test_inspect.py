@@ -254,10 +254,10 @@ def test_refusals(corpus, tmp_path, refused):
 
 def test_a_row_of_a_corpus_that_has_none(tmp_path, run, refused):
     corpus = write_corpus(tmp_path, many(1, 50))
-    refused("inspect", corpus, "--row", 0, says=("needs two documents",))
+    refused("inspect", corpus, "--row", 0, says=("needs 2 documents",))
     status, out, _ = run("inspect", corpus)
     assert status == 0
-    assert "none: next-sentence prediction needs two documents" in out
+    assert "none: pairing 'next_sentence' needs 2 documents" in out
     found = json.loads(run("inspect", corpus, "--json")[1])
     assert (found["rows"], found["examples"]) == (None, [])
     assert run("inspect", corpus, "--row", 0, "--config.data.pairing=none")[0] == 0

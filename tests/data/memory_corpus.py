@@ -34,6 +34,7 @@ class MemorySplit:
             first_record.append(len(self.sentences))
         self.first_record = np.array(first_record, np.int64)
         self.tokens_per_record = np.array([sum(record) for record in self.sentences], np.int64)
+        self.sentences_per_record = np.array([len(record) for record in self.sentences], np.int64)
         self.document_start = np.cumsum([0] + [sum(document) for document in documents])
         self.vocab_size = FIRST_TOKEN + int(self.document_start[-1])
         self._record_start = np.cumsum([0] + self.tokens_per_record.tolist())

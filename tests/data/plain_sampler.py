@@ -1,6 +1,7 @@
 """The pairings of bert_jax in plain Python, a row at a time; only the hash is shared."""
 
 import itertools
+import math
 
 import numpy as np
 from memory_corpus import FIRST_TOKEN
@@ -18,8 +19,10 @@ class PlainSampler:
         self.budget = budget
         self.sizes = [sum(len(sentence) for sentence in document) for document in documents]
         self.slots = [(d, m) for d, size in enumerate(self.sizes) for m in range(-(-size // self.budget))]
-        ratio = self.budget**2 * len(self.slots) // sum(self.sizes)
-        self.slot_weight = max(1, ratio - 3 * self.budget // 4)
+        self.slot_weight = max(1, int(sum(self.sizes) / len(self.slots) / 4))
+        alone = sum(size for size, document in zip(self.sizes, documents, strict=True) if len(document) == 1)
+        alone = max(1, alone) / sum(self.sizes)
+        self.shares = [alone / (alone + 0.25) if len(document) == 1 else 1 for document in documents]
 
     def draw(self, high: int, *counters: int) -> int:
         return int(integers(random_bits(self.seed, *counters), high)[0])
@@ -63,15 +66,17 @@ class PlainSampler:
         return [sentence[::-1] for sentence in window[::-1]] if backward else window
 
     def other_slot(self, epoch: int, document: int, row: int) -> tuple[int, int]:
-        weights = {}
+        weights, full = {}, {}
         for d, size in enumerate(self.sizes):
             if d != document:
-                weights[d] = size + self.slot_weight * sum(1 for e, _ in self.slots if e == d)
+                full[d] = size + self.slot_weight * sum(1 for e, _ in self.slots if e == d)
+                weights[d] = math.ceil(full[d] * self.shares[d])
         left = self.draw(sum(weights.values()), Stream.OTHER, row)
         d = min(weights)
         while left >= weights[d]:
             left -= weights.pop(d)
             d = min(weights)
+        left = left * full[d] // weights[d]
         if left >= self.sizes[d]:
             return d, (left - self.sizes[d]) // self.slot_weight
         return d, next(m for m, (start, stop) in enumerate(self.spans(epoch, d)) if start <= left < stop)
@@ -97,7 +102,8 @@ class PlainSampler:
             if inner and backward:
                 first = second
             other = self.other_slot(epoch, document, row)
-            wanted = max(1, target - len(first))
+            start, stop = self.spans(epoch, document)[slot]
+            wanted = max(1, min(target, stop - start) - len(first))
             second = run_together(self.window(epoch, *other, wanted, self.coin(Stream.OTHER_SIDE, row)))
         return *self.truncated(row, first, second, room), is_random
 

@@ -1,6 +1,7 @@
 """Rows -> batches: what a row looks like, that it depends on nothing but its number, and an orderly end."""
 
 import contextlib
+import dataclasses
 import itertools
 import threading
 import time
@@ -225,6 +226,20 @@ def test_packed_rows_hold_nearly_twice_the_tokens():
         found.append(rows.batch(np.arange(min(rows.per_epoch, 2000)))["attention_mask"].sum(axis=1).mean())
     assert abs(found[0] - 254) < 15
     assert found[1] >= 1.85 * found[0]
+
+
+@pytest.mark.parametrize("packing", [1, 4])
+def test_a_source_of_too_few_documents_is_refused_unless_it_has_no_rows(packing):
+    config = DataConfig(packing=packing, random_token_share=0.0)
+    alone = MemorySplit([[5, 5, 5]])
+    with pytest.raises(UserError, match=r"needs 2 documents, and this split has fewer; .*--documents blank-line"):
+        make_rows(alone, alone.symbols(), 128, 0, config)
+    split = MemorySplit([[5], [5], [5, 5]], sources=(2, 1))
+    with pytest.raises(UserError, match="needs 2 documents, and corpus 2 of 2 has fewer"):
+        make_rows(split, split.symbols(), 128, 0, config)
+    rows = make_rows(split, split.symbols(), 128, 0, dataclasses.replace(config, weights=(1.0, 0.0)))
+    ids = rows.batch(np.arange(100))["input_ids"]
+    assert set(split.document_of(ids[ids >= FIRST_TOKEN]).tolist()) == {0, 1}
 
 
 def test_weights_for_another_number_of_sources_are_refused(split):

@@ -22,6 +22,7 @@ class Split(Protocol):
     """What rows need of `corpus.Split`."""
 
     tokens_per_record: np.ndarray
+    sentences_per_record: np.ndarray
     first_record: np.ndarray
     source_documents: np.ndarray
 

@@ -66,7 +66,8 @@ def make_rows(
         num_token_types: of the model; below 2 all types are 0.
 
     Raises:
-        UserError: a length that has no room, no text, weights for another number of sources, or as `make_sampler`.
+        UserError: a length that has no room, no text, weights for another number of sources, a source of too few
+            documents for the pairing.
     """
     rule = PAIRINGS[config.pairing]
     special = special_tokens(config, symbols.separators)
@@ -90,6 +91,13 @@ def make_rows(
             f"config.data.weights has {len(config.weights)} numbers for {len(sizes)} corpora; give each one"
         )
     order = make_order(sizes, config.weights, config.smoothing)
+    few = np.flatnonzero((order.rows > 0) & (np.diff(split.source_documents) < rule.documents))
+    if few.size:
+        which = f"corpus {few[0] + 1} of {len(sizes)}" if len(sizes) > 1 else "this split"
+        raise UserError(
+            f"pairing '{config.pairing}' needs {rule.documents} documents, and {which} has fewer; run `prepare` with "
+            "`--documents blank-line` or `--documents line`, or on more files, or choose another config.data.pairing"
+        )
 
     def examples(rows: np.ndarray) -> tuple[np.ndarray, Slots]:
         """The examples of the rows, in order: the index of the row of each, and its slot."""

@@ -14,7 +14,8 @@ document_sentences  One part: whole sentences, of one document (RoBERTa's DOC-SE
 none                One part: the slot as it is, for text that has no sentences.
 
 A random second part comes from every document of the same source but the row's own, and from its every slot, with a
-probability proportional to the slot's tokens and a constant (see `other_weights`).
+probability proportional to the slot's tokens and a constant (see `other_weights`). It has as many tokens as the slot has
+left: where it filled the row, as in the original, its length would tell the label of short documents.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,6 @@ import numpy as np
 from bert_jax.data.rows.hashing import Stream, integers, random_bits, uniform
 from bert_jax.data.rows.layout import Layout, Slots, Split, make_layout, place_of, running_total
 from bert_jax.data.rows.windows import Windows, gathered_windows, sentence_windows, slot_windows
-from bert_jax.errors import UserError
 
 
 class Examples(NamedTuple):
@@ -49,9 +49,11 @@ class Sampler(NamedTuple):
 
 
 class Pairing(NamedTuple):
-    """A rule: how many texts an example has, whether documents run together and slots may slide, and its sampler."""
+    """A rule: how many texts an example has, how many documents it draws from at least, whether documents run together
+    and slots may slide, and its sampler."""
 
     parts: int
+    documents: int
     stream: bool
     slides: bool
     sampler: Callable[[Layout, float], Sampler]
@@ -70,8 +72,7 @@ def make_sampler(
         short_probability: share of pairs whose target is uniform in [2, room] instead of their room.
         packed: examples share rows, so that there have to be as many slots of each length in every epoch.
 
-    Raises:
-        UserError: next-sentence pairs of a source with fewer than two documents.
+    Of a source with fewer documents than the rule draws from no example can be made.
     """
     rule = PAIRINGS[pairing]
     text = RunTogether(split, separator) if rule.stream else split
@@ -102,14 +103,7 @@ class RunTogether:
 
 
 def _next_sentence(layout: Layout, short_probability: float) -> Sampler:
-    documents = np.diff(layout.source_documents)
-    tokens = np.diff(layout.document_start)
-    if not len(tokens) or documents.min() < 2:
-        raise UserError(
-            "next-sentence prediction needs two documents, and this split has fewer; run `prepare` with "
-            "`--documents blank-line` or `--documents line`, or on more files, or choose another config.data.pairing"
-        )
-    weight_start, slot_weight = other_weights(layout)
+    weights = other_weights(layout)
 
     def sample(seed: int, slots: Slots) -> Examples:
         bits = _bits(seed, slots)
@@ -126,8 +120,9 @@ def _next_sentence(layout: Layout, short_probability: float) -> Sampler:
         # Second parts: what follows in the window, or a window in another document, read after the others.
         random = np.flatnonzero(is_random)
         epoch = slots.epoch[random]
-        other = _other_slot(layout, weight_start, slot_weight, seed, epoch, slots.document[random], bits[:, random])
-        wanted = np.maximum(1, target[random] - (first_end - first_begin)[random])
+        other = _other_slot(layout, weights, seed, epoch, slots.document[random], bits[:, random])
+        # No more than the slot would have given, or the lengths of the parts would tell the label.
+        wanted = np.maximum(1, (np.minimum(target, windows.slot) - (first_end - first_begin))[random])
         coins = _coin(bits[Stream.OTHER_SIDE, random])
         others = gathered_windows(layout, seed, epoch, *other, wanted, coins)
         second_begin, second_end = first_end.copy(), end.copy()
@@ -177,11 +172,11 @@ def _as_it_is(layout: Layout, short_probability: float) -> Sampler:
 
 
 PAIRINGS = {
-    "next_sentence": Pairing(2, False, True, _next_sentence),
-    "sentence_order": Pairing(2, False, True, _sentence_order),
-    "full_sentences": Pairing(1, True, True, _sentences),
-    "document_sentences": Pairing(1, False, True, _sentences),
-    "none": Pairing(1, False, False, _as_it_is),
+    "next_sentence": Pairing(2, 2, False, True, _next_sentence),
+    "sentence_order": Pairing(2, 1, False, True, _sentence_order),
+    "full_sentences": Pairing(1, 1, True, True, _sentences),
+    "document_sentences": Pairing(1, 1, False, True, _sentences),
+    "none": Pairing(1, 1, False, False, _as_it_is),
 }
 
 
@@ -192,44 +187,49 @@ def truncated(first: np.ndarray, second: np.ndarray, room: np.ndarray) -> tuple[
     return np.minimum(first, room - second_left), second_left
 
 
-def other_weights(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
-    """Running total of what documents weigh as random second parts, int64 [documents + 1], and the constant a slot.
+class OtherWeights(NamedTuple):
+    """What documents weigh as random second parts: `start` int64 [documents + 1], the running total; in a document a
+    slot weighs `slot` int64 [sources] and as much as it has tokens."""
 
-    Every token is a first or an in-order second part equally often, except that short documents of several sentences
-    lose half of a random pair's window as long ones do, and documents of one sentence lose nothing. How often a slot
-    must be a random second part to make up for it depends on how full the slots are: this constant, int64 [sources],
-    levels full slots with nearly empty ones (tests/data/test_sampling.py measures how well).
+    start: np.ndarray
+    slot: np.ndarray
+
+
+def other_weights(layout: Layout) -> OtherWeights:
+    """Weights by which all tokens are in rows about equally often (tests/data/test_coverage.py measures it).
+
+    In its own rows a token of several sentences is seen 3/4 times an epoch, since half of the rows are random ones and
+    leave half of the slot to another document; that of one sentence is seen once. What the random parts bring, the
+    constant a slot spreads a little towards short ones, which cannot give all that is asked of them; and if q of a
+    source's tokens are in documents of one sentence, whose rows read one sentence more, each is to be seen 1 + q times.
     """
     slots, tokens = np.diff(layout.first_slot), np.diff(layout.document_start)
-    first, last = layout.source_documents[:-1], layout.source_documents[1:]
-    total_slots, total_tokens = (
-        running[last] - running[first] for running in (layout.first_slot, layout.document_start)
-    )
-    budget = layout.budget
-    each = np.maximum(1, budget * budget * total_slots // np.maximum(total_tokens, 1) - 3 * budget // 4)
-    return running_total(tokens + slots * np.repeat(each, last - first)), each
+    sentences = np.diff(running_total(layout.split.sentences_per_record)[layout.split.first_record])
+    sources = len(layout.source_documents) - 1
+    source = np.repeat(np.arange(sources), np.diff(layout.source_documents))
+    sums = (np.bincount(source, counts, sources) for counts in (slots, tokens, tokens * (sentences == 1)))
+    all_slots, all_tokens, alone = (np.maximum(1, each) for each in sums)
+    slot = np.maximum(1, all_tokens / all_slots / 4).astype(np.int64)
+    q = (alone / all_tokens)[source]
+    share = np.where(sentences == 1, q / (q + 1 / 4), 1)
+    return OtherWeights(running_total(np.ceil((tokens + slots * slot[source]) * share).astype(np.int64)), slot)
 
 
 def _other_slot(
-    layout: Layout,
-    weight_start: np.ndarray,
-    slot_weight: np.ndarray,
-    seed: int,
-    epoch: np.ndarray,
-    document: np.ndarray,
-    bits: np.ndarray,
+    layout: Layout, weights: OtherWeights, seed: int, epoch: np.ndarray, document: np.ndarray, bits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """A random document of the source other than `document`, and the place of a slot of it; exact, without a retry."""
     source = np.searchsorted(layout.source_documents, document, side="right") - 1
-    low, high = (weight_start[layout.source_documents[source + side]] for side in (0, 1))
-    own = weight_start[document + 1] - weight_start[document]
+    low, high = (weights.start[layout.source_documents[source + side]] for side in (0, 1))
+    own = weights.start[document + 1] - weights.start[document]
     draw = low + integers(bits[Stream.OTHER], high - low - own)
-    draw += np.where(draw >= weight_start[document], own, 0)
-    other = np.searchsorted(weight_start, draw, side="right") - 1
-    draw -= weight_start[other]
+    draw += np.where(draw >= weights.start[document], own, 0)
+    other = np.searchsorted(weights.start, draw, side="right") - 1
     tokens = layout.document_start[other + 1] - layout.document_start[other]
+    full = tokens + (layout.first_slot[other + 1] - layout.first_slot[other]) * weights.slot[source]
+    draw = (draw - weights.start[other]) * full // (weights.start[other + 1] - weights.start[other])
     of_token = place_of(layout, seed, epoch, other, np.minimum(draw, tokens - 1))
-    return other, np.where(draw < tokens, of_token, (draw - tokens) // slot_weight[source])
+    return other, np.where(draw < tokens, of_token, (draw - tokens) // weights.slot[source])
 
 
 def _gathered(layout: Layout, seed: int, slots: Slots, target: np.ndarray, backward: np.ndarray) -> Windows:

@@ -10,7 +10,7 @@ from bert_jax.data.rows.layout import Layout, running_total, slot_span
 class Windows(NamedTuple):
     """Text read for some examples: `begin` and `end` int64 [examples] in the flat `tokens`, and the places
     `bounds` int64 [sentences + 1] where a sentence begins or ends; those inside a window are
-    bounds[first_inner:first_inner + inner]."""
+    bounds[first_inner:first_inner + inner]. `slot` int64 [examples]: tokens of the slots."""
 
     tokens: np.ndarray
     bounds: np.ndarray
@@ -18,6 +18,7 @@ class Windows(NamedTuple):
     end: np.ndarray
     first_inner: np.ndarray
     inner: np.ndarray
+    slot: np.ndarray
 
 
 class _Spans(NamedTuple):
@@ -117,4 +118,4 @@ def _gather(
 def _with_inner(spans: _Spans, begin: np.ndarray, end: np.ndarray) -> Windows:
     first_inner = np.searchsorted(spans.bounds, begin, side="right")
     inner = np.searchsorted(spans.bounds, end, side="left") - first_inner
-    return Windows(spans.tokens, spans.bounds, begin, end, first_inner, inner)
+    return Windows(spans.tokens, spans.bounds, begin, end, first_inner, inner, spans.stop - spans.start)
