@@ -10,6 +10,7 @@ boundaries. Its bytes are, little-endian: uint32 number of sentences; uint16 len
 uint16 where the vocabulary allows, else uint32.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -26,8 +27,9 @@ from bert_jax.errors import UserError
 
 FORMAT_VERSION = 1
 SPLITS = ("train", "heldout")
-READING_THREADS = 8  # at most; each has a reader for each shard
+READING_THREADS = 8  # for which there must be open files; each has a reader for each shard
 OTHER_FILES = 256  # that a process may have open beside them
+OPEN_FILES = 1 << 20  # what the limit is raised to where the system has none
 MAX_RECORD = 1024  # tokens; a row is cut out of one or two of them
 MAX_SENTENCE = 512  # tokens; published models read no more, and the rest would only be thrown away
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
@@ -161,16 +163,13 @@ class Split:
 
 
 def _allow_open_files(number: int) -> None:
-    """Raises this process's limit of open files; UserError where the system does not let it.
-
-    ArrayRecord says nothing of a file that it could not open for this reason: it would be an empty one.
-    """
+    """Raises this process's limit of open files as far as the system lets it; UserError where `number` is more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = number + OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        if hard != resource.RLIM_INFINITY and hard < wanted:
-            raise UserError(f"{number:,} files may be open at once, this system allows {hard:,}; raise `ulimit -Hn`")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    most = OPEN_FILES if hard == resource.RLIM_INFINITY else hard
+    if number + OTHER_FILES > most:
+        raise UserError(f"{number:,} files may be open at once, this system allows {most:,}; raise `ulimit -Hn`")
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _end_to_end(bounds: Sequence[np.ndarray]) -> np.ndarray:
@@ -281,11 +280,16 @@ def _open_shard(shard: Shard) -> ArrayRecordReader:
             raise UserError(f"{shard.path}: {size:,} bytes, the manifest says {shard.bytes:,}; copy the corpus again")
         reader = ArrayRecordReader(str(shard.path), READER_OPTIONS, file_reader_buffer_size=READ_BUFFER_BYTES)
         if reader.num_records() != shard.records:
+            open(shard.path, "rb").close()  # a file that it could not open is an empty one to ArrayRecord
             raise UserError(
                 f"{shard.path}: {reader.num_records():,} records, the manifest says {shard.records:,}; "
                 "copy the corpus again"
             )
     except (OSError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise UserError(
+                f"{shard.path}: {error.strerror}; take fewer --config.data.threads, or raise `ulimit -n`"
+            ) from None
         raise UserError(f"{shard.path}: cannot be read ({error}); copy or prepare the corpus again") from None
     return reader
 

@@ -261,24 +261,46 @@ def test_random_bits_that_flip_are_named_or_change_nothing(tmp_path, padding):
     assert len(refusals) > (10 if padding else 240)
 
 
-def test_more_shards_than_files_may_be_open(tmp_path):
-    """ArrayRecord takes a file that it cannot open for an empty one; the limit is raised, or the user is told."""
-    documents = [(np.array([2]), np.array([n, n + 1], "<u2")) for n in range(40)]
-    store(tmp_path / "c", documents, documents_per_shard=1)
-    program = """
-import resource, sys
+OPEN_SHARDS = """
+import resource, sys, threading
 import numpy as np
 from bert_jax.data import corpus
 from bert_jax.errors import UserError
-corpus.READING_THREADS, corpus.OTHER_FILES = 2, 20
-resource.setrlimit(resource.RLIMIT_NOFILE, (30, int(sys.argv[2])))
+hard, corpus.READING_THREADS, threads = map(int, sys.argv[2:])
+corpus.OTHER_FILES = 20
+resource.setrlimit(resource.RLIMIT_NOFILE, (30, hard))
+together = threading.Barrier(threads)
+said = []
+def read():
+    try:
+        tokens, *_ = split.read(np.arange(40))
+        said.append(tokens.tolist() == [id for n in range(40) for id in (n, n + 1)])
+    except UserError as error:
+        said.append(str(error).partition("arrayrecord: ")[2])
+    together.wait()  # a reader is its thread's until that ends
 try:
-    tokens, *_ = corpus.open_corpus(sys.argv[1]).split("train").read(np.arange(40))
-    print(tokens.tolist() == [id for n in range(40) for id in (n, n + 1)])
+    split = corpus.open_corpus(sys.argv[1]).split("train")
+    reading = [threading.Thread(target=read) for _ in range(threads)]
+    for thread in reading: thread.start()
+    for thread in reading: thread.join()
+    print(*sorted(set(said), key=str), sep=", ")
 except UserError as error:
     print(error)
 """
-    for hard, said in ((200, "True"), (60, "80 files may be open at once, this system allows 60; raise `ulimit -Hn`")):
-        command = [sys.executable, "-c", program, str(tmp_path / "c"), str(hard)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == said
+
+
+@pytest.mark.parametrize(
+    ("hard", "expected", "threads", "said"),
+    [
+        (200, 2, 2, "True"),
+        (60, 2, 2, "80 files may be open at once, this system allows 60; raise `ulimit -Hn`"),
+        (200, 2, 8, "Too many open files; take fewer --config.data.threads, or raise `ulimit -n`, True"),
+    ],
+)
+def test_more_shards_than_files_may_be_open(tmp_path, hard, expected, threads, said):
+    """ArrayRecord takes a file that it cannot open for an empty one; the limit is raised, or the user is told."""
+    documents = [(np.array([2]), np.array([n, n + 1], "<u2")) for n in range(40)]
+    store(tmp_path / "c", documents, documents_per_shard=1)
+    command = [sys.executable, "-c", OPEN_SHARDS, str(tmp_path / "c"), *map(str, (hard, expected, threads))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == said
