@@ -36,3 +36,15 @@ def test_books(shared_data):
         "Title: An Occurrence at Owl Creek Bridge\n\nAuthor: Ambrose Bierce\n\nYear: 1890\n\nI\n\nA man"
     )
     assert not re.search(r"^#|^---|\*\*", first.text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("fence", ["```", "~~~~"])
+def test_a_code_block_over_several_stretches_is_left_out_and_the_prose_after_it_is_not(fence, monkeypatch):
+    """The same text, wherever the stretches end."""
+    code = f"{fence}python\n" + "x = 1\n\n" * 30 + f"{fence}\n\n"
+    content = "".join(f"Before {n}.\n\n{code}After {n}.\n\n" for n in range(5))
+    whole = markdown.text(content, Reading())
+    assert whole == "\n\n".join(f"{word} {n}." for n in range(5) for word in ("Before", "After"))
+    for size in range(20, 300):
+        monkeypatch.setattr(markdown, "_STRETCH", size)
+        assert markdown.text(content, Reading()) == whole, size

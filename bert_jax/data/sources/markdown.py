@@ -14,7 +14,14 @@ _KEPT = {"text": None, "code_inline": None, "softbreak": " ", "hardbreak": " "} 
 
 def text(data: str, reading: Reading) -> str:
     """The text as CommonMark (with tables) has it, its blocks parted by empty lines; a paragraph is one line."""
-    return "\n\n".join(block for stretch in _stretches(data) for block in _blocks(stretch) if block)
+    found: list[str] = []
+    fence = ""
+    for stretch in _stretches(data):
+        links: dict[str, Any] = {}  # [name]: address, which a paragraph may refer to
+        tokens = _parser("blocks").parse(fence + stretch, links)
+        found += filter(None, _blocks(tokens, links))
+        fence = _open_fence(tokens, fence + stretch)
+    return "\n\n".join(found)
 
 
 def _stretches(data: str) -> Iterator[str]:
@@ -37,15 +44,24 @@ def _parser(part: str) -> Any:
     return parser.disable("inline") if part == "blocks" else parser
 
 
-def _blocks(stretch: str) -> Iterator[str]:
-    links: dict[str, Any] = {}  # [name]: address, which a paragraph may refer to
+def _blocks(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
     in_table = False
-    for token in _parser("blocks").parse(stretch, links):
+    for token in tokens:
         if token.type in ("table_open", "table_close"):
             in_table = token.type == "table_open"
         elif token.type == "inline" and not in_table:
             long = len(token.content) > _MARKED
             yield " ".join(token.content.split()) if long else _inline(token.content, links)
+
+
+def _open_fence(tokens: list[Any], stretch: str) -> str:
+    """The line for the next stretch to begin with where this one ends inside of a code block, else ''."""
+    if not tokens or tokens[-1].type != "fence":
+        return ""
+    markup = tokens[-1].markup
+    lines = stretch.rstrip().split("\n")
+    closed = len(lines) - 1 > tokens[-1].map[0] and lines[-1].strip().startswith(markup) and not lines[-1].strip(" `~")
+    return "" if closed else f"{markup}\n"
 
 
 def _inline(content: str, links: dict[str, Any]) -> str:
