@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert_jax.config import DataConfig
 from bert_jax.data.rows.sampling import PAIRINGS
@@ -17,6 +17,7 @@ MANY_PIECES = 2.5  # a word
 LONG_WORDS = 12  # characters, on average: a script without spaces, of which a word is no measure
 LARGE_PART_UNUSED = 0.5  # of the vocabulary
 LOW_FILL = 0.7
+BOUND_BY_PACKING = 0.8  # examples a row, of those that packing allows: fewer are bound by their lengths
 IDLE = 0.01  # of the rows
 
 
@@ -26,7 +27,7 @@ class Source(NamedTuple):
     name: str
     train: dict[str, int]
     heldout: dict[str, int]
-    prepared: dict[str, int]
+    prepared: dict[str, Any]
     rejected: dict[str, int]
     tokens_share: float
     rows_share: float | None
@@ -48,41 +49,43 @@ class Report(NamedTuple):
     data: DataConfig
 
 
-class Check(NamedTuple):
-    """`says` a line where something is wrong, else ''."""
-
-    name: str
-    says: Callable[[Report], str]
-
-
 def warnings(report: Report) -> dict[str, str]:
-    """The lines of `CHECKS` that hold, by name."""
-    return {check.name: line for check in CHECKS if (line := check.says(report))}
+    """The lines of `CHECKS` and `ROW_CHECKS` that say something, by name."""
+    found = {name: line for name, check in CHECKS.items() if (line := check(report))}
+    return found | (row_warnings(report.rows, report.data) if report.rows else {})
+
+
+def row_warnings(rows: RowFigures, data: DataConfig) -> dict[str, str]:
+    """The lines of `ROW_CHECKS` that say something, by name."""
+    return {name: line for name, check in ROW_CHECKS.items() if (line := check(rows, data))}
 
 
 def _one_document(report: Report) -> str:
     alone = [source.name for source in report.sources if source.train["documents"] == 1]
     if not alone:
         return ""
+    pairs = "next-sentence pairs need two, and " if report.data.pairing == "next_sentence" else ""
     return (
-        f"{', '.join(alone)}: one training document; next-sentence pairs need two, and none can be held out: prepare "
+        f"{', '.join(alone)}: one training document; {pairs}none can be held out: prepare "
         "it again with --documents blank-line or line, or from more files"
     )
 
 
 def _nothing_held_out(report: Report) -> str:
-    bare = [source.name for source in report.sources if not source.heldout["documents"]]
+    least = PAIRINGS[report.data.pairing].documents
+    bare = [source for source in report.sources if source.heldout["documents"] < least]
     if not bare:
         return ""
+    number = max(source.heldout["documents"] for source in bare)
+    held = f"{number} held-out document, and pairs need {least}" if number else "no held-out document"
     return (
-        f"{', '.join(bare)}: no held-out document, so nothing to evaluate on: prepare it again from more documents, or "
-        "with a larger --heldout_share"
+        f"{', '.join(source.name for source in bare)}: {held}, so nothing to evaluate on: prepare it again from more "
+        "documents, or with a larger --heldout_share"
     )
 
 
-def _random_pairs(report: Report) -> str:
-    rows = report.rows
-    if report.data.pairing != "next_sentence" or not rows or (rows.labelled or 0) <= NEARLY_ALL_RANDOM:
+def _random_pairs(rows: RowFigures, data: DataConfig) -> str:
+    if data.pairing != "next_sentence" or (rows.labelled or 0) <= NEARLY_ALL_RANDOM:
         return ""
     return (
         f"{rows.labelled:.0%} of the pairs are random ones (half should be), so the label says little: join lines that "
@@ -133,8 +136,8 @@ def _many_pieces(report: Report) -> str:
     if len(report.sources) > 1 or tokens.pieces_a_word <= MANY_PIECES or tokens.characters_a_word > LONG_WORDS:
         return ""
     return (
-        f"{tokens.pieces_a_word:.1f} tokens a word: the vocabulary does not fit this text; train one on it with "
-        "`tokenizer`, or a larger one"
+        f"{tokens.pieces_a_word:.1f} tokens a word: usual for languages of long words, as Korean or Finnish; else the "
+        "vocabulary does not fit this text: train one on it with `tokenizer`, or a larger one"
     )
 
 
@@ -148,35 +151,37 @@ def _unused(report: Report) -> str:
     )
 
 
-def _mostly_empty(report: Report) -> str:
-    if not report.rows or report.rows.fill >= LOW_FILL:
+def _mostly_empty(rows: RowFigures, data: DataConfig) -> str:
+    if rows.fill >= LOW_FILL:
         return ""
-    packing = report.data.packing * math.ceil(1 / report.rows.fill) * 2
-    return (
-        f"rows are {1 - report.rows.fill:.0%} padding, which costs as much as text: put several examples in a row with "
-        f"--config.data.packing={packing}, or make rows shorter"
-    )
+    padding = f"rows are {1 - rows.fill:.0%} padding, which costs as much as text"
+    if rows.examples < BOUND_BY_PACKING * data.packing:
+        return f"{padding}: no more examples fit in one; take another length, of which texts fill several or a half"
+    packing = data.packing * math.ceil(1 / rows.fill) * 2
+    return f"{padding}: put several examples in a row with --config.data.packing={packing}, or make rows shorter"
 
 
-def _idle(report: Report) -> str:
-    if not report.rows or report.rows.idle <= IDLE:
+def _idle(rows: RowFigures, data: DataConfig) -> str:
+    if rows.idle <= IDLE:
         return ""
     return (
-        f"{report.rows.idle:.1%} of the rows have nothing to predict: their words are longer than the budget; "
+        f"{rows.idle:.1%} of the rows have nothing to predict: their words are longer than the budget; "
         "put more in a row with --config.data.packing, or set --config.data.masking=token"
     )
 
 
-CHECKS = (
-    Check("one_document", _one_document),
-    Check("nothing_held_out", _nothing_held_out),
-    Check("random_pairs", _random_pairs),
-    Check("one_sentence", _one_sentence),
-    Check("duplicates", _duplicates),
-    Check("leaked", _leaked),
-    Check("unknown", _unknown),
-    Check("many_pieces", _many_pieces),
-    Check("unused", _unused),
-    Check("mostly_empty", _mostly_empty),
-    Check("idle", _idle),
-)
+CHECKS: dict[str, Callable[[Report], str]] = {
+    "one_document": _one_document,
+    "nothing_held_out": _nothing_held_out,
+    "one_sentence": _one_sentence,
+    "duplicates": _duplicates,
+    "leaked": _leaked,
+    "unknown": _unknown,
+    "many_pieces": _many_pieces,
+    "unused": _unused,
+}
+ROW_CHECKS: dict[str, Callable[[RowFigures, DataConfig], str]] = {
+    "random_pairs": _random_pairs,
+    "mostly_empty": _mostly_empty,
+    "idle": _idle,
+}

@@ -101,7 +101,8 @@ def _sources(mixture: Mixture, rows: Rows | None) -> list[Source]:
             train=_sizes(corpus, "train"),
             heldout=_sizes(corpus, "heldout"),
             prepared={key: corpus.manifest["documents"][key] for key in ("in", "stored")}
-            | {"sentences_split": corpus.manifest["sentences_split"]},
+            | {"sentences_split": corpus.manifest["sentences_split"]}
+            | {"language": corpus.manifest["settings"]["language"]},
             rejected=corpus.manifest["documents"]["rejected"],
             tokens_share=float(own / tokens.sum()),
             rows_share=None if shares is None else float(shares[number]),

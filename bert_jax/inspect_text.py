@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_jax.corpus_checks import Report, Source
 from bert_jax.data.preparation.account import describe
+from bert_jax.data.preparation.encoding import NO_LANGUAGE
 from bert_jax.data.statistics import QUANTILES, Distribution
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.rows_text import Example, entry, legend, paint, plain_text, printable, row_lines, wrapped
@@ -118,13 +119,15 @@ def _sizes(sources: Sequence[Source]) -> list[str]:
 def _preparation(report: Report, width: int) -> list[str]:
     lines = []
     for source in report.sources:
+        language = source.prepared["language"]
         name = f"{source.name}: " if len(report.sources) > 1 else ""
         cut = source.prepared["sentences_split"]
         lines.append(
             f"{name}{source.prepared['in']:,} documents in = {source.prepared['stored']:,} stored + "
             f"{sum(source.rejected.values()):,} rejected"
             + (f" ({describe(source.rejected)})" if source.rejected else "")
-            + (f"; {cut:,} overlong sentences cut" if cut else "")
+            + (f"; {cut:,} overlong sentence{'s' * (cut != 1)} cut" if cut else "")
+            + ("; a line is a sentence" if language == NO_LANGUAGE else f"; sentences by the rules of '{language}'")
         )
     found = report.duplicates
     copies = f"{found.repeated:,} of {found.train:,} training documents ({found.repeated / found.train:.1%})"
@@ -167,7 +170,9 @@ def _vocabulary(report: Report, tokenizer: Tokenizer, width: int) -> list[str]:
         [
             f"{tokenizer.kind.name}, {'uncased' if facts['lowercase'] else 'cased'}, {len(tokens.counts):,} tokens, "
             f"{report.unused:,} of them never used ({report.unused / len(tokens.counts):.1%}); counted over {seen}",
-            f"{tokens.pieces_a_word:.2f} tokens a word of {tokens.characters_a_word:.1f} characters; "
+            f"{tokens.characters_a_word / tokens.pieces_a_word:.2f} characters a token; "
+            f"{tokens.pieces_a_word:.2f} tokens a word as the vocabulary parts them, of {tokens.characters_a_word:.1f} "
+            "characters; "
             f"{_percent(tokens.unknown)} unknown",
             f"most frequent:  {frequent}",
         ],

@@ -143,9 +143,11 @@ def paint(text: str, style: str, colour: bool) -> str:
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if colour and STYLES[style] and text else text
 
 
-def wrapped(spans: Iterable[tuple[str, str]], width: int, colour: bool) -> list[str]:
-    """Texts with their styles as lines of at most `width` columns, broken at spaces; wider words break anywhere."""
+def wrapped(spans: Sequence[tuple[str, str]], width: int, colour: bool) -> list[str]:
+    """Texts with their styles as lines of at most `width` columns, broken at spaces; wider words break anywhere but
+    inside of a mark that a line has room for."""
     characters = [(one, style) for text, style in spans for one in printable(text)]
+    marks = dict(_marks(spans))
     text = "".join(one for one, _ in characters)
     lines: list[list[tuple[str, str]]] = [[]]
     used = 0
@@ -158,14 +160,24 @@ def wrapped(spans: Iterable[tuple[str, str]], width: int, colour: bool) -> list[
             style = characters[word.start()][1]
             lines[-1].append((" ", style if lines[-1][-1][1] == style else "text"))
             used += 1
-        for one in characters[word.start() : word.end()]:
-            own = columns(one[0])
-            if used and used + own > width:
+        for place in range(word.start(), word.end()):
+            own = columns(text[place])
+            ahead = columns(text[place : marks.get(place, place + 1)])
+            if used and used + (ahead if ahead <= width else own) > width:
                 lines.append([])
                 used = 0
-            lines[-1].append(one)
+            lines[-1].append(characters[place])
             used += own
     return [_painted(line, colour) for line in lines]
+
+
+def _marks(spans: Sequence[tuple[str, str]]) -> Iterator[tuple[int, int]]:
+    """Begin and end of each mark among all characters, without the space before it."""
+    place = 0
+    for text, style in spans:
+        if style in ("mask", "random", "kept"):
+            yield place + text.startswith(" "), place + len(text)
+        place += len(text)
 
 
 def _painted(line: Sequence[tuple[str, str]], colour: bool) -> str:

@@ -96,6 +96,22 @@ def test_lines_are_no_wider_than_asked_for():
     assert wrapped([("a  b\n\nc", "text")], 60, colour=False) == ["a b c"]
 
 
+@pytest.mark.parametrize("before", ["", "ab ", "\u6f22" * 7, "\u6f22 " * 9])
+def test_a_mark_that_a_line_has_room_for_is_not_broken(before):
+    marks = ["[MASK|\u3042\u306e]", "[\u98db|\u98db\u3073]", "[MASK|##lo]"]
+    spans = [(before, "text")]
+    for mark, style in zip(marks * 3, ["mask", "random", "kept"] * 3, strict=True):
+        spans += [(mark, style), ("\u3060\u304b\u3089", "text"), (f" {mark}", style)]
+    whole = "".join(text for text, _ in spans)
+    for width in range(4, 60):
+        lines = wrapped(spans, width, False)
+        assert max(map(columns, lines)) <= width
+        assert "".join("".join(lines).split()) == "".join(whole.split())
+        for mark in marks:
+            if columns(mark) <= width:
+                assert sum(line.count(mark) for line in lines) == 6, (width, mark)
+
+
 def test_columns():
     assert columns("abc") == 3
     assert columns("猫") == 2

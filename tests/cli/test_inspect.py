@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from bert_jax.corpus_checks import CHECKS
+from bert_jax.corpus_checks import CHECKS, ROW_CHECKS
 from bert_jax.rows_text import columns
 from tests.written_corpus import LETTERS, WORDS, sentence, text, write_corpus
 
@@ -189,7 +189,7 @@ def test_warnings(tmp_path, run, name, says, made, more):
 
 def test_every_warning_is_provoked():
     provoked = {case[0] for case in test_warnings.pytestmark[0].args[1]}
-    assert provoked == {check.name for check in CHECKS}
+    assert provoked == CHECKS.keys() | ROW_CHECKS.keys()
 
 
 def test_packing_helps_where_it_is_advised(tmp_path, run):
@@ -199,6 +199,24 @@ def test_packing_helps_where_it_is_advised(tmp_path, run):
     after = json.loads(run("inspect", corpus, "--json", advice)[1])
     assert after["rows"]["fill"] > 0.7 > found["rows"]["fill"]
     assert "mostly_empty" not in after["warnings"]
+
+
+def test_packing_is_not_advised_again_where_it_does_not_help(tmp_path, run):
+    corpus = write_corpus(tmp_path, [sentence(random.Random(seed), 35) for seed in range(60)])
+    rows = ["--config.data.pairing=document_sentences", "--config.train.phases[0].length=64", "--json"]
+    assert "packing=" in json.loads(run("inspect", corpus, *rows)[1])["warnings"]["mostly_empty"]
+    found = json.loads(run("inspect", corpus, *rows, "--config.data.packing=4")[1])
+    assert found["rows"]["fill"] < 0.7
+    assert "take another length" in found["warnings"]["mostly_empty"]
+
+
+def test_one_document_held_out_is_too_few_for_pairs(tmp_path, run):
+    corpus = write_corpus(tmp_path, many(60, 60), heldout_share=0.02)
+    found = json.loads(run("inspect", corpus, "--json")[1])
+    assert found["sources"][0]["heldout"]["documents"] == 1
+    assert "1 held-out document, and pairs need 2" in found["warnings"]["nothing_held_out"]
+    alone = json.loads(run("inspect", corpus, "--json", "--config.data.pairing=full_sentences")[1])
+    assert "nothing_held_out" not in alone["warnings"]
 
 
 def test_what_preparation_rejected(tmp_path, run):

@@ -87,6 +87,7 @@ class RunTogether:
         self._ends = np.zeros(len(split.tokens_per_record), np.int64)
         self._ends[split.first_record[1:] - 1] = 1
         self.tokens_per_record = split.tokens_per_record + self._ends
+        self.sentences_per_record = split.sentences_per_record
         self.first_record = split.first_record[split.source_documents]
         self.source_documents = np.arange(len(split.source_documents))
 
