@@ -17,6 +17,7 @@ MANY_PIECES = 2.5  # a word
 LONG_WORDS = 12  # characters, on average: a script without spaces, of which a word is no measure
 LARGE_PART_UNUSED = 0.5  # of the vocabulary
 LOW_FILL = 0.7
+SHORTEST = 8  # tokens of an example that is worth a place in a row
 BOUND_BY_PACKING = 0.8  # examples a row, of those that packing allows: fewer are bound by their lengths
 IDLE = 0.01  # of the rows
 
@@ -157,7 +158,7 @@ def _mostly_empty(rows: RowFigures, data: DataConfig) -> str:
     padding = f"rows are {1 - rows.fill:.0%} padding, which costs as much as text"
     if rows.examples < BOUND_BY_PACKING * data.packing:
         return f"{padding}: no more examples fit in one; take another length, of which texts fill several or a half"
-    packing = data.packing * math.ceil(1 / rows.fill) * 2
+    packing = min(data.packing * math.ceil(1 / rows.fill) * 2, rows.length // SHORTEST)
     return f"{padding}: put several examples in a row with --config.data.packing={packing}, or make rows shorter"
 
 

@@ -154,6 +154,7 @@ def duplicates(train: Split, heldout: Split, limit: int = READ_TOKENS) -> Duplic
     looked_at = taken[shape]
     read = np.flatnonzero(looked_at & (alike[shape] > 1))
     _, content = np.unique(_digests(split, read), axis=0, return_inverse=True)
+    content = content.ravel()  # numpy 2.0.0 has it [n, 1]
     in_train = read < train.num_documents
     known = np.bincount(content[in_train], minlength=int(content.max(initial=-1)) + 1) > 0
     return Duplicates(

@@ -255,6 +255,13 @@ def test_a_length_without_room_is_refused(split, pairing, least):
         make_rows(split, split.symbols(), least - 1, 0, config)
 
 
+def test_more_examples_than_a_row_has_room_for_are_refused(split):
+    for pairing, most in (("next_sentence", 12), ("none", 21)):
+        make_rows(split, split.symbols(), 64, 0, DataConfig(pairing=pairing, packing=most)).batch(np.arange(9))
+        with pytest.raises(UserError, match=f"a row of 64 tokens has room for {most} examples"):
+            make_rows(split, split.symbols(), 64, 0, DataConfig(pairing=pairing, packing=most + 1))
+
+
 def test_seed_and_length_make_other_rows(split, rows):
     numbers = np.arange(8)
     again = make_rows(split, split.symbols(), LENGTH, 0, DataConfig())

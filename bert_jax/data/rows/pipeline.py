@@ -66,13 +66,18 @@ def make_rows(
         num_token_types: of the model; below 2 all types are 0.
 
     Raises:
-        UserError: a length that has no room, no text, weights for another number of sources, a source of too few
-            documents for the pairing.
+        UserError: a length that has no room for an example, or for as many as are packed; no text; weights for another
+            number of sources; a source of too few documents for the pairing.
     """
     rule = PAIRINGS[config.pairing]
     special = special_tokens(config, symbols.separators)
-    if length < special + rule.parts:
-        raise UserError(f"length {length}: a row of pairing '{config.pairing}' needs at least {special + rule.parts}")
+    shortest = special + rule.parts
+    if length < shortest:
+        raise UserError(f"length {length}: a row of pairing '{config.pairing}' needs at least {shortest}")
+    if config.packing > length // shortest:
+        raise UserError(
+            f"config.data.packing={config.packing}: a row of {length} tokens has room for {length // shortest} examples"
+        )
     budget = length - special
     packed = config.packing > 1
     layout, sample = make_sampler(split, config.pairing, budget, symbols.sep, config.short_probability, packed)

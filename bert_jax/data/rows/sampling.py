@@ -14,8 +14,8 @@ document_sentences  One part: whole sentences, of one document (RoBERTa's DOC-SE
 none                One part: the slot as it is, for text that has no sentences.
 
 A random second part comes from every document of the same source but the row's own, and from its every slot, with a
-probability proportional to the slot's tokens and a constant (see `other_weights`). It has as many tokens as the slot has
-left: where it filled the row, as in the original, its length would tell the label of short documents.
+probability proportional to the slot's tokens and a constant (see `other_weights`). It has as many tokens as the row's
+own slot has left: where it filled the row, as in the original, its length would tell the label of short documents.
 """
 
 from collections.abc import Callable
