@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bert_jax.arguments import parser
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.arguments import parse
+from bert_jax.errors import UserError
 
 # Heavy imports stand inside the verbs: `--help` and the data verbs need no JAX.
 
@@ -42,20 +42,21 @@ def prepare(args: argparse.Namespace) -> None:
     from bert_jax.data.preparation.prepare import summary
     from bert_jax.data.sources import Reading
 
+    inputs = [item for group in args.input for item in group]
     reading = Reading(args.documents, args.format, args.field, args.encoding_errors)
     if args.runner == "beam":
         from bert_jax.data.preparation.beam import prepare_with_beam
 
         options = shlex.split(args.beam_options)
         manifest = prepare_with_beam(
-            args.input, args.tokenizer, args.output, reading, args.heldout_share, args.language, options
+            inputs, args.tokenizer, args.output, reading, args.heldout_share, args.language, options
         )
     else:
         if args.beam_options:
             raise UserError("--beam_options: only with --runner beam")
         with contextlib.closing(Console()) as console:
             manifest = run(
-                args.input,
+                inputs,
                 args.tokenizer,
                 args.output,
                 reading,
@@ -222,17 +223,13 @@ VERBS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb; 0 done, 1 for a recipe that does not fit, 2 for what the user can mend, 130 for a second Ctrl-C.
+    """Run a verb; 0 done, 1 for a recipe that does not fit, 2 for what the user can mend, 130 for Ctrl-C.
 
-    141 where nobody reads what it prints any more, as of `predict | head`: what a shell says of SIGPIPE.
+    The first Ctrl-C, or SIGTERM, of `pretrain` and `finetune` saves and ends with 0; a second Ctrl-C gives 130. 124
+    where another process of a run is lost or hangs. 141 where nobody reads what it prints any more, as of
+    `predict | head`: what a shell says of SIGPIPE.
     """
-    top = parser(VERBS)
-    args, rest = top.parse_known_args(argv)
-    args.overrides = rest
-    for word in rest:
-        name = word.partition("=")[0]
-        if not getattr(args, "takes_overrides", False) or (name.startswith("-") and "." not in name):
-            args.parser.error(f"'{word}' is no option{did_you_mean(name, args.parser.options())}")
+    args = parse(VERBS, argv)
     try:
         return args.function(args) or 0
     except UserError as error:

@@ -3,10 +3,11 @@
 import argparse
 import os
 import textwrap
-from collections.abc import Callable, Mapping
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from bert_jax import __version__
+from bert_jax.errors import did_you_mean, nearest
 
 EPILOG = """from text to a model:
   bert-jax tokenizer --input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/
@@ -33,8 +34,44 @@ WORKDIR_HELP = "the work directory of `pretrain`"
 STEP_HELP = "step of the checkpoint to take (default: the newest undamaged one)"
 
 
+class Once(argparse.Action):
+    """Stores a value, as argparse does, which would let the last of several win without a word."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        """Refuses a second value."""
+        given: set[str] = vars(namespace).setdefault("given", set())
+        if self.dest in given:
+            parser.error(f"{' or '.join(self.option_strings)} is given twice")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+def whole_number(text: str) -> int:
+    """`int`, which says of other texts what it wants."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number") from None
+
+
+def number(text: str) -> float:
+    """`float`, likewise."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number") from None
+
+
 class Parser(argparse.ArgumentParser):
     """Says in two lines what is wrong; argparse alone would print the whole usage before."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.register("action", None, Once)
+        self.register("type", int, whole_number)
+        self.register("type", float, number)
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
@@ -43,6 +80,42 @@ class Parser(argparse.ArgumentParser):
     def options(self) -> list[str]:
         """What it takes, by name."""
         return [name for action in self._actions for name in action.option_strings]
+
+
+def parse(functions: Mapping[str, Callable[..., int | None]], argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments of a verb; `overrides` has those of its config, which `read_config` checks.
+
+    Ends with status 2 for a word that is no option, and for an option or an override that is given twice.
+    """
+    args, words = parser(functions).parse_known_args(argv)
+    args.overrides, overridden = words, set()
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if not word.startswith("-") and not equals:
+            args.parser.error(f"'{word}' belongs to no option{args.stray.format(word)}")
+        if not args.takes_overrides or (name.startswith("-") and "." not in name):
+            args.parser.error(f"'{word}' is no option{_meant(word, args)}")
+        if name in overridden:
+            args.parser.error(f"{name} is given twice")
+        if not equals:
+            break  # --config.KEY VALUE: read_config says how it is written
+        overridden.add(name)
+    return args
+
+
+def _meant(word: str, args: argparse.Namespace) -> str:
+    """`; did you mean ...?`: an option, or a key of the config that ends so."""
+    name, equals, value = word.partition("=")
+    if not args.takes_overrides:
+        return did_you_mean(name, args.parser.options())
+    from bert_jax.config import Config, flatten, index_form, to_json
+
+    ends: dict[str, list[str]] = {}
+    for key in map(index_form, flatten(to_json(Config()))):
+        ends.setdefault(f"--{key.rpartition('.')[2]}", []).append(f"'--config.{key}={value if equals else 'VALUE'}'")
+    ends |= {option: [f"'{option}'"] for option in args.parser.options()}
+    near = nearest(name, ends)
+    return f"; did you mean {' or '.join(ends[near])}?" if near else ""
 
 
 def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) -> Parser:
@@ -57,7 +130,8 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
     top.add_argument("--version", action="version", version=f"bert-jax {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
 
-    def verb(name: str, summary: str, more: str) -> argparse.ArgumentParser:
+    def verb(name: str, summary: str, more: str, stray: str = "") -> argparse.ArgumentParser:
+        """`stray` says where a word belongs, {}, that stands alone."""
         example = next(line for line in EPILOG.splitlines() if f"bert-jax {name} " in line)
         one = verbs.add_parser(
             name,
@@ -68,7 +142,7 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
             allow_abbrev=False,
         )
         one.add_argument("--debug", action="store_true", help="show the traceback of an error")
-        one.set_defaults(function=functions[name], parser=one)
+        one.set_defaults(function=functions[name], parser=one, takes_overrides=False, stray=stray)
         return one
 
     def several_processes(one: argparse.ArgumentParser) -> None:
@@ -85,7 +159,10 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
             "--format", choices=FORMATS, default="auto", help="of the files (default: auto, by the end of their names)"
         )
         one.add_argument(
-            "--field", default="text", metavar="NAME", help="of JSON lines, CSV, Parquet and TFDS (default: text)"
+            "--field",
+            default="text",
+            metavar="NAME",
+            help="of JSON lines, CSV, Parquet and TFDS, or a column's number (default: text)",
         )
         one.add_argument(
             "--encoding_errors",
@@ -140,7 +217,7 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "documents for evaluation. Every document is either stored or counted with the reason why not. Prepare each "
         "language or source on its own: `pretrain` mixes several corpora. docs/data.md leads through it.",
     )
-    one.add_argument("--input", nargs="+", required=True, metavar="GLOB", help=INPUT_HELP)
+    one.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     reading(one)
     one.add_argument(
         "--tokenizer", required=True, metavar="DIR", help="made by `tokenizer`, or a directory of a published one"
@@ -150,8 +227,8 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "--documents",
         choices=["auto", "file", "blank-line", "line"],
         default="auto",
-        help="what one document of a text is: a file, a stretch between blank lines, or a line (default: auto, a file; "
-        "of other formats a record)",
+        help="what one document of text or markdown is: a file, a stretch between blank lines, or a line (default: "
+        "auto, a file; of other formats it is a record in any case)",
     )
     one.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
     one.add_argument(
@@ -165,8 +242,8 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "--language",
         default="en",
         metavar="CODE",
-        help="such as en or de: whose rules part the sentences; none: a line is a sentence, kept as it is, as in code "
-        "(default: en)",
+        help="such as en or de (two letters where there are two): whose rules part the sentences; none: a line is a "
+        "sentence, kept as it is, as in code (default: en)",
     )
     one.add_argument(
         "--runner",
@@ -187,6 +264,7 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "Prints what is in it, warns of what will hurt, and shows rows as text: masks, pairs and examples that share a "
         "row in colour, or marked where there is no terminal. Any knob of the rows can be overridden, as in "
         "--config.data.masking=span.",
+        stray="; several corpora are one word: a pattern in quotes, or names parted by commas",
     )
     one.add_argument(
         "corpus", metavar="CORPUS", help="made by `prepare`; several, parted by commas, or a quoted pattern, are mixed"
@@ -202,6 +280,7 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "Train a recipe in a work directory. Ctrl-C or SIGTERM saves and stops; the same command goes on from the "
         "newest undamaged checkpoint. Any knob of the recipe can be overridden, as in "
         "--config.optimizer.peak_learning_rate=2e-4; bert_jax/config.py says what each knob means.",
+        stray="; a corpus is given as --config.data.corpus={}",
     )
     one.add_argument("--config", required=True, metavar="FILE", help="a recipe, such as configs/bert_base.py")
     one.add_argument(
@@ -216,6 +295,7 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "Trains --config.task from the weights in --config.init_from (of `pretrain`, `export` or transformers) with "
         "each learning rate and seed, keeps the best, and predicts the dev and test sets. bert_jax/tasks/table.py "
         "lists the tasks; 'custom' is your own JSON lines, TSV or CSV. The last line printed is results.json.",
+        stray="; weights are given as --config.init_from={0}, data as --config.task.data={0}",
     )
     one.add_argument("--config", required=True, metavar="FILE", help="a recipe, such as configs/finetune/glue.py")
     one.add_argument("--workdir", required=True, metavar="DIR", help="for the model, its scores and its predictions")
@@ -227,6 +307,7 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "answer a task with a fine-tuned model",
         "JSON lines in, JSON lines out, in order: text and text_pair to classify, tokens to tag, question and context, "
         "or text and choices; an id comes back.",
+        stray="; a file is given as --input {0} or --output {0}",
     )
     one.add_argument(
         "--model", required=True, metavar="DIR", help="work directory of `finetune`, or a fine-tuned model"
@@ -240,6 +321,7 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "turn texts into vectors",
         "One vector a text, as .npy, or with --pooling tokens one a token, as .safetensors: the features that a model "
         "trained elsewhere reads. Texts are the lines of a file, or `text` and `text_pair` of JSON lines (.jsonl).",
+        stray="; a file is given as --input {0} or --output {0}",
     )
     one.add_argument("--model", required=True, metavar="DIR", help="made by `export` or `finetune`, or of transformers")
     one.add_argument("--input", required=True, metavar="FILE", help="one text a line; .jsonl: objects with `text`")
@@ -319,6 +401,7 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
         "fill-mask",
         "guess the [MASK] tokens of a text",
         "Prints probability, token and the text with it, likeliest first.",
+        stray="; put the whole text in quotes",
     )
     one.add_argument(
         "--model", required=True, metavar="DIR", help="made by `export`, or one of transformers; RoBERTa spells <mask>"

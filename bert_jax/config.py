@@ -7,6 +7,7 @@ result against the dataclasses below, so that an unknown key or a wrong type is 
 import dataclasses
 import math
 import os
+import pathlib
 import re
 import sys
 import typing
@@ -17,7 +18,7 @@ import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError, did_you_mean, nearest
 
 Range = tuple[float, float]
 SHARE: Range = (0.0, 1.0)
@@ -30,6 +31,7 @@ SOME_TIMES: Range = (1e-3, math.inf)
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra")
 PAIRINGS = ("next_sentence", "sentence_order", "full_sentences", "document_sentences", "none")
 MASKINGS = ("token", "whole_word", "ngram", "span")
+IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", tuple: "a tuple like (1, 2)"}
 KINDS = ("", "classification", "regression", "tagging", "span", "choice")
 
 
@@ -273,8 +275,7 @@ def read_config(file: str | None, overrides: Sequence[str]) -> Config:
     Without a file, of the defaults. Raises UserError for a file that is no recipe, and for each override that names no
     key or does not fit its type.
     """
-    recipe = _plain(_load(file, ()))
-    known = {re.sub(r"\.(\d+)", r"[\1]", key) for key in (*flatten(recipe), *_tuples(recipe))}
+    known = {index_form(key): value for key, value in flatten(_plain(_load(file, ()))).items()}
     for override in overrides:
         key, equals, _ = override.removeprefix("--config.").partition("=")
         if not override.startswith("--config."):
@@ -289,36 +290,37 @@ def read_config(file: str | None, overrides: Sequence[str]) -> Config:
             raise UserError(f"config has no key '{key}'{did_you_mean(key, known)}")
         if not equals:
             raise UserError(f"{override}: write {override}=VALUE")
-    return resolve(_load(file, overrides))
+    try:
+        return resolve(_load(file, overrides))
+    except flags.IllegalFlagValueError as error:
+        key = str(error).removeprefix("flag --config.").partition("=")[0]
+        given = next(one for one in overrides if one.startswith(f"--config.{key}="))
+        raise UserError(f"{given}: give {IN_WORDS.get(type(known[key]), 'another value')}") from error
 
 
-def _tuples(values: dict[str, Any], prefix: str = "") -> list[str]:
-    """Dotted keys of the tuples of numbers, which can be given whole: `--config.task.buckets="(64, 128)"`."""
-    found = []
-    for key, value in values.items():
-        if isinstance(value, dict):
-            found += _tuples(value, f"{prefix}{key}.")
-        elif isinstance(value, tuple) and not any(isinstance(one, dict) for one in value):
-            found.append(f"{prefix}{key}")
-    return found
+def index_form(key: str) -> str:
+    """A dotted key of `flatten` as it is written on the command line: `train.phases[0].length`."""
+    return re.sub(r"\.(\d+)", r"[\1]", key)
 
 
 def _load(file: str | None, overrides: Sequence[str]) -> ml_collections.ConfigDict:
     """The recipe's ConfigDict, or the default one, overridden by ml_collections' own flag parser."""
     values = flags.FlagValues()
+    argv = ["bert_jax", *([f"--config={file}"] if file else []), *overrides]
     if file is None:
-        argv = ["bert_jax", *overrides]
         config_flags.DEFINE_config_dict("config", default_config(), flag_values=values, sys_argv=argv)
     else:
         if not os.path.isfile(file):
-            raise UserError(f"--config={file}: no such file")
+            path = pathlib.Path(file)
+            recipes = {one.stem: one for one in (*pathlib.Path("configs").rglob("*.py"), *path.parent.glob("*.py"))}
+            near = recipes.get(nearest(path.stem, recipes))
+            raise UserError(f"--config={file}: no such file{f'; did you mean {near}?' if near else ''}")
         sys.modules.pop("config_config", None)  # ml_collections loads a recipe over the names of the one before
-        argv = ["bert_jax", f"--config={file}", *overrides]
         config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
     try:
         values(argv)
-    except flags.IllegalFlagValueError as error:
-        raise UserError(str(error)) from error
+    except flags.IllegalFlagValueError:
+        raise
     except Exception as error:  # a recipe is a program: it may raise anything
         what = f"--config={file}: no recipe with get_config()" if file else "the options of the config do not fit"
         raise UserError(f"{what} ({type(error).__name__}: {error})") from error
@@ -329,7 +331,7 @@ def _load(file: str | None, overrides: Sequence[str]) -> ml_collections.ConfigDi
 
 def resolve(config: ml_collections.ConfigDict) -> Config:
     """The frozen `Config` of a `ConfigDict`; UserError names a key that is unknown, of a wrong type or out of range."""
-    built = _build(Config, _plain(config), "config")
+    built = from_values(Config, _plain(config), "config")
     model, train = built.model, built.train
     if model.hidden_size % model.num_heads:
         raise UserError(
@@ -353,14 +355,13 @@ def _check_data(data: DataConfig) -> None:
         raise UserError("config.data.mask_token_share and random_token_share add up to more than 1")
     if any(weight < 0 for weight in data.weights) or (data.weights and not sum(data.weights)):
         raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, and one above 0")
-    default = DataConfig()
-    for knob_name, works, when in (
-        ("longest_span", data.masking in ("ngram", "span"), "config.data.masking=ngram or span"),
-        ("span_end_probability", data.masking == "span", "config.data.masking=span"),
-        ("smoothing", not data.weights, "no config.data.weights"),
+    for knob_name, works, why in (
+        ("longest_span", data.masking in ("ngram", "span"), "without config.data.masking=ngram or span; set that"),
+        ("span_end_probability", data.masking == "span", "without config.data.masking=span; set that"),
+        ("smoothing", not data.weights, "beside config.data.weights; leave one out"),
     ):
-        if getattr(data, knob_name) != getattr(default, knob_name) and not works:
-            raise UserError(f"config.data.{knob_name} counts with {when} alone; leave one of them out")
+        if getattr(data, knob_name) != getattr(DataConfig(), knob_name) and not works:
+            raise UserError(f"config.data.{knob_name} has no effect {why}")
 
 
 def to_json(config: Config) -> dict[str, Any]:
@@ -370,17 +371,13 @@ def to_json(config: Config) -> dict[str, Any]:
 
 def from_json(values: dict[str, Any]) -> Config:
     """The config that `to_json` wrote."""
-    return _build(Config, values, "config")
-
-
-def from_values(kind: Any, values: dict[str, Any], where: str) -> Any:
-    """A dataclass of this file from its JSON values; UserError names what is wrong after `where`."""
-    return _build(kind, values, where)
+    return from_values(Config, values, "config")
 
 
 def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested dicts and lists as one dict with dotted keys: `train.phases.0.length`."""
-    if not isinstance(values, dict | list | tuple):
+    """Nested dicts, and lists of them, as one dict with dotted keys: `train.phases.0.length`; others stay whole."""
+    whole = isinstance(values, list | tuple) and not any(isinstance(one, dict) for one in values)
+    if whole or not isinstance(values, dict | list | tuple):
         return {prefix: values}
     rows = values.items() if isinstance(values, dict) else enumerate(values)
     flat: dict[str, Any] = {}
@@ -407,8 +404,11 @@ def _plain(config: Any) -> Any:
     return tuple(_plain(value) for value in config) if isinstance(config, list | tuple) else config
 
 
-def _build(kind: Any, value: Any, path: str) -> Any:
-    """`value` as an instance of `kind`: a dataclass, a tuple of one, or a scalar."""
+def from_values(kind: Any, value: Any, path: str) -> Any:
+    """`value` as an instance of `kind`: a dataclass of this file, a tuple of one, or a scalar.
+
+    Raises UserError, which names what is wrong after `path`.
+    """
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(kind, value, path)
     if typing.get_origin(kind) is tuple:
@@ -417,11 +417,11 @@ def _build(kind: Any, value: Any, path: str) -> Any:
         one = typing.get_args(kind)[0]
         if not value and dataclasses.is_dataclass(one):
             raise UserError(f"{path} is empty; give at least one")
-        return tuple(_build(one, row, f"{path}[{i}]") for i, row in enumerate(value))
+        return tuple(from_values(one, row, f"{path}[{i}]") for i, row in enumerate(value))
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
-        raise UserError(f"{path}={value!r} must be of type {kind.__name__}")
+        raise UserError(f"{path}={value!r}: give {IN_WORDS[kind]}")
     return value
 
 
@@ -435,10 +435,16 @@ def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
         if field.name not in value:
             continue
         here = f"{path}.{field.name}"
-        fields[field.name] = built = _build(hints[field.name], value[field.name], here)
+        fields[field.name] = built = from_values(hints[field.name], value[field.name], here)
         allowed = field.metadata["allowed"]
         if allowed and isinstance(allowed[0], str) and built not in allowed:
             raise UserError(f"{here}={built!r}: choose from {', '.join(allowed)}")
         if allowed and not isinstance(allowed[0], str) and not allowed[0] <= built <= allowed[1]:
-            raise UserError(f"{here}={built!r} must lie from {allowed[0]:g} to {allowed[1]:g}")
+            raise UserError(f"{here}={built!r} must {_range_in_words(*allowed)}")
     return kind(**fields)
+
+
+def _range_in_words(lowest: float, highest: float) -> str:
+    if highest == math.inf:
+        return f"be at least {lowest:g}"
+    return f"lie from {lowest:g} to {'below ' if highest == BELOW_ONE[1] else ''}{highest:g}"

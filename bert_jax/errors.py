@@ -2,9 +2,13 @@
 
 import contextlib
 import difflib
+import errno
 import os
 import pathlib
 from collections.abc import Iterable, Iterator
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+REASONS = {errno.EEXIST: "a file stands there", errno.ENOTDIR: "a part of its path is a file"}
 
 
 class UserError(Exception):
@@ -16,17 +20,29 @@ class UserError(Exception):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'nearest'?`, or nothing where no known name is close."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    near = nearest(name, known)
+    return f"; did you mean '{near}'?" if near else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that is most like `name`; '' where none is close."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), "")
 
 
 @contextlib.contextmanager
 def writing(place: str | os.PathLike[str], mend: str = "make room, or choose another place") -> Iterator[None]:
-    """Turns the error of a full disk or a read-only place into a UserError that names `place`."""
+    """Turns the error of a full disk or a read-only place into a UserError that names `place`.
+
+    `mend` says what to do on a full disk: "make room, or X", of which X alone is said where room would not help, or
+    "make room, then X".
+    """
     try:
         yield
     except OSError as error:
-        raise UserError(f"{place}: cannot be written ({error.strerror or error}); {mend}") from error
+        if error.errno not in FULL:
+            mend = mend.removeprefix("make room, or ").replace("make room", "mend that")
+        reason = REASONS.get(error.errno or 0, error.strerror or error)
+        raise UserError(f"{place}: cannot be written ({reason}); {mend}") from error
 
 
 def check_output(output: str | os.PathLike[str]) -> None:

@@ -84,7 +84,13 @@ def fit(
             _check_record(config, data, record, checkpoints.directory / str(step), console)
             checkpoints.set_aside(step)
             means = {name: Mean(*parts) for name, parts in record["means"].items()}
-            console.say(f"resuming at step {step:,} from {checkpoints.directory / str(step)}, row {record['row']:,}")
+            place = checkpoints.directory / str(step)
+            if step < phases[-1].end:
+                console.say(f"resuming at step {step:,} from {place}, row {record['row']:,}")
+            else:
+                # A judged training is one of several, whose way on its caller knows.
+                way_on = f"; to train on from {place.parents[1]}, give another --workdir and --config.init_from"
+                console.say(f"finished: all {step:,} steps are done{'' if data.judge else way_on}")
         else:
             step, means = 0, {}
             state = _first_state(config, objective, optimizer, places, start)

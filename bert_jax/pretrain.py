@@ -14,10 +14,12 @@ from bert_jax import sharding, workdir
 from bert_jax.checkpoint import versions
 from bert_jax.config import Config, DataConfig, MeshConfig, flatten, to_json
 from bert_jax.console import Console
+from bert_jax.corpus_checks import row_warnings
 from bert_jax.data.corpus import Split
 from bert_jax.data.mixture import Mixture, find_corpora, open_mixture
 from bert_jax.data.rows.pipeline import Rows, batches, make_rows, symbols_of
 from bert_jax.data.rows.sampling import PAIRINGS
+from bert_jax.data.statistics import row_figures
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.evaluate import make_evaluate
@@ -32,6 +34,7 @@ from bert_jax.train import layout
 from bert_jax.watchdog import Watchdog
 from bert_jax.weights import check_exportable, describe_start, read_weights, restore_params
 
+LOOKED_AT = 512  # rows of a phase, before it begins
 # Of an architecture, what training may choose anew.
 MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range")
 
@@ -50,6 +53,8 @@ def pretrain(
     if not config.data.corpus:
         raise UserError("no corpus: give --config.data.corpus=DIR, a directory made by `bert-jax prepare`")
     corpus = open_mixture(config.data.corpus, console.say)
+    if len(corpus.corpora) == 1 and (len(config.data.weights) == 1 or config.data.smoothing != 1):
+        raise UserError("config.data.weights and smoothing have no effect on one corpus; leave them out")
     tokenizer = corpus.tokenizer()
     config = with_vocabulary(config, tokenizer)
     check_exportable(config, tokenizer.pad_id)
@@ -171,16 +176,15 @@ def least_documents(config: Config) -> int:
 
 
 def describe(config: Config, corpus: Mixture, console: Console) -> None:
-    """What is about to run, in two lines, one a corpus of several, and one a phase."""
-    split = corpus.split("train")
+    """What is about to run, in two lines, one a corpus of several, one a phase, and one for what will hurt it."""
+    split, symbols = corpus.split("train"), symbols_of(corpus.tokenizer())
     devices = jax.devices()
     console.say(
         f"corpus {config.data.corpus}: {split.num_documents:,} documents, {split.num_tokens:,} tokens, "
         f"vocabulary {corpus.vocab_size:,}"
     )
     if len(corpus.corpora) > 1:
-        symbols, phase = symbols_of(corpus.tokenizer()), plan(config)[0]
-        rows = make_rows(split, symbols, phase.length, config.seed, config.data).per_source
+        rows = make_rows(split, symbols, plan(config)[0].length, config.seed, config.data).per_source
         for (name, source), own in zip(corpus.sources(), rows.tolist(), strict=True):
             console.say(
                 f"  {os.path.basename(name)}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "
@@ -193,10 +197,15 @@ def describe(config: Config, corpus: Mixture, console: Console) -> None:
     )
     for number, phase in enumerate(plan(config)):
         tokens = (phase.end - phase.begin) * phase.batch_size * phase.length
-        console.say(
-            f"phase {number + 1}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} rows x "
-            f"{phase.length} tokens, {tokens / split.num_tokens:.1f} times the corpus"
-        )
+        times = np.format_float_positional(tokens / split.num_tokens, precision=3, fractional=False, trim="-")
+        if tokens:
+            console.say(
+                f"phase {number + 1}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} rows x "
+                f"{phase.length} tokens, {times} times the corpus"
+            )
+            rows = make_rows(split, symbols, phase.length, config.seed, config.data)
+            for line in row_warnings(row_figures(rows, symbols.vocabulary.mask, LOOKED_AT), config.data).values():
+                console.say(f"warning: {line}")
 
 
 def evaluate_run(directory: pathlib.Path, step: int | None, console: Console) -> dict[str, float | int]:
@@ -218,7 +227,8 @@ def evaluate_run(directory: pathlib.Path, step: int | None, console: Console) ->
         params = jax.device_put(params, sharding.shardings(pretraining(config).logical_axes, mesh))
         found = make_evaluate(pretraining(config), mesh)(params, data.heldout(phase))
     entropy = unigram_entropy(corpus.split("heldout"), corpus.vocab_size)
-    return {"step": step, "length": phase.length} | found | {"unigram_entropy": entropy}
+    size = {"documents": corpus.split("heldout").num_documents}
+    return {"step": step, "length": phase.length} | size | found | {"unigram_entropy": entropy}
 
 
 def unigram_entropy(split: Split, vocab_size: int) -> float:

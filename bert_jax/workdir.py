@@ -7,17 +7,24 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from bert_jax.config import Config, differences, from_json, to_json
+from bert_jax.config import Config, differences, flatten, from_json, to_json
 from bert_jax.data.tokenizer import copy_tokenizer
 from bert_jax.errors import UserError, writing
 
 ELSEWHERE = "make room, or choose another --workdir"
+# Of what a fingerprint is taken -> the key of the config that says where it lies.
+PLACES = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
 
 
 @contextlib.contextmanager
 def locked(workdir: pathlib.Path) -> Iterator[None]:
-    """Create the directory and hold it against a second process; UserError where that is not possible."""
+    """Create the directory and hold it against a second process.
+
+    Raises UserError where that is not possible, and for a corpus, whose directory is no run's.
+    """
     with writing(workdir, ELSEWHERE):
+        if (workdir / "manifest.json").exists():
+            raise UserError(f"{workdir} holds a corpus (its manifest.json); choose another --workdir")
         workdir.mkdir(parents=True, exist_ok=True)
         file = open(workdir / ".lock", "w")  # noqa: SIM115 (closed by the ExitStack below)
     with contextlib.ExitStack() as stack:
@@ -36,7 +43,11 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
     if path.exists():
         saved, old = read(workdir)
         different = differences(saved, config)
-        different += [f"{key}: {old.get(key)} -> {new}" for key, new in fingerprint.items() if old.get(key) != new]
+        different += [
+            f"{key}: {_named(saved, key, old)} -> {_named(config, key, fingerprint)}"
+            for key in fingerprint
+            if old.get(key) != fingerprint[key]
+        ]
         if different:
             raise UserError(
                 f"{workdir} holds a run that differs ({'; '.join(different)}); "
@@ -52,6 +63,12 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
         fresh = workdir / "run.json.tmp"
         fresh.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
         os.replace(fresh, path)
+
+
+def _named(config: Config, key: str, fingerprint: dict[str, str]) -> str:
+    """Where it lies, if the config knows, and enough of its digest to tell it from another."""
+    place = flatten(to_json(config)).get(PLACES.get(key, ""), "")
+    return f"{place} {str(fingerprint.get(key))[:12]}".strip()
 
 
 def read(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:

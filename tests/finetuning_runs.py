@@ -92,6 +92,8 @@ def finetune_command(world, workdir, kind, *more, start=None):
     settings = [f"init_from={start or world / 'start'}", "task.name=custom", f"task.kind={kind}"]
     settings += [f"task.data={world / kind}", "task.train=train.jsonl", "task.dev=dev.jsonl"]
     settings += [f"task.labels={LABELS[kind]}"] if kind in LABELS else []
+    changed = {setting.partition("=")[0] for setting in more}
+    settings = [setting for setting in settings if setting.partition("=")[0] not in changed]
     return [
         "finetune",
         f"--config={world / 'recipe.py'}",

@@ -69,12 +69,17 @@ def test_overrides_reach_every_level() -> None:
         ("config.train.steps=1", ["no option", "--config.train.steps=1"]),
         ("--confg.train.steps=1", ["no option"]),
         ("--config.train.steps", ["VALUE"]),
-        ("--config.train.steps=abc", ["config.train.steps", "abc"]),
-        ("--config.train.steps=0", ["config.train.steps", "from 1"]),
+        ("--config.train.steps=abc", ["config.train.steps=abc: give a whole number"]),
+        ("--config.train.steps=0", ["config.train.steps=0 must be at least 1"]),
         ("--config.train.phases[0].length=513", ["length=513", "max_positions"]),
         ("--config.train.phases[7].length=64", ["phases[7].length", "did you mean 'train.phases[1].length'"]),
         ("--config.train.phases.1.length=64", ["did you mean 'train.phases[1].length'"]),
-        ("--config.model.dropout=1.0", ["config.model.dropout"]),
+        ("--config.model.dropout=1.0", ["config.model.dropout=1.0 must lie from 0 to below 1"]),
+        ("--config.optimizer.epsilon=2%", ["config.optimizer.epsilon=2%: give a number"]),
+        ("--config.train.phases[0].length=9.5", ["--config.train.phases[0].length=9.5: give a whole number"]),
+        ("--config.compute.remat=perhaps", ["--config.compute.remat=perhaps: give True or False"]),
+        ("--config.data.weights=(3,1", ["--config.data.weights=(3,1: give a tuple"]),
+        ("--config.data.weights=(a,)", ["config.data.weights[0]", "give a number"]),
         ("--config.data.mask_probability=0.0", ["config.data.mask_probability"]),
         ("--config.train.phases[0].share=0.5", ["add up to 0.6"]),
         ("--config.model.activation=relu", ["gelu, gelu_tanh"]),
@@ -85,7 +90,7 @@ def test_overrides_reach_every_level() -> None:
         ("--config.data.span_end_probability=0.5", ["span_end_probability", "masking=span"]),
         ("--config.data.pairing=pairs", ["choose from next_sentence"]),
         ("--config.data.masking=words", ["choose from token"]),
-        ("--config.data.packing=0", ["must lie from 1"]),
+        ("--config.data.packing=0", ["packing=0 must be at least 1"]),
         ("--config.data.weights=(1.0, -1.0)", ["from 0 on"]),
         ("--config.data.weights=(0.0, 0.0)", ["one above 0"]),
     ],
@@ -96,9 +101,15 @@ def test_bad_override_is_refused_by_name(override: str, words: list[str]) -> Non
     assert all(word in str(error.value) for word in words), str(error.value)
 
 
-def test_bad_recipe_files(tmp_path: pathlib.Path) -> None:
+def test_bad_recipe_files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(RECIPES[0].parents[1])
     with pytest.raises(UserError, match="no such file"):
         c.read_config(str(tmp_path / "absent.py"), [])
+    for near in ("demo", "configs/finetune/demo.py"):
+        with pytest.raises(UserError, match=r"no such file; did you mean configs/demo\.py\?"):
+            c.read_config(near, [])
+    with pytest.raises(UserError, match=r"did you mean .*/configs/bert_base\.py\?"):
+        c.read_config(BASE.replace("bert_base", "bert_bse"), [])
     (tmp_path / "empty.py").write_text("")
     with pytest.raises(UserError, match="get_config"):
         c.read_config(str(tmp_path / "empty.py"), [])
@@ -129,6 +140,8 @@ def test_only_keys_that_move_no_number_may_change() -> None:
     assert c.differences(config, free) == []
     other = dataclasses.replace(config, data=dataclasses.replace(config.data, mask_probability=0.3), seed=1)
     assert c.differences(config, other) == ["data.mask_probability: 0.15 -> 0.3", "seed: 0 -> 1"]
+    weighted = dataclasses.replace(config, data=dataclasses.replace(config.data, weights=(3.0, 1.0)))
+    assert c.differences(weighted, config) == ["data.weights: (3.0, 1.0) -> ()"]
 
 
 def test_every_knob_says_what_it_means() -> None:
@@ -143,5 +156,6 @@ def test_every_knob_says_what_it_means() -> None:
 
 
 def test_smoothing_beside_weights_is_refused() -> None:
-    with pytest.raises(UserError, match=r"smoothing counts with no config\.data\.weights"):
+    message = "config.data.smoothing has no effect beside config.data.weights; leave one out"
+    with pytest.raises(UserError, match=message):
         c.read_config(BASE, ["--config.data.weights=(1.0, 2.0)", "--config.data.smoothing=0.5"])

@@ -128,7 +128,7 @@ class Split:
         records = np.asarray(records, np.int64)
         if records.size and not (records.min() >= 0 and records.max() < self.num_records):
             raise IndexError(f"records {records.min()}..{records.max()} of a split of {self.num_records}")
-        data = list(map(memoryview, self._read_bytes(records)))
+        data = [memoryview(record) for record in self._read_bytes(records)]
         sentences = self.sentences_per_record[records]
         starts = (4 + 2 * sentences).tolist()
         lengths = np.frombuffer(b"".join([d[4:k] for d, k in zip(data, starts, strict=True)]), "<u2").astype(np.int32)
@@ -224,10 +224,13 @@ def open_corpus(directory: str | os.PathLike[str]) -> Corpus:
         manifest = json.loads((directory / "manifest.json").read_text())
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(
-            f"{directory}: no complete manifest.json, so not a corpus (or one whose preparation was interrupted);"
-            " run `prepare` again"
-        ) from None
+        cures = {
+            "*/manifest.json": f"it holds corpora: give '{directory}/*'",
+            "*.arrayrecord": "its preparation was interrupted, or not all of it copied: do that again",
+            "": "make one of your texts with `prepare`",
+        }
+        cure = next(cure for pattern, cure in cures.items() if not pattern or any(directory.glob(pattern)))
+        raise UserError(f"{directory}: no complete manifest.json, so not a corpus; {cure}") from None
     if version != FORMAT_VERSION:
         raise UserError(
             f"{directory}: corpus format {version}, this bert_jax reads format {FORMAT_VERSION}; prepare it again"

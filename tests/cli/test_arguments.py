@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from bert_jax.__main__ import VERBS, main
-from bert_jax.arguments import EPILOG, parser
+from bert_jax.arguments import EPILOG, parse, parser
 from bert_jax.errors import UserError
 
 TEXT = "--input --format --field --encoding_errors"
@@ -74,6 +74,8 @@ finally:
         (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "many"], ["--vocab_size", "many"]),
         (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "9", "--kind", "bpee"], ["bpee", "wordpiece"]),
         (["prepare", "--input", "x", "--output", "y", "--tokenizer", "z", "--document", "line"], ["'--documents'"]),
+        (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "8k"], ["--vocab_size: '8k': give a whole"]),
+        (["prepare", "--input", "x", "--output", "y", "--tokenizer", "z", "--heldout_share", "2%"], ["give a number"]),
         (["evaluate", "--workdir", "x", "--stpe", "3"], ["--stpe", "did you mean '--step'"]),
         (["fill-mask", "--model", "x", "--top-k", "3", "[MASK]"], ["--top-k", "did you mean '--top_k'"]),
         (["fill-mask", "--model", "x"], ["TEXT"]),
@@ -96,6 +98,62 @@ finally:
 )
 def test_unknown_verbs_and_options(refused, argv: list[str], says: list[str]) -> None:
     refused(*argv, says=(*says, "--help"))
+
+
+PRETRAIN = ["pretrain", "--config", "x", "--workdir", "y"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["evaluate", "--workdir", "w1", "--workdir=w1"], "--workdir is given twice"),
+        (["export", "--workdir", "x", "--model", "y", "--output", "z"], "--workdir or --model is given twice"),
+        (["embed", "--model", "x", "--input", "y", "--output", "z", "--input", "z"], "--input is given twice"),
+        (["tokenizer", "--input", "x", "--weights", "1", "2", "--weights", "3"], "--weights is given twice"),
+        ([*PRETRAIN, "--config=x"], "--config is given twice"),
+        ([*PRETRAIN, "--num_processes", "2", "--num_processes", "2"], "--num_processes is given twice"),
+        ([*PRETRAIN, "--config.seed=1", "--config.train.steps=2", "--config.seed=1"], "--config.seed is given twice"),
+    ],
+)
+def test_what_is_given_twice(refused, argv: list[str], says: str) -> None:
+    refused(*argv, says=(says, "--help"))
+
+
+def test_inputs_of_a_tokenizer_are_given_once_a_language() -> None:
+    argv = ["tokenizer", "--input", "a", "b", "--input", "c", "--vocab_size", "9", "--output", "y"]
+    assert parse(VERBS, argv).input == [["a", "b"], ["c"]]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["inspect", "mix/ja", "mix/ko", "--row", "3"], "'mix/ko' belongs to no option; several corpora are one word"),
+        ([*PRETRAIN, "corpus/"], "'corpus/' belongs to no option; a corpus is given as --config.data.corpus=corpus/"),
+        (["finetune", *PRETRAIN[1:], "my-bert"], "--config.init_from=my-bert, data as --config.task.data=my-bert"),
+        (["predict", "--model", "x", "a.jsonl"], "--input a.jsonl or"),
+        (["fill-mask", "--model", "x", "The", "[MASK]"], "'[MASK]' belongs to no option; put the whole text in quotes"),
+        (["export", "--workdir", "my", "run", "--output", "x"], "'run' belongs to no option"),
+    ],
+)
+def test_words_that_belong_to_no_option(refused, argv: list[str], says: str) -> None:
+    refused(*argv, says=(says, "--help"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["inspect", "x", "--masking", "span"], "did you mean '--config.data.masking=VALUE'?"),
+        (["inspect", "x", "--mask=span"], "did you mean '--config.data.masking=span'?"),
+        ([*PRETRAIN, "--corpus", "x"], "did you mean '--config.data.corpus=VALUE'?"),
+        ([*PRETRAIN, "--seed=3"], "did you mean '--config.seed=3'?"),
+        ([*PRETRAIN, "--length=64"], "did you mean '--config.train.phases[0].length=64'?"),
+        ([*PRETRAIN, "--name=x"], "did you mean '--config.optimizer.name=x' or '--config.task.name=x'?"),
+        ([*PRETRAIN, "--num-processes=2"], "did you mean '--num_processes'?"),
+        (["evaluate", "--workdir", "x", "--seed=3"], "'--seed=3' is no option"),
+    ],
+)
+def test_a_key_of_the_config_written_as_an_option(refused, argv: list[str], says: str) -> None:
+    refused(*argv, says=(says, "--help"))
 
 
 def test_debug_shows_the_traceback(tmp_path) -> None:

@@ -58,7 +58,8 @@ def test_a_corpus_of_a_single_document(world, tmp_path, run) -> None:
     argv = prepare_command(world, tmp_path / "out", "--heldout_share", "0", texts=tmp_path / "one.txt")
     status, out, err = run(*argv)
     assert status == 0
-    assert "1 documents in = 1 stored" in out
+    assert "1 document in = 1 stored" in out
+    assert "raise --heldout_share" not in err
     assert "warning: one training document: next-sentence prediction" in err
     assert "--documents blank-line" in err
 
@@ -82,8 +83,8 @@ def test_a_document_of_one_large_line(world, tmp_path, run) -> None:
     assert (texts / "large.txt").stat().st_size > 3_000_000
     status, out, _ = run(*prepare_command(world, tmp_path / "out", "--heldout_share", "0", texts=texts))
     assert status == 0
-    assert "3 documents in = 3 stored + 0 rejected (none)" in out
-    assert "overlong sentences cut in pieces" in out
+    assert "3 documents in = 3 stored + 0 rejected\n" in out
+    assert "1 overlong sentence cut in pieces" in out
     train = open_corpus(tmp_path / "out").split("train")
     assert train.num_tokens > len(words)
     assert train.tokens_per_record.max() <= 2048
@@ -116,8 +117,30 @@ def test_a_tokenizer_directory_without_vocabulary(world, tmp_path, refused) -> N
     ],
 )
 def test_settings_of_prepare_out_of_range(world, tmp_path, refused, more, says) -> None:
-    refused(*prepare_command(world, tmp_path / "out", *more), says=tuple(says))
+    argv = ["prepare", "--input", world.texts, "--tokenizer", world.tokenizer, "--output", tmp_path / "out", *more]
+    refused(*argv, says=tuple(says))
     assert is_empty(tmp_path)
+
+
+def test_inputs_that_are_given_one_by_one_are_all_read(world, tmp_path, run) -> None:
+    several = [world.texts / f"{number:02}.txt" for number in range(4)]
+    argv = prepare_command(world, tmp_path / "out", "--input", *several[1:3], "--input", several[3], texts=several[0])
+    assert "4 documents in = 4 stored" in run(*argv)[1]
+
+
+def test_documents_of_records_are_no_stretches_of_lines(world, tmp_path, refused) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one. two."}\n')
+    argv = prepare_command(world, tmp_path / "out", "--documents", "line", texts=tmp_path / "a.jsonl")
+    refused(*argv, says=("--documents line: no input is text or markdown", "leave it out"))
+
+
+def test_a_field_of_one_input_of_several(world, tmp_path, run, refused) -> None:
+    (tmp_path / "a.csv").write_text("id,review\n" + "".join(f'{n},"{prose(n, 20)}"\n' for n in range(20)))
+    argv = ["--input", tmp_path / "a.csv", "--input", world.texts, "--field", "review"]
+    argv = ["tokenizer", *argv, "--vocab_size", 200, "--output"]
+    status, out, _ = run(*argv, tmp_path / "tok")
+    assert (status, len(out.splitlines())) == (0, 3)
+    refused(*argv, tmp_path / "other", "--format", "text", says=("--field review: no input has fields",))
 
 
 def test_outputs_that_hold_something_are_kept(world, tmp_path, refused) -> None:
@@ -139,7 +162,7 @@ def test_ctrl_c_during_preparation_leaves_nothing(world, tmp_path, workers: int)
     place.mkdir()
     for number in range(30):
         (texts / str(number)).write_text(prose(number, 400) * 40)
-    argv = prepare_command(world, place / "corpus", texts=texts)
+    argv = ["prepare", "--input", texts, "--tokenizer", world.tokenizer, "--output", place / "corpus"]
     process = command(*argv, "--workers", workers)
     while is_empty(place) and process.poll() is None:
         time.sleep(0.01)
@@ -148,5 +171,6 @@ def test_ctrl_c_during_preparation_leaves_nothing(world, tmp_path, workers: int)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert err.splitlines()[-1] == "bert-jax prepare: interrupted"
+    assert "corpus: no block was finished to go on from" in err
     assert "Traceback" not in err
     assert is_empty(place)

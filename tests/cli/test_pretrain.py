@@ -1,14 +1,23 @@
 """`pretrain`: overrides and recipes that are wrong, a corpus that is damaged or another's."""
 
+import dataclasses
+import io
 import os
 import pathlib
+import random
+import re
 
 import numpy as np
 import pytest
 
 from bert_jax import workdir
+from bert_jax.config import PhaseConfig, read_config
+from bert_jax.console import Console
 from bert_jax.data.corpus import open_corpus
+from bert_jax.data.mixture import open_mixture
+from bert_jax.pretrain import describe
 from tests.cli.commands import check_refusal, command, is_empty, pretrain_command
+from tests.written_corpus import sentence, write_corpus
 
 
 @pytest.mark.parametrize(
@@ -19,7 +28,7 @@ from tests.cli.commands import check_refusal, command, is_empty, pretrain_comman
         ("config.train.steps=9", ["write --config.train.steps=9"]),
         ("train.steps=9", ["'train.steps=9'", "write --config.train.steps=9"]),
         ("--config.train.steps=", ["config.train.steps"]),
-        ("--config.train.steps=9.5", ["config.train.steps", "9.5"]),
+        ("--config.train.steps=9.5", ["--config.train.steps=9.5: give a whole number"]),
         ("--config.train.phases[0].length=64", ["64", "32", "config.model.max_positions"]),
         ("--config.model.vocab_size=999", ["config.model.vocab_size=999", "200"]),
         ("--config.mesh.data=3", ["mesh.data=3", "1 devices"]),
@@ -61,9 +70,42 @@ def test_a_batch_that_the_mesh_does_not_divide(world, tmp_path, monkeypatch) -> 
 
 
 def test_a_directory_that_is_no_corpus(world, tmp_path, refused) -> None:
-    for place, says in [(tmp_path / "absent", "no such corpus"), (world.texts, "manifest.json")]:
+    for place, says in [
+        (tmp_path / "absent", "no such corpus"),
+        (world.texts, "no complete manifest.json, so not a corpus; make one"),
+        (world.corpus.parent, f"so not a corpus; it holds corpora: give '{world.corpus.parent}/*'"),
+    ]:
         refused(*pretrain_command(world, tmp_path / "run", corpus=place), says=(str(place), says))
     assert is_empty(tmp_path)
+
+
+def test_phases_are_told_with_three_digits_and_without_the_empty(world) -> None:
+    """Of one step, a share of 0.9 rounds to 1: none is left for the second phase."""
+    config, corpus = read_config(str(world.recipe), ["--config.train.steps=1"]), open_mixture(str(world.corpus))
+    shares = PhaseConfig(length=16, share=0.9), PhaseConfig(length=24, share=0.1)
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
+    describe(config, corpus, Console(out := io.StringIO()))
+    (told,) = [line for line in out.getvalue().splitlines() if line.startswith("phase ")]
+    (times,) = re.findall(r"phase 1: steps 0 to 1 of 8 rows x 16 tokens, ([\d.]+) times the corpus", told)
+    assert times == f"{8 * 16 / corpus.split('train').num_tokens:.3g}" != "0"
+
+
+def test_rows_that_will_hurt_are_told_before_the_run(world, tmp_path) -> None:
+    """The lines of `inspect`, for each phase."""
+    corpus = write_corpus(tmp_path, [sentence(random.Random(number), 9) for number in range(60)])
+    config = read_config(str(world.recipe), [f"--config.data.corpus={corpus}", "--config.train.steps=10"])
+    shares = PhaseConfig(length=32, share=0.9), PhaseConfig(length=48, share=0.1)
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
+    describe(config, open_mixture(str(corpus)), Console(out := io.StringIO()))
+    told = [line for line in out.getvalue().splitlines() if line.startswith(("phase", "warning"))]
+    starts = [line.partition(":")[0] + re.search(r"random ones|padding|$", line)[0] for line in told]
+    assert starts == ["phase 1", "warningrandom ones", "phase 2", "warningrandom ones", "warningpadding"]
+
+
+@pytest.mark.parametrize("setting", ["--config.data.weights=(3,)", "--config.data.smoothing=0.7"])
+def test_shares_of_a_corpus_alone_are_refused(world, tmp_path, refused, setting: str) -> None:
+    refused(*pretrain_command(world, tmp_path / "run"), setting, says=("no effect on one corpus",))
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "train.index.npy", "train-00000-of-00001.arrayrecord"])

@@ -3,7 +3,11 @@
 import os
 import shutil
 
+import pytest
+
 from bert_jax import workdir
+from bert_jax.data.corpus import open_corpus
+from bert_jax.errors import UserError
 from tests.cli.commands import is_empty, pretrain_command
 
 
@@ -11,8 +15,10 @@ def test_a_corpus_made_with_another_tokenizer(world, other, run_copy, refused) -
     """A resumed run, and the evaluation of one, find another corpus where theirs was."""
     refused(
         *pretrain_command(world, run_copy, corpus=other.corpus),
-        says=(str(run_copy), "differs", "tokenizer:", "corpus:", "model.vocab_size: 200 -> 190", "another --workdir"),
+        says=(str(run_copy), "differs", "tokenizer: ", "model.vocab_size: 200 -> 190", "another --workdir"),
     )
+    prints = [f"{one} {open_corpus(one).fingerprint[:12]}" for one in (world.corpus, other.corpus)]
+    refused(*pretrain_command(world, run_copy, corpus=other.corpus), says=(f"corpus: {prints[0]} -> {prints[1]};",))
     path = run_copy / "run.json"
     path.write_text(path.read_text().replace(str(world.corpus), str(other.corpus)))
     refused("evaluate", "--workdir", run_copy, says=(str(other.corpus), "another corpus"))
@@ -38,8 +44,31 @@ def test_a_place_that_is_no_work_directory(world, tmp_path, refused) -> None:
         refused("evaluate", "--workdir", place, says=(str(place), "no run here"))
         refused("export", "--workdir", place, *output, "--step", 4, says=(str(place), "no run here"))
         refused("export", "--workdir", place, *output, says=(str(place), "no model here"))
-    refused(*pretrain_command(world, world.recipe), says=(str(world.recipe), "another --workdir"))
+    file = world.recipe
+    for place, reason in [(file, "a file stands there"), (file / "run", "a part of its path is a file")]:
+        refused(*pretrain_command(world, place), says=(f"{place}: cannot be written ({reason}); choose another",))
     assert is_empty(tmp_path)
+
+
+def test_a_corpus_is_no_work_directory(world, corpus_copy, refused) -> None:
+    before = sorted(corpus_copy.iterdir())
+    refused(*pretrain_command(world, corpus_copy), says=(f"{corpus_copy} holds a corpus", "another --workdir"))
+    refused(*pretrain_command(world, corpus_copy, corpus=corpus_copy), says=(f"{corpus_copy} holds a corpus",))
+    with pytest.raises(UserError, match="holds a corpus"), workdir.locked(corpus_copy):  # of `finetune` too
+        pass
+    assert sorted(corpus_copy.iterdir()) == before
+
+
+def test_a_finished_run_says_so_and_how_to_go_on(world, run_copy, run, tmp_path) -> None:
+    status, _, err = run(*pretrain_command(world, run_copy))
+    assert status == 0
+    assert "resuming" not in err
+    (said,) = [line for line in err.splitlines() if line.startswith("finished")]
+    assert said == (
+        f"finished: all 4 steps are done; to train on from {run_copy}, give another --workdir and --config.init_from"
+    )
+    status, _, err = run(*pretrain_command(world, tmp_path / "on", f"--config.init_from={run_copy}"))
+    assert status == 0, err
 
 
 def test_a_second_process_in_the_same_work_directory(world, tmp_path, refused) -> None:
