@@ -184,11 +184,11 @@ def describe(config: Config, corpus: Mixture, console: Console) -> None:
         f"vocabulary {corpus.vocab_size:,}"
     )
     if len(corpus.corpora) > 1:
-        rows = make_rows(split, symbols, plan(config)[0].length, config.seed, config.data).per_source
-        for (name, source), own in zip(corpus.sources(), rows.tolist(), strict=True):
+        shares = make_rows(split, symbols, plan(config)[0].length, config.seed, config.data).per_source
+        for (name, source), own in zip(corpus.sources(), shares.tolist(), strict=True):
             console.say(
                 f"  {os.path.basename(name)}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "
-                f"{own / rows.sum():.2%} of the rows"
+                f"{own / shares.sum():.2%} of the rows"
             )
     console.say(
         f"model {config.model.num_layers} layers x {config.model.hidden_size}, {config.compute.dtype}, "

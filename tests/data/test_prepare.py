@@ -1,6 +1,7 @@
 import hashlib
 import multiprocessing
 import os
+import re
 import time
 
 import numpy as np
@@ -186,10 +187,53 @@ def test_bad_arguments(tmp_path, texts, tokenizer):
 def test_warnings(tmp_path, tokenizer):
     (tmp_path / "a").write_text("the zebra sat")
     manifest = prepare([str(tmp_path / "a")], tokenizer, tmp_path / "c", workers=1, heldout_share=0)
-    expected = ["one training document", "every document is one sentence", "held-out", "[UNK]"]
+    expected = ["one training document", "every document is one sentence", "[UNK]"]
     for found, words in zip(manifest["warnings"], expected, strict=True):
         assert words in found
     assert open_corpus(tmp_path / "c").split("train").num_documents == 1
+
+
+def test_a_share_that_holds_nothing_out_is_told_where_it_can_be_mended(tmp_path, tokenizer):
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("the cat sat. the dog sat.")
+
+    def told(name, inputs, share):
+        manifest = prepare([str(tmp_path / one) for one in inputs], tokenizer, tmp_path / name, Reading(), 1, share)
+        return any("raise --heldout_share" in line for line in manifest["warnings"])
+
+    assert told("a", ["0.txt", "1.txt"], 1e-9)
+    assert not told("b", ["0.txt", "1.txt"], 0)
+    assert not told("c", ["0.txt"], 1e-9)
+
+
+@pytest.mark.parametrize(("language", "warned"), [("deu", True), ("de", False), ("zh-hans", False), ("none", False)])
+def test_codes_of_three_letters_are_warned_of(tmp_path, tokenizer, language, warned):
+    (tmp_path / "a.txt").write_text("the cat sat. the dog sat.\nthe mat.")
+    manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", Reading(), 1, 0, language)
+    assert any("two letters alone (de, not deu)" in line for line in manifest["warnings"]) == warned
+    rule = "a line is a sentence" if language == "none" else f"sentences by the rules of {language}"
+    assert f" tokens unknown, {rule}, 0 overlong sentences cut" in summary(manifest, "c")
+
+
+def test_records_without_the_field_are_told_with_what_they_have(tmp_path, tokenizer):
+    for name, field in (("b.jsonl", "review"), ("a.jsonl", "body"), ("c.jsonl", "text")):
+        (tmp_path / name).write_text(f'{{"id": 1, "{field}": "the cat sat. the dog sat."}}\n' * 5)
+    mend = "a record without 'text' has 'id', 'body'; name the field of the text with --field"
+    with pytest.raises(UserError, match=f"0 of 10 documents could be used: 10 no field; {mend}"):
+        prepare([str(tmp_path / name) for name in ("b.jsonl", "a.jsonl")], tokenizer, tmp_path / "c", workers=1)
+    inputs = [str(tmp_path / name) for name in ("b.jsonl", "a.jsonl", "c.jsonl")]
+    manifest = prepare(inputs, tokenizer, tmp_path / "c", workers=1)
+    assert f"10 of 15 documents were rejected (no field): {mend}" in manifest["warnings"]
+    assert manifest["documents"] == {"in": 15, "stored": 5, "rejected": {"no field": 10}}
+
+
+def test_the_account_of_one_and_of_many(tmp_path, tokenizer):
+    (tmp_path / "a.txt").write_text("the " * 1100)
+    manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", workers=1, heldout_share=0)
+    first, held, last = summary(manifest, "c").splitlines()
+    assert first == "c: 1 document in = 1 stored + 0 rejected"
+    assert held == "train 1 document / 3 sentences / 1,100 tokens, heldout 0 documents / 0 sentences / 0 tokens"
+    assert last.endswith("1 overlong sentence cut in pieces")
 
 
 def test_a_killed_worker_is_said(tmp_path, texts, tokenizer, monkeypatch):
@@ -207,7 +251,8 @@ def test_a_killed_worker_is_said(tmp_path, texts, tokenizer, monkeypatch):
 
 def test_a_place_that_cannot_be_written(tmp_path, texts, tokenizer):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=f"{tmp_path / 'file' / 'c'}: could not write the corpus"):
+    says = f"{tmp_path / 'file' / 'c'}: cannot be written (a part of its path is a file); nothing was kept; mend that"
+    with pytest.raises(UserError, match=re.escape(says)):
         prepare([str(texts)], tokenizer, tmp_path / "file" / "c", workers=1)
     assert os.listdir(tmp_path) == ["file"]
 

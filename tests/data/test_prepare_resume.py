@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import fsspec
 import pytest
 
 from bert_jax.data.corpus import open_corpus
@@ -201,7 +202,7 @@ def test_killed_after_a_unit(trial, expected, tmp_path, workers, kill):
 
 def test_what_is_finished_is_not_encoded_again(trial, expected, tmp_path, monkeypatch):
     trial.interrupt(tmp_path / "c", 9)
-    assert "4 finished blocks are kept; the same command goes on from them" in trial.told[-1]
+    assert "kept 4 finished blocks; the same command goes on from there" in trial.told[-1]
     encoded = []
     original = workers.encode
     monkeypatch.setattr(workers, "encode", lambda unit, *rest: encoded.append(unit) or original(unit, *rest))
@@ -216,6 +217,12 @@ def test_what_is_finished_is_not_encoded_again(trial, expected, tmp_path, monkey
     assert seen[-1][:2] == (parts, parts)
     assert seen[-1][2] == json.loads(expected["manifest.json"])["documents"]["in"]
     assert min((unit.part, unit.block) for unit in encoded) > (0, 0)
+
+
+def test_an_interrupt_before_the_first_block_says_that_nothing_is_kept(trial, tmp_path):
+    trial.interrupt(tmp_path / "c", 1)
+    assert "no block was finished to go on from" in trial.told[-1]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -300,3 +307,19 @@ def test_two_preparations_of_one_corpus(trial, tmp_path):
             trial.prepare(tmp_path / "c")
         assert (tmp_path / ".c.incomplete").is_dir()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_url_whose_content_was_replaced_by_as_many_bytes_starts_over(tmp_path):
+    bucket = fsspec.filesystem("memory")
+    trial = Trial(tmp_path)
+    trial.texts = "memory://replaced/a.txt"
+    try:
+        bucket.pipe("/replaced/a.txt", b"the cat sat on the mat.\n\n" * 900)
+        trial.interrupt(tmp_path / "c", 5)
+        bucket.pipe("/replaced/a.txt", b"the mat sat on the cat.\n\n" * 900)
+        trial.prepare(tmp_path / "c")
+        assert trial.told[-1] == f"{tmp_path / 'c'}: starts over, as the input changed since it was interrupted"
+        trial.prepare(tmp_path / "d")
+        assert contents(tmp_path / "c") == contents(tmp_path / "d")
+    finally:
+        bucket.rm("/replaced", recursive=True)

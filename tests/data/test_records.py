@@ -54,7 +54,8 @@ def test_a_json_list(tmp_path, indent):
         (b"[" * 100_000, "broken JSON"),
         (b'{"text": ' + b"1" * 10_000 + b"}", "broken JSON"),
         (b'{"texts": "x"}', "no field"),
-        (b'"text"', "no field"),
+        (b'"text"', "not an object"),
+        (b"[1]", "not an object"),
         (b'{"text": null}', "not a text"),
         (b'{"text": ["x"]}', "not a text"),
         (b'{"text": " \\n"}', "empty"),
@@ -67,6 +68,37 @@ def test_a_json_list(tmp_path, indent):
 def test_a_bad_line_alone_is_rejected(tmp_path, line, reason):
     path = write(tmp_path / "a.jsonl", b'{"text": "one"}\n' + line + b'\n{"text": "two"}')
     assert read(path) == ["one", reason, "two"]
+
+
+def test_a_record_without_the_field_says_what_it_has(tmp_path):
+    record = {"\ud800\n": 1, "x" * 99: 2, **{key: {"b": "text"} for key in "abcdef"}}
+    path = write(tmp_path / "a.json", json.dumps([record, "text"]))
+    names = [repr("\ud800\n"), repr("x" * 40), "'a'", "'b'", "'c'"]
+    for field in ("text", "a.c", "a.b.c"):
+        first, second = documents([str(path)], Reading(field=field))
+        assert first == (f"{path}:1", "", "no field", ", ".join(names) + " and 3 more")
+        assert second == (f"{path}:2", "", "not an object", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "says"),
+    [
+        (
+            "a.csv",
+            "id;text",
+            r"no column 'text' \(there are 'id;text'\); its columns may be parted by ';', which is not",
+        ),
+        ("a.csv", "id\ttext", "parted by tabs: read it with --format tsv"),
+        ("a.tsv", "id,text", "parted by commas: read it with --format csv"),
+        ("a.csv", '"a, b"', r"\(there are 'a, b'\); name one"),
+        ("a.tsv", "a, b\tc", r"\(there are 'a, b', 'c'\); name one"),
+        ("a.csv", "texts,b,c,d,e,f," + "g" * 99, r"did you mean 'texts'\? \(there are 'texts', .*'e' and 2 more\)"),
+        ("a.csv", "g" * 99, rf"\(there are '{'g' * 40}'\)"),
+    ],
+)
+def test_columns_that_are_not_there(tmp_path, name, header, says):
+    with pytest.raises(UserError, match=says):
+        read(write(tmp_path / name, f"{header}\nx\n"))
 
 
 def test_half_a_surrogate_pair_is_replaced(tmp_path):

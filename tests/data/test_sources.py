@@ -2,13 +2,24 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import tarfile
 import zipfile
 
 import pytest
 import zstandard
 
-from bert_jax.data.sources import Document, Reading, documents, find_files, python_docs, raws, total_bytes
+from bert_jax.data.sources import (
+    Document,
+    Reading,
+    check_reading,
+    documents,
+    find_files,
+    python_docs,
+    raws,
+    rejections,
+    total_bytes,
+)
 from bert_jax.data.sources.records import LARGE, PIECE
 from bert_jax.errors import UserError
 
@@ -259,8 +270,46 @@ def test_markup_is_taken_off():
 def test_a_field_and_nothing_that_has_fields_is_refused(tmp_path):
     place = write(tmp_path / "a.txt.gz", gzip.compress(b"one"))
     with pytest.raises(UserError, match="--field body: no input has fields"):
-        find_files([place, "python-docs"], Reading(field="body"))
+        check_reading([place, "python-docs"], Reading(field="body"))
     for name in ("b.jsonl.xz", "c.csv", "d.tar.gz", "e.zip", "f.txz"):
-        assert len(find_files([place, write(tmp_path / name, b"")], Reading(field="body"))) == 2
-    assert find_files([place], Reading(field="body", format="jsonl")) == [place]
-    assert find_files(["tfds:x"], Reading(field="body")) == ["tfds:x"]
+        check_reading([place, write(tmp_path / name, b"")], Reading(field="body"))
+    check_reading([place], Reading(field="body", format="jsonl"))
+    check_reading(["tfds:x"], Reading(field="body"))
+
+
+@pytest.mark.parametrize("unit", ["line", "blank-line", "file"])
+def test_units_of_text_and_nothing_that_is_text_are_refused(tmp_path, unit):
+    records = [write(tmp_path / name, b"") for name in ("a.jsonl", "b.csv.gz", "c.xml", "wiki_00")]
+    records[1] = write(tmp_path / "b.csv", b"text\n")
+    with pytest.raises(UserError, match=f"--documents {unit}: no input is text or markdown"):
+        check_reading([*records, "tfds:x"], Reading(unit))
+    for name in ("d.txt.xz", "e.md", "f", "g.zip", "h.tgz"):
+        check_reading([*records, write(tmp_path / name, b"")], Reading(unit))
+    check_reading(["python-docs"], Reading(unit))
+    check_reading(records, Reading())
+    with pytest.raises(UserError, match=f"--documents {unit}: no input"):
+        check_reading(["python-docs2.txt"], Reading(unit, format="jsonl"))
+
+
+def test_a_missing_column_is_told_before_anything_is_read(tmp_path):
+    good, bad = write(tmp_path / "a.csv", "text\n" + "x\n" * 9), write(tmp_path / "c.tsv.gz", gzip.compress(b"body\nx"))
+    text = write(tmp_path / "b.txt.gz", b"no gzip")
+    check_reading([good, text], Reading())
+    with pytest.raises(UserError, match=r"c\.tsv\.gz: no column 'text'"):
+        check_reading([good, text, bad], Reading())
+    check_reading([good, text, bad], Reading(field="0"))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "says"),
+    [
+        ({"broken JSON": 154, "empty": 2}, "JSON is read as an object a line, or as a file that is one list"),
+        ({"not an object": 3}, "JSON is read as an object a line"),
+        ({"no field": 2, "binary": 1}, r"a record without 'bo\{dy' has 'a', '\{b\}'; name the field"),
+        ({"not a text": 1}, r"'bo\{dy' holds no text"),
+        ({"redirect": 3}, "say with --format and --field"),
+        ({}, "say with --format and --field"),
+    ],
+)
+def test_how_to_mend_what_was_left_out(reasons, says):
+    assert re.match(f".*{says}", rejections.hint(reasons, "'a', '{b}'", Reading(field="bo{dy")))

@@ -2,6 +2,7 @@
 
 import collections
 import gzip
+import hashlib
 import math
 import re
 
@@ -71,7 +72,8 @@ def two_sources(tmp_path):
 
 def taken(report):
     """The rates and shares in the lines of a report."""
-    return [(float(rate), float(share)) for rate, share in re.findall(r"taken (\S+) times, (\S+)% of the text", report)]
+    found = re.findall(r"taken (\S+)(?: times)?, (\S+)% of the text", report)
+    return [(1.0 if rate == "once" else float(rate), float(share)) for rate, share in found]
 
 
 def test_two_sources_and_their_shares(tmp_path, two_sources):
@@ -142,7 +144,7 @@ def test_a_line_of_many_megabytes(tmp_path):
     (tmp_path / "line.txt").write_text(SENTENCE.replace("\n", " ") * 10_000)
     for kind, size in (("wordpiece", 60), ("byte_level", 280)):
         report = train_tokenizer([[str(tmp_path / "line.txt")]], size, tmp_path / kind, kind=kind)
-        assert "970,000 characters, taken 1 times, 100.0%" in report
+        assert "970,000 characters, taken once, 100.0%" in report
 
 
 @pytest.mark.parametrize(
@@ -169,6 +171,32 @@ def test_a_source_without_text_is_named(tmp_path, two_sources):
     (tmp_path / "nothing.txt").write_text(" \n")
     with pytest.raises(UserError, match=r"nothing\.txt: no text to train a vocabulary from; left out 1 empty"):
         train_tokenizer([*two_sources, [str(tmp_path / "nothing.txt")]], 60, tmp_path / "tok")
+
+
+def test_records_without_the_field_are_shown_what_they_have(tmp_path, two_sources):
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "review": "good"}\n' * 490)
+    with pytest.raises(UserError, match=r"left out 490 no field; a record without 'text' has 'id', 'review'; name"):
+        train_tokenizer([*two_sources, [str(tmp_path / "a.jsonl")]], 60, tmp_path / "tok")
+
+
+def test_a_field_of_one_source_among_others(tmp_path, two_sources):
+    (tmp_path / "a.csv").write_text("review\n" + "the quick brown fox\n" * 9)
+    report = train_tokenizer(
+        [*two_sources, [str(tmp_path / "a.csv")]], 95, tmp_path / "tok", reading=Reading(field="review")
+    )
+    assert "a.csv: 171 characters" in report
+    with pytest.raises(UserError, match="--field review: no input has fields"):
+        train_tokenizer(two_sources, 95, tmp_path / "none", reading=Reading(field="review"))
+
+
+def test_a_vocabulary_of_what_occurs_once_is_told(tmp_path):
+    pytest.importorskip("sentencepiece")
+    (tmp_path / "text").write_text("".join(hashlib.sha256(bytes([n])).hexdigest() + "\n" for n in range(200)))
+    report = train_tokenizer([[str(tmp_path / "text")]], 3000, tmp_path / "a", kind="sentencepiece_bpe")
+    assert re.search(r"^2,[5-9]\d\d of 3,000 tokens occur at most once in the text", report, re.MULTILINE)
+    assert "at most once" not in train_tokenizer(
+        [[str(tmp_path / "text")]], 200, tmp_path / "b", kind="sentencepiece_bpe"
+    )
 
 
 def test_an_output_that_holds_something(tmp_path, two_sources):

@@ -6,17 +6,16 @@ from typing import Any
 
 from bert_jax.data.corpus import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.data.preparation.corpus_writer import ShardFacts
-from bert_jax.data.preparation.encoding import Counts, Settings
+from bert_jax.data.preparation.encoding import NO_LANGUAGE, Counts, Settings
+from bert_jax.data.sources.rejections import HINTS, commonest, describe, hint
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 
+__all__ = ["account", "counted", "describe", "summary"]
+
 MANY_UNKNOWN = 0.05
-HINTS = {
-    "invalid UTF-8": "give UTF-8 text, or --encoding_errors replace",
-    "binary": "give UTF-8 text",
-    "empty": "give files with text in them",
-    "no tokens": "the tokenizer knows nothing of this text",
-}
+MANY_REJECTED = 0.5  # of the documents, for one reason that can be mended
+LETTERS = 2  # of the codes by which the library knows most languages
 
 
 def account(tokenizer: Tokenizer, settings: Settings, shards: Iterable[ShardFacts], counts: Counts) -> dict[str, Any]:
@@ -34,12 +33,15 @@ def account(tokenizer: Tokenizer, settings: Settings, shards: Iterable[ShardFact
     left_out = describe(counts.rejected) or "none rejected"
     found = stored + sum(counts.rejected.values())
     assert counts.documents == found, f"{counts.documents} documents in, {stored} stored, {counts.rejected} rejected"
+    mend = hint(counts.rejected, counts.fields, settings.reading)
     if not stored:
-        raise UserError(f"0 of {found:,} documents could be used: {left_out}; {_hint(counts.rejected)}")
+        raise UserError(f"0 of {found:,} documents could be used: {left_out}; {mend}")
     if not train:
         raise UserError(f"0 training documents ({heldout:,} held out, {left_out}); lower --heldout_share, or give more")
     tokens, sentences = (sum(one[unit] for one in sums.values()) for unit in ("tokens", "sentences"))
     unknown = counts.unknown_tokens / tokens
+    reason = commonest(counts.rejected)
+    rejected = counts.rejected.get(reason, 0)
     warnings = (
         (
             train == 1,
@@ -51,12 +53,21 @@ def account(tokenizer: Tokenizer, settings: Settings, shards: Iterable[ShardFact
             "every document is one sentence, so every pair will be a random one; join lines that belong together",
         ),
         (
-            heldout == 0,
+            heldout == 0 and train > 1 and settings.heldout_share > 0,
             "no document fell on the held-out side, so there is nothing to evaluate on; raise --heldout_share",
         ),
         (
             unknown > MANY_UNKNOWN,
             f"{unknown:.1%} of the tokens are {tokenizer.special.unk}: a tokenizer for another text?",
+        ),
+        (
+            reason in HINTS and rejected > MANY_REJECTED * found,
+            f"{rejected:,} of {found:,} documents were rejected ({reason}): {mend}",
+        ),
+        (
+            settings.language != NO_LANGUAGE and len(settings.language.partition("-")[0]) > LETTERS,
+            f"--language {settings.language}: sentencex knows most languages by two letters alone (de, not deu), and "
+            "takes the rules of English for a code that it does not know",
         ),
     )
     return {
@@ -81,28 +92,24 @@ def account(tokenizer: Tokenizer, settings: Settings, shards: Iterable[ShardFact
     }
 
 
-def _hint(rejected: Mapping[str, int]) -> str:
-    """How to mend what most documents were rejected for."""
-    commonest = max(rejected, key=lambda reason: rejected[reason], default="")
-    return HINTS.get(commonest, "look at the input, and say with --format and --field what it is")
-
-
-def describe(rejected: Mapping[str, int]) -> str:
-    """`2 binary, 1 empty`, the commonest first."""
-    return ", ".join(f"{n:,} {reason}" for reason, n in sorted(rejected.items(), key=lambda item: (-item[1], item[0])))
+def counted(number: int, noun: str) -> str:
+    """`1 document`, `2,000 documents`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
-    """Three lines of a manifest: where every document went, what each split holds, what was changed on the way."""
-    documents, splits = manifest["documents"], manifest["splits"]
+    """Three lines of a manifest: where every document went, what each split holds, what was done on the way."""
+    documents, language = manifest["documents"], manifest["settings"]["language"]
+    reasons = describe(documents["rejected"])
     held = ", ".join(
-        f"{name} {split['documents']:,} documents / {split['sentences']:,} sentences / {split['tokens']:,} tokens"
-        for name, split in splits.items()
+        f"{name} " + " / ".join(counted(split[f"{noun}s"], noun) for noun in ("document", "sentence", "token"))
+        for name, split in manifest["splits"].items()
     )
+    rule = "a line is a sentence" if language == NO_LANGUAGE else f"sentences by the rules of {language}"
     return (
-        f"{output}: {documents['in']:,} documents in = {documents['stored']:,} stored + "
-        f"{sum(documents['rejected'].values()):,} rejected ({describe(documents['rejected']) or 'none'})\n"
+        f"{output}: {counted(documents['in'], 'document')} in = {documents['stored']:,} stored + "
+        f"{sum(documents['rejected'].values()):,} rejected{f' ({reasons})' if reasons else ''}\n"
         f"{held}\n"
-        f"{manifest['unknown_token_share']:.2%} of the tokens unknown, "
-        f"{manifest['sentences_split']:,} overlong sentences cut in pieces"
+        f"{manifest['unknown_token_share']:.2%} of the tokens unknown, {rule}, "
+        f"{counted(manifest['sentences_split'], 'overlong sentence')} cut in pieces"
     )

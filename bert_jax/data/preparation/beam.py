@@ -65,8 +65,8 @@ def prepare_with_beam(
     pipeline = _pipeline(beam_options)
     tokenizer = load_tokenizer(tokenizer_directory)
     output = _output(os.fspath(output))
-    files = sources.find_files(inputs, reading)
-    sources.raws([], reading)  # refuses what no worker could read
+    files = sources.find_files(inputs)
+    sources.check_reading(files, reading)
     parts = units.plan(files, [sources.total_bytes([path]) for path in files])
     _put_tokenizer(tokenizer, output)  # first of all: whether the output can be written is known before the work
     try:

@@ -1,6 +1,5 @@
 """Raw documents -> records: text, sentences, ids. Pure: a unit gives the same records wherever it is encoded."""
 
-import collections
 import hashlib
 import itertools
 import re
@@ -13,6 +12,7 @@ import sentencex
 from bert_jax.data.corpus import MAX_SENTENCE, SPLITS
 from bert_jax.data.preparation.corpus_writer import Packed, concatenate, cut_sentences, pack_document, token_dtype
 from bert_jax.data.sources import Raw, Reading, convert
+from bert_jax.data.sources.rejections import LeftOut, earlier
 from bert_jax.data.tokenizer import Tokenizer
 
 NO_LANGUAGE = "none"  # a line is a sentence, and nothing is changed: for code, logs, proteins
@@ -40,6 +40,7 @@ class Counts(NamedTuple):
     rejected: Mapping[str, int] = {}
     sentences_split: int = 0  # sentences that were cut because they exceed WINDOW characters or MAX_SENTENCE tokens
     unknown_tokens: int = 0
+    fields: str = ""  # of a record that has not the one that was asked for
 
 
 class Unit(NamedTuple):
@@ -69,7 +70,7 @@ def encode(unit: Unit, tokenizer: Tokenizer, settings: Settings) -> Encoded:
     Raises:
         UserError: as `sources.convert`.
     """
-    rejected: collections.Counter[str] = collections.Counter()
+    left_out = LeftOut()
     kept: list[tuple[Raw, str, int]] = []  # a document or piece, its split, the number of its sentences
     sentences: list[str] = []
     begins: list[bool] = []
@@ -78,7 +79,7 @@ def encode(unit: Unit, tokenizer: Tokenizer, settings: Settings) -> Encoded:
         document = convert(raw, settings.reading)
         found += raw.piece == 0
         if document.rejected and raw.piece == 0 and raw.last:
-            rejected[document.rejected] += 1
+            left_out.add(document)
             continue
         if raw.piece == 0:
             split = split_of(document.text, settings.heldout_share)
@@ -101,25 +102,27 @@ def encode(unit: Unit, tokenizer: Tokenizer, settings: Settings) -> Encoded:
             splits[split].append(pack_document(cut_sentences(own), tokens[token : token + size], not begun))
             begun = True
         if raw.last and not begun:
-            rejected["no tokens"] += 1
+            left_out.reasons["no tokens"] += 1
         first, token = first + number, token + size
     packed = {name: concatenate(parts) for name, parts in splits.items() if parts}
     whole = np.array(begins, bool)
     cut = np.unique(np.cumsum(whole)[~whole | (lengths > MAX_SENTENCE)])
     unknown = np.count_nonzero(tokens == tokenizer.unk_id)
-    return Encoded(packed, Counts(found, dict(rejected), len(cut), int(unknown)))
+    return Encoded(packed, Counts(found, dict(left_out.reasons), len(cut), int(unknown), left_out.fields))
 
 
 def total(counts: Iterable[Counts]) -> Counts:
     """Several accounts as one."""
     documents = sentences_split = unknown_tokens = 0
-    rejected: collections.Counter[str] = collections.Counter()
+    left_out = LeftOut()
     for one in counts:
         documents += one.documents
-        rejected.update(one.rejected)
+        left_out.reasons.update(one.rejected)
+        left_out.fields = earlier(left_out.fields, one.fields)
         sentences_split += one.sentences_split
         unknown_tokens += one.unknown_tokens
-    return Counts(documents, dict(sorted(rejected.items())), sentences_split, unknown_tokens)
+    rejected = dict(sorted(left_out.reasons.items()))
+    return Counts(documents, rejected, sentences_split, unknown_tokens, left_out.fields)
 
 
 def split_of(text: str, heldout_share: float) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from bert_jax import __version__
 from bert_jax.data import corpus, sources
 from bert_jax.data.preparation import encoding, units
-from bert_jax.data.preparation.account import account, describe, summary
+from bert_jax.data.preparation.account import account, summary
 from bert_jax.data.preparation.corpus_writer import ShardWriter, token_dtype
 from bert_jax.data.preparation.encoding import Counts, Encoded, Settings, Unit, total
 from bert_jax.data.preparation.unfinished import Block, Unfinished
@@ -24,7 +24,7 @@ from bert_jax.data.sources.records import Reading
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 
-__all__ = ["check", "describe", "prepare", "summary"]
+__all__ = ["check", "prepare", "summary"]
 
 # The library takes the rules of English for what it does not know, and says nothing.
 LANGUAGE_CODE = "[a-z]{2,3}(-[a-z]+)*|none"
@@ -48,14 +48,14 @@ def prepare(
 
     Killed or interrupted, it leaves `.NAME.incomplete` beside the output if any block of `units.UNITS_PER_SHARD` units
     was finished; the same call goes on from there and makes the same bytes. What has changed since (an input's name,
-    size or time, a setting, the tokenizer, a version) makes it start over.
+    size, time or etag, a setting, the tokenizer, a version) makes it start over.
 
     Args:
         inputs, reading: as in `sources.documents`.
         tokenizer_directory: for `load_tokenizer`; the tokenizer is saved in the corpus.
         workers: processes that encode; None takes one a core, 1 works in this process.
         heldout_share: of the documents, chosen by a hash of their text, so that equal texts fall on one side.
-        language: ISO 639 code whose rules part the sentences.
+        language: ISO 639 code, of two letters where there is one, whose rules part the sentences.
         progress: called with (bytes of input read, bytes in all, documents done).
         say: told in a line what is gone on from, started over, or kept for the next time.
 
@@ -72,7 +72,8 @@ def prepare(
     if workers < 1:
         raise UserError(f"--workers {workers}: give at least 1")
     tokenizer = load_tokenizer(tokenizer_directory)
-    files = sources.find_files(inputs, reading)
+    files = sources.find_files(inputs)
+    sources.check_reading(files, reading)
     sizes = [sources.total_bytes([path]) for path in files]
     parts = units.plan(files, sizes)
     with Unfinished(output, _identity(files, sizes, tokenizer, settings), say) as place:
@@ -149,8 +150,8 @@ def _identity(files: Sequence[str], sizes: Sequence[int], tokenizer: Tokenizer, 
     """All that the bytes of shards depend on, by what a person calls it."""
     inputs = hashlib.sha256()
     for path, size in zip(files, sizes, strict=True):
-        time = os.stat(path).st_mtime_ns if os.path.exists(path) else 0
-        inputs.update(json.dumps([os.path.abspath(path) if time else path, size, time]).encode())
+        place = os.path.abspath(path) if os.path.exists(path) else path
+        inputs.update(json.dumps([place, size, sources.stamp(path)]).encode())
     return {
         "the input": inputs.hexdigest(),
         "the tokenizer": tokenizer.sha256,

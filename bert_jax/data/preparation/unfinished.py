@@ -19,7 +19,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from bert_jax import errors
 from bert_jax.data.corpus import sha256_of
+from bert_jax.data.preparation.account import counted
 from bert_jax.data.preparation.corpus_writer import ShardFacts, final_name, finish, in_order, sync, write_json
 from bert_jax.data.preparation.encoding import Counts
 from bert_jax.data.tokenizer import Tokenizer, save
@@ -85,7 +87,8 @@ class Unfinished:
             self.blocks = {(block.part, block.block): block for block in blocks if self._is_whole(block)}
         if self.blocks:
             self._say(
-                f"{self.output}: goes on after {len(self.blocks):,} finished blocks of an interrupted preparation"
+                f"{self.output}: goes on after {counted(len(self.blocks), 'finished block')} of an interrupted "
+                "preparation"
             )
         elif before and changed:
             self._say(f"{self.output}: starts over, as {' and '.join(changed)} changed since it was interrupted")
@@ -151,9 +154,10 @@ class Unfinished:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.blocks:
-            self._say(
-                f"{self.output}: {len(self.blocks):,} finished blocks are kept; the same command goes on from them"
-            )
+            kept = counted(len(self.blocks), "finished block")
+            self._say(f"{self.output}: kept {kept}; the same command goes on from there")
+        elif isinstance(error, KeyboardInterrupt):
+            self._say(f"{self.output}: no block was finished to go on from; the same command starts from the beginning")
         self._leave()
 
     def _leave(self) -> None:
@@ -167,14 +171,12 @@ class Unfinished:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Says a full disk or a read-only place in one line; ArrayRecord's OSError is a RuntimeError."""
-        try:
-            yield
-        except (OSError, RuntimeError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            kept = "finished blocks were kept" if self.blocks else "nothing was kept"
-            raise UserError(
-                f"{self.output}: could not write the corpus ({reason}), {kept}; make room, or choose another place"
-            ) from None
+        kept = "finished blocks were kept" if self.blocks else "nothing was kept"
+        with errors.writing(self.output, f"{kept}; make room, or choose another place"):
+            try:
+                yield
+            except RuntimeError as error:
+                raise OSError(str(error)) from error
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:

@@ -3,14 +3,25 @@
 import contextlib
 import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from bert_jax.data.sources import archives, data_sets, pieces, python_docs, storage
 from bert_jax.data.sources.formats import FORMATS, convert, format_of
 from bert_jax.data.sources.records import DEFAULT, ENCODING_ERRORS, UNITS, Document, Raw, Reading
 from bert_jax.errors import UserError, did_you_mean
 
-__all__ = ["Document", "Raw", "Reading", "convert", "documents", "find_files", "raws", "total_bytes"]
+__all__ = [
+    "Document",
+    "Raw",
+    "Reading",
+    "check_reading",
+    "convert",
+    "documents",
+    "find_files",
+    "raws",
+    "stamp",
+    "total_bytes",
+]
 
 PYTHON_DOCS = "python-docs"
 
@@ -24,19 +35,18 @@ def documents(inputs: Sequence[str], reading: Reading = DEFAULT) -> Iterator[Doc
         UserError: as `find_files` and `raws`.
     """
     _check(reading)
-    return (convert(raw, reading) for raw in raws(find_files(inputs, reading), reading))
+    return (convert(raw, reading) for raw in raws(find_files(inputs), reading))
 
 
-def find_files(inputs: Sequence[str], reading: Reading = DEFAULT) -> list[str]:
+def find_files(inputs: Sequence[str]) -> list[str]:
     """The files that the inputs name, in order, each once.
 
     Args:
         inputs: files, directories (all files below, sorted), globs, all of these also as URLs, 'python-docs', or
             'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'. The last two stand for themselves.
-        reading: how they will be read.
 
     Raises:
-        UserError: an input that matches nothing; a field, and no input that has fields.
+        UserError: an input that matches nothing.
     """
     found: dict[str, str] = {}
     for item in inputs:
@@ -47,24 +57,52 @@ def find_files(inputs: Sequence[str], reading: Reading = DEFAULT) -> list[str]:
             found.setdefault(item, item)
     if not found:
         raise UserError("no input: name files, directories, globs or python-docs with --input")
-    if reading.field != DEFAULT.field and not any(_may_have_fields(path, reading) for path in found.values()):
-        raise UserError(
-            f"--field {reading.field}: no input has fields, as JSON lines, CSV, TSV and Parquet have; leave it out, or "
-            "say with --format what the files are"
-        )
     return list(found.values())
 
 
-def _may_have_fields(path: str, reading: Reading) -> bool:
+def check_reading(files: Sequence[str], reading: Reading) -> None:
+    """Refuses, before anything is read as a whole, a way of reading that all the files of `find_files` are not for.
+
+    Raises:
+        UserError: an option that is none; a field, and no input that has fields; `documents`, and no input whose
+            documents it parts; a CSV or TSV file on this machine that has not the column.
+    """
+    _check(reading)
+    for option, mend in _WITHOUT.items():
+        value = getattr(reading, option)
+        if value != getattr(DEFAULT, option) and not any(option in _options(path, reading) for path in files):
+            raise UserError(f"--{option} {value}: {mend}; leave it out, or say with --format what the files are")
+    for path in files:
+        if _has_header(path, reading):
+            next(_raws([path], reading), None)
+
+
+def _has_header(path: str, reading: Reading) -> bool:
+    """Whether the start of a file that is near tells if its field is there."""
+    if _kind(path) != "file" or storage.is_url(path) or _is_archive(path):
+        return False
+    return FORMATS[format_of(archives.bare_name(path), reading)].header
+
+
+def _options(path: str, reading: Reading) -> Collection[str]:
+    """The options that may say what a document of this input is."""
     if _kind(path) != "file":
-        return _kind(path) == data_sets.PREFIX
-    bare = archives.bare_name(path)
-    return bare.endswith((".tar", ".zip")) or FORMATS[format_of(bare, reading)].fields
+        return _OPTIONS[_kind(path)]
+    return _WITHOUT if _is_archive(path) else {FORMATS[format_of(archives.bare_name(path), reading)].option}
+
+
+def _is_archive(path: str) -> bool:
+    return archives.bare_name(path).endswith((".tar", ".zip"))
 
 
 def total_bytes(files: Iterable[str]) -> int:
     """Size on disk of what `find_files` found; 'python-docs' counts nothing."""
     return sum(map(_size, files))
+
+
+def stamp(path: str) -> str:
+    """What is another once something that `find_files` found is written again, as far as its place tells."""
+    return _STAMPS[_kind(path)](path)
 
 
 def raws(files: Sequence[str], reading: Reading = DEFAULT) -> Iterator[Raw]:
@@ -124,7 +162,13 @@ def _size(path: str) -> int:
     return _SIZES[_kind(path)](path)
 
 
+_WITHOUT = {
+    "field": "no input has fields, as JSON lines, CSV, TSV and Parquet have",
+    "documents": "no input is text or markdown, and a document of other formats is a record",
+}
+_OPTIONS = {PYTHON_DOCS: {"documents"}, data_sets.PREFIX: {"field"}}
 _RAWS = {"file": _of_file, PYTHON_DOCS: _of_python_docs, data_sets.PREFIX: data_sets.raws}
+_STAMPS = {"file": storage.stamp, PYTHON_DOCS: python_docs.stamp, data_sets.PREFIX: data_sets.stamp}
 _SIZES = {"file": storage.size, PYTHON_DOCS: lambda _: 0, data_sets.PREFIX: data_sets.size}
 
 

@@ -1,10 +1,12 @@
 """Data sets that TensorFlow Datasets has prepared: opened by name, without TensorFlow and without its network."""
 
 import functools
+import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bert_jax.data.sources.records import MAX_RECORD, Raw, Reading
+from bert_jax.data.sources import storage
+from bert_jax.data.sources.records import MAX_RECORD, Raw, Reading, listed
 from bert_jax.errors import UserError, did_you_mean
 
 PREFIX = "tfds:"
@@ -57,6 +59,11 @@ def size(place: str) -> int:
     return int(_split(place).num_bytes)
 
 
+def stamp(place: str) -> str:
+    """Of the file that is written last when a data set is prepared."""
+    return storage.stamp(os.path.join(str(open_builder(place).data_dir), "dataset_info.json"))
+
+
 def raws(place: str, reading: Reading) -> Iterator[Raw]:
     """The examples of the split, 'train' where none is named; the text is a feature, with dots for one in another.
 
@@ -70,7 +77,7 @@ def raws(place: str, reading: Reading) -> Iterator[Raw]:
         names = list(features) if hasattr(features, "keys") else []
         if key not in names:
             raise UserError(
-                f"{place}: no feature '{reading.field}'{did_you_mean(key, names)} (there are {', '.join(names)}); "
+                f"{place}: no feature '{reading.field}'{did_you_mean(key, names)} (there are {listed(names)}); "
                 "name one with --field"
             )
         features = features[key]

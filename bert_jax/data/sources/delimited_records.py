@@ -2,11 +2,11 @@
 
 import codecs
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
 
 from bert_jax.data.sources.lines import Line, read_lines
-from bert_jax.data.sources.records import MAX_RECORD, Raw, Reading
+from bert_jax.data.sources.records import MAX_RECORD, Raw, Reading, listed
 from bert_jax.errors import UserError, did_you_mean
 
 
@@ -14,6 +14,14 @@ class _Row(NamedTuple):
     line: int
     values: list[bytes]
     rejected: str = ""
+
+
+# What may stand between the columns of a file in which one is not found, and what to do about it.
+_SEPARATORS = {
+    ",": "its columns may be parted by commas: read it with --format csv",
+    "\t": "its columns may be parted by tabs: read it with --format tsv",
+    ";": "its columns may be parted by ';', which is not read: write it with commas or tabs (--format csv or tsv)",
+}
 
 
 class _TooLargeError(Exception):
@@ -28,15 +36,15 @@ def split_csv(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Raw]:
     Raises:
         UserError: no such column; a quote that does not end.
     """
-    return _split(name, _quoted(name, stream), reading)
+    return _split(name, _quoted(name, stream), reading, ",")
 
 
 def split_tsv(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Raw]:
     """The rows of tab-separated values, in which quotes are text; else as `split_csv`."""
-    return _split(name, _plain(stream), reading)
+    return _split(name, _plain(stream), reading, "\t")
 
 
-def _split(name: str, rows: Iterator[_Row], reading: Reading) -> Iterator[Raw]:
+def _split(name: str, rows: Iterator[_Row], reading: Reading, separator: str) -> Iterator[Raw]:
     first = next(rows, None)
     if first is None:
         yield Raw(name, rejected="empty")
@@ -50,17 +58,24 @@ def _split(name: str, rows: Iterator[_Row], reading: Reading) -> Iterator[Raw]:
     elif reading.field in names:
         column, empty = names.index(reading.field), True
     else:
-        listed = ", ".join(repr(one[:40]) for one in names[:20])
-        near = did_you_mean(reading.field, filter(str.isprintable, names))
-        raise UserError(
-            f"{name}: no column '{reading.field}'{near} (there are {listed}); "
-            "name one with --field, or by its number from 0 where no row names them"
-        )
+        raise _no_column(name, names, reading.field, separator)
     for row in rows:
         empty = False
         yield _raw(name, row, column, len(names))
     if empty:
         yield Raw(name, rejected="empty")
+
+
+def _no_column(name: str, names: Sequence[str], field: str, separator: str) -> UserError:
+    header = "".join(names)
+    mend = (hint for other, hint in _SEPARATORS.items() if other != separator and header.count(other) > len(names) - 1)
+    if hint := next(mend, ""):
+        return UserError(f"{name}: no column '{field}' (there are {listed(names)}); {hint}")
+    near = did_you_mean(field, filter(str.isprintable, names))
+    return UserError(
+        f"{name}: no column '{field}'{near} (there are {listed(names)}); "
+        "name one with --field, or by its number from 0 where no row names them"
+    )
 
 
 def _raw(name: str, row: _Row, column: int, width: int) -> Raw:

@@ -25,18 +25,21 @@ class Format(NamedTuple):
     split: Callable[[str, IO[bytes], Reading], Iterator[Raw]]  # cheap: name, stream -> documents as they lie there
     text: Callable[[str, Reading], str] = lambda data, _: data  # the costly part; may raise RejectedError
     patterns: tuple[str, ...] = ()  # of file names, for the format 'auto'
-    fields: bool = False  # whether its documents are fields of records
+    option: str = ""  # the one of Reading, if any, that says what a document of it is: 'documents' or 'field'
+    header: bool = False  # whether its first line tells if the field is there
 
 
 FORMATS: dict[str, Format] = {
-    "text": Format(functools.partial(pieces.split, format_name="text")),
-    "markdown": Format(functools.partial(pieces.split, format_name="markdown"), markdown.text, ("*.md", "*.markdown")),
-    "jsonl": Format(
-        json_records.split, json_records.text, ("*.jsonl", "*.ndjson", "*.json-lines", "*.jsonlines", "*.json"), True
+    "text": Format(functools.partial(pieces.split, format_name="text"), option="documents"),
+    "markdown": Format(
+        functools.partial(pieces.split, format_name="markdown"), markdown.text, ("*.md", "*.markdown"), "documents"
     ),
-    "csv": Format(delimited_records.split_csv, patterns=("*.csv",), fields=True),
-    "tsv": Format(delimited_records.split_tsv, patterns=("*.tsv",), fields=True),
-    "parquet": Format(parquet_records.split, patterns=("*.parquet",), fields=True),
+    "jsonl": Format(
+        json_records.split, json_records.text, ("*.jsonl", "*.ndjson", "*.json-lines", "*.jsonlines", "*.json"), "field"
+    ),
+    "csv": Format(delimited_records.split_csv, patterns=("*.csv",), option="field", header=True),
+    "tsv": Format(delimited_records.split_tsv, patterns=("*.tsv",), option="field", header=True),
+    "parquet": Format(parquet_records.split, patterns=("*.parquet",), option="field"),
     "wikiextractor": Format(wiki_extractor.split, wiki_extractor.text, ("wiki_[0-9][0-9]",)),
     "mediawiki": Format(wiki_dump.split, wiki_markup.text, ("*.xml",)),
 }
@@ -67,7 +70,7 @@ def convert(raw: Raw, reading: Reading) -> Document:
     except UnicodeDecodeError:
         return Document(raw.name, "", "invalid UTF-8")
     except RejectedError as reason:
-        return Document(raw.name, "", str(reason))
+        return Document(raw.name, "", str(reason), reason.fields)
     if raw.piece == 0 and raw.last and not text.strip():
         return Document(raw.name, "", "empty")
     return Document(raw.name, text.replace("\r\n", "\n"))

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from bert_jax.data.sources.lines import read_lines
-from bert_jax.data.sources.records import MAX_RECORD, Raw, Reading, RejectedError
+from bert_jax.data.sources.records import MAX_RECORD, Raw, Reading, RejectedError, listed
 from bert_jax.errors import UserError
 
-_ABSENT = object()
 _SPACE = " \t\r\n"
 
 
@@ -37,14 +36,16 @@ def text(data: str, reading: Reading) -> str:
     """The field of the object; dots in its name go into objects that lie in the object.
 
     Raises:
-        RejectedError: 'broken JSON', 'no field', 'not a text', 'binary', or 'invalid UTF-8' for half a surrogate pair.
+        RejectedError: 'broken JSON', 'not an object', 'no field', 'not a text', 'binary', or 'invalid UTF-8' for half a
+            surrogate pair.
     """
     try:
-        value = _look_up(json.loads(data), reading.field)
+        record = json.loads(data)
     except (ValueError, RecursionError):  # also a number of too many digits, and what is nested too deeply
         raise RejectedError("broken JSON") from None
-    if value is _ABSENT:
-        raise RejectedError("no field")
+    if not isinstance(record, dict):
+        raise RejectedError("not an object")
+    value = _look_up(record, reading.field)
     if not isinstance(value, str):
         raise RejectedError("not a text")
     if "\0" in value:
@@ -58,12 +59,13 @@ def text(data: str, reading: Reading) -> str:
     return value
 
 
-def _look_up(value: Any, name: str) -> Any:
-    if isinstance(value, dict) and name in value:
-        return value[name]
+def _look_up(record: dict[str, Any], name: str) -> Any:
+    if name in record:
+        return record[name]
+    value: Any = record
     for key in name.split("."):
         if not isinstance(value, dict) or key not in value:
-            return _ABSENT
+            raise RejectedError("no field", listed(list(record)))
         value = value[key]
     return value
 

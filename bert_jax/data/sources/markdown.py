@@ -17,10 +17,8 @@ def text(data: str, reading: Reading) -> str:
     found: list[str] = []
     fence = ""
     for stretch in _stretches(data):
-        links: dict[str, Any] = {}  # [name]: address, which a paragraph may refer to
-        tokens = _parser("blocks").parse(fence + stretch, links)
-        found += filter(None, _blocks(tokens, links))
-        fence = _open_fence(tokens, fence + stretch)
+        blocks, fence = _parsed(fence + stretch)
+        found += blocks
     return "\n\n".join(found)
 
 
@@ -42,6 +40,13 @@ def _parser(part: str) -> Any:
 
     parser = MarkdownIt("commonmark").enable("table")
     return parser.disable("inline") if part == "blocks" else parser
+
+
+def _parsed(stretch: str) -> tuple[list[str], str]:
+    """The blocks of a stretch that have text, and `_open_fence`."""
+    links: dict[str, Any] = {}  # [name]: address, which a paragraph may refer to
+    tokens = _parser("blocks").parse(stretch, links)
+    return [block for block in _blocks(tokens, links) if block], _open_fence(tokens, stretch)
 
 
 def _blocks(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:

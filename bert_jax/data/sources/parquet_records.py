@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
 
-from bert_jax.data.sources.records import MAX_RECORD, Raw, Reading
+from bert_jax.data.sources.records import MAX_RECORD, Raw, Reading, listed
 from bert_jax.errors import UserError, did_you_mean, writing
 
 _BATCH_BYTES = 4 << 20
@@ -66,9 +66,9 @@ def _path(name: str, schema: Any, field: str) -> list[str]:
     for key in path:
         names = [one.name for one in inside]
         if key not in names:
-            listed = ", ".join(repr(one) for one in names[:20])
             raise UserError(
-                f"{name}: no column '{field}'{did_you_mean(key, names)} (there are {listed}); name one with --field"
+                f"{name}: no column '{field}'{did_you_mean(key, names)} (there are {listed(names)}); "
+                "name one with --field"
             )
         found = inside.field(key).type
         inside = found if kinds.is_struct(found) else []

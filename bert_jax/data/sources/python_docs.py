@@ -8,6 +8,7 @@ a module, topic or description. Of each only the paragraphs of prose are kept, a
 import ast
 import functools
 import hashlib
+import importlib.metadata
 import inspect
 import pathlib
 import re
@@ -51,6 +52,11 @@ def documents() -> tuple[tuple[str, str], ...]:
             break
         kept.append((name, text))
     return tuple(kept)
+
+
+def stamp(_: str) -> str:
+    """The packages whose documentation is read."""
+    return ", ".join(sorted(f"{one.name} {one.version}" for one in importlib.metadata.distributions()))
 
 
 def _sources() -> Iterator[tuple[str, list[str]]]:

@@ -1,5 +1,6 @@
 """What the readers of sources share: how inputs are read, a document as it lies there, its text, why there is none."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 UNITS = ("auto", "file", "blank-line", "line")
@@ -8,6 +9,8 @@ ENCODING_ERRORS = ("reject", "replace")
 LARGE = 4 << 20  # bytes; a text that is longer comes in pieces
 PIECE = 1 << 20  # bytes of a piece at most
 MAX_RECORD = 16 << 20  # bytes of a record, which has to be held whole
+
+_LISTED, _LISTED_CHARACTERS = 5, 40
 
 
 class Reading(NamedTuple):
@@ -40,7 +43,18 @@ class Document(NamedTuple):
     name: str
     text: str
     rejected: str = ""
+    fields: str = ""  # that its record has, where it has not the one that was asked for
 
 
 class RejectedError(Exception):
-    """Why a document has no text: one of few short reasons, by which they are counted."""
+    """Why a document has no text: one of few short reasons, by which they are counted; the fields of its record."""
+
+    def __init__(self, reason: str, fields: str = ""):
+        super().__init__(reason)
+        self.fields = fields
+
+
+def listed(names: Sequence[str]) -> str:
+    """The names of columns or fields, as a message may show them: few of many, and long ones cut."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(repr(name[:_LISTED_CHARACTERS]) for name in names[:_LISTED]) + more

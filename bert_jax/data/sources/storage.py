@@ -60,6 +60,19 @@ def size(path: str) -> int:
         return int(system.size(inner))
 
 
+def stamp(path: str) -> str:
+    """What changes when a file is written again, as far as its place tells: its time, a URL's etag or generation.
+
+    Raises:
+        UserError: it cannot be reached.
+    """
+    with _reaching(path):
+        if not is_url(path):
+            return str(os.stat(_local(path)).st_mtime_ns)
+        system, inner = _system(path)
+        return str(system.ukey(inner))
+
+
 def put(local_path: str | os.PathLike[str], url: str) -> None:
     """Copies a file of the disk to a URL, where it appears whole or not at all; what was there is replaced.
 

@@ -1,6 +1,7 @@
 """Training a tokenizer on files of one or several sources, and what it makes of their text."""
 
 import collections
+import itertools
 import os
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 from bert_jax.data import sources
 from bert_jax.data.sources.records import Reading
+from bert_jax.data.sources.rejections import LeftOut, describe, hint
 from bert_jax.data.tokenizer import (
     Tokenizer,
     build,
@@ -31,6 +33,8 @@ TRAINERS: dict[str, Callable[[Text, int, bool], Trained]] = {
 REPORT_CHARACTERS = 1_000_000  # of each source that the report is made from
 HELD_IN_MEMORY = ("unigram", "sentencepiece_bpe")  # the text that is taken, by the library that trains them
 MOST_IN_MEMORY = 1_000_000_000  # characters
+NO_MINIMUM = ("sentencepiece_bpe",)  # kinds whose library makes tokens of what occurs once, down to whole sentences
+MANY_ONCE = 0.5  # of the tokens; more are worth a line
 MANY_MARKS = 0.01  # of the characters that lose a mark; more are worth a line
 
 
@@ -87,14 +91,16 @@ def train_tokenizer(
         raise UserError(f"--kind {kind}: not known; known are {', '.join(TRAINERS)}{did_you_mean(kind, TRAINERS)}")
     vocabulary_sample.check(len(inputs), smoothing, weights, sample_characters)
     check_output(output)
+    sources.check_reading([path for source in inputs for path in sources.find_files(source)], reading)
     rejected: collections.Counter[str] = collections.Counter()
     surveys = []
     for source in inputs:
-        own_rejected: collections.Counter[str] = collections.Counter()
-        surveys.append(vocabulary_sample.survey(_pieces(_texts(source, reading, own_rejected))))
+        own = LeftOut()
+        surveys.append(vocabulary_sample.survey(_pieces(_texts(source, reading, own))))
         if not surveys[-1].characters:
-            raise UserError(f"{source[0]}: no text to train a vocabulary from{_left_out(own_rejected)}")
-        rejected += own_rejected
+            mend = hint(own.reasons, own.fields, reading)
+            raise UserError(f"{source[0]}: no text to train a vocabulary from{_left_out(own.reasons)}; {mend}")
+        rejected += own.reasons
     sizes = [found.characters for found in surveys]
     rates = vocabulary_sample.rates(sizes, smoothing, weights, sample_characters)
     taken = sum(size * rate for size, rate in zip(sizes, rates, strict=True))
@@ -127,6 +133,7 @@ def train_tokenizer(
             f"{_left_out(rejected)}",
             *_lines(inputs, sizes, rates, [measure(tokenizer, pieces) for pieces in shown]),
             *_marks(tokenizer, surveys),
+            *_once(tokenizer, shown, sizes),
         ]
     )
 
@@ -169,12 +176,12 @@ def _train(text: Text, vocab_size: int, kind: str, lowercase: bool) -> tuple[Tok
     return build(trained.definition, special), trained.files
 
 
-def _texts(source: Sequence[str], reading: Reading, rejected: collections.Counter[str] | None = None) -> Iterator[str]:
+def _texts(source: Sequence[str], reading: Reading, left_out: LeftOut | None = None) -> Iterator[str]:
     for document in sources.documents(source, reading):
         if not document.rejected:
             yield document.text
-        elif rejected is not None:
-            rejected[document.rejected] += 1
+        elif left_out is not None:
+            left_out.add(document)
 
 
 def _pieces(texts: Iterable[str]) -> Iterator[str]:
@@ -197,7 +204,8 @@ def _lines(
     taken = [size * rate for size, rate in zip(sizes, rates, strict=True)]
     for source, size, rate, own, fit in zip(inputs, sizes, rates, taken, fits, strict=True):
         name = source[0] + f" and {len(source) - 1} more" * (len(source) > 1)
-        yield f"{name}: {size:,} characters, taken {rate:.3g} times, {own / sum(taken):.1%} of the text; {fit}"
+        times = "once" if f"{rate:.3g}" == "1" else f"{rate:.3g} times"
+        yield f"{name}: {size:,} characters, taken {times}, {own / sum(taken):.1%} of the text; {fit}"
 
 
 def _marks(tokenizer: Tokenizer, surveys: Sequence[Survey]) -> Iterator[str]:
@@ -215,6 +223,19 @@ def _marks(tokenizer: Tokenizer, surveys: Sequence[Survey]) -> Iterator[str]:
         )
 
 
+def _once(tokenizer: Tokenizer, shown: Sequence[Sequence[str]], sizes: Sequence[int]) -> Iterator[str]:
+    """A line where the vocabulary is larger than the text has use for; said where all of the text is in the report."""
+    if tokenizer.kind.name not in NO_MINIMUM or max(sizes) > REPORT_CHARACTERS:
+        return
+    lines = (line for piece in itertools.chain.from_iterable(shown) for line in piece.split("\n"))
+    seen = collections.Counter(number for line in lines for number in tokenizer.encode_sentences([line])[0])
+    once = tokenizer.vocab_size - sum(times > 1 for times in seen.values())
+    if once > MANY_ONCE * tokenizer.vocab_size:
+        yield (
+            f"{once:,} of {tokenizer.vocab_size:,} tokens occur at most once in the text, and a model learns nothing of"
+            " them: give more text or a smaller --vocab_size"
+        )
+
+
 def _left_out(rejected: Mapping[str, int]) -> str:
-    reasons = sorted(rejected.items(), key=lambda item: (-item[1], item[0]))
-    return f"; left out {', '.join(f'{n:,} {reason}' for reason, n in reasons)}" if reasons else ""
+    return f"; left out {describe(rejected)}" if rejected else ""
