@@ -40,9 +40,9 @@ def world(tmp_path_factory):
     return place
 
 
-def pretrain_command(world, workdir, *more):
-    corpus = f"--config.data.corpus={world / 'text' / 'corpus'}"
-    return ["pretrain", f"--config={world / 'pretrain.py'}", f"--workdir={workdir}", corpus, *more]
+def pretrain_command(world, workdir, *more, corpus=None):
+    data = f"--config.data.corpus={corpus or world / 'text' / 'corpus'}"
+    return ["pretrain", f"--config={world / 'pretrain.py'}", f"--workdir={workdir}", data, *more]
 
 
 def tensors(directory):
@@ -86,13 +86,13 @@ def test_pretraining_refuses_weights_that_do_not_fit_and_leaves_nothing(world, t
     generated_corpus(tmp_path / "other", documents=20, vocab_size=149)
     same = f"--config.init_from={world / 'model'}"
     cases = [
-        ([same, "--config.model.num_layers=3"], "config.model.num_layers=3 (there 2)"),
-        ([same, "--config.model.activation=gelu_tanh"], "config.model.activation=gelu_tanh (there gelu)"),
-        ([same, f"--config.data.corpus={tmp_path / 'other' / 'corpus'}"], "config.model.vocab_size=149 (there 150)"),
-        ([f"--config.init_from={tmp_path}"], "no model here"),
+        ([same, "--config.model.num_layers=3"], None, "config.model.num_layers=3 (there 2)"),
+        ([same, "--config.model.activation=gelu_tanh"], None, "config.model.activation=gelu_tanh (there gelu)"),
+        ([same], tmp_path / "other" / "corpus", "config.model.vocab_size=149 (there 150)"),
+        ([f"--config.init_from={tmp_path}"], None, "no model here"),
     ]
-    for more, says in cases:
-        assert main(pretrain_command(world, tmp_path / "run", *more)) == 2, more
+    for more, corpus, says in cases:
+        assert main(pretrain_command(world, tmp_path / "run", *more, corpus=corpus)) == 2, more
         assert says in capsys.readouterr().err
         assert not (tmp_path / "run").exists()
 

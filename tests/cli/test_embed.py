@@ -18,8 +18,8 @@ def embed(world: World, tmp_path):
 
     def embed(lines: list[str], *more: object, name: str = "vectors.npy") -> list[object]:
         (tmp_path / "texts.txt").write_text("".join(line + "\n" for line in lines))
-        places = ["--input", tmp_path / "texts.txt", "--output", tmp_path / "out" / name]
-        return ["embed", "--model", world.model, *places, *more]
+        usual = {"--model": world.model, "--input": tmp_path / "texts.txt", "--output": tmp_path / "out" / name}
+        return ["embed", *(part for pair in usual.items() if pair[0] not in more for part in pair), *more]
 
     return embed
 
