@@ -29,7 +29,7 @@ FORMAT_VERSION = 1
 SPLITS = ("train", "heldout")
 READING_THREADS = 8  # for which there must be open files; each has a reader for each shard
 OTHER_FILES = 256  # that a process may have open beside them
-OPEN_FILES = 1 << 20  # what the limit is raised to where the system has none
+OPEN_FILES = 1 << 16  # that a process may have, if the system lets it: for more threads than those
 MAX_RECORD = 1024  # tokens; a row is cut out of one or two of them
 MAX_SENTENCE = 512  # tokens; published models read no more, and the rest would only be thrown away
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
@@ -163,9 +163,11 @@ class Split:
 
 
 def _allow_open_files(number: int) -> None:
-    """Raises this process's limit of open files as far as the system lets it; UserError where `number` is more."""
+    """Raises this process's limit of open files; UserError where the system does not let `number` be open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = OPEN_FILES if hard == resource.RLIM_INFINITY else hard
+    most = max(OPEN_FILES, number + OTHER_FILES)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
     if number + OTHER_FILES > most:
         raise UserError(f"{number:,} files may be open at once, this system allows {most:,}; raise `ulimit -Hn`")
     if soft != resource.RLIM_INFINITY and soft < most:

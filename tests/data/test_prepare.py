@@ -206,6 +206,18 @@ def test_a_share_that_holds_nothing_out_is_told_where_it_can_be_mended(tmp_path,
     assert not told("c", ["0.txt"], 1e-9)
 
 
+def test_one_document_that_is_held_out_is_told(tmp_path, tokenizer):
+    warned = {}
+    for number in range(30):
+        (tmp_path / f"{number}.txt").write_text("the cat sat. " * (number + 2))
+        manifest = prepare([str(tmp_path / "*.txt")], tokenizer, tmp_path / f"c{number}", Reading(), 1, 0.2)
+        held = manifest["splits"]["heldout"]["documents"]
+        warned[held] = any("evaluated on two or more" in line for line in manifest["warnings"])
+    assert warned.pop(1)
+    assert len(warned) > 3
+    assert not any(warned.values())
+
+
 @pytest.mark.parametrize(("language", "warned"), [("deu", True), ("de", False), ("zh-hans", False), ("none", False)])
 def test_codes_of_three_letters_are_warned_of(tmp_path, tokenizer, language, warned):
     (tmp_path / "a.txt").write_text("the cat sat. the dog sat.\nthe mat.")

@@ -57,6 +57,11 @@ def account(tokenizer: Tokenizer, settings: Settings, shards: Iterable[ShardFact
             "no document fell on the held-out side, so there is nothing to evaluate on; raise --heldout_share",
         ),
         (
+            heldout == 1 and train > 1,
+            "one document fell on the held-out side, and next sentences are evaluated on two or more; raise "
+            "--heldout_share",
+        ),
+        (
             unknown > MANY_UNKNOWN,
             f"{unknown:.1%} of the tokens are {tokenizer.special.unk}: a tokenizer for another text?",
         ),
