@@ -6,7 +6,7 @@ books=${1:-../shared/data/books/classic-books-md.tar.xz}
 work=${2:-.cache/bench}
 mkdir -p "$work"
 [ -d "$work/tokenizer" ] || bert-jax tokenizer --input "$books" --vocab_size 16384 --output "$work/tokenizer"
-[ -d "$work/corpus" ] || bert-jax prepare --input "$books" --tokenizer "$work/tokenizer" --output "$work/corpus" --heldout_share 0.06
+[ -d "$work/corpus" ] || bert-jax prepare --input "$books" --tokenizer "$work/tokenizer" --output "$work/corpus" --heldout_fraction 0.06
 run() { printf '\n$ python %s\n' "$*"; python "$@"; }
 run benchmarks/batch_speed.py --corpus "$work/corpus"
 run benchmarks/masking_speed.py

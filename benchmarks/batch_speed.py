@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_jax.config import DataConfig
 from bert_jax.data.corpus import Split, open_corpus
-from bert_jax.data.rows.pipeline import Rows, batches, make_rows, symbols_of
+from bert_jax.data.sequences.pipeline import Rows, batches, make_rows, symbols_of
 from bert_jax.data.tokenizer import load_tokenizer
 
 GOAL, GOAL_OF_WORDS = 5e6, 3e6
@@ -26,17 +26,17 @@ TOKENS_A_BATCH = 256 * 128
 
 RULES = {
     "as BERT": DataConfig(),
-    "sentence order": DataConfig(pairing="sentence_order"),
-    "full sentences": DataConfig(pairing="full_sentences"),
-    "document sentences": DataConfig(pairing="document_sentences"),
-    "no pairing": DataConfig(pairing="none"),
+    "sentence order": DataConfig(sentence_pairs="sentence_order"),
+    "full sentences": DataConfig(sentence_pairs="full_sentences"),
+    "document sentences": DataConfig(sentence_pairs="document_sentences"),
+    "no pairing": DataConfig(sentence_pairs="none"),
     "whole words": DataConfig(masking="whole_word"),
     "n-grams": DataConfig(masking="ngram"),
     "spans": DataConfig(masking="span"),
-    "static": DataConfig(duplicates=10),
+    "static": DataConfig(dupe_factor=10),
     "packed": DataConfig(packing=8),
-    "packed, sentence order": DataConfig(packing=8, pairing="sentence_order"),
-    "packed, document sentences": DataConfig(packing=8, pairing="document_sentences"),
+    "packed, sentence order": DataConfig(packing=8, sentence_pairs="sentence_order"),
+    "packed, document sentences": DataConfig(packing=8, sentence_pairs="document_sentences"),
     "packed, spans": DataConfig(packing=8, masking="span"),
     "mixture of 20, smoothed": DataConfig(smoothing=0.7),
 }

@@ -12,7 +12,7 @@ import functools
 import gzip
 from typing import NamedTuple
 
-from bert_jax.data.tokenizer.vocabulary import TRAINERS, measure, train
+from bert_jax.data.tokenizer.training.train import TRAINERS, measure, train
 
 
 class Text(NamedTuple):

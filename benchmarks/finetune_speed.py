@@ -4,7 +4,7 @@
         [--max_length 128] [--examples 0] [--epochs 3]
 
 One model directory with random weights, written by our export, one set of pairs, one batch size, float32 on the CPU.
-Ours is `bert_jax.loop.fit` with the buckets and batches of `finetune`; theirs reads tokens from a list in memory,
+Ours is `bert_jax.training.loop.fit` with the buckets and batches of `finetune`; theirs reads tokens from a list,
 pads to the longest row of a batch (DataCollatorWithPadding) and keeps its defaults (shuffled rows, fused AdamW), once
 more with rows of like length together (`group_by_length`). Nobody evaluates, saves or logs.
 
@@ -47,7 +47,7 @@ def make_model(place: pathlib.Path, arguments: argparse.Namespace, write: Write)
     import jax
 
     from bert_jax.config import ComputeConfig
-    from bert_jax.interop.huggingface import export_model
+    from bert_jax.interop.huggingface.model import export_model
     from bert_jax.models import PRESETS, Head
     from bert_jax.models import make_model as make
     from bert_jax.tasks.table import TASKS
@@ -63,16 +63,16 @@ def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> No
     import jax
 
     from bert_jax.config import resolve
+    from bert_jax.config.recipes import finetuning as recipe
     from bert_jax.console import Console
-    from bert_jax.finetune import prepare
-    from bert_jax.loop import Data, fit
     from bert_jax.objectives.base import Batch
-    from bert_jax.objectives.finetuning import finetuning
-    from bert_jax.phases import Phase
-    from bert_jax.recipes import finetuning as recipe
-    from bert_jax.sharding import batch_share
-    from bert_jax.task_data import training_batches
-    from bert_jax.train import layout
+    from bert_jax.objectives.tasks import finetuning
+    from bert_jax.parallel.sharding import batch_share
+    from bert_jax.runs.finetune import prepare
+    from bert_jax.runs.task_data import training_batches
+    from bert_jax.training.loop import Data, fit
+    from bert_jax.training.schedules import Phase
+    from bert_jax.training.step import layout
 
     def compiled(event: str, duration_secs: float, **of: Any) -> None:
         if event == "/jax/core/compile/backend_compile_duration":

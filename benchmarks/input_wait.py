@@ -2,7 +2,7 @@
 
     python benchmarks/input_wait.py --corpus CORPUS [--config configs/demo.py] [--steps 200] [--config.KEY=VALUE ...]
 
-Runs the real loop, `bert-jax pretrain` in this process and a directory of its own, and reads `input_wait_share` back
+Runs the real loop, `bert-jax pretrain` in this process and a directory of its own, and reads `input_wait_fraction` back
 from its metrics.jsonl. The first line is left out: it holds the filling of an empty pipeline.
 """
 
@@ -10,11 +10,11 @@ import argparse
 import pathlib
 import tempfile
 
-from bert_jax.compilation import use_compilation_cache
 from bert_jax.config import read_config
 from bert_jax.console import Console
-from bert_jax.metrics import read_lines
-from bert_jax.pretrain import pretrain
+from bert_jax.parallel.compilation import use_compilation_cache
+from bert_jax.runs.pretrain import pretrain
+from bert_jax.training.metrics import read_lines
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
         "train.steps": arguments.steps,
         "train.log_every": max(1, arguments.steps // 10),
         "evaluate.every": 0,
-        "evaluate.rows": 1,
+        "evaluate.num_sequences": 1,
         "checkpoint.every": 0,
     }
     config = read_config(arguments.config, [*overrides, *(f"--config.{key}={value}" for key, value in fixed.items())])
@@ -40,11 +40,11 @@ def main() -> None:
         lines = [line for line in read_lines(pathlib.Path(workdir, "metrics.jsonl")) if line["split"] == "train"]
     first, *rest = lines
     # Every line stands for as many steps, so its seconds go as tokens / (tokens a second).
-    seconds = [line["batch_size"] * line["length"] / line["tokens_per_second"] for line in rest]
-    shares = [line["input_wait_share"] for line in rest]
+    seconds = [line["batch_size"] * line["seq_len"] / line["tokens_per_second"] for line in rest]
+    shares = [line["input_wait_fraction"] for line in rest]
     share = sum(s * t for s, t in zip(shares, seconds, strict=True)) / sum(seconds)
     print(f"waiting for input: {share:.3%} of the wall time (lines: {min(shares):.3%} to {max(shares):.3%}; first "
-          f"{first['input_wait_share']:.3%}), {1e3 * sum(seconds) / len(seconds):.1f} ms a step")  # fmt: skip
+          f"{first['input_wait_fraction']:.3%}), {1e3 * sum(seconds) / len(seconds):.1f} ms a step")  # fmt: skip
 
 
 if __name__ == "__main__":

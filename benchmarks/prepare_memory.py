@@ -44,7 +44,7 @@ def main() -> None:
             texts.mkdir()
             writers[name](texts)
             size = sum(path.stat().st_size for path in texts.iterdir())
-            command = [*COMMAND, "--input", str(texts), "--tokenizer", args.vocab, "--heldout_share", "0"]
+            command = [*COMMAND, "--input", str(texts), "--tokenizer", args.vocab, "--heldout_fraction", "0"]
             command += ["--output", f"{place}/corpus", "--workers", str(args.workers)]
             seconds[name], total, once, each = watch(command)
             print(

@@ -23,9 +23,9 @@ import transformers
 
 from bert_jax.config import ComputeConfig, EncoderConfig, default_config, resolve
 from bert_jax.models import PRESETS, model_flops
-from bert_jax.objectives.pretraining import pretraining
-from bert_jax.optim import make_optimizer
-from bert_jax.train import init_state, train_step
+from bert_jax.objectives.masked_tokens import pretraining
+from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.step import init_state, train_step
 
 Step = Callable[[], None]
 

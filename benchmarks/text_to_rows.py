@@ -26,7 +26,7 @@ import transformers
 from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.rows.pipeline import make_rows, symbols_of
+from bert_jax.data.sequences.pipeline import make_rows, symbols_of
 from bert_jax.data.tokenizer import load_tokenizer, save
 
 LENGTH, BATCH, LINES = 128, 256, 1000
@@ -37,7 +37,7 @@ GOAL_PUBLISHED, GOAL = 20, 1.5
 def ours(text: pathlib.Path, vocabulary: pathlib.Path) -> int:
     """Prepares the text and makes an epoch of rows; their number."""
     with tempfile.TemporaryDirectory() as place:
-        prepare([str(text)], vocabulary, f"{place}/corpus", workers=1, heldout_share=0.0)
+        prepare([str(text)], vocabulary, f"{place}/corpus", workers=1, heldout_fraction=0.0)
         split = open_corpus(f"{place}/corpus").split("train")
         config = DataConfig(masking="whole_word")
         rows = make_rows(split, symbols_of(load_tokenizer(vocabulary)), LENGTH, 0, config)

@@ -10,8 +10,8 @@ import argparse
 from typing import NamedTuple
 
 from bert_jax.config import phases, resolve
-from bert_jax.recipes import devlin2019
-from bert_jax.topology import devices
+from bert_jax.config.recipes import devlin2019
+from bert_jax.dryrun.topology import devices
 
 
 class Shape(NamedTuple):
@@ -53,13 +53,13 @@ def main() -> None:
 def line(shape: Shape) -> str:
     """A row of the table."""
     chips = devices(shape.topology)
-    from bert_jax.dryrun import dry_run
+    from bert_jax.dryrun.dry_run import dry_run
 
     made = devlin2019(shape.size)
     made.mesh.data, made.mesh.fsdp, made.mesh.tensor = shape.mesh
     made.compute.remat = shape.remat
     made.train.batch_size = made.evaluate.batch_size = shape.rows * len(chips)
-    made.train.phases = phases({"length": shape.length})
+    made.train.phases = phases({"seq_len": shape.length})
     report = dry_run(resolve(made), chips, lambda text: None)
     one = report.phases[0]
     cells = [

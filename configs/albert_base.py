@@ -5,13 +5,13 @@
     bert-jax pretrain --config configs/albert_base.py --workdir runs/albert --config.data.corpus=corpus/
 
 Hardware and time: `bert-jax compile --config configs/albert_base.py --topology v5e:16x16` says what it takes. A batch
-that does not fit takes --config.train.accumulation.
+that does not fit takes --config.train.grad_accum_steps.
 Score: MNLI 84.6, SQuAD 1.1 F1 90.2 on the development sets (version 2, published).
 """
 
 import ml_collections
 
-from bert_jax.recipes import lan2020
+from bert_jax.config.recipes import lan2020
 
 
 def get_config() -> ml_collections.ConfigDict:

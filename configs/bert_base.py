@@ -13,7 +13,7 @@ Score: MNLI 84.7, SQuAD 1.1 F1 88.4 on the development sets (published).
 
 import ml_collections
 
-from bert_jax.recipes import devlin2019
+from bert_jax.config.recipes import devlin2019
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -6,13 +6,13 @@ Hardware and time: fits a v5e slice of 256 chips; 0.9 to 3.3 hours, 235 to 832 c
 
     python -m bert_jax compile --config configs/bert_large_lamb.py --topology v5e:16x16
 
-A batch that does not fit takes more micro-batches: --config.train.phases[0].accumulation=8.
+A batch that does not fit takes more micro-batches: --config.train.phases[0].grad_accum_steps=8.
 Score: SQuAD 1.1 F1 about 91 (published by NVIDIA; not measured here).
 """
 
 import ml_collections
 
-from bert_jax.recipes import you2020
+from bert_jax.config.recipes import you2020
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -9,7 +9,7 @@ Score: GLUE 73.5 (google-research/bert's README).
 
 import ml_collections
 
-from bert_jax.recipes import devlin2019
+from bert_jax.config.recipes import devlin2019
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -9,7 +9,7 @@ Score: docs/results.md; a model this small on so little text learns words and sy
 import ml_collections
 
 from bert_jax.config import default_config, phases
-from bert_jax.models.presets import architecture
+from bert_jax.config.presets import architecture
 
 
 def get_config() -> ml_collections.ConfigDict:
@@ -19,8 +19,10 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.update(dropout=0.0, attention_dropout=0.0)  # a sentence is seen once or twice: nothing to overfit
     config.model.initializer_range = 0.05  # 0.02 keeps so narrow a model on the unigram plateau for longer
     config.train.update(steps=2_400, batch_size=32, log_every=20)
-    config.train.phases = phases({"length": 128, "share": 0.95}, {"length": 512, "share": 0.05, "batch_size": 8})
-    config.optimizer.update(peak_learning_rate=1e-3, warmup_share=0.06, schedule="optax")
+    config.train.phases = phases(
+        {"seq_len": 128, "fraction": 0.95}, {"seq_len": 512, "fraction": 0.05, "batch_size": 8}
+    )
+    config.optimizer.update(peak_learning_rate=1e-3, warmup_fraction=0.06, schedule="optax")
     config.evaluate.update(every=500, rows=2_000, batch_size=32)
     config.checkpoint.update(every=250, keep=2)
     return config

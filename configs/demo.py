@@ -10,7 +10,7 @@ so short a run learns little more of it (docs/results.md).
 import ml_collections
 
 from bert_jax.config import default_config, phases
-from bert_jax.models.presets import architecture
+from bert_jax.config.presets import architecture
 
 
 def get_config() -> ml_collections.ConfigDict:
@@ -20,8 +20,8 @@ def get_config() -> ml_collections.ConfigDict:
     config.model.update(dropout=0.0, attention_dropout=0.0)  # so short a run cannot overfit
     config.model.initializer_range = 0.08  # 0.02 keeps so narrow a model on the unigram plateau for longer
     config.train.update(steps=3_000, batch_size=32, log_every=50)
-    config.train.phases = phases({"length": 64, "share": 0.6}, {"length": 128, "share": 0.4, "batch_size": 16})
-    config.optimizer.update(peak_learning_rate=2e-3, warmup_share=0.1)
+    config.train.phases = phases({"seq_len": 64, "fraction": 0.6}, {"seq_len": 128, "fraction": 0.4, "batch_size": 16})
+    config.optimizer.update(peak_learning_rate=2e-3, warmup_fraction=0.1)
     config.evaluate.update(every=500, rows=1_000, batch_size=64)
     config.checkpoint.every = 500
     return config

@@ -5,13 +5,13 @@
     bert-jax pretrain --config configs/roberta_base.py --workdir runs/roberta --config.data.corpus=corpus/
 
 Hardware and time: `bert-jax compile --config configs/roberta_base.py --topology v5e:16x16` says what it takes. A
-batch that does not fit takes --config.train.accumulation.
+batch that does not fit takes --config.train.grad_accum_steps.
 Score: MNLI 87.6, SST-2 94.8 on the development sets (published).
 """
 
 import ml_collections
 
-from bert_jax.recipes import liu2019
+from bert_jax.config.recipes import liu2019
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -14,7 +14,7 @@ say "1/6  a vocabulary from the documentation strings of this Python installatio
 bert-jax tokenizer --input python-docs --kind wordpiece --vocab_size 4096 --output "$out/tokenizer"
 
 say "2/6  the corpus: sentences, token ids, shards"
-bert-jax prepare --input python-docs --tokenizer "$out/tokenizer" --output "$out/corpus" --heldout_share 0.05
+bert-jax prepare --input python-docs --tokenizer "$out/tokenizer" --output "$out/corpus" --heldout_fraction 0.05
 
 say "3/6  pretraining BERT-tiny, interrupted half-way"
 train=(bert-jax pretrain --config configs/demo.py --workdir "$out/run" --config.data.corpus="$out/corpus")

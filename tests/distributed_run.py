@@ -2,7 +2,7 @@
 
 python tests/distributed_run.py WORKDIR RUNS COORDINATOR NUM_PROCESSES PROCESS_ID
 
-RUNS is JSON: {"NAME": {"mesh": [4, 1, 1], "accumulation": 2, "steps": 20, "stop_at": 10}, ...}; mesh is required.
+RUNS is JSON: {"NAME": {"mesh": [4, 1, 1], "grad_accum_steps": 2, "steps": 20, "stop_at": 10}, ...}; mesh is required.
 Each process writes the rows that it made to WORKDIR/NAME.rows.NUM_PROCESSES.PROCESS_ID.json, a list for each step.
 """
 
@@ -17,21 +17,21 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import sharding
 from bert_jax.config import Config, WatchdogConfig
 from bert_jax.console import Console
-from bert_jax.distributed import find_peers, joined
-from bert_jax.interrupt import Interrupt
-from bert_jax.loop import Data, fit
-from bert_jax.objectives.pretraining import pretraining
-from bert_jax.phases import Phase
+from bert_jax.objectives.masked_tokens import pretraining
+from bert_jax.parallel import sharding
+from bert_jax.parallel.preemption import Interrupt
+from bert_jax.parallel.processes import find_peers, joined
+from bert_jax.training.loop import Data, fit
+from bert_jax.training.schedules import Phase
 from tests.mesh_run import STEPS, mesh_config
 from tests.synthetic import random_batch
 
 
 def run_config(run: dict[str, Any]) -> Config:
     """The small model of mesh_run.py; a checkpoint only where the run stops."""
-    config = mesh_config(run["mesh"], run.get("accumulation", 1))
+    config = mesh_config(run["mesh"], run.get("grad_accum_steps", 1))
     return dataclasses.replace(config, train=dataclasses.replace(config.train, steps=run.get("steps", STEPS)))
 
 
@@ -52,12 +52,12 @@ def sliced_data(config: Config, asked: dict[int, list[int]], stop_at: int | None
             if step == stop_at and jax.process_index() == jax.process_count() - 1:
                 signal.raise_signal(signal.SIGTERM)
             asked[step] = share(phase.first_row(step), phase.batch_size)
-            yield made(asked[step], phase.length)
+            yield made(asked[step], phase.seq_len)
             step += 1
 
     def heldout(phase: Phase) -> Generator[dict[str, np.ndarray], None, None]:
         size = config.evaluate.batch_size
-        return (made(share(10**6 + i * size, size), phase.length) for i in range(2))
+        return (made(share(10**6 + i * size, size), phase.seq_len) for i in range(2))
 
     return Data(batches, heldout, {"corpus": "synthetic", "tokenizer": "none"})
 

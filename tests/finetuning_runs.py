@@ -6,7 +6,7 @@ import pathlib
 import random
 import signal
 
-from bert_jax.__main__ import main
+from bert_jax.cli.main import main
 from bert_jax.console import Console
 from tests.tiny_models import LETTERS, save
 
@@ -16,7 +16,7 @@ from bert_jax.recipes import finetuning
 
 
 def get_config():
-    config = finetuning(epochs=2, batch_size=8, learning_rate=3e-3, max_length={MAX_LENGTH})
+    config = finetuning(epochs=2, batch_size=8, learning_rate=3e-3, max_seq_len={MAX_LENGTH})
     config.task.update(buckets=({MAX_LENGTH},), doc_stride=6, max_query_length=6)
     config.train.log_every = 1
     config.evaluate.batch_size = 16

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 
 from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.tokenizer.vocabulary import train_tokenizer
+from bert_jax.data.tokenizer.training.train import train_tokenizer
 
 SYLLABLES = [start + middle + end for start in "bdfklmnprst" for middle in "aeiou" for end in ("", "n", "rd", "st")]
 
@@ -21,7 +21,7 @@ def generated_corpus(directory: pathlib.Path, documents: int = 60, vocab_size: i
         sentences = [_sentence(rng, words, own) for _ in range(rng.integers(5, 60))]
         (texts / f"{number:03}.txt").write_text(" ".join(sentences))
     train_tokenizer([[str(texts)]], vocab_size, str(directory / "tokenizer"))
-    prepare([str(texts)], directory / "tokenizer", directory / "corpus", workers=1, heldout_share=0.1)
+    prepare([str(texts)], directory / "tokenizer", directory / "corpus", workers=1, heldout_fraction=0.1)
     return directory / "corpus"
 
 

@@ -1,6 +1,6 @@
 """Run by test_meshes.py under several CPU devices: one short run of `fit` a mesh, each in WORKDIR/NAME.
 
-python tests/mesh_run.py WORKDIR '{"NAME": {"mesh": [8, 1, 1], "accumulation": 1, "packing": 1}, ...}'
+python tests/mesh_run.py WORKDIR '{"NAME": {"mesh": [8, 1, 1], "grad_accum_steps": 1, "packing": 1}, ...}'
 """
 
 import json
@@ -10,21 +10,21 @@ import sys
 from bert_jax import config as c
 from bert_jax.config import Config
 from bert_jax.console import Console
-from bert_jax.loop import fit
-from bert_jax.objectives.pretraining import pretraining
+from bert_jax.objectives.masked_tokens import pretraining
+from bert_jax.training.loop import fit
 from tests.synthetic import VOCAB, synthetic_data
 
 STEPS = 20
 
 
-def mesh_config(mesh: tuple[int, int, int], accumulation: int, packing: int = 1) -> Config:
+def mesh_config(mesh: tuple[int, int, int], grad_accum_steps: int, packing: int = 1) -> Config:
     """A model with dropout whose every axis divides by eight, 16 rows a step."""
     made = c.default_config()
     made.model.update(vocab_size=VOCAB, hidden_size=16, num_layers=2, num_heads=8, mlp_size=32, max_positions=16)
     made.mesh.data, made.mesh.fsdp, made.mesh.tensor = mesh
-    made.train.update(steps=STEPS, batch_size=16, accumulation=accumulation, log_every=1)
-    made.train.phases = c.phases({"length": 16})
-    made.optimizer.update(peak_learning_rate=1e-3, warmup_share=0.1)
+    made.train.update(steps=STEPS, batch_size=16, grad_accum_steps=grad_accum_steps, log_every=1)
+    made.train.phases = c.phases({"seq_len": 16})
+    made.optimizer.update(peak_learning_rate=1e-3, warmup_fraction=0.1)
     made.evaluate.update(every=10, batch_size=8)
     made.checkpoint.every = 0
     made.data.packing = packing

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax.config import ComputeConfig, EncoderConfig, MeshConfig
 from bert_jax.models import pretraining_model
-from bert_jax.sharding import check_batch, check_parameters, make_mesh, place_batch, shardings
+from bert_jax.parallel.sharding import check_batch, check_parameters, make_mesh, place_batch, shardings
 
 CONFIG = EncoderConfig(vocab_size=200, hidden_size=64, num_layers=2, num_heads=8, mlp_size=128, max_positions=16)
 MESHES = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2)]

@@ -6,8 +6,8 @@ import numpy as np
 
 from bert_jax import config as c
 from bert_jax.config import Config
-from bert_jax.loop import Data
-from bert_jax.phases import Phase
+from bert_jax.training.loop import Data
+from bert_jax.training.schedules import Phase
 
 VOCAB = 100
 
@@ -92,12 +92,12 @@ def synthetic_data(config: Config, heldout_batches: int = 2) -> Data:
 
     def batches(phase: Phase, step: int) -> Iterator[dict[str, np.ndarray]]:
         while True:
-            yield made(phase.first_row(step), phase.batch_size, phase.length)
+            yield made(phase.first_row(step), phase.batch_size, phase.seq_len)
             step += 1
 
     def heldout(phase: Phase) -> Iterator[dict[str, np.ndarray]]:
         size = config.evaluate.batch_size
-        return (made(10**6 + i * size, size, phase.length) for i in range(heldout_batches))
+        return (made(10**6 + i * size, size, phase.seq_len) for i in range(heldout_batches))
 
     return Data(batches, heldout, {"corpus": "synthetic", "tokenizer": "none"})
 
@@ -109,8 +109,8 @@ def tiny_config(seed: int = 0, model: dict | None = None, **train: object) -> Co
     made.model.update(vocab_size=VOCAB, hidden_size=16, num_layers=2, num_heads=2, mlp_size=32, max_positions=32)
     made.model.update(model or {})
     made.train.update(steps=6, batch_size=8, log_every=1)
-    made.train.phases = c.phases({"length": 16, "share": 0.5}, {"length": 24, "share": 0.5})
-    made.optimizer.warmup_share = 0.0
+    made.train.phases = c.phases({"seq_len": 16, "fraction": 0.5}, {"seq_len": 24, "fraction": 0.5})
+    made.optimizer.warmup_fraction = 0.0
     made.evaluate.update(every=3, batch_size=8)
     made.checkpoint.update(every=2)
     made.train.update(train)

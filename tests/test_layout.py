@@ -89,10 +89,10 @@ def test_every_file_has_one_purpose_and_says_it() -> None:
 
 def test_looking_and_preparing_load_no_jax() -> None:
     modules = (
-        "bert_jax.inspect",
+        "bert_jax.reports.inspect",
         "bert_jax.data.preparation.prepare",
-        "bert_jax.data.tokenizer.vocabulary",
-        "bert_jax.__main__",
+        "bert_jax.data.tokenizer.training.train",
+        "bert_jax.cli.main",
     )
     code = f"import {', '.join(modules)}, sys; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

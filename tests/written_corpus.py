@@ -13,7 +13,7 @@ WORDS = [first + vowel + last + "u" for first in "bdfgklmnpr" for vowel in "aeio
 
 
 def write_corpus(
-    place: pathlib.Path, texts: Sequence[str], vocabulary: Sequence[str] = (), heldout_share: float = 0.0
+    place: pathlib.Path, texts: Sequence[str], vocabulary: Sequence[str] = (), heldout_fraction: float = 0.0
 ) -> pathlib.Path:
     """Prepares `place`/corpus, a document a text; without a vocabulary it is WORDS, "." and pieces of one letter."""
     (place / "texts").mkdir(parents=True)
@@ -22,7 +22,7 @@ def write_corpus(
     pieces = [*LETTERS, *(f"##{letter}" for letter in LETTERS)]
     save(wordpiece([*SPECIAL_TOKENS, *(vocabulary or [".", *pieces, *WORDS])], Normalizer()), place / "tokenizer")
     inputs = [str(place / "texts")]
-    prepare(inputs, place / "tokenizer", place / "corpus", Reading(), workers=1, heldout_share=heldout_share)
+    prepare(inputs, place / "tokenizer", place / "corpus", Reading(), workers=1, heldout_fraction=heldout_fraction)
     return place / "corpus"
 
 

@@ -293,7 +293,7 @@ def _open_shard(shard: Shard) -> ArrayRecordReader:
     except (OSError, RuntimeError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise UserError(
-                f"{shard.path}: {error.strerror}; take fewer --config.data.threads, or raise `ulimit -n`"
+                f"{shard.path}: {error.strerror}; take fewer --config.data.num_threads, or raise `ulimit -n`"
             ) from None
         raise UserError(f"{shard.path}: cannot be read ({error}); copy or prepare the corpus again") from None
     return reader

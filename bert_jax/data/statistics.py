@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.data.corpus import Split
-from bert_jax.data.rows.layout import running_total
-from bert_jax.data.rows.pipeline import Rows
+from bert_jax.data.sequences.layout import running_total
+from bert_jax.data.sequences.pipeline import Rows
 from bert_jax.data.tokenizer import Tokenizer
 
 READ_TOKENS = 200_000_000  # of a corpus, for each of the two results that read it: a few seconds

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import UserError
-from bert_jax.interop import model_config, strict_json
+from bert_jax.interop import strict_json
 from bert_jax.interop.families import FAMILIES
-from bert_jax.interop.huggingface import Loaded
+from bert_jax.interop.huggingface import model_config
+from bert_jax.interop.huggingface.model import Loaded
 from bert_jax.interop.tensors import from_tensors, names, rows, shapes_of, unflatten
 from bert_jax.models import Head
 

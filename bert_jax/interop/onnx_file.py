@@ -14,9 +14,9 @@ from typing import Any
 
 from bert_jax.data.tokenizer import tokenizer_files
 from bert_jax.errors import UserError
-from bert_jax.interop import model_config
 from bert_jax.interop.directory import appearing
 from bert_jax.interop.families import FAMILIES
+from bert_jax.interop.huggingface import model_config
 
 FILE = "model.onnx"
 LARGEST = 2_000_000_000  # bytes of weights in one file, a bound of Protocol Buffers; beyond they lie beside it

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.config.presets import PRESETS
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.models.attention import kernel_used
 from bert_jax.models.encoder import padded_vocab, table_width
 from bert_jax.models.heads import HEADS, Head, Network
 from bert_jax.models.layers import ACTIVATIONS
-from bert_jax.models.presets import PRESETS
 
 __all__ = [
     "HEADS",

@@ -15,7 +15,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models import fused_attention
 from bert_jax.models.dropout import keep_mask, row_keys
 from bert_jax.models.layers import Linear, keep
-from bert_jax.sharding import constrain, partition_spec
+from bert_jax.parallel.sharding import constrain, partition_spec
 
 MASKED_SCORE = -1e9  # far below any score; finite, so that a row of padding alone gives no NaN
 

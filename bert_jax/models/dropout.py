@@ -10,7 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from bert_jax.sharding import first_row
+from bert_jax.parallel.sharding import first_row
 
 SEED_WORDS = 2
 

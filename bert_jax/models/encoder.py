@@ -15,7 +15,7 @@ from bert_jax.errors import UserError
 from bert_jax.models.attention import SelfAttention
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.layers import ACTIVATIONS, KEPT, LayerNorm, Linear, keep, kernel_init, param
-from bert_jax.sharding import constrain
+from bert_jax.parallel.sharding import constrain
 
 VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
 

@@ -11,7 +11,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.encoder import Encoder, table_width
 from bert_jax.models.layers import ACTIVATIONS, LayerNorm, Linear, param
-from bert_jax.sharding import constrain
+from bert_jax.parallel.sharding import constrain
 
 PADDING_LOGIT = -1e9  # of vocabulary rows that exist only to fill up the table: exp of it is exactly 0
 

@@ -10,7 +10,7 @@ class Targets(NamedTuple):
     """Per target float32 of one shape: its loss, whether it was hit, and what it weighs; 0 for filler."""
 
     loss: jax.Array
-    hits: jax.Array
+    correct: jax.Array
     weights: jax.Array
 
 

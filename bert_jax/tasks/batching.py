@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.rows.hashing import Stream, random_bits
+from bert_jax.data.sequences.hashing import Stream, random_bits
 from bert_jax.errors import UserError
 
 MAX_BUCKETS = 6  # each is compiled once
@@ -19,17 +19,17 @@ class PlannedBatch(NamedTuple):
     length: int
 
 
-def choose_buckets(lengths: np.ndarray, max_length: int) -> tuple[int, ...]:
-    """The lengths to pad rows to that waste the fewest tokens: at most `MAX_BUCKETS`, the last is `max_length`.
+def choose_buckets(lengths: np.ndarray, max_seq_len: int) -> tuple[int, ...]:
+    """The lengths to pad rows to that waste the fewest tokens: at most `MAX_BUCKETS`, the last is `max_seq_len`.
 
     All others are multiples of `MULTIPLE`. Found exactly, by dynamic programming over where the buckets end: with b
     buckets for the rows up to an end, the last bucket begins where b - 1 buckets and it cost least.
 
     Args:
-        lengths: tokens of each row, none above `max_length`; usually those of the training set.
-        max_length: what any row of the task may have, so that other sets fit too.
+        lengths: tokens of each row, none above `max_seq_len`; usually those of the training set.
+        max_seq_len: what any row of the task may have, so that other sets fit too.
     """
-    ends = np.append(np.arange(MULTIPLE, max_length, MULTIPLE), max_length)
+    ends = np.append(np.arange(MULTIPLE, max_seq_len, MULTIPLE), max_seq_len)
     # below[i]: the rows that a bucket ending before candidate i holds, the first i candidates' worth.
     below = np.searchsorted(np.sort(lengths), np.append(0, ends), side="right")
     cost_from = (below[1:] - below[:-1, None]) * ends.astype(np.float64)  # [i, j]: one bucket for candidates i to j
@@ -39,7 +39,7 @@ def choose_buckets(lengths: np.ndarray, max_length: int) -> tuple[int, ...]:
         totals = np.append(0.0, costs[-1])[:-1, None] + cost_from
         choices.append(totals.argmin(0))
         costs.append(totals.min(0))
-    buckets, last = [max_length], len(ends) - 1
+    buckets, last = [max_seq_len], len(ends) - 1
     for choice in reversed(choices):
         last = int(choice[last]) - 1
         if last < 0:
@@ -73,7 +73,7 @@ def plan(
     if len(lengths) and lengths.max() > ends[-1]:
         raise UserError(
             f"config.task.buckets={tuple(buckets)} hold no row of {lengths.max()} tokens;"
-            " add a bucket, or lower config.task.max_length"
+            " add a bucket, or lower config.task.max_seq_len"
         )
     count = -(-len(lengths) // batch_size)
     order = random_bits(seed, Stream.ORDER, epoch, np.arange(len(lengths) + count))

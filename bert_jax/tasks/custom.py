@@ -4,10 +4,10 @@ from collections import Counter
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.tasks.data_sets import PREFIX, DataSet
 from bert_jax.tasks.examples import label_names
-from bert_jax.tasks.formats import FORMATS
-from bert_jax.tasks.readers import SPLITS, records
+from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
+from bert_jax.tasks.reading.formats import FORMATS
+from bert_jax.tasks.reading.readers import SPLITS, records
 from bert_jax.tasks.task import FIELDS, OPTIONAL_FIELDS, Source, Task
 
 NAME = "custom"

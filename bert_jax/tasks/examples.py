@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.tasks.conll import to_iob2
+from bert_jax.tasks.reading.conll import to_iob2
 from bert_jax.tasks.task import Record, Task
 
 Example = dict[str, Any]

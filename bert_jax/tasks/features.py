@@ -42,7 +42,7 @@ def rows(
         kind: classification, regression, tagging, span or choice.
         examples: all labelled or none.
         tokenizer: of the model.
-        settings: `max_length`, and for span `max_query_length` and `doc_stride`.
+        settings: `max_seq_len`, and for span `max_query_length` and `doc_stride`.
 
     Returns:
         The rows, and counts that are there even if 0. `truncated_texts`: inputs whose texts were cut to fit, the
@@ -50,7 +50,7 @@ def rows(
         span: `split_contexts` (questions whose context has several windows), `truncated_questions`.
 
     Raises:
-        UserError: `max_length` holds no text, or an example is not what its kind needs; it is named by its id.
+        UserError: `max_seq_len` holds no text, or an example is not what its kind needs; it is named by its id.
     """
     key = LABEL[kind]
     labelled = [key in example for example in examples]
@@ -58,7 +58,7 @@ def rows(
         odd = examples[labelled.index(False)]["id"]
         raise UserError(f"example '{odd}' has no {key}, but others have; give all of them, or none")
     if kind in LAYOUTS:
-        return _text_rows(LAYOUTS[kind], examples, tokenizer, settings.max_length)
+        return _text_rows(LAYOUTS[kind], examples, tokenizer, settings.max_seq_len)
     return {"tagging": tagging_rows, "span": span_rows}[kind](examples, tokenizer, settings)
 
 
@@ -71,10 +71,10 @@ def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
 
 
 def _text_rows(
-    layout: Layout, examples: Sequence[Example], tokenizer: Tokenizer, max_length: int
+    layout: Layout, examples: Sequence[Example], tokenizer: Tokenizer, max_seq_len: int
 ) -> tuple[list[Row], Counts]:
-    if max_length < tokenizer.separators + 4:
-        raise UserError(f"config.task.max_length={max_length} holds no two texts; give at least 16")
+    if max_seq_len < tokenizer.separators + 4:
+        raise UserError(f"config.task.max_seq_len={max_seq_len} holds no two texts; give at least 16")
     laid_out = [layout.pairs(example) for example in examples]
     for example, pairs in zip(examples, laid_out, strict=True):
         if len(pairs) != len(laid_out[0]) or not pairs:
@@ -90,7 +90,7 @@ def _text_rows(
         for text, text_pair in pairs:
             first, second = ids[text], [] if text_pair is None else ids[text_pair]
             between = [] if text_pair is None else [tokenizer.sep_id] * tokenizer.separators
-            limit = max_length - 2 - len(between)
+            limit = max_seq_len - 2 - len(between)
             kept = truncated_lengths(len(first), len(second), limit)
             truncated += kept != (len(first), len(second))
             head = [tokenizer.cls_id, *first[: kept[0]], *between]

@@ -22,11 +22,11 @@ def tagging_rows(
     them: no word loses its label. Of a word longer than a row the first pieces are kept.
 
     Raises:
-        UserError: not a label for each word, or `max_length` holds no word.
+        UserError: not a label for each word, or `max_seq_len` holds no word.
     """
-    room = settings.max_length - 2
+    room = settings.max_seq_len - 2
     if room < 1:
-        raise UserError(f"config.task.max_length={settings.max_length} holds no word; give at least 16")
+        raise UserError(f"config.task.max_seq_len={settings.max_seq_len} holds no word; give at least 16")
     ids = encode_distinct((word for example in examples for word in example["tokens"]), tokenizer.encode_words)
     made: list[Row] = []
     counts = {"split_sentences": 0, "truncated_words": 0}

@@ -39,11 +39,11 @@ def span_rows(
         counts["truncated_questions"] += len(question) > settings.max_query_length
         question = question[: settings.max_query_length]
         head = np.array([tokenizer.cls_id, *question, *[tokenizer.sep_id] * tokenizer.separators], np.int32)
-        room = settings.max_length - len(head) - 1
+        room = settings.max_seq_len - len(head) - 1
         if room < 1:
             raise UserError(
                 f"question '{example['id']}' has {len(question)} tokens, which leaves no room for its context in"
-                f" config.task.max_length={settings.max_length}; raise it, or lower config.task.max_query_length"
+                f" config.task.max_seq_len={settings.max_seq_len}; raise it, or lower config.task.max_query_length"
             )
         answer = _answer_tokens(example, offsets)
         bounds = window_bounds(len(ids), room, settings.doc_stride)

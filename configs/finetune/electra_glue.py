@@ -10,7 +10,7 @@ Score: ELECTRA-base has 88.8 on MNLI, 89.5 on MRPC (published; not run here).
 
 import ml_collections
 
-from bert_jax.recipes import finetuning
+from bert_jax.config.recipes import finetuning
 
 
 def get_config() -> ml_collections.ConfigDict:

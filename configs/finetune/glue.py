@@ -10,7 +10,7 @@ Score: BERT-base has 84.7 on MNLI, 91.8 on QNLI, 92.7 on SST-2 (published; not r
 
 import ml_collections
 
-from bert_jax.recipes import finetuning
+from bert_jax.config.recipes import finetuning
 
 
 def get_config() -> ml_collections.ConfigDict:

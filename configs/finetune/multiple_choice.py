@@ -9,7 +9,7 @@ Score: BERT-base has 81.6 on SWAG's dev set (published; not run here).
 
 import ml_collections
 
-from bert_jax.recipes import finetuning
+from bert_jax.config.recipes import finetuning
 
 
 def get_config() -> ml_collections.ConfigDict:

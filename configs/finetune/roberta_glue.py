@@ -10,7 +10,7 @@ Score: RoBERTa-base has 87.6 on MNLI, 90.2 on MRPC (published; not run here).
 
 import ml_collections
 
-from bert_jax.recipes import finetuning
+from bert_jax.config.recipes import finetuning
 
 
 def get_config() -> ml_collections.ConfigDict:

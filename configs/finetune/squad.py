@@ -9,9 +9,9 @@ Score: BERT-base uncased has F1 88.4, exact match 81.2 on 1.1 (published; not ru
 
 import ml_collections
 
-from bert_jax.recipes import finetuning
+from bert_jax.config.recipes import finetuning
 
 
 def get_config() -> ml_collections.ConfigDict:
     """The recipe."""
-    return finetuning(epochs=2, batch_size=32, learning_rate=3e-5, max_length=384)
+    return finetuning(epochs=2, batch_size=32, learning_rate=3e-5, max_seq_len=384)

@@ -9,7 +9,7 @@ Score: BERT-base cased has F1 96.4 on CoNLL-2003's dev set (published; not run h
 
 import ml_collections
 
-from bert_jax.recipes import finetuning
+from bert_jax.config.recipes import finetuning
 
 
 def get_config() -> ml_collections.ConfigDict:

@@ -93,7 +93,7 @@ def texts(tmp_path_factory):
 def local(texts, tokenizer, tmp_path_factory):
     """What `prepare` makes of the texts."""
     place = tmp_path_factory.mktemp("local") / "corpus"
-    manifest = prepare([str(texts)], tokenizer, place, workers=1, heldout_share=HELDOUT)
+    manifest = prepare([str(texts)], tokenizer, place, workers=1, heldout_fraction=HELDOUT)
     splits = manifest["splits"]
     assert len(splits["train"]["shards"]) > 10
     assert len(splits["heldout"]["shards"]) > 3
@@ -111,7 +111,7 @@ def contents(directory):
 
 
 def run(texts, tokenizer, output, options):
-    return beam.prepare_with_beam([str(texts)], tokenizer, output, heldout_share=HELDOUT, beam_options=options)
+    return beam.prepare_with_beam([str(texts)], tokenizer, output, heldout_fraction=HELDOUT, beam_options=options)
 
 
 @pytest.mark.parametrize("options", RUNNERS.values(), ids=RUNNERS)
@@ -212,8 +212,8 @@ def test_object_storage_in_and_out(texts, tokenizer, local, tmp_path):
     files = fsspec.filesystem("memory")
     files.put(str(texts), "/bucket/texts", recursive=True)
     inputs, output = "memory://bucket/texts", "memory://bucket/corpora/small"
-    manifest = beam.prepare_with_beam([inputs], tokenizer, output, heldout_share=HELDOUT, beam_options=IN_MEMORY)
-    prepare([inputs], tokenizer, tmp_path / "local", workers=1, heldout_share=HELDOUT)
+    manifest = beam.prepare_with_beam([inputs], tokenizer, output, heldout_fraction=HELDOUT, beam_options=IN_MEMORY)
+    prepare([inputs], tokenizer, tmp_path / "local", workers=1, heldout_fraction=HELDOUT)
     copy = staged(output, tmp_path / "cache")
     assert contents(copy) == contents(tmp_path / "local")
     assert open_corpus(copy).manifest == manifest
@@ -252,8 +252,8 @@ def test_what_cannot_work_is_refused_before_anything_is_written(texts, tokenizer
         run(tmp_path / "nowhere", tokenizer, output, IN_MEMORY)
     with pytest.raises(UserError, match="sideways"):
         beam.prepare_with_beam([str(texts)], tokenizer, output, Reading(documents="sideways"), beam_options=IN_MEMORY)
-    with pytest.raises(UserError, match="heldout_share"):
-        beam.prepare_with_beam([str(texts)], tokenizer, output, heldout_share=1.0)
+    with pytest.raises(UserError, match="heldout_fraction"):
+        beam.prepare_with_beam([str(texts)], tokenizer, output, heldout_fraction=1.0)
     assert not output.exists()
     output.mkdir()
     (output / "mine").write_text("")
@@ -292,7 +292,7 @@ def dying(path, url):
     if len(shards) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 storage.put = dying
-beam.prepare_with_beam([{str(texts)!r}], {str(tokenizer)!r}, {str(tmp_path / "corpus")!r}, heldout_share={HELDOUT})
+beam.prepare_with_beam([{str(texts)!r}], {str(tokenizer)!r}, {str(tmp_path / "corpus")!r}, heldout_fraction={HELDOUT})
 """
     killed = subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     assert killed.returncode == -signal.SIGKILL

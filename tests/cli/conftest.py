@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from bert_jax.__main__ import main
+from bert_jax.cli.main import main
 from tests.cli.commands import RECIPE, World, check_refusal, prepare_command, pretrain_command, prose
 
 
@@ -20,7 +20,7 @@ def world(tmp_path_factory) -> World:
         (made.texts / f"{number:02}.txt").write_text(prose(number, 20))
     made.recipe.write_text(RECIPE)
     assert main(["tokenizer", "--input", str(made.texts), "--vocab_size", "200", "--output", str(made.tokenizer)]) == 0
-    assert main(prepare_command(made, made.corpus, "--heldout_share", "0.2")) == 0
+    assert main(prepare_command(made, made.corpus, "--heldout_fraction", "0.2")) == 0
     assert main(pretrain_command(made, made.run)) == 0
     assert main(["export", "--workdir", str(made.run), "--output", str(made.model)]) == 0
     return made
@@ -33,7 +33,7 @@ def other(world, tmp_path_factory) -> World:
     made = world._replace(tokenizer=place / "tokenizer", corpus=place / "corpus")
     argv = ["tokenizer", "--input", made.texts, "--vocab_size", 190, "--output", made.tokenizer]
     assert main([str(word) for word in argv]) == 0
-    assert main(prepare_command(made, made.corpus, "--heldout_share", "0")) == 0
+    assert main(prepare_command(made, made.corpus, "--heldout_fraction", "0")) == 0
     return made
 
 

@@ -6,20 +6,20 @@ import sys
 
 import pytest
 
-from bert_jax.__main__ import VERBS, main
-from bert_jax.arguments import EPILOG, parse, parser
+from bert_jax.cli.arguments import EPILOG, parse, parser
+from bert_jax.cli.main import VERBS, main
 from bert_jax.errors import UserError
 
 TEXT = "--input --format --field --encoding_errors"
 PROCESSES = "--coordinator --num_processes --process_id"
 OPTIONS = {
     "tokenizer": f"{TEXT} --kind --vocab_size --output --cased --sample_characters --smoothing --weights",
-    "prepare": f"{TEXT} --tokenizer --output --documents --workers --heldout_share --language --runner --beam_options",
+    "prepare": f"{TEXT} --tokenizer --output --documents --workers --heldout_fraction --language --runner --beam_options",
     "inspect": "--row --config --json",
     "pretrain": f"--config --workdir {PROCESSES}",
     "finetune": f"--config --workdir {PROCESSES}",
     "predict": "--model --input --output --batch_size",
-    "embed": "--model --input --output --pooling --layers --batch_size --max_length --truncate",
+    "embed": "--model --input --output --pooling --layers --batch_size --max_seq_len --truncate",
     "compile": "--config --topology --price_per_chip_hour --watts_per_chip --json",
     "evaluate": "--workdir --step",
     "plot": "--workdir --output",
@@ -75,7 +75,10 @@ finally:
         (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "9", "--kind", "bpee"], ["bpee", "wordpiece"]),
         (["prepare", "--input", "x", "--output", "y", "--tokenizer", "z", "--document", "line"], ["'--documents'"]),
         (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "8k"], ["--vocab_size: '8k': give a whole"]),
-        (["prepare", "--input", "x", "--output", "y", "--tokenizer", "z", "--heldout_share", "2%"], ["give a number"]),
+        (
+            ["prepare", "--input", "x", "--output", "y", "--tokenizer", "z", "--heldout_fraction", "2%"],
+            ["give a number"],
+        ),
         (["evaluate", "--workdir", "x", "--stpe", "3"], ["--stpe", "did you mean '--step'"]),
         (["fill-mask", "--model", "x", "--top-k", "3", "[MASK]"], ["--top-k", "did you mean '--top_k'"]),
         (["fill-mask", "--model", "x"], ["TEXT"]),
@@ -146,7 +149,7 @@ def test_words_that_belong_to_no_option(refused, argv: list[str], says: str) -> 
         (["inspect", "x", "--mask=span"], "did you mean '--config.data.masking=span'?"),
         ([*PRETRAIN, "--corpus", "x"], "did you mean '--config.data.corpus=VALUE'?"),
         ([*PRETRAIN, "--seed=3"], "did you mean '--config.seed=3'?"),
-        ([*PRETRAIN, "--length=64"], "did you mean '--config.train.phases[0].length=64'?"),
+        ([*PRETRAIN, "--length=64"], "did you mean '--config.train.phases[0].seq_len=64'?"),
         ([*PRETRAIN, "--name=x"], "did you mean '--config.optimizer.name=x' or '--config.task.name=x'?"),
         ([*PRETRAIN, "--num-processes=2"], "did you mean '--num_processes'?"),
         (["evaluate", "--workdir", "x", "--seed=3"], "'--seed=3' is no option"),

@@ -56,7 +56,7 @@ def test_longer_texts_are_refused_or_cut_and_counted(world, tmp_path, embed, run
     status, out, _ = run(*embed(lines, "--truncate"))
     assert status == 0
     assert f"3 texts, 2 of them cut, {2 * LONGEST + short} tokens" in out
-    status, out, _ = run(*embed(lines, "--truncate", "--max_length", 12, name="shorter.npy"))
+    status, out, _ = run(*embed(lines, "--truncate", "--max_seq_len", 12, name="shorter.npy"))
     assert f"3 texts, 2 of them cut, {2 * 12 + short} tokens" in out
 
 
@@ -65,7 +65,7 @@ def test_longer_texts_are_refused_or_cut_and_counted(world, tmp_path, embed, run
     [
         (["--layers", "sum4"], ["this model has 2 layers, not 4"]),
         (["--layers", "3"], ["this model has 2 layers", "0 to 2"]),
-        (["--max_length", "33"], ["--max_length 33", "32"]),
+        (["--max_seq_len", "33"], ["--max_seq_len 33", "32"]),
         (["--batch_size", "0"], ["--batch_size 0"]),
         (["--pooling", "tokens"], ["vectors.npy", ".safetensors"]),
         (["--input", "/absent/texts"], ["/absent/texts", "No such file"]),
@@ -97,7 +97,7 @@ def test_vectors_that_may_not_grow(tmp_path, embed, refused) -> None:
 
 
 def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path, embed, run, monkeypatch) -> None:
-    from bert_jax import embed as module
+    from bert_jax.inference import embed as module
 
     collate, seen = module.collate, []
 

@@ -12,7 +12,7 @@ def test_evaluate_ends_with_one_json_object(world, run) -> None:
     status, out, err = run("evaluate", "--workdir", world.run)
     assert (status, err) == (0, "")
     found = json.loads(out.splitlines()[-1])
-    assert (found["step"], found["length"]) == (4, 24)
+    assert (found["step"], found["seq_len"]) == (4, 24)
     assert {"loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "unigram_entropy"} < found.keys()
     lines = [json.loads(line) for line in (world.run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if line["split"] == "train"] == [1, 2, 3, 4]

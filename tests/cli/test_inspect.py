@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from bert_jax.corpus_checks import CHECKS, ROW_CHECKS
-from bert_jax.rows_text import columns
+from bert_jax.reports.corpus_checks import CHECKS, ROW_CHECKS
+from bert_jax.reports.sequences_text import columns
 from tests.written_corpus import LETTERS, WORDS, sentence, text, write_corpus
 
 RECIPE = """
@@ -20,8 +20,8 @@ from bert_jax.config import default_config, phases
 
 def get_config():
     config = default_config()
-    config.data.pairing = "none"
-    config.train.phases = phases({"length": 32})
+    config.data.sentence_pairs = "none"
+    config.train.phases = phases({"seq_len": 32})
     return config
 """
 MARK = re.compile(r"\[[^][|]*\|([^][|]*)\]")
@@ -39,7 +39,7 @@ def texts() -> list[str]:
 
 @pytest.fixture(scope="module")
 def corpus(texts, tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("inspect"), texts, heldout_share=0.2)
+    return write_corpus(tmp_path_factory.mktemp("inspect"), texts, heldout_fraction=0.2)
 
 
 def test_statistics(corpus, texts, run):
@@ -115,13 +115,13 @@ def test_rows_of_a_recipe(corpus, texts, tmp_path, run):
     assert "label" not in out
     (part,) = shown(out).values()
     assert any(MARK.sub(r"\1", part)[6:-6] in one.lower() for one in texts)
-    _, out, _ = run("inspect", corpus, "--row", 0, "--config.train.phases[0].length=64")
+    _, out, _ = run("inspect", corpus, "--row", 0, "--config.train.phases[0].seq_len=64")
     assert "64 tokens long" in out
 
 
 def test_packed_examples_are_told_apart(texts, tmp_path, run):
     corpus = write_corpus(tmp_path, many(60, 3, words=4))
-    packed = ["--config.data.packing=6", "--config.data.pairing=document_sentences"]
+    packed = ["--config.data.packing=6", "--config.data.sentence_pairs=document_sentences"]
     found = json.loads(run("inspect", corpus, "--json", "--row", 1, *packed)[1])
     assert found["rows"]["examples"] > 3
     assert {example["row"] for example in found["examples"]} == {1}
@@ -149,14 +149,14 @@ PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "."]
     ("name", "says", "made", "more"),
     [
         ("one_document", "--documents blank-line", {"texts": many(1, 200)}, []),
-        ("nothing_held_out", "--heldout_share", {"texts": many(60, 60)}, []),
+        ("nothing_held_out", "--heldout_fraction", {"texts": many(60, 60)}, []),
         ("random_pairs", "full_sentences", {"texts": ONE_SENTENCE}, []),
-        ("one_sentence", "join lines", {"texts": ONE_SENTENCE}, ["--config.data.pairing=sentence_order"]),
+        ("one_sentence", "join lines", {"texts": ONE_SENTENCE}, ["--config.data.sentence_pairs=sentence_order"]),
         ("duplicates", "14% of the training documents", {"texts": many(60, 60) + many(60, 60)[:10]}, []),
         (
             "leaked",
             "held-out documents",
-            {"texts": many(60, 60) + [one.lower() for one in many(60, 60)], "heldout_share": 0.3},
+            {"texts": many(60, 60) + [one.lower() for one in many(60, 60)], "heldout_fraction": 0.3},
             [],
         ),
         (
@@ -172,7 +172,7 @@ PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "."]
             "idle",
             "--config.data.masking=token",
             {"texts": ["Badubedu"] * 50 + many(50, 9), "vocabulary": PIECES},
-            ["--config.data.masking=whole_word", "--config.data.pairing=none"],
+            ["--config.data.masking=whole_word", "--config.data.sentence_pairs=none"],
         ),
     ],
 )
@@ -203,7 +203,7 @@ def test_packing_helps_where_it_is_advised(tmp_path, run):
 
 def test_packing_is_not_advised_again_where_it_does_not_help(tmp_path, run):
     corpus = write_corpus(tmp_path, [sentence(random.Random(seed), 35) for seed in range(60)])
-    rows = ["--config.data.pairing=document_sentences", "--config.train.phases[0].length=64", "--json"]
+    rows = ["--config.data.sentence_pairs=document_sentences", "--config.train.phases[0].seq_len=64", "--json"]
     assert "packing=" in json.loads(run("inspect", corpus, *rows)[1])["warnings"]["mostly_empty"]
     found = json.loads(run("inspect", corpus, *rows, "--config.data.packing=4")[1])
     assert found["rows"]["fill"] < 0.7
@@ -211,11 +211,11 @@ def test_packing_is_not_advised_again_where_it_does_not_help(tmp_path, run):
 
 
 def test_one_document_held_out_is_too_few_for_pairs(tmp_path, run):
-    corpus = write_corpus(tmp_path, many(60, 60), heldout_share=0.02)
+    corpus = write_corpus(tmp_path, many(60, 60), heldout_fraction=0.02)
     found = json.loads(run("inspect", corpus, "--json")[1])
     assert found["sources"][0]["heldout"]["documents"] == 1
     assert "1 held-out document, and pairs need 2" in found["warnings"]["nothing_held_out"]
-    alone = json.loads(run("inspect", corpus, "--json", "--config.data.pairing=full_sentences")[1])
+    alone = json.loads(run("inspect", corpus, "--json", "--config.data.sentence_pairs=full_sentences")[1])
     assert "nothing_held_out" not in alone["warnings"]
 
 
@@ -267,7 +267,7 @@ def test_refusals(corpus, tmp_path, refused):
     refused("inspect", corpus, f"--config.data.corpus={corpus}", says=("Leave the option out",))
     refused("inspect", corpus, "--config", tmp_path / "absent.py", says=("no such file",))
     refused("inspect", corpus, "--config.data.weights=(1.0, 2.0)", says=("2 numbers for 1 corpora",))
-    refused("inspect", corpus, "--config.train.phases[0].length=9000", says=("8 to 512",))
+    refused("inspect", corpus, "--config.train.phases[0].seq_len=9000", says=("8 to 512",))
 
 
 def test_a_row_of_a_corpus_that_has_none(tmp_path, run, refused):
@@ -278,7 +278,7 @@ def test_a_row_of_a_corpus_that_has_none(tmp_path, run, refused):
     assert "none: pairing 'next_sentence' needs 2 documents" in out
     found = json.loads(run("inspect", corpus, "--json")[1])
     assert (found["rows"], found["examples"]) == (None, [])
-    assert run("inspect", corpus, "--row", 0, "--config.data.pairing=none")[0] == 0
+    assert run("inspect", corpus, "--row", 0, "--config.data.sentence_pairs=none")[0] == 0
 
 
 def test_damaged_corpora(corpus, tmp_path, refused):

@@ -55,11 +55,11 @@ def test_files_without_text_among_others_are_counted(world, tmp_path, run) -> No
 
 def test_a_corpus_of_a_single_document(world, tmp_path, run) -> None:
     (tmp_path / "one.txt").write_text(prose(0, 50))
-    argv = prepare_command(world, tmp_path / "out", "--heldout_share", "0", texts=tmp_path / "one.txt")
+    argv = prepare_command(world, tmp_path / "out", "--heldout_fraction", "0", texts=tmp_path / "one.txt")
     status, out, err = run(*argv)
     assert status == 0
     assert "1 document in = 1 stored" in out
-    assert "raise --heldout_share" not in err
+    assert "raise --heldout_fraction" not in err
     assert "warning: one training document: next-sentence prediction" in err
     assert "--documents blank-line" in err
 
@@ -81,7 +81,7 @@ def test_a_document_of_one_large_line(world, tmp_path, run) -> None:
     for number in range(2):
         (texts / f"{number}.txt").write_text(prose(number, 5))
     assert (texts / "large.txt").stat().st_size > 3_000_000
-    status, out, _ = run(*prepare_command(world, tmp_path / "out", "--heldout_share", "0", texts=texts))
+    status, out, _ = run(*prepare_command(world, tmp_path / "out", "--heldout_fraction", "0", texts=texts))
     assert status == 0
     assert "3 documents in = 3 stored + 0 rejected\n" in out
     assert "1 overlong sentence cut in pieces" in out
@@ -111,8 +111,8 @@ def test_a_tokenizer_directory_without_vocabulary(world, tmp_path, refused) -> N
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--heldout_share", "1"], ["--heldout_share 1"]),
-        (["--heldout_share", "nan"], ["--heldout_share nan"]),
+        (["--heldout_fraction", "1"], ["--heldout_fraction 1"]),
+        (["--heldout_fraction", "nan"], ["--heldout_fraction nan"]),
         (["--workers", "-3"], ["--workers -3"]),
     ],
 )

@@ -10,12 +10,12 @@ import re
 import numpy as np
 import pytest
 
-from bert_jax import workdir
 from bert_jax.config import PhaseConfig, read_config
 from bert_jax.console import Console
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.mixture import open_mixture
-from bert_jax.pretrain import describe
+from bert_jax.runs.pretrain import describe
+from bert_jax.training import workdir
 from tests.cli.commands import check_refusal, command, is_empty, pretrain_command
 from tests.written_corpus import sentence, write_corpus
 
@@ -29,10 +29,10 @@ from tests.written_corpus import sentence, write_corpus
         ("train.steps=9", ["'train.steps=9'", "write --config.train.steps=9"]),
         ("--config.train.steps=", ["config.train.steps"]),
         ("--config.train.steps=9.5", ["--config.train.steps=9.5: give a whole number"]),
-        ("--config.train.phases[0].length=64", ["64", "32", "config.model.max_positions"]),
+        ("--config.train.phases[0].seq_len=64", ["64", "32", "config.model.max_positions"]),
         ("--config.model.vocab_size=999", ["config.model.vocab_size=999", "200"]),
         ("--config.mesh.data=3", ["mesh.data=3", "1 devices"]),
-        ("--config.train.accumulation=3", ["8 rows", "3 micro-batches", "config.train.batch_size"]),
+        ("--config.train.grad_accum_steps=3", ["8 rows", "3 micro-batches", "config.train.batch_size"]),
         ("--workdri=x", ["--workdri=x", "'--workdir'"]),
         ("--config.model.family=roberta", ["config.model.family=roberta", "choose one of full_sentences"]),
     ],
@@ -82,7 +82,7 @@ def test_a_directory_that_is_no_corpus(world, tmp_path, refused) -> None:
 def test_phases_are_told_with_three_digits_and_without_the_empty(world) -> None:
     """Of one step, a share of 0.9 rounds to 1: none is left for the second phase."""
     config, corpus = read_config(str(world.recipe), ["--config.train.steps=1"]), open_mixture(str(world.corpus))
-    shares = PhaseConfig(length=16, share=0.9), PhaseConfig(length=24, share=0.1)
+    shares = PhaseConfig(seq_len=16, share=0.9), PhaseConfig(seq_len=24, share=0.1)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
     describe(config, corpus, Console(out := io.StringIO()))
     (told,) = [line for line in out.getvalue().splitlines() if line.startswith("phase ")]
@@ -94,7 +94,7 @@ def test_rows_that_will_hurt_are_told_before_the_run(world, tmp_path) -> None:
     """The lines of `inspect`, for each phase."""
     corpus = write_corpus(tmp_path, [sentence(random.Random(number), 9) for number in range(60)])
     config = read_config(str(world.recipe), [f"--config.data.corpus={corpus}", "--config.train.steps=10"])
-    shares = PhaseConfig(length=32, share=0.9), PhaseConfig(length=48, share=0.1)
+    shares = PhaseConfig(seq_len=32, share=0.9), PhaseConfig(seq_len=48, share=0.1)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
     describe(config, open_mixture(str(corpus)), Console(out := io.StringIO()))
     told = [line for line in out.getvalue().splitlines() if line.startswith(("phase", "warning"))]
@@ -149,7 +149,7 @@ def flip_a_bit_in_each_record(corpus: pathlib.Path, name: str) -> pathlib.Path:
 def test_flipped_bits_in_a_shard_are_named_when_they_are_read(world, tmp_path, corpus_copy, refused, threads) -> None:
     """The exception crosses Grain's threads."""
     shard = flip_a_bit_in_each_record(corpus_copy, "train")
-    argv = pretrain_command(world, tmp_path / "run", f"--config.data.threads={threads}", corpus=corpus_copy)
+    argv = pretrain_command(world, tmp_path / "run", f"--config.data.num_threads={threads}", corpus=corpus_copy)
     refused(*argv, says=(str(shard), "copy"), after=3)
 
 

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from bert_jax import workdir
 from bert_jax.data.corpus import open_corpus
 from bert_jax.errors import UserError
+from bert_jax.training import workdir
 from tests.cli.commands import is_empty, pretrain_command
 
 

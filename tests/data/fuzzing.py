@@ -20,14 +20,15 @@ from unittest import mock
 
 import numpy as np
 
-from bert_jax.__main__ import main
-from bert_jax.config import MASKINGS, PAIRINGS, DataConfig
+from bert_jax.cli.main import main
+from bert_jax.config import MASKINGS, SENTENCE_PAIRS, DataConfig
 from bert_jax.data.corpus import open_corpus, verify
 from bert_jax.data.preparation import encoding, units
-from bert_jax.data.rows.pipeline import make_rows, symbols_of
+from bert_jax.data.sequences.pipeline import make_rows, symbols_of
 from bert_jax.data.sources import pieces
 from bert_jax.data.sources.records import Reading
-from bert_jax.data.tokenizer import load_tokenizer, save, vocabulary
+from bert_jax.data.tokenizer import load_tokenizer, save
+from bert_jax.data.tokenizer.training import train as vocabulary
 from bert_jax.errors import UserError
 from tests.data import fuzzed_inputs, fuzzed_texts, simple_reader
 
@@ -76,7 +77,7 @@ def run(seed, tokenizers, place):
     argv = [
         "prepare", "--input", inputs, "--tokenizer", os.path.join(tokenizers, kind), "--output", output, "--workers=1",
         f"--format={reading.format}", f"--documents={reading.documents}", f"--field={reading.field}",
-        f"--encoding_errors={reading.encoding_errors}", f"--heldout_share={heldout}",
+        f"--encoding_errors={reading.encoding_errors}", f"--heldout_fraction={heldout}",
         f"--language={rng.choice(('en', 'de', 'ko', 'xx'))}",
     ]  # fmt: skip
     sizes = [(units, "UNIT_BYTES", 3000), (units, "UNITS_PER_SHARD", 2), (units, "PART_BYTES", 20_000)] * (
@@ -226,8 +227,8 @@ def check_rows(output, rng):
     corpus = open_corpus(output)
     split = corpus.split("train")
     symbols = symbols_of(load_tokenizer(corpus.directory / "tokenizer"))
-    for pairing in PAIRINGS:
-        config = DataConfig(pairing=pairing, masking=rng.choice(MASKINGS), packing=rng.choice((1, 1, 3)))
+    for pairing in SENTENCE_PAIRS:
+        config = DataConfig(sentence_pairs=pairing, masking=rng.choice(MASKINGS), packing=rng.choice((1, 1, 3)))
         try:
             rows = make_rows(split, symbols, rng.choice((24, 128, 512)), 1, config)
         except UserError as error:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bert_jax.data.rows.masking import Vocabulary
-from bert_jax.data.rows.pipeline import Symbols
+from bert_jax.data.sequences.masking import Vocabulary
+from bert_jax.data.sequences.pipeline import Symbols
 
 PAD, CLS, SEP, MASK = range(4)
 FIRST_TOKEN = 4

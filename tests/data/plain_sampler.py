@@ -6,16 +6,16 @@ import math
 import numpy as np
 from memory_corpus import FIRST_TOKEN
 
-from bert_jax.data.rows.hashing import Stream, integers, random_bits, uniform
-from bert_jax.data.rows.layout import LONG as SLIDING
+from bert_jax.data.sequences.hashing import Stream, integers, random_bits, uniform
+from bert_jax.data.sequences.layout import LONG as SLIDING
 
 
 class PlainSampler:
     def __init__(
-        self, documents: list[list[list[int]]], budget: int, seed: int, short_probability: float, slides: bool
+        self, documents: list[list[list[int]]], budget: int, seed: int, short_seq_probability: float, slides: bool
     ):
         self.slides = slides
-        self.documents, self.seed, self.short_probability = documents, seed, short_probability
+        self.documents, self.seed, self.short_seq_probability = documents, seed, short_seq_probability
         self.budget = budget
         self.sizes = [sum(len(sentence) for sentence in document) for document in documents]
         self.slots = [(d, m) for d, size in enumerate(self.sizes) for m in range(-(-size // self.budget))]
@@ -82,7 +82,7 @@ class PlainSampler:
         return d, next(m for m, (start, stop) in enumerate(self.spans(epoch, d)) if start <= left < stop)
 
     def target(self, number: int, room: int) -> int:
-        if uniform(random_bits(self.seed, Stream.SHORT, number))[0] < self.short_probability:
+        if uniform(random_bits(self.seed, Stream.SHORT, number))[0] < self.short_seq_probability:
             return 2 + self.draw(room - 1, Stream.TARGET, number)
         return room
 

@@ -3,16 +3,16 @@
 import numpy as np
 from memory_corpus import SEP
 
-from bert_jax.data.rows.layout import Slots, make_slots
-from bert_jax.data.rows.order import locate, make_order
-from bert_jax.data.rows.sampling import Examples, Sampler, make_sampler
+from bert_jax.data.sequences.layout import Slots, make_slots
+from bert_jax.data.sequences.order import locate, make_order
+from bert_jax.data.sequences.sampling import Examples, Sampler, make_sampler
 
 
 def sampler_of(
-    split, length: int, short_probability: float = 0.0, pairing: str = "next_sentence", packed: bool = False
+    split, length: int, short_seq_probability: float = 0.0, pairing: str = "next_sentence", packed: bool = False
 ) -> Sampler:
     special = 3 if pairing in ("next_sentence", "sentence_order") else 2
-    return make_sampler(split, pairing, length - special, SEP, short_probability, packed)
+    return make_sampler(split, pairing, length - special, SEP, short_seq_probability, packed)
 
 
 def slots_of(sampler: Sampler, seed: int, rows: np.ndarray) -> Slots:

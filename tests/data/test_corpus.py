@@ -294,7 +294,7 @@ except UserError as error:
     [
         (200, 2, 2, "True"),
         (60, 2, 2, "80 files may be open at once, this system allows 60; raise `ulimit -Hn`"),
-        (200, 2, 8, "Too many open files; take fewer --config.data.threads, or raise `ulimit -n`, True"),
+        (200, 2, 8, "Too many open files; take fewer --config.data.num_threads, or raise `ulimit -n`, True"),
     ],
 )
 def test_more_shards_than_files_may_be_open(tmp_path, hard, expected, threads, said):

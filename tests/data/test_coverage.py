@@ -32,7 +32,7 @@ LONG = random_documents(14, 25, (100, 250), (5, 40))
     [LONG, LONG + MIDDLE + FEW + ONE, LONG[:5] + 10 * ONE, LONG[:5] + 5 * FEW, MIDDLE + FEW + ONE, FEW + ONE],
     ids=["long", "all kinds", "long and one-sentence", "long and few-sentence", "no long", "short"],
 )
-@pytest.mark.parametrize("pairing", ["next_sentence", "sentence_order", "document_sentences"])
+@pytest.mark.parametrize("sentence_pairs", ["next_sentence", "sentence_order", "document_sentences"])
 def test_every_kind_of_token_is_seen_about_equally_often(documents, length, pairing):
     split = MemorySplit(documents)
     sizes = np.diff(split.document_start)
@@ -47,11 +47,11 @@ def test_every_kind_of_token_is_seen_about_equally_often(documents, length, pair
             assert 0.8 < seen[kinds == kind].mean() < 1.2, kind
 
 
-@pytest.mark.parametrize("pairing", ["full_sentences", "document_sentences", "none"])
+@pytest.mark.parametrize("sentence_pairs", ["full_sentences", "document_sentences", "none"])
 def test_100_000_rows_of_single_texts_see_every_token_alike(pairing):
     """Text without sentences is seen exactly once an epoch; of whole sentences some that do not fit are left out."""
     split = MemorySplit(MIDDLE + FEW + ONE, sources=(40, 120, 200))
-    sampler = sampler_of(split, 128, pairing=pairing)
+    sampler = sampler_of(split, 128, sentence_pairs=pairing)
     epochs = -(-100_000 // sampler.layout.slots)
     seen = np.zeros(split.vocab_size, np.int64)
     begun = np.zeros(split.vocab_size, np.int64)
@@ -77,11 +77,11 @@ def test_100_000_rows_of_single_texts_see_every_token_alike(pairing):
     assert begun[places].sum() > 0.6 * begun.sum()
 
 
-@pytest.mark.parametrize("pairing", ["full_sentences", "document_sentences"])
+@pytest.mark.parametrize("sentence_pairs", ["full_sentences", "document_sentences"])
 def test_no_token_of_a_long_document_is_left_out_for_ever(pairing):
     """With slots at two places in a budget alone, one token in a hundred lay at a bad place in every epoch."""
     split = MemorySplit(random_documents(9, 4, (1500, 2000), (3, 45)))
-    sampler = sampler_of(split, 128, pairing=pairing)
+    sampler = sampler_of(split, 128, sentence_pairs=pairing)
     seen = np.zeros(split.vocab_size, np.int64)
     for epoch in range(40):
         rows = np.arange(epoch * sampler.layout.slots, (epoch + 1) * sampler.layout.slots)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax.data.rows.hashing import Stream, integers, permute, random_bits, uniform
+from bert_jax.data.sequences.hashing import Stream, integers, permute, random_bits, uniform
 
 ALPHA = 1e-4  # of each statistical test; the seeds are fixed, so a pass stays one
 

@@ -2,7 +2,8 @@ import re
 
 import pytest
 
-from bert_jax.data.sources import documents, markdown
+from bert_jax.data.sources import documents
+from bert_jax.data.sources.formats import markdown
 from bert_jax.data.sources.records import Reading
 
 

@@ -10,8 +10,15 @@ from scipy import stats
 
 from bert_jax.config import MASKINGS as NAMES
 from bert_jax.config import DataConfig
-from bert_jax.data.rows.hashing import Stream, integers, random_bits, uniform
-from bert_jax.data.rows.masking import MASKINGS, Masked, Vocabulary, mask_tokens, max_predictions, predictions_bound
+from bert_jax.data.sequences.hashing import Stream, integers, random_bits, uniform
+from bert_jax.data.sequences.masking import (
+    MASKINGS,
+    Masked,
+    Vocabulary,
+    mask_tokens,
+    max_predictions,
+    predictions_bound,
+)
 
 ALPHA = 1e-4  # of each statistical test; the seeds are fixed, so a pass stays one
 LENGTH, VOCAB, MASK, SPECIALS = 32, 1000, 3, 4
@@ -94,7 +101,7 @@ def words_of(ids: list[int], maskable: list[bool], by_word: bool) -> list[list[i
 
 def draw_words(kind: str, draw: float, config: DataConfig) -> int:
     """Words of a candidate, from a number in [0, 1)."""
-    longest = config.longest_span or PUBLISHED[kind]
+    longest = config.max_span_length or PUBLISHED[kind]
     below = probabilities(kind, longest, config.span_end_probability) if kind in SHARES else []
     return 1 + sum(draw >= probability for probability in below)
 
@@ -141,9 +148,9 @@ def by_hand(ids, maskable, number, kind, seed, config) -> tuple[list[int], list[
     for span in taken:
         for offset in span:
             choice = uniform(random_bits(seed, Stream.MASK_KIND, number, span[0] if kind == "span" else offset))[0]
-            if choice < config.mask_token_share:
+            if choice < config.mask_token_fraction:
                 masked[offset] = MASK
-            elif choice < config.mask_token_share + config.random_token_share:
+            elif choice < config.mask_token_fraction + config.random_token_fraction:
                 masked[offset] = int(integers(random_bits(seed, Stream.MASK_TOKEN, number, offset), VOCAB)[0])
     return masked, sorted(offset for span in taken for offset in span)
 
@@ -157,10 +164,10 @@ def test_the_table_has_the_kinds_of_the_config():
     "config",
     [
         {},
-        {"mask_probability": 0.4, "longest_span": 5, "span_end_probability": 0.05},
-        {"mask_probability": 1.0, "mask_token_share": 0.4, "random_token_share": 0.4},
+        {"mask_probability": 0.4, "max_span_length": 5, "span_end_probability": 0.05},
+        {"mask_probability": 1.0, "mask_token_fraction": 0.4, "random_token_fraction": 0.4},
         {"mask_probability": 1e-6, "span_end_probability": 1.0},
-        {"longest_span": 1000},
+        {"max_span_length": 1000},
     ],
 )
 @pytest.mark.parametrize("continuing", [0.3, 0.8])
@@ -425,10 +432,10 @@ def test_a_span_is_replaced_as_a_whole(kind):
 
 def test_shares_can_be_set():
     examples = make_examples(1000)
-    shares = {"mask_token_share": 1.0, "random_token_share": 0.0}
+    shares = {"mask_token_fraction": 1.0, "random_token_fraction": 0.0}
     masked = mask(examples, mask_probability=1.0, **shares)
     assert np.array_equal(masked.input_ids == MASK, examples.maskable)
-    untouched = mask(examples, mask_token_share=0.0, random_token_share=0.0)
+    untouched = mask(examples, mask_token_fraction=0.0, random_token_fraction=0.0)
     assert np.array_equal(untouched.input_ids, examples.ids)
     assert untouched.positions.size
 

@@ -7,7 +7,7 @@ from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.mixture import find_corpora, open_mixture
 from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.rows.pipeline import make_rows, symbols_of
+from bert_jax.data.sequences.pipeline import make_rows, symbols_of
 from bert_jax.data.sources import Reading
 from bert_jax.data.tokenizer import load_tokenizer, save, wordpiece
 from bert_jax.data.tokenizer.wordpiece import Normalizer
@@ -29,7 +29,9 @@ def corpora(tmp_path_factory):
             for _ in range(documents)
         ]
         (place / f"{code}.txt").write_text("\n".join(lines))
-        prepare([str(place / f"{code}.txt")], place / "tok", place / "c" / code, READING, workers=1, heldout_share=0.1)
+        prepare(
+            [str(place / f"{code}.txt")], place / "tok", place / "c" / code, READING, workers=1, heldout_fraction=0.1
+        )
     return place / "c"
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax.data.rows.order import locate, make_order
+from bert_jax.data.sequences.order import locate, make_order
 
 
 def test_each_epoch_of_one_source_has_every_place_once():

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import pytest
 
-from bert_jax.data.rows.packing import examples_of, make_packing, plan
+from bert_jax.data.sequences.packing import examples_of, make_packing, plan
 
 
 def best_fit_decreasing(lengths: list[int], length: int, most: int) -> list[list[int]]:

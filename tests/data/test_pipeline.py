@@ -14,7 +14,7 @@ from stored_corpus import store
 from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.preparation.corpus_writer import token_dtype
-from bert_jax.data.rows.pipeline import Batch, Rows, batch_shapes, batches, make_rows
+from bert_jax.data.sequences.pipeline import Batch, Rows, batch_shapes, batches, make_rows
 from bert_jax.errors import UserError
 
 LENGTH = 64
@@ -92,13 +92,13 @@ def test_rows_are_well_formed_over_100_000(split, rows):
 
 KINDS = {
     "next_sentence": DataConfig(),
-    "sentence_order": DataConfig(pairing="sentence_order", masking="ngram"),
-    "full_sentences": DataConfig(pairing="full_sentences", masking="span"),
-    "document_sentences": DataConfig(pairing="document_sentences", masking="whole_word"),
-    "none": DataConfig(pairing="none"),
+    "sentence_order": DataConfig(sentence_pairs="sentence_order", masking="ngram"),
+    "full_sentences": DataConfig(sentence_pairs="full_sentences", masking="span"),
+    "document_sentences": DataConfig(sentence_pairs="document_sentences", masking="whole_word"),
+    "none": DataConfig(sentence_pairs="none"),
     "packed": DataConfig(packing=4, masking="whole_word"),
-    "packed order": DataConfig(pairing="sentence_order", packing=3),
-    "packed none": DataConfig(pairing="none", packing=8, masking="span"),
+    "packed order": DataConfig(sentence_pairs="sentence_order", packing=3),
+    "packed none": DataConfig(sentence_pairs="none", packing=8, masking="span"),
     "static": DataConfig(duplicates=2),
     "mixed": DataConfig(weights=(1.0, 2.0, 0.5), packing=2),
     "smoothed": DataConfig(smoothing=0.5),
@@ -177,11 +177,11 @@ def unmasked(batch: Batch) -> np.ndarray:
     return ids
 
 
-@pytest.mark.parametrize("pairing", ["next_sentence", "sentence_order", "document_sentences", "none"])
+@pytest.mark.parametrize("sentence_pairs", ["next_sentence", "sentence_order", "document_sentences", "none"])
 def test_packed_rows_are_examples_side_by_side(pairing):
     """Taken apart, an epoch of packed rows has every document's text and is made as unpacked rows are."""
     split = MemorySplit(random_documents(3, 200, (1, 12), (1, 25)))
-    config = DataConfig(pairing=pairing, packing=5, short_probability=0.0)
+    config = DataConfig(sentence_pairs=pairing, packing=5, short_seq_probability=0.0)
     rows = make_rows(split, split.symbols(), LENGTH, 0, config)
     batch = rows.batch(np.arange(rows.per_epoch))
     ids, segments = unmasked(batch), batch["segment_ids"]
@@ -213,7 +213,7 @@ def test_packed_rows_are_examples_side_by_side(pairing):
                 assert batch["next_sentence_labels"][row, entry] == (parts[0][0] > parts[1][0])
     if pairing == "none":  # the slots as they are: every token once
         assert (seen[FIRST_TOKEN:] == 1).all()
-    plain = make_rows(split, split.symbols(), LENGTH, 0, DataConfig(pairing=pairing))
+    plain = make_rows(split, split.symbols(), LENGTH, 0, DataConfig(sentence_pairs=pairing))
     assert rows.per_epoch < plain.per_epoch
 
 
@@ -222,7 +222,9 @@ def test_packed_rows_hold_nearly_twice_the_tokens():
     split = MemorySplit(random_documents(4, 4000, (1, 25), (8, 30)))
     found = []
     for packing in (1, 8):
-        rows = make_rows(split, split.symbols(), 512, 0, DataConfig(pairing="document_sentences", packing=packing))
+        rows = make_rows(
+            split, split.symbols(), 512, 0, DataConfig(sentence_pairs="document_sentences", packing=packing)
+        )
         found.append(rows.batch(np.arange(min(rows.per_epoch, 2000)))["attention_mask"].sum(axis=1).mean())
     assert abs(found[0] - 254) < 15
     assert found[1] >= 1.85 * found[0]
@@ -230,7 +232,7 @@ def test_packed_rows_hold_nearly_twice_the_tokens():
 
 @pytest.mark.parametrize("packing", [1, 4])
 def test_a_source_of_too_few_documents_is_refused_unless_it_has_no_rows(packing):
-    config = DataConfig(packing=packing, random_token_share=0.0)
+    config = DataConfig(packing=packing, random_token_fraction=0.0)
     alone = MemorySplit([[5, 5, 5]])
     with pytest.raises(UserError, match=r"needs 2 documents, and this split has fewer; .*--documents blank-line"):
         make_rows(alone, alone.symbols(), 128, 0, config)
@@ -247,9 +249,9 @@ def test_weights_for_another_number_of_sources_are_refused(split):
         make_rows(split, split.symbols(), LENGTH, 0, DataConfig(weights=(1.0, 2.0)))
 
 
-@pytest.mark.parametrize(("pairing", "least"), [("next_sentence", 5), ("none", 3)])
+@pytest.mark.parametrize(("sentence_pairs", "least"), [("next_sentence", 5), ("none", 3)])
 def test_a_length_without_room_is_refused(split, pairing, least):
-    config = DataConfig(pairing=pairing)
+    config = DataConfig(sentence_pairs=pairing)
     make_rows(split, split.symbols(), least, 0, config).batch(np.arange(50))
     with pytest.raises(UserError, match=f"length {least - 1}"):
         make_rows(split, split.symbols(), least - 1, 0, config)
@@ -257,9 +259,9 @@ def test_a_length_without_room_is_refused(split, pairing, least):
 
 def test_more_examples_than_a_row_has_room_for_are_refused(split):
     for pairing, most in (("next_sentence", 12), ("none", 21)):
-        make_rows(split, split.symbols(), 64, 0, DataConfig(pairing=pairing, packing=most)).batch(np.arange(9))
+        make_rows(split, split.symbols(), 64, 0, DataConfig(sentence_pairs=pairing, packing=most)).batch(np.arange(9))
         with pytest.raises(UserError, match=f"a row of 64 tokens has room for {most} examples"):
-            make_rows(split, split.symbols(), 64, 0, DataConfig(pairing=pairing, packing=most + 1))
+            make_rows(split, split.symbols(), 64, 0, DataConfig(sentence_pairs=pairing, packing=most + 1))
 
 
 def test_seed_and_length_make_other_rows(split, rows):
@@ -278,7 +280,7 @@ def test_rows_of_the_store_equal_those_in_memory(tmp_path, split):
     stored = open_corpus(tmp_path / "corpus").split("train")
     numbers = np.arange(200)
     for length in (16, 128, 512):
-        for config in (DataConfig(), DataConfig(pairing="full_sentences", packing=2)):
+        for config in (DataConfig(), DataConfig(sentence_pairs="full_sentences", packing=2)):
             one, other = (make_rows(s, split.symbols(), length, 3, config) for s in (split, stored))
             assert same(one.batch(numbers), other.batch(numbers))
 

@@ -54,7 +54,7 @@ def straightforward(paths, directory):
 def test_the_store_holds_what_a_straightforward_encoding_gives(tmp_path, texts, tokenizer):
     seen = []
     manifest = prepare(
-        [str(texts)], tokenizer, tmp_path / "c", workers=1, heldout_share=0.2, progress=lambda *a: seen.append(a)
+        [str(texts)], tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.2, progress=lambda *a: seen.append(a)
     )
     found = open_corpus(tmp_path / "c")
     verify(found)
@@ -122,7 +122,7 @@ def test_units_of_documents(tmp_path, tokenizer):
     path = tmp_path / "a.txt"
     path.write_text("the cat sat. the dog sat.\non the mat.\n\nthe mat. on the cat.\n\n\nthe cats.\n")
     counts = {
-        unit: prepare([str(path)], tokenizer, tmp_path / unit, Reading(unit), 1, heldout_share=0)["splits"]["train"]
+        unit: prepare([str(path)], tokenizer, tmp_path / unit, Reading(unit), 1, heldout_fraction=0)["splits"]["train"]
         for unit in ("blank-line", "line")
     }
     assert {unit: (split["documents"], split["sentences"]) for unit, split in counts.items()} == {
@@ -143,7 +143,7 @@ def test_documents_of_one_long_line(tmp_path, tokenizer):
     (tmp_path / "b.txt").write_text("the dog.")
     (tmp_path / "c.txt").write_text("t" * 1_000_000)  # not even a space
     inputs = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt")]
-    manifest = prepare(inputs, tokenizer, tmp_path / "c", workers=1, heldout_share=0)
+    manifest = prepare(inputs, tokenizer, tmp_path / "c", workers=1, heldout_fraction=0)
     split = open_corpus(tmp_path / "c").split("train")
     assert split.num_documents == 3
     assert split.num_tokens == 1_250_000 + 3 + -(-1_000_000 // WINDOW)
@@ -156,7 +156,11 @@ def test_documents_of_one_long_line(tmp_path, tokenizer):
     [
         ({"a": b"\0", "b": b"\0\0", "c": b"\xff"}, 0, "0 of 3 documents could be used: 2 binary, 1 invalid UTF-8"),
         ({"a": b""}, 0, "0 of 1 documents could be used: 1 empty"),
-        ({"a": b"the cat. the dog."}, 0.999, "0 training documents .1 held out, none rejected.; lower --heldout_share"),
+        (
+            {"a": b"the cat. the dog."},
+            0.999,
+            "0 training documents .1 held out, none rejected.; lower --heldout_fraction",
+        ),
     ],
 )
 def test_corpora_that_nothing_can_learn_from(tmp_path, tokenizer, files, share, words):
@@ -164,7 +168,7 @@ def test_corpora_that_nothing_can_learn_from(tmp_path, tokenizer, files, share, 
     for name, data in files.items():
         (tmp_path / "in" / name).write_bytes(data)
     with pytest.raises(UserError, match=words):
-        prepare([str(tmp_path / "in")], tokenizer, tmp_path / "c", workers=1, heldout_share=share)
+        prepare([str(tmp_path / "in")], tokenizer, tmp_path / "c", workers=1, heldout_fraction=share)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
@@ -173,7 +177,7 @@ def test_bad_arguments(tmp_path, texts, tokenizer):
         ({"inputs": ["*.none"]}, "no file matches"),
         ({"tokenizer_directory": tmp_path}, "no such vocabulary"),
         ({"reading": Reading("page")}, "'page' is none of"),
-        ({"heldout_share": 1.0}, "heldout_share"),
+        ({"heldout_fraction": 1.0}, "heldout_fraction"),
         ({"workers": 0}, "--workers 0"),
         ({"output": texts}, "holds something else"),
     ]
@@ -186,7 +190,7 @@ def test_bad_arguments(tmp_path, texts, tokenizer):
 
 def test_warnings(tmp_path, tokenizer):
     (tmp_path / "a").write_text("the zebra sat")
-    manifest = prepare([str(tmp_path / "a")], tokenizer, tmp_path / "c", workers=1, heldout_share=0)
+    manifest = prepare([str(tmp_path / "a")], tokenizer, tmp_path / "c", workers=1, heldout_fraction=0)
     expected = ["one training document", "every document is one sentence", "[UNK]"]
     for found, words in zip(manifest["warnings"], expected, strict=True):
         assert words in found
@@ -199,7 +203,7 @@ def test_a_share_that_holds_nothing_out_is_told_where_it_can_be_mended(tmp_path,
 
     def told(name, inputs, share):
         manifest = prepare([str(tmp_path / one) for one in inputs], tokenizer, tmp_path / name, Reading(), 1, share)
-        return any("raise --heldout_share" in line for line in manifest["warnings"])
+        return any("raise --heldout_fraction" in line for line in manifest["warnings"])
 
     assert told("a", ["0.txt", "1.txt"], 1e-9)
     assert not told("b", ["0.txt", "1.txt"], 0)
@@ -241,7 +245,7 @@ def test_records_without_the_field_are_told_with_what_they_have(tmp_path, tokeni
 
 def test_the_account_of_one_and_of_many(tmp_path, tokenizer):
     (tmp_path / "a.txt").write_text("the " * 1100)
-    manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", workers=1, heldout_share=0)
+    manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", workers=1, heldout_fraction=0)
     first, held, last = summary(manifest, "c").splitlines()
     assert first == "c: 1 document in = 1 stored + 0 rejected"
     assert held == "train 1 document / 3 sentences / 1,100 tokens, heldout 0 documents / 0 sentences / 0 tokens"

@@ -14,7 +14,8 @@ from bert_jax.data.preparation import encoding, units
 from bert_jax.data.preparation.encoding import sentences_of, split_of
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sources import find_files, pieces
-from bert_jax.data.tokenizer import load_tokenizer, save, vocabulary
+from bert_jax.data.tokenizer import load_tokenizer, save
+from bert_jax.data.tokenizer.training import train as vocabulary
 from tests.data.preparation import UNSEEN, make_texts, make_tokenizer, set_sizes, text
 
 
@@ -70,7 +71,7 @@ def test_without_a_language_lines_are_sentences_as_they_are(tmp_path, monkeypatc
     save(tokenizer, tmp_path / "tok")
     (tmp_path / "code.py").write_text(code)
     prepare(
-        [str(tmp_path / "code.py")], tmp_path / "tok", tmp_path / "c", workers=1, heldout_share=0.0, language="none"
+        [str(tmp_path / "code.py")], tmp_path / "tok", tmp_path / "c", workers=1, heldout_fraction=0.0, language="none"
     )
     split = open_corpus(tmp_path / "c").split("train")
     assert tokenizer.decode(split.read(np.array([0]))[0].tolist()) == code
@@ -144,10 +145,10 @@ def test_documents_in_pieces_are_those_in_one(tmp_path, tokenizer, monkeypatch, 
     (texts / "void.txt").write_text(f"{UNSEEN}\n\n" * 1500)
     (texts / "spaces.txt").write_text(" \n" * 5000)
     (texts / "damaged.txt").write_bytes(b"the cat sat. \n\n" * 1000 + b"\xff")
-    whole = prepare([str(texts)], tokenizer, tmp_path / "a", workers=1, heldout_share=0)
+    whole = prepare([str(texts)], tokenizer, tmp_path / "a", workers=1, heldout_fraction=0)
     set_sizes(monkeypatch, {(pieces, "LARGE"): 5000, (pieces, "PIECE"): 3000})
     set_sizes(monkeypatch, {(units, "UNIT_BYTES"): unit_bytes, (units, "UNITS_PER_SHARD"): units_per_shard})
-    parted = prepare([str(texts)], tokenizer, tmp_path / "b", workers=1, heldout_share=0)
+    parted = prepare([str(texts)], tokenizer, tmp_path / "b", workers=1, heldout_fraction=0)
     assert parted["documents"] == whole["documents"]
     assert parted["documents"]["rejected"]["invalid UTF-8"] == 2
     assert parted["documents"]["rejected"]["no tokens"] == 2
@@ -166,7 +167,7 @@ def test_a_document_in_pieces_is_on_one_side_alone(tmp_path, tokenizer, monkeypa
         (tmp_path / "in" / f"{number:02}").write_text("".join(paragraphs))
         data = "".join(paragraphs)[:500]
         sides.append(split_of(data[: data.rindex("\n\n") + 2], 0.5) if "\n\n" in data[250:] else None)
-    prepare([str(tmp_path / "in")], tokenizer, tmp_path / "c", workers=1, heldout_share=0.5)
+    prepare([str(tmp_path / "in")], tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.5)
     stored = open_corpus(tmp_path / "c")
     found = {name: documents_of(stored.split(name)) for name in corpus.SPLITS}
     assert len(find_files([str(tmp_path / "in")])) == len(found["train"]) + len(found["heldout"]) == 30
@@ -191,7 +192,7 @@ def test_byte_level_sentences_keep_the_space_before_them_and_get_no_other(tmp_pa
     content *= 40
     (tmp_path / "a.txt").write_text(content)
     directory = shared_data / "vocab" / "roberta-base"
-    prepare([str(tmp_path / "a.txt")], directory, tmp_path / "c", workers=1, heldout_share=0, language=language)
+    prepare([str(tmp_path / "a.txt")], directory, tmp_path / "c", workers=1, heldout_fraction=0, language=language)
     (document,) = documents_of(open_corpus(tmp_path / "c").split("train"))
     assert len(document) > 3 * 40
     expected = load_tokenizer(directory).encode_sentences([" ".join(content.split())])[0]

@@ -228,7 +228,7 @@ def test_an_interrupt_before_the_first_block_says_that_nothing_is_kept(trial, tm
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"heldout_share": 0.3}, "the settings changed"),
+        ({"heldout_fraction": 0.3}, "the settings changed"),
         ({"language": "de"}, "the settings changed"),
         ({"reading": Reading(encoding_errors="replace")}, "the settings changed"),
         ({"tokenizer": "other"}, "the tokenizer changed"),

@@ -10,9 +10,9 @@ from plain_sampler import RULES, PlainSampler, run_together, spelled_out
 from sampled_rows import leading_tokens, parts, sampled, sampler_of, slots_of
 from scipy import stats
 
-from bert_jax.data.rows.hashing import Stream, random_bits, uniform
-from bert_jax.data.rows.layout import make_slots, slot_lengths, slot_span
-from bert_jax.data.rows.sampling import truncated
+from bert_jax.data.sequences.hashing import Stream, random_bits, uniform
+from bert_jax.data.sequences.layout import make_slots, slot_lengths, slot_span
+from bert_jax.data.sequences.sampling import truncated
 
 ALPHA = 1e-3  # of each statistical test; the seeds are fixed, so a pass stays one
 
@@ -26,13 +26,13 @@ CORPORA = {
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("pairing", RULES)
+@pytest.mark.parametrize("sentence_pairs", RULES)
 @pytest.mark.parametrize("length", [5, 8, 32, 128])
 @pytest.mark.parametrize("name", CORPORA)
 def test_examples_equal_the_rule_in_plain_python(name, length, pairing, packed):
-    seed, short_probability = 7, 0.3
+    seed, short_seq_probability = 7, 0.3
     documents = spelled_out(CORPORA[name])
-    sampler = sampler_of(MemorySplit(CORPORA[name], max_record=512), length, short_probability, pairing, packed)
+    sampler = sampler_of(MemorySplit(CORPORA[name], max_record=512), length, short_seq_probability, pairing, packed)
     if pairing == "full_sentences":  # one document, with a separator after each of its own
         documents = [[[*s, SEP] if s is d[-1] else s for d in documents for s in d]]
     slots = slots_of(sampler, seed, np.concatenate([np.arange(80), 10**9 + np.arange(20)]))
@@ -40,7 +40,7 @@ def test_examples_equal_the_rule_in_plain_python(name, length, pairing, packed):
         slots = slots._replace(room=np.where(np.arange(100) % 3, slots.room, np.maximum(2, slots.room // 2)))
     examples = sampler.sample(seed, slots)
     slides = pairing != "none" and not packed
-    plain = PlainSampler(documents, sampler.layout.budget, seed, short_probability, slides)
+    plain = PlainSampler(documents, sampler.layout.budget, seed, short_seq_probability, slides)
     for place, slot in enumerate(zip(*(array.tolist() for array in slots), strict=True)):
         *texts, label = RULES[pairing](plain, *slot)
         assert parts(examples, place) == texts, slot
@@ -89,7 +89,7 @@ def test_documents_run_together_lose_no_token():
     """Rows as long as the corpus hold all of it: every token once, a separator after each document."""
     split = MemorySplit(random_documents(8, 9, (1, 6), (1, 9)))
     total = int(split.document_start[-1]) + 9
-    (text,) = parts(sampled(sampler_of(split, total + 2, pairing="full_sentences"), 0, np.arange(1)), 0)
+    (text,) = parts(sampled(sampler_of(split, total + 2, sentence_pairs="full_sentences"), 0, np.arange(1)), 0)
     bounds = itertools.pairwise(split.document_start.tolist())
     expected = [[*range(FIRST_TOKEN + start, FIRST_TOKEN + stop), SEP] for start, stop in bounds]
     assert text == run_together(expected)
@@ -115,11 +115,11 @@ def test_half_of_the_orders_are_swapped(long_documents):
 # The original's rules (google-research/bert, create_pretraining_data.py), in order, on lengths alone.
 
 
-def original_rows(documents: list[list[int]], length: int, short_probability: float, rng: random.Random):
+def original_rows(documents: list[list[int]], length: int, short_seq_probability: float, rng: random.Random):
     """Yields (document, target, first, second, is_random); the lengths are those after truncation."""
     budget = length - 3
     for number, document in enumerate(documents):
-        target = rng.randint(2, budget) if rng.random() < short_probability else budget
+        target = rng.randint(2, budget) if rng.random() < short_seq_probability else budget
         place = 0
         while place < len(document):
             taken = 0

@@ -10,16 +10,9 @@ import pytest
 from bert_jax.config import DataConfig
 from bert_jax.data import statistics
 from bert_jax.data.corpus import open_corpus
-from bert_jax.data.rows.pipeline import make_rows
-from bert_jax.data.rows.sampling import PAIRINGS
-from bert_jax.data.statistics import (
-    QUANTILES,
-    distribution,
-    document_sizes,
-    duplicates,
-    row_figures,
-    token_figures,
-)
+from bert_jax.data.sequences.pipeline import make_rows
+from bert_jax.data.sequences.sampling import SENTENCE_PAIRS
+from bert_jax.data.statistics import QUANTILES, distribution, document_sizes, duplicates, row_figures, token_figures
 from bert_jax.data.tokenizer import load_tokenizer
 from tests.data.memory_corpus import MASK, MemorySplit, random_documents
 from tests.written_corpus import WORDS, sentence, text, write_corpus
@@ -42,7 +35,7 @@ def texts():
 
 @pytest.fixture(scope="module")
 def corpus(texts, tmp_path_factory):
-    return open_corpus(write_corpus(tmp_path_factory.mktemp("statistics"), texts, heldout_share=0.2))
+    return open_corpus(write_corpus(tmp_path_factory.mktemp("statistics"), texts, heldout_fraction=0.2))
 
 
 @pytest.fixture(scope="module")
@@ -157,11 +150,11 @@ def test_duplicates_without_any_held_out(tmp_path):
     "config",
     [
         DataConfig(),
-        DataConfig(pairing="sentence_order", masking="whole_word", packing=4),
-        DataConfig(pairing="full_sentences", masking="span", mask_token_share=0.5, random_token_share=0.3),
-        DataConfig(pairing="none", packing=3, mask_probability=0.3),
+        DataConfig(sentence_pairs="sentence_order", masking="whole_word", packing=4),
+        DataConfig(sentence_pairs="full_sentences", masking="span", mask_token_fraction=0.5, random_token_fraction=0.3),
+        DataConfig(sentence_pairs="none", packing=3, mask_probability=0.3),
     ],
-    ids=lambda config: config.pairing,
+    ids=lambda config: config.sentence_pairs,
 )
 def test_figures_of_rows(config):
     split = MemorySplit(random_documents(0, 40, (1, 9), (1, 30)))
@@ -188,7 +181,9 @@ def test_figures_of_rows(config):
     assert found.predicted == pytest.approx(number / real)
     assert (found.masked, found.kept, found.random) == pytest.approx((masked / number, kept / number, other / number))
     assert found.idle == pytest.approx(idle / rows.per_epoch)
-    assert found.labelled == (pytest.approx(ones / examples) if PAIRINGS[config.pairing].parts == 2 else None)
+    assert found.labelled == (
+        pytest.approx(ones / examples) if SENTENCE_PAIRS[config.sentence_pairs].parts == 2 else None
+    )
 
 
 def test_figures_of_the_first_rows():

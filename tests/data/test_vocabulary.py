@@ -12,16 +12,10 @@ import tarfile
 
 import pytest
 
-from bert_jax.data.tokenizer import (
-    SPECIAL_TOKENS,
-    Normalizer,
-    load_tokenizer,
-    save,
-    sentencepiece_training,
-    vocabulary,
-    wordpiece,
-)
-from bert_jax.data.tokenizer.vocabulary import TRAINERS, Fit, measure, train
+from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save, wordpiece
+from bert_jax.data.tokenizer.training import sentencepiece as sentencepiece_training
+from bert_jax.data.tokenizer.training import train as vocabulary
+from bert_jax.data.tokenizer.training.train import TRAINERS, Fit, measure, train
 from bert_jax.errors import UserError
 
 SENTENCEPIECE = ("unigram", "sentencepiece_bpe")
@@ -213,7 +207,7 @@ def test_ties_do_not_depend_on_the_process(kind):
     if kind in SENTENCEPIECE:
         pytest.importorskip("sentencepiece")
     program = (
-        "import itertools, sys; from bert_jax.data.tokenizer.vocabulary import train\n"
+        "import itertools, sys; from bert_jax.data.tokenizer.training.train import train\n"
         "words = [''.join(w) for w in itertools.product('abcdefgh', repeat=4)]\n"
         "words += [chr(0x1000 + n) for n in range(300)]\n"
         "size = 480 if sys.argv[1] == 'unigram' else 1000\n"

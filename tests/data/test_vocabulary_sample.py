@@ -10,8 +10,8 @@ import pytest
 
 from bert_jax.data.sources.records import Reading
 from bert_jax.data.tokenizer import load_tokenizer
-from bert_jax.data.tokenizer.vocabulary import train_tokenizer
-from bert_jax.data.tokenizer.vocabulary_sample import copies, fraction, rates, survey
+from bert_jax.data.tokenizer.training.sample import copies, fraction, rates, survey
+from bert_jax.data.tokenizer.training.train import train_tokenizer
 from bert_jax.errors import UserError
 
 SENTENCE = "the cat sat on the mat and the dogs chatted on the shattered mattress , catching the doggedest .\n"
@@ -112,7 +112,7 @@ def test_order_and_number_of_files_change_nothing(tmp_path, two_sources, setting
 
 
 def test_a_sample_is_about_as_large_as_asked(tmp_path, two_sources, monkeypatch):
-    from bert_jax.data.tokenizer import vocabulary
+    from bert_jax.data.tokenizer.training import train as vocabulary
 
     found = []
     own = vocabulary.TRAINERS["wordpiece"]

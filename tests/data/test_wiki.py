@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from bert_jax.data.sources import Reading, documents, wiki_markup
+from bert_jax.data.sources import Reading, documents
+from bert_jax.data.sources.formats.wiki import markup as wiki_markup
 from bert_jax.data.sources.records import MAX_RECORD
 from bert_jax.errors import UserError
 

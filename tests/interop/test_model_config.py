@@ -7,7 +7,7 @@ import pytest
 import transformers
 
 from bert_jax.errors import UserError
-from bert_jax.interop import model_config
+from bert_jax.interop.huggingface import model_config
 from bert_jax.models import PRESETS
 
 SIZES = {

@@ -21,7 +21,7 @@ def get_config():
     config = default_config()
     config.model.update(hidden_size=16, num_layers=2, num_heads=2, mlp_size=32, max_positions=32)
     config.train.update(steps={STEPS}, batch_size=8, log_every=1)
-    config.train.phases = phases({{"length": 24}})
+    config.train.phases = phases({{"seq_len": 24}})
     config.evaluate.update(every=0, rows=16, batch_size=8)
     config.checkpoint.every = 50
     return config

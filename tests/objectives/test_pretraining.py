@@ -7,13 +7,13 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import FAMILIES, PAIRINGS, Config, DataConfig
-from bert_jax.data.rows.pipeline import batch_shapes
+from bert_jax.config import FAMILIES, SENTENCE_PAIRS, Config, DataConfig
+from bert_jax.data.sequences.pipeline import batch_shapes
 from bert_jax.errors import UserError
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import PRESETS
-from bert_jax.objectives.pretraining import PAIRS, pretraining, pretraining_heads
-from bert_jax.weights import check_exportable
+from bert_jax.objectives.masked_tokens import PAIRS, pretraining, pretraining_heads
+from bert_jax.runs.initial_weights import check_exportable
 from tests.synthetic import packed_batch, tiny_config, unpacked
 
 MASKED = {"mlm_loss", "mlm_accuracy"}
@@ -30,13 +30,13 @@ PAIRED = ("next_sentence", "sentence_order")
 def config_of(pairing: str, packing: int = 1, **model: object) -> Config:
     """The tiny model without dropout."""
     tiny = tiny_config(model={"dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.2} | model)
-    return dataclasses.replace(tiny, data=dataclasses.replace(tiny.data, pairing=pairing, packing=packing))
+    return dataclasses.replace(tiny, data=dataclasses.replace(tiny.data, sentence_pairs=pairing, packing=packing))
 
 
 def loss_of(config: Config) -> tuple[typing.Any, typing.Any]:
     """Functions rng -> parameters, and (parameters, batch) -> (loss, metrics) without dropout."""
     objective = pretraining(config)
-    return objective.init, lambda params, batch: objective.loss(params, batch, None, objective.counts(batch))
+    return objective.init, lambda params, batch: objective.loss(params, batch, None, objective.normalizers(batch))
 
 
 def trained_on(config: Config, batch: dict[str, np.ndarray]) -> tuple[typing.Any, ...]:
@@ -53,7 +53,7 @@ def batch_of(config: Config) -> dict[str, jax.ShapeDtypeStruct]:
     return {name: jax.ShapeDtypeStruct(shape, dtype) for name, (shape, dtype) in shapes.items()}
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("sentence_pairs", SENTENCE_PAIRS)
 @pytest.mark.parametrize("packing", [1, 4])
 def test_each_pairing_has_its_heads_and_metrics(pairing: str, packing: int) -> None:
     config = config_of(pairing, packing)
@@ -67,10 +67,10 @@ def test_each_pairing_has_its_heads_and_metrics(pairing: str, packing: int) -> N
 
 
 def test_the_pairings_with_labels_are_those_whose_rows_have_them() -> None:
-    assert set(PAIRS) == {name for name in PAIRINGS if "next_sentence_labels" in batch_of(config_of(name))}
+    assert set(PAIRS) == {name for name in SENTENCE_PAIRS if "next_sentence_labels" in batch_of(config_of(name))}
 
 
-@pytest.mark.parametrize("pairing", ["next_sentence", "none"])
+@pytest.mark.parametrize("sentence_pairs", ["next_sentence", "none"])
 def test_packed_rows_train_as_their_examples_alone_do(pairing: str) -> None:
     packed = packed_batch(0, 8, 24, 4)
     config = config_of(pairing, packing=4)
@@ -100,11 +100,11 @@ PRESET = {"bert": "tiny", "roberta": "roberta_base", "albert": "albert_base", "e
 def published(family: str, pairing: str, **model: object) -> tuple[Config, int]:
     """The architecture of a family, and the id of its padding."""
     architecture = dataclasses.replace(PRESETS[PRESET.get(family, family)], **model)
-    return Config(data=DataConfig(pairing=pairing), model=architecture), architecture.position_offset // 2
+    return Config(data=DataConfig(sentence_pairs=pairing), model=architecture), architecture.position_offset // 2
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("sentence_pairs", SENTENCE_PAIRS)
 def test_a_family_without_the_head_is_refused(family: str, pairing: str) -> None:
     """As BertForPreTraining and AlbertForPreTraining alone have a head for pairs."""
     if pairing not in PAIRED or family in ("bert", "albert"):
@@ -112,7 +112,7 @@ def test_a_family_without_the_head_is_refused(family: str, pairing: str) -> None
         return
     with pytest.raises(UserError) as error:
         check_exportable(*published(family, pairing))
-    assert f"family={family} has no head for config.data.pairing={pairing}" in str(error.value)
+    assert f"family={family} has no head for config.data.sentence_pairs={pairing}" in str(error.value)
     assert str(error.value).endswith("full_sentences, document_sentences, none")
 
 

@@ -43,10 +43,10 @@ def squad_lengths(shared_data, tokenizer):
     return np.array([min(384, len(c) + len(q) + 3) for (c, _), q in zip(pairs, questions, strict=True)])
 
 
-@pytest.mark.parametrize(("lengths", "max_length"), [("qnli_lengths", 128), ("squad_lengths", 384)])
-def test_little_is_padded_on_real_lengths(lengths, max_length, request):
+@pytest.mark.parametrize(("lengths", "max_seq_len"), [("qnli_lengths", 128), ("squad_lengths", 384)])
+def test_little_is_padded_on_real_lengths(lengths, max_seq_len, request):
     lengths = request.getfixturevalue(lengths)
-    buckets = choose_buckets(lengths, max_length)
+    buckets = choose_buckets(lengths, max_seq_len)
     assert len(buckets) <= MAX_BUCKETS
     for shuffle in (True, False):
         batches = plan(lengths, buckets, 32, seed=1, epoch=0, shuffle=shuffle)

@@ -85,7 +85,7 @@ def test_truncation_is_the_literal_loop():
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 def test_what_is_truncated_is_counted_and_fills_the_row(name, request):
     tokenizer = request.getfixturevalue(name)
-    made, counts = rows("regression", examples_of(PAIRS, label=2.5), tokenizer, TaskConfig(max_length=12))
+    made, counts = rows("regression", examples_of(PAIRS, label=2.5), tokenizer, TaskConfig(max_seq_len=12))
     long, _ = rows("regression", examples_of(PAIRS, label=2.5), tokenizer, TaskConfig())
     cut = [number for number, row in enumerate(long) if row.length > 12]
     assert counts == {"truncated_texts": len(cut)}
@@ -182,8 +182,8 @@ def test_rows_that_do_not_fit_a_batch():
 def test_refused_examples(bert):
     with pytest.raises(UserError, match="'1' has no label, but others have"):
         rows("classification", [{"id": "0", "text": "", "label": 1}, {"id": "1", "text": ""}], bert, TaskConfig())
-    with pytest.raises(UserError, match="max_length=4 holds no two texts"):
-        rows("classification", examples_of(PAIRS), bert, TaskConfig(max_length=4))
-    with pytest.raises(UserError, match="max_length=2 holds no word"):
-        rows("tagging", [EXAMPLES["tagging"] | {"id": "1"}], bert, TaskConfig(max_length=2))
+    with pytest.raises(UserError, match="max_seq_len=4 holds no two texts"):
+        rows("classification", examples_of(PAIRS), bert, TaskConfig(max_seq_len=4))
+    with pytest.raises(UserError, match="max_seq_len=2 holds no word"):
+        rows("tagging", [EXAMPLES["tagging"] | {"id": "1"}], bert, TaskConfig(max_seq_len=2))
     assert rows("classification", [], bert, TaskConfig()) == ([], {"truncated_texts": 0})

@@ -10,8 +10,8 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.conll import to_iob2
-from bert_jax.tasks.readers import parts, read
+from bert_jax.tasks.reading.conll import to_iob2
+from bert_jax.tasks.reading.readers import parts, read
 from bert_jax.tasks.table import resolve
 
 

@@ -45,12 +45,12 @@ def brute_force(context, windows, starts, ends, settings, null):
 
 
 @pytest.mark.parametrize("null", [True, False])
-@pytest.mark.parametrize(("max_length", "longest", "n_best"), [(64, 30, 20), (18, 4, 5), (18, 1, 3), (16, 30, 1000)])
-def test_answers_are_those_of_brute_force(tokenizer, max_length, longest, n_best, null):
-    settings = TaskConfig(max_length=max_length, doc_stride=3, max_answer_length=longest, n_best=n_best)
+@pytest.mark.parametrize(("max_seq_len", "longest", "n_best"), [(64, 30, 20), (18, 4, 5), (18, 1, 3), (16, 30, 1000)])
+def test_answers_are_those_of_brute_force(tokenizer, max_seq_len, longest, n_best, null):
+    settings = TaskConfig(max_seq_len=max_seq_len, doc_stride=3, max_answer_length=longest, n_best=n_best)
     examples = [{"id": str(n), "question": "why ?" * n, "context": CONTEXT[9 * n :]} for n in range(3)]
     made, _ = rows("span", examples, tokenizer, settings)
-    random = np.random.default_rng(max_length)
+    random = np.random.default_rng(max_seq_len)
     order = random.permutation(len(made))
     made = [made[number] for number in order]
     # Logits of a padded batch are longer than the row; what lies there must not count.
@@ -117,7 +117,7 @@ def test_every_answer_of_squad_is_found_again_from_gold_logits(shared_data, voca
         for text, start in {(answer["text"], answer["start"]): None for answer in question["answers"]}
     ]
     assert (len(questions), len(examples)) == (10_570, 18_076)
-    settings = TaskConfig(max_length=384, doc_stride=128, max_query_length=64, max_answer_length=30, n_best=1)
+    settings = TaskConfig(max_seq_len=384, doc_stride=128, max_query_length=64, max_answer_length=30, n_best=1)
     made, _ = rows("span", examples, tokenizer, settings)
     starts, ends = zip(*(gold_logits(row) for row in made), strict=True)
     tokens = np.zeros(len(examples), int)

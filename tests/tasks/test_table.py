@@ -5,7 +5,7 @@ import pytest
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks import scoring, submission
-from bert_jax.tasks.formats import FORMATS
+from bert_jax.tasks.reading.formats import FORMATS
 from bert_jax.tasks.table import TASKS, resolve
 from bert_jax.tasks.task import FIELDS
 

@@ -33,7 +33,7 @@ def reference(shared_data, vocabulary):
 
 
 @pytest.mark.parametrize(
-    ("data", "vocabulary", "max_length"),
+    ("data", "vocabulary", "max_seq_len"),
     [
         ("wnut17", "bert-base-cased", 512),
         ("wnut17", "roberta-base", 24),
@@ -43,7 +43,7 @@ def reference(shared_data, vocabulary):
         ("klue-ner", "roberta-base", 24),
     ],
 )
-def test_every_word_of_real_sentences_keeps_its_label_on_its_first_piece(shared_data, data, vocabulary, max_length):
+def test_every_word_of_real_sentences_keeps_its_label_on_its_first_piece(shared_data, data, vocabulary, max_seq_len):
     examples = sentences(shared_data, data)
     words = sum(len(example["tokens"]) for example in examples)
     assert len(examples) == COUNTS[data][0]
@@ -51,8 +51,8 @@ def test_every_word_of_real_sentences_keeps_its_label_on_its_first_piece(shared_
     names = sorted({name for example in examples for name in example["labels"]})
     examples = [example | {"labels": [names.index(name) for name in example["labels"]]} for example in examples]
     tokenizer = load_tokenizer(shared_data / "vocab" / vocabulary)
-    made, counts = rows("tagging", examples, tokenizer, TaskConfig(max_length=max_length))
-    assert max(row.length for row in made) <= max_length
+    made, counts = rows("tagging", examples, tokenizer, TaskConfig(max_seq_len=max_seq_len))
+    assert max(row.length for row in made) <= max_seq_len
     assert counts["split_sentences"] == np.count_nonzero(np.bincount([row.example for row in made]) > 1)
 
     library = reference(shared_data, vocabulary)
@@ -119,7 +119,7 @@ def test_words_of_one_piece_are_predicted_amid_their_context():
 def test_a_word_longer_than_a_row_is_cut_and_counted(shared_data):
     tokenizer = load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
     example = {"id": "1", "tokens": ["a", "qzxqzxqzxqzxqzx", "b"], "labels": [0, 1, 2]}
-    made, counts = rows("tagging", [example], tokenizer, TaskConfig(max_length=6))
+    made, counts = rows("tagging", [example], tokenizer, TaskConfig(max_seq_len=6))
     assert counts == {"split_sentences": 1, "truncated_words": 1}
     assert all(row.length <= 6 for row in made)
     assert word_labels(made, [row.targets["labels"] for row in made], 1) == [[0, 1, 2]]

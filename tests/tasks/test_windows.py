@@ -12,7 +12,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.features import rows
 from bert_jax.tasks.windows import most_context, window_bounds
 
-SETTINGS = TaskConfig(max_length=384, doc_stride=128, max_query_length=64)
+SETTINGS = TaskConfig(max_seq_len=384, doc_stride=128, max_query_length=64)
 EXAMPLE = {
     "id": "q7",
     "question": "Who was it?",
@@ -107,14 +107,14 @@ def test_real_questions_have_the_windows_and_answers_that_their_tokens_say(share
 
 
 def test_an_answer_is_only_in_windows_that_hold_all_of_it(bert):
-    settings = TaskConfig(max_length=10, doc_stride=1, max_query_length=64)
+    settings = TaskConfig(max_seq_len=10, doc_stride=1, max_query_length=64)
     made, counts = rows("span", [EXAMPLE], bert, settings)
     assert counts == {"split_contexts": 1, "truncated_questions": 0}
     assert [(row.targets["start"], row.targets["end"]) for row in made][:4] == [(0, 0), (0, 0), (0, 0), (0, 0)]
     wide, _ = rows("span", [EXAMPLE], bert, SETTINGS)
     first, last = wide[0].targets["start"], wide[0].targets["end"]
     assert bert.decode(wide[0].input_ids[first : last + 1].tolist()) == "unaffable me"
-    settings = TaskConfig(max_length=12, doc_stride=1, max_query_length=64)
+    settings = TaskConfig(max_seq_len=12, doc_stride=1, max_query_length=64)
     made, _ = rows("span", [EXAMPLE], bert, settings)
     held = [row for row in made if row.targets["end"]]
     assert 0 < len(held) < len(made)
@@ -129,8 +129,8 @@ def test_long_questions_are_cut_and_counted_and_refused_where_no_context_fits(be
     assert counts == {"split_contexts": 0, "truncated_questions": 1}
     assert made[1].second == 66
     with pytest.raises(UserError, match="'q7' has 62 tokens, which leaves no room"):
-        rows("span", [long], bert, TaskConfig(max_length=64, max_query_length=62))
-    assert rows("span", [long], bert, TaskConfig(max_length=64, max_query_length=60))[0]
+        rows("span", [long], bert, TaskConfig(max_seq_len=64, max_query_length=62))
+    assert rows("span", [long], bert, TaskConfig(max_seq_len=64, max_query_length=60))[0]
 
 
 @pytest.mark.parametrize(

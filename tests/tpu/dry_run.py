@@ -37,7 +37,7 @@ from bert_jax.recipes import devlin2019
 def get_config():
     config = devlin2019({size!r})
     config.train.batch_size = {rows}
-    config.train.phases = phases({{"length": {length}}})
+    config.train.phases = phases({{"seq_len": {length}}})
     config.evaluate.batch_size = {rows}
     config.compute.scan_layers = {size!r} != "base"
     return config

@@ -35,7 +35,7 @@ def test_scanned_layers_cost_what_unrolled_ones_do() -> None:
 
 def test_micro_batches_cost_what_the_batch_does() -> None:
     words = ("tiny", "v5e:1x1", 64, 128)
-    whole, parts = phase(*words), phase(*words, "--config.train.accumulation=4")
+    whole, parts = phase(*words), phase(*words, "--config.train.grad_accum_steps=4")
     assert parts["flops_per_chip"] == pytest.approx(whole["flops_per_chip"], rel=0.03)
     assert parts["temporary_bytes_per_chip"] < whole["temporary_bytes_per_chip"]
     assert whole["collectives"] == []
@@ -59,7 +59,7 @@ def test_what_does_not_fit_says_what_to_change() -> None:
     assert (first["fits"], second["fits"]) == (False, True)
     assert first["total_bytes_per_chip"] > first["capacity_bytes_per_chip"]
     assert first["flops_per_chip"] is None
-    change = next(one.split()[0] for one in first["changes"] if "accumulation" in one)
+    change = next(one.split()[0] for one in first["changes"] if "grad_accum_steps" in one)
     assert run(*words, change).returncode == 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bert_jax.models.presets import architecture
+from bert_jax.config.presets import architecture
 from tests.tpu.dry_run import phase
 
 pytestmark = pytest.mark.tpu

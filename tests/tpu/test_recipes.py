@@ -18,5 +18,5 @@ def test_it_fits(name: str) -> None:
     topology = re.search(r"--topology (v\w+:[\dx]+)", says or "")
     assert topology, "the docstring names no slice"
     report = dry_run(str(recipe), topology[1])
-    assert [phase["length"] for phase in report["phases"]] == [128, 512]
+    assert [phase["seq_len"] for phase in report["phases"]] == [128, 512]
     assert all(phase["fits"] for phase in report["phases"])

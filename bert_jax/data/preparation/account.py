@@ -37,7 +37,9 @@ def account(tokenizer: Tokenizer, settings: Settings, shards: Iterable[ShardFact
     if not stored:
         raise UserError(f"0 of {found:,} documents could be used: {left_out}; {mend}")
     if not train:
-        raise UserError(f"0 training documents ({heldout:,} held out, {left_out}); lower --heldout_share, or give more")
+        raise UserError(
+            f"0 training documents ({heldout:,} held out, {left_out}); lower --heldout_fraction, or give more"
+        )
     tokens, sentences = (sum(one[unit] for one in sums.values()) for unit in ("tokens", "sentences"))
     unknown = counts.unknown_tokens / tokens
     reason = commonest(counts.rejected)
@@ -53,13 +55,13 @@ def account(tokenizer: Tokenizer, settings: Settings, shards: Iterable[ShardFact
             "every document is one sentence, so every pair will be a random one; join lines that belong together",
         ),
         (
-            heldout == 0 and train > 1 and settings.heldout_share > 0,
-            "no document fell on the held-out side, so there is nothing to evaluate on; raise --heldout_share",
+            heldout == 0 and train > 1 and settings.heldout_fraction > 0,
+            "no document fell on the held-out side, so there is nothing to evaluate on; raise --heldout_fraction",
         ),
         (
             heldout == 1 and train > 1,
             "one document fell on the held-out side, and next sentences are evaluated on two or more; raise "
-            "--heldout_share",
+            "--heldout_fraction",
         ),
         (
             unknown > MANY_UNKNOWN,
@@ -84,7 +86,7 @@ def account(tokenizer: Tokenizer, settings: Settings, shards: Iterable[ShardFact
         },
         "settings": {
             **settings.reading._asdict(),
-            "heldout_share": settings.heldout_share,
+            "heldout_fraction": settings.heldout_fraction,
             "language": settings.language,
             "max_record": MAX_RECORD,
             "max_sentence": MAX_SENTENCE,

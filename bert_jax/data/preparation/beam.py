@@ -42,7 +42,7 @@ def prepare_with_beam(
     tokenizer_directory: str | os.PathLike[str],
     output: str | os.PathLike[str],
     reading: Reading = Reading(),
-    heldout_share: float = Settings().heldout_share,
+    heldout_fraction: float = Settings().heldout_fraction,
     language: str = "en",
     beam_options: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def prepare_with_beam(
 
     Args:
         inputs: as in `prepare`; all workers read them, so they are URLs, or paths that every machine has.
-        tokenizer_directory, reading, heldout_share, language: as in `prepare`.
+        tokenizer_directory, reading, heldout_fraction, language: as in `prepare`.
         output: a URL or directory that all workers write into. The manifest comes last: without it, it is no corpus.
         beam_options: the command line of a Beam pipeline, such as '--runner=FlinkRunner'.
 
@@ -60,7 +60,7 @@ def prepare_with_beam(
     Raises:
         UserError: as `prepare`, on whichever machine it happens; options that Beam does not take.
     """
-    settings = Settings(reading, language, heldout_share)
+    settings = Settings(reading, language, heldout_fraction)
     check(settings)
     pipeline = _pipeline(beam_options)
     tokenizer = load_tokenizer(tokenizer_directory)

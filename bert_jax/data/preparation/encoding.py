@@ -30,7 +30,7 @@ class Settings(NamedTuple):
 
     reading: Reading = Reading()
     language: str = "en"  # ISO 639 code whose rules part the sentences, or NO_LANGUAGE
-    heldout_share: float = 0.02
+    heldout_fraction: float = 0.02
 
 
 class Counts(NamedTuple):
@@ -82,7 +82,7 @@ def encode(unit: Unit, tokenizer: Tokenizer, settings: Settings) -> Encoded:
             left_out.add(document)
             continue
         if raw.piece == 0:
-            split = split_of(document.text, settings.heldout_share)
+            split = split_of(document.text, settings.heldout_fraction)
         before = len(sentences)
         parts = sentences_of(document.text, settings.language, tokenizer.sentence_prefix, raw.piece == 0)
         for sentence, whether in parts:
@@ -125,10 +125,10 @@ def total(counts: Iterable[Counts]) -> Counts:
     return Counts(documents, rejected, sentences_split, unknown_tokens, left_out.fields)
 
 
-def split_of(text: str, heldout_share: float) -> str:
+def split_of(text: str, heldout_fraction: float) -> str:
     """'train' or 'heldout': the same for equal texts, whatever else the corpus holds."""
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return "heldout" if int.from_bytes(digest, "big") < heldout_share * 2**64 else "train"
+    return "heldout" if int.from_bytes(digest, "big") < heldout_fraction * 2**64 else "train"
 
 
 def has_tokens(text: str, begins: bool, tokenizer: Tokenizer, settings: Settings) -> bool:

@@ -39,7 +39,7 @@ def prepare(
     output: str | os.PathLike[str],
     reading: Reading = Reading(),
     workers: int | None = None,
-    heldout_share: float = Settings().heldout_share,
+    heldout_fraction: float = Settings().heldout_fraction,
     language: str = "en",
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda line: None,
@@ -54,7 +54,7 @@ def prepare(
         inputs, reading: as in `sources.documents`.
         tokenizer_directory: for `load_tokenizer`; the tokenizer is saved in the corpus.
         workers: processes that encode; None takes one a core, 1 works in this process.
-        heldout_share: of the documents, chosen by a hash of their text, so that equal texts fall on one side.
+        heldout_fraction: of the documents, chosen by a hash of their text, so that equal texts fall on one side.
         language: ISO 639 code, of two letters where there is one, whose rules part the sentences.
         progress: called with (bytes of input read, bytes in all, documents done).
         say: told in a line what is gone on from, started over, or kept for the next time.
@@ -66,7 +66,7 @@ def prepare(
     Raises:
         UserError: bad input, tokenizer or output; no training document.
     """
-    settings = Settings(reading, language, heldout_share)
+    settings = Settings(reading, language, heldout_fraction)
     check(settings)
     workers = (os.cpu_count() or 1) if workers is None else workers
     if workers < 1:
@@ -109,8 +109,8 @@ def check(settings: Settings) -> None:
             f"--language {settings.language}: give a code such as de, ko or zh, as Wikipedia has them, or none for "
             "text without sentences"
         )
-    if not 0 <= settings.heldout_share < 1:
-        raise UserError(f"--heldout_share {settings.heldout_share}: give a share from 0 to below 1")
+    if not 0 <= settings.heldout_fraction < 1:
+        raise UserError(f"--heldout_fraction {settings.heldout_fraction}: give a share from 0 to below 1")
 
 
 def _block(result: tuple[Unit, Encoded]) -> tuple[int, int]:
@@ -155,7 +155,7 @@ def _identity(files: Sequence[str], sizes: Sequence[int], tokenizer: Tokenizer, 
     return {
         "the input": inputs.hexdigest(),
         "the tokenizer": tokenizer.sha256,
-        "the settings": [*settings.reading, settings.language, settings.heldout_share],
+        "the settings": [*settings.reading, settings.language, settings.heldout_fraction],
         "the program": {
             "versions": [sys.version, __version__, *map(metadata.version, LIBRARIES)],
             "format": [corpus.FORMAT_VERSION, corpus.MAX_RECORD, corpus.MAX_SENTENCE, encoding.WINDOW],

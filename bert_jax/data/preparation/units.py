@@ -58,7 +58,7 @@ def units(part: Part, tokenizer: Tokenizer, settings: Settings) -> Iterator[Unit
         size += len(raw.data) + DOCUMENT_BYTES
         if raw.piece == 0 and not raw.last:
             text = convert(raw, settings.reading).text
-            split, begun = split_of(text, settings.heldout_share), has_tokens(text, True, tokenizer, settings)
+            split, begun = split_of(text, settings.heldout_fraction), has_tokens(text, True, tokenizer, settings)
         elif raw.piece and not begun:
             begun = has_tokens(convert(raw, settings.reading).text, False, tokenizer, settings)
     yield unit(last=True)

@@ -19,7 +19,7 @@ from bert_jax.data.tokenizer import tokenizer_json
 from bert_jax.data.tokenizer import wordpiece as wordpiece_files
 from bert_jax.data.tokenizer.tokenizer_json import Definition, Special
 from bert_jax.data.tokenizer.tokenizer_kinds import KINDS, Kind, kind_of
-from bert_jax.data.tokenizer.vocabulary_training import cut_text
+from bert_jax.data.tokenizer.training.algorithms import cut_text
 from bert_jax.data.tokenizer.wordpiece import Normalizer
 from bert_jax.errors import UserError
 

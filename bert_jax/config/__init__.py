@@ -1,0 +1,79 @@
+"""Configuration: every field of a run, recipes, and the published values they start from.
+
+schema.py      every field with its default, meaning and range: add a field to its dataclass there
+load.py        recipe + overrides -> a frozen config, or an error that names the key
+find_recipe.py where a recipe is: a file, or a name in configs/
+suggestions.py which key was meant: add a spelling of another trainer to ALIASES
+presets.py     published architectures: add a row to PRESETS
+recipes.py     published training settings, which configs/ starts from: add a function
+"""
+
+from bert_jax.config.load import (
+    check_choices,
+    differences,
+    fields_of,
+    finetune_config,
+    flatten,
+    from_json,
+    from_values,
+    index_form,
+    phases,
+    pretrain_config,
+    read_config,
+    resolve,
+    table_of,
+    to_json,
+    with_vocab_size,
+)
+from bert_jax.config.schema import (
+    CheckpointConfig,
+    ComputeConfig,
+    Config,
+    DataConfig,
+    EncoderConfig,
+    EvaluateConfig,
+    FinetuneConfig,
+    FinetuneEvaluateConfig,
+    FinetuneTrainConfig,
+    MeshConfig,
+    OptimizerConfig,
+    PhaseConfig,
+    PretrainConfig,
+    TaskConfig,
+    TrainConfig,
+    WatchdogConfig,
+)
+
+__all__ = [
+    "CheckpointConfig",
+    "ComputeConfig",
+    "Config",
+    "DataConfig",
+    "EncoderConfig",
+    "EvaluateConfig",
+    "FinetuneConfig",
+    "FinetuneEvaluateConfig",
+    "FinetuneTrainConfig",
+    "MeshConfig",
+    "OptimizerConfig",
+    "PhaseConfig",
+    "PretrainConfig",
+    "TaskConfig",
+    "TrainConfig",
+    "WatchdogConfig",
+    "check_choices",
+    "differences",
+    "fields_of",
+    "finetune_config",
+    "flatten",
+    "from_json",
+    "from_values",
+    "index_form",
+    "phases",
+    "pretrain_config",
+    "read_config",
+    "resolve",
+    "table_of",
+    "to_json",
+    "with_vocab_size",
+]

@@ -1,0 +1,41 @@
+"""Recipes by file or by name: those of the checkout or the wheel, so that `--config=bert_base` works anywhere."""
+
+import pathlib
+
+from bert_jax.errors import UserError, nearest
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+
+
+def recipes() -> dict[str, pathlib.Path]:
+    """Return the recipes that come with bert_jax by name: `demo`, `finetune/glue`."""
+    for folder in (PACKAGE / "configs", PACKAGE.parent / "configs"):  # in a wheel, in a checkout
+        if folder.is_dir():
+            files = sorted(path for path in folder.rglob("*.py") if path.stem != "__init__")
+            return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files}
+    return {}
+
+
+def find_recipe(recipe: str) -> str:
+    """Return the file of a recipe, with its argument after a colon if it has one, as ml_collections reads it.
+
+    Args:
+        recipe: `my/recipe.py`, `demo`, `finetune/glue` or `glue`; each may end in an argument, as `bert:tiny` does.
+
+    Raises:
+        UserError: there is no such file or name.
+    """
+    name, colon, argument = recipe.partition(":")
+    if pathlib.Path(name).is_file():
+        return recipe
+    known = recipes()
+    short = {known_name.rpartition("/")[2]: path for known_name, path in reversed(known.items())}
+    wanted = name.removesuffix(".py").removeprefix("configs/")
+    path = known.get(wanted) or short.get(wanted)
+    if path:
+        return f"{path}{colon}{argument}"
+    near = nearest(pathlib.Path(name).stem, short)
+    raise UserError(
+        f"--config={recipe}: no such file or recipe{f'; did you mean {near}?' if near else ''} "
+        f"(recipes: {', '.join(known)})"
+    )

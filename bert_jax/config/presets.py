@@ -1,0 +1,94 @@
+"""Published architectures by name, one row each over the one encoder.
+
+BERT (Devlin et al. 2018; the 24 small ones of Turc et al. 2019), RoBERTa (Liu et al. 2019), ALBERT version 2 (Lan et
+al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA's generators and discriminators (Clark et al. 2020).
+"""
+
+import dataclasses
+from typing import Any
+
+from bert_jax.config.schema import EncoderConfig
+
+VOCAB_SIZE = 30522  # of the English uncased models
+
+
+def bert(layers: int, hidden: int) -> EncoderConfig:
+    """BERT's proportions: 64 features a head, a feed-forward of four times the width."""
+    return EncoderConfig(
+        vocab_size=VOCAB_SIZE,
+        num_layers=layers,
+        hidden_size=hidden,
+        num_heads=hidden // 64,
+        mlp_size=4 * hidden,
+    )
+
+
+def roberta(layers: int, hidden: int) -> EncoderConfig:
+    """Positions from 2, one token type, a byte-level vocabulary."""
+    return dataclasses.replace(
+        bert(layers, hidden),
+        family="roberta",
+        vocab_size=50265,
+        num_token_types=1,
+        position_offset=2,
+        layer_norm_epsilon=1e-5,
+        masked_activation="gelu",
+        pooler_dropout=True,
+    )
+
+
+def albert(layers: int, hidden: int, heads: int) -> EncoderConfig:
+    """Tables of 128 features, one block for all layers, no dropout (version 2)."""
+    return dataclasses.replace(
+        bert(layers, hidden),
+        family="albert",
+        vocab_size=30000,
+        num_heads=heads,
+        embedding_size=128,
+        share_layers=True,
+        activation="gelu_tanh",
+        dropout=0.0,
+        attention_dropout=0.0,
+    )
+
+
+def electra(layers: int, hidden: int, heads: int, embedding: int) -> EncoderConfig:
+    """BERT with narrower tables in the small model; generators are as deep, and a quarter or a third as wide."""
+    return dataclasses.replace(
+        bert(layers, hidden),
+        family="electra",
+        num_heads=heads,
+        embedding_size=0 if embedding == hidden else embedding,
+        masked_activation="gelu",
+        pooler_activation="gelu",
+        pooler_dropout=True,
+    )
+
+
+PRESETS: dict[str, EncoderConfig] = {
+    "tiny": bert(2, 128),
+    "mini": bert(4, 256),
+    "small": bert(4, 512),
+    "medium": bert(8, 512),
+    "base": bert(12, 768),
+    "large": bert(24, 1024),
+    **{f"L{layers}_H{hidden}": bert(layers, hidden) for layers in range(2, 13, 2) for hidden in (128, 256, 512, 768)},
+    "roberta_base": roberta(12, 768),
+    "roberta_large": roberta(24, 1024),
+    "albert_base": albert(12, 768, 12),
+    "albert_large": albert(24, 1024, 16),
+    "albert_xlarge": albert(24, 2048, 16),
+    "albert_xxlarge": albert(12, 4096, 64),
+    "distilbert": dataclasses.replace(bert(6, 768), family="distilbert", num_token_types=0, pooler_activation="relu"),
+    "electra_small": electra(12, 256, 4, 128),
+    "electra_small_generator": electra(12, 64, 1, 128),
+    "electra_base": electra(12, 768, 12, 768),
+    "electra_base_generator": electra(12, 256, 4, 768),
+    "electra_large": electra(24, 1024, 16, 1024),
+    "electra_large_generator": electra(24, 256, 4, 1024),
+}
+
+
+def architecture(name: str) -> dict[str, Any]:
+    """A preset as the values of `config.model`, with the vocabulary left to the corpus (0)."""
+    return dataclasses.asdict(PRESETS[name]) | {"vocab_size": 0}

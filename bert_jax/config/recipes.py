@@ -1,0 +1,102 @@
+"""Published recipes of pretraining and fine-tuning, for the files in configs/ to start from."""
+
+import ml_collections
+
+from bert_jax.config.load import default_config, phases
+from bert_jax.config.presets import architecture
+
+
+def devlin2019(size: str) -> ml_collections.ConfigDict:
+    """BERT (Devlin et al. 2019, appendix A.2, and google-research/bert): Adam, 1,000,000 steps of 256 rows.
+
+    10,000 steps of warmup; 90 % of the steps at length 128, the rest at 512. As in the code, Adam has no bias
+    correction and the decay counts from step 0. The paper's large model differs in size alone.
+    """
+    config = default_config()
+    config.model.update(architecture(size))
+    config.compute.dtype = "bfloat16"
+    config.train.update(steps=1_000_000, batch_size=256)
+    config.train.phases = phases({"seq_len": 128, "fraction": 0.9}, {"seq_len": 512, "fraction": 0.1})
+    config.optimizer.update(peak_learning_rate=1e-4, warmup_fraction=0.01, schedule="bert", bias_correction=False)
+    return config
+
+
+def you2020(size: str) -> ml_collections.ConfigDict:
+    """LAMB (You et al. 2020) with the settings of NVIDIA's published BERT-large runs: 8,601 steps in all.
+
+    7,038 steps of 65,536 rows at length 128, then 1,563 of 32,768 at 512, each phase with a schedule of its own. In
+    micro-batches of 16,384 and 4,096 rows: 8,192 tokens a device on 256 devices.
+    """
+    config = default_config()
+    config.model.update(architecture(size))
+    config.compute.dtype = "bfloat16"
+    config.train.update(steps=8_601, batch_size=65_536, log_every=10)
+    config.train.phases = phases(
+        {
+            "seq_len": 128,
+            "fraction": 7_038 / 8_601,
+            "grad_accum_steps": 4,
+            "peak_learning_rate": 6e-3,
+            "warmup_fraction": 0.2843,
+        },
+        {
+            "seq_len": 512,
+            "fraction": 1_563 / 8_601,
+            "batch_size": 32_768,
+            "grad_accum_steps": 8,
+            "peak_learning_rate": 4e-3,
+            "warmup_fraction": 0.128,
+        },
+    )
+    config.optimizer.update(name="lamb", schedule="bert", decay_power=0.5, bias_correction=True)
+    config.evaluate.every = 500
+    config.checkpoint.every = 100
+    return config
+
+
+def liu2019(size: str, peak_learning_rate: float, warmup_steps: int) -> ml_collections.ConfigDict:
+    """RoBERTa (Liu et al. 2019): masked tokens alone, on rows of 512 of full sentences across documents.
+
+    500,000 steps of 8,192 rows; the second moment decays by 0.98, gradients are not clipped.
+    """
+    config = default_config()
+    config.model.update(architecture(f"roberta_{size}"))
+    config.compute.dtype = "bfloat16"
+    config.data.sentence_pairs = "full_sentences"
+    config.train.update(steps=500_000, batch_size=8_192)
+    config.train.phases = phases({"seq_len": 512})
+    config.optimizer.update(
+        peak_learning_rate=peak_learning_rate, warmup_fraction=warmup_steps / 500_000, schedule="optax", beta2=0.98
+    )
+    config.optimizer.clip_norm = 0.0
+    return config
+
+
+def lan2020(size: str) -> ml_collections.ConfigDict:
+    """ALBERT (Lan et al. 2020): sentence order and masked n-grams, LAMB, 125,000 steps of 4,096 rows of 512."""
+    config = default_config()
+    config.model.update(architecture(f"albert_{size}"))
+    config.compute.dtype = "bfloat16"
+    config.data.update(sentence_pairs="sentence_order", masking="ngram")
+    config.train.update(steps=125_000, batch_size=4_096)
+    config.train.phases = phases({"seq_len": 512})
+    config.optimizer.update(
+        name="lamb", peak_learning_rate=1.76e-3, warmup_fraction=3_125 / 125_000, schedule="optax", bias_correction=True
+    )
+    return config
+
+
+def finetuning(
+    epochs: float, batch_size: int, learning_rate: float, max_seq_len: int = 128, warmup: float = 0.1
+) -> ml_collections.ConfigDict:
+    """Fine-tuning as in Devlin et al. 2019, A.3: Adam with linear warmup and decay, an evaluation an epoch.
+
+    With bias correction, against the original: without it small sets diverge (Mosbach et al. 2021, Zhang et al. 2021).
+    """
+    config = default_config()
+    config.task.update(epochs=epochs, max_seq_len=max_seq_len)
+    config.train.update(batch_size=batch_size, log_every=50)
+    config.optimizer.update(peak_learning_rate=learning_rate, warmup_fraction=warmup, schedule="optax")
+    config.evaluate.update(every=0, batch_size=64)
+    config.checkpoint.update(every=0, keep=1)
+    return config

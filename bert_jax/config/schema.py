@@ -1,0 +1,326 @@
+"""The fields of a run's configuration: default, meaning and range of each, as frozen dataclasses.
+
+`PretrainConfig` and `FinetuneConfig` are the two roots. They share the parts that both read, and neither has a field
+that it ignores. A field that may be None says what None means.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+Range = tuple[float, float]
+FROM_0_TO_1: Range = (0.0, 1.0)
+FROM_0_BELOW_1: Range = (0.0, math.nextafter(1.0, 0.0))
+ABOVE_0_TO_1: Range = (1e-6, 1.0)
+ABOVE_0: Range = (1e-6, math.inf)
+AT_LEAST_0: Range = (0, math.inf)
+AT_LEAST_1: Range = (1, math.inf)
+
+
+def field(default: Any, meaning: str, allowed: Range | tuple[str, ...] | None = None, table: str | None = None) -> Any:
+    """A dataclass field with its meaning in one line, and what values it takes.
+
+    Args:
+        default: the value that a recipe starts from.
+        meaning: a noun phrase, printed by `bert-jax config`.
+        allowed: (lowest, highest), or the names to choose from.
+        table: dotted name of the table whose keys are the names to choose from; `check_choices` reads it when a run
+            starts, so that a new row needs no change here.
+    """
+    return dataclasses.field(default=default, metadata={"meaning": meaning, "allowed": allowed, "table": table})
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderConfig:
+    """The architecture alone: with the weights, all that an export needs."""
+
+    family: str = field(
+        "bert", "model family, which names the weights of an export", table="bert_jax.interop.families.FAMILIES"
+    )
+    vocab_size: int = field(None, "tokens in the vocabulary; None: as many as the corpus's tokenizer has", AT_LEAST_1)
+    hidden_size: int = field(768, "width of the residual stream", AT_LEAST_1)
+    num_layers: int = field(12, "transformer blocks", AT_LEAST_1)
+    num_heads: int = field(12, "attention heads; must divide hidden_size", AT_LEAST_1)
+    mlp_size: int = field(3072, "inner width of the MLP", AT_LEAST_1)
+    max_positions: int = field(512, "rows of the position table: the longest sequence the model can read", AT_LEAST_1)
+    num_token_types: int = field(2, "token types: 2 for sentence pairs, 1 in RoBERTa, 0 for no table", AT_LEAST_0)
+    position_offset: int = field(0, "id of the first position; RoBERTa starts at its padding id + 1 = 2", AT_LEAST_0)
+    embedding_size: int | None = field(
+        None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
+    )
+    share_layers: bool = field(False, "one set of parameters for all blocks (ALBERT)")
+    activation: str = field(
+        "gelu",
+        "activation of the MLP: gelu (erf) or gelu_tanh (Google's code since 2019)",
+        table="bert_jax.models.layers.ACTIVATIONS",
+    )
+    masked_activation: str | None = field(
+        None, "activation of the masked-token head; None: as activation", table="bert_jax.models.layers.ACTIVATIONS"
+    )
+    pooler_activation: str = field(
+        "tanh",
+        "activation of the pooler; relu in DistilBERT, gelu in ELECTRA",
+        table="bert_jax.models.layers.ACTIVATIONS",
+    )
+    pooler_dropout: bool = field(False, "dropout before the pooler as well (RoBERTa, ELECTRA)")
+    layer_norm_epsilon: float = field(1e-12, "constant added to the variance under the root", AT_LEAST_0)
+    dropout: float = field(0.1, "dropout rate after the embeddings and on both sublayer outputs", FROM_0_BELOW_1)
+    attention_dropout: float = field(0.1, "dropout rate on the attention probabilities", FROM_0_BELOW_1)
+    classifier_dropout: float = field(0.1, "dropout rate before the output of a task's head", FROM_0_BELOW_1)
+    initializer_range: float = field(0.02, "standard deviation of the truncated normal at the start", AT_LEAST_0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ComputeConfig:
+    """How the architecture is computed; changes speed and rounding, never what is learned."""
+
+    dtype: str = field("float32", "type of matrix products (parameters stay float32)", allowed=("float32", "bfloat16"))
+    scan_layers: bool = field(True, "compile one block and scan it over the layers; False unrolls them")
+    attention: str = field(
+        "auto",
+        "attention kernel; auto: the fused kernel on TPUs, XLA elsewhere",
+        table="bert_jax.models.attention.KERNELS",
+    )
+    remat: bool = field(False, "recompute each block in the backward pass: less memory, a third more FLOPs")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """From the prepared corpus to training sequences."""
+
+    corpus: str | None = field(
+        None, "directory made by `prepare`; several, separated by commas, or a glob pattern, are mixed"
+    )
+    weights: tuple[float, ...] | None = field(
+        None, "sampling weight per corpus of a mixture; None: proportional to size, smoothed"
+    )
+    smoothing: float = field(
+        1.0, "exponent of the sizes: 1 as they are, 0.7 as multilingual BERT, 0 all equal", FROM_0_TO_1
+    )
+    sentence_pairs: str = field(
+        "next_sentence",
+        "how a sequence is built from sentences",
+        table="bert_jax.data.sequences.sampling.SENTENCE_PAIRS",
+    )
+    packing: int = field(1, "maximum number of examples packed into one sequence; 1: no packing", AT_LEAST_1)
+    short_seq_probability: float = field(0.1, "fraction of pairs whose target length is drawn at random", FROM_0_TO_1)
+    masking: str = field("token", "unit that is masked", table="bert_jax.data.sequences.masking.MASKINGS")
+    mask_probability: float = field(0.15, "fraction of the tokens of a sequence to predict", ABOVE_0_TO_1)
+    mask_token_fraction: float = field(0.8, "fraction of the predicted tokens replaced by [MASK]", FROM_0_TO_1)
+    random_token_fraction: float = field(
+        0.1, "fraction of the predicted tokens replaced by a random token; the rest stay", FROM_0_TO_1
+    )
+    max_span_length: int | None = field(
+        None, "maximum number of words masked together; None: as published, 3 for ngram, 10 for span", AT_LEAST_1
+    )
+    span_end_probability: float = field(0.2, "probability that a span ends after each of its words", ABOVE_0_TO_1)
+    dupe_factor: int | None = field(
+        None, "epochs after which the same sequences return, 10 in the original; None: never", AT_LEAST_1
+    )
+    num_threads: int = field(2, "threads that build batches", AT_LEAST_1)
+    prefetch: int = field(4, "batches built ahead of the step", AT_LEAST_1)
+
+
+@dataclasses.dataclass(frozen=True)
+class PhaseConfig:
+    """One stretch of the run at one sequence length; None takes the value of `train` or `optimizer`."""
+
+    seq_len: int = field(128, "tokens per sequence", AT_LEAST_1)
+    fraction: float = field(1.0, "fraction of train.steps", FROM_0_TO_1)
+    batch_size: int | None = field(None, "sequences per step; None: train.batch_size", AT_LEAST_1)
+    grad_accum_steps: int | None = field(None, "micro-batches per step; None: train.grad_accum_steps", AT_LEAST_1)
+    peak_learning_rate: float | None = field(
+        None, "peak of a schedule of this phase's own; None: the run's schedule continues", AT_LEAST_0
+    )
+    warmup_fraction: float = field(0.0, "warmup as a fraction of this phase's steps, with its own peak", FROM_0_TO_1)
+    warmup_steps: int | None = field(None, "warmup in steps; None: warmup_fraction", AT_LEAST_0)
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneTrainConfig:
+    """How much at a time."""
+
+    batch_size: int = field(256, "sequences per step, over all devices and hosts", AT_LEAST_1)
+    grad_accum_steps: int = field(1, "micro-batches that a step is computed in", AT_LEAST_1)
+    log_every: int = field(100, "steps between two lines of metrics", AT_LEAST_1)
+    max_skipped_steps: int = field(
+        20, "consecutive steps with a loss or gradient that is not finite, after which the run stops", AT_LEAST_1
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig(FinetuneTrainConfig):
+    """How long, and how much at a time."""
+
+    steps: int = field(1_000_000, "optimizer steps of the whole run", AT_LEAST_1)
+    phases: tuple[PhaseConfig, ...] = field((PhaseConfig(),), "phases in order; their fractions add up to 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """The update: optimizer, warmup and decay."""
+
+    name: str = field("adamw", "optimizer", table="bert_jax.training.optimizers.OPTIMIZERS")
+    peak_learning_rate: float = field(1e-4, "learning rate at the end of warmup", AT_LEAST_0)
+    warmup_fraction: float = field(0.01, "warmup as a fraction of the steps", FROM_0_TO_1)
+    warmup_steps: int | None = field(None, "warmup in steps; None: warmup_fraction", AT_LEAST_0)
+    schedule: str = field("bert", "learning-rate schedule", table="bert_jax.training.schedules.SCHEDULES")
+    decay_power: float = field(1.0, "power of the decay: 1 is linear; NVIDIA's LAMB uses 0.5", AT_LEAST_0)
+    beta1: float = field(0.9, "decay of the first moment", FROM_0_BELOW_1)
+    beta2: float = field(0.999, "decay of the second moment", FROM_0_BELOW_1)
+    epsilon: float = field(1e-6, "constant added outside the root", AT_LEAST_0)
+    weight_decay: float = field(0.01, "decoupled weight decay; norms and biases are exempt", AT_LEAST_0)
+    bias_correction: bool = field(True, "Adam's bias correction; the original BERT has none")
+    clip_norm: float | None = field(1.0, "maximum global norm of the gradient; None: no clipping", ABOVE_0)
+    layer_decay: float = field(
+        1.0, "learning rate of a layer relative to the next one up; ELECTRA fine-tunes with 0.8", ABOVE_0_TO_1
+    )
+    freeze_encoder: bool = field(False, "train the heads alone")
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    """Devices along each axis; one of them may be -1, which takes the rest."""
+
+    data: int = field(-1, "data-parallel copies of the model")
+    fsdp: int = field(1, "shards of parameters and optimizer state")
+    tensor: int = field(1, "shards of heads, MLP and vocabulary")
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneEvaluateConfig:
+    """Evaluation on the dev sets during training."""
+
+    every: int | None = field(None, "steps between two evaluations; None: after each epoch", AT_LEAST_1)
+    batch_size: int = field(64, "sequences per evaluation step", AT_LEAST_1)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig:
+    """Held-out evaluation during training."""
+
+    every: int | None = field(10_000, "steps between two evaluations; None: only at the end", AT_LEAST_1)
+    batch_size: int = field(256, "sequences per evaluation step", AT_LEAST_1)
+    num_sequences: int = field(10_000, "sequences of the held-out documents, at most one epoch of them", AT_LEAST_1)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """What survives."""
+
+    every: int | None = field(
+        1_000, "steps between two checkpoints; None: only at the end, in fine-tuning after each epoch", AT_LEAST_1
+    )
+    keep: int = field(3, "number of newest checkpoints to keep", AT_LEAST_1)
+    keep_period: int | None = field(
+        None, "checkpoints at multiples of this step are kept forever; None: none are", AT_LEAST_1
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class WatchdogConfig:
+    """Seconds without progress after which a run ends with status 124 and says why; None: it waits forever."""
+
+    start_seconds: float | None = field(
+        1_800.0, "limit for finding all processes, for opening the data and for reading a checkpoint", ABOVE_0
+    )
+    compile_seconds: float | None = field(3_600.0, "limit for compiling one program", ABOVE_0)
+    step_seconds: float | None = field(900.0, "limit for one step, or one batch of an evaluation", ABOVE_0)
+    save_seconds: float | None = field(1_800.0, "limit for writing one checkpoint", ABOVE_0)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskConfig:
+    """The task to fine-tune on, its files, and how the best of several trainings is chosen."""
+
+    name: str | None = field(None, "task from bert_jax/tasks/table.py, such as mrpc or squad2, or custom")
+    kind: str | None = field(None, "kind of a custom task", table="bert_jax.tasks.kinds.KINDS")
+    data: str | None = field(None, "directory of the published files, plain or .gz; or tfds:NAME, tfds:NAME@DATA_DIR")
+    train: str | None = field(None, "training file, relative to data or absolute; None: the published name")
+    dev: str | None = field(None, "development file; None: the published name")
+    test: str | None = field(None, "file to predict at the end; None: the published name")
+    columns: str | None = field(None, "columns of a custom task: 'text=sentence1,text_pair=sentence2,label=gold'")
+    labels: str | None = field(None, "labels of a custom task: 'no,yes'; None: those of the training file, sorted")
+    metric: str | None = field(None, "metric that chooses the best checkpoint; None: the task's own")
+    max_seq_len: int = field(128, "maximum tokens per sequence", AT_LEAST_1)
+    buckets: tuple[int, ...] | None = field(
+        None, "lengths that sequences are padded to, one program each; None: chosen from the data"
+    )
+    doc_stride: int = field(128, "tokens from one window of a long context to the next", AT_LEAST_1)
+    max_query_length: int = field(64, "maximum tokens of a question; longer ones are cut and counted", AT_LEAST_1)
+    max_answer_length: int = field(30, "maximum tokens of an answer", AT_LEAST_1)
+    n_best: int = field(20, "number of answers kept per question", AT_LEAST_1)
+    epochs: float = field(3.0, "passes over the training set", ABOVE_0)
+    num_seeds: int = field(1, "trainings that differ only in the seed, from config.seed on", AT_LEAST_1)
+    learning_rates: tuple[float, ...] | None = field(
+        None, "learning rates to try, each with each seed; None: optimizer.peak_learning_rate"
+    )
+    patience: int | None = field(
+        None, "evaluations without a new best after which a training stops early; None: never", AT_LEAST_1
+    )
+    dropout: float | None = field(
+        None, "dropout rate of encoder and head; None: as the weights were trained with", FROM_0_BELOW_1
+    )
+    random_weights: bool = field(
+        False, "start from random weights, with the architecture and tokenizer of init_from (a baseline)"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _SharedConfig:
+    """What pretraining and fine-tuning both read."""
+
+    seed: int = field(0, "seed of parameters, sequences and dropout", AT_LEAST_0)
+    init_from: str | None = field(
+        None, "weights to start from: an export, a work directory, or a Hugging Face directory; None: random ones"
+    )
+    compute: ComputeConfig = field(ComputeConfig(), "precision and compilation")
+    optimizer: OptimizerConfig = field(OptimizerConfig(), "update")
+    mesh: MeshConfig = field(MeshConfig(), "devices")
+    checkpoint: CheckpointConfig = field(CheckpointConfig(), "saving")
+    watchdog: WatchdogConfig = field(WatchdogConfig(), "hangs and lost processes")
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainConfig(_SharedConfig):
+    """A whole pretraining run."""
+
+    objective: str = field("masked_tokens", "training objective", table="bert_jax.objectives.OBJECTIVES")
+    model: EncoderConfig = field(EncoderConfig(), "architecture")
+    data: DataConfig = field(DataConfig(), "sequences")
+    train: TrainConfig = field(TrainConfig(), "steps and phases")
+    evaluate: EvaluateConfig = field(EvaluateConfig(), "held-out evaluation")
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneConfig(_SharedConfig):
+    """A whole fine-tuning run."""
+
+    task: TaskConfig = field(TaskConfig(), "task and data")
+    train: FinetuneTrainConfig = field(FinetuneTrainConfig(batch_size=32), "batches")
+    evaluate: FinetuneEvaluateConfig = field(FinetuneEvaluateConfig(), "evaluation on the dev sets")
+
+
+Config = PretrainConfig | FinetuneConfig
+
+# Fields that a resumed run may change: what is learned stays the same up to rounding. data.corpus, task.data and
+# init_from say where something is, not what it is; evaluate changes what is measured, not what is learned.
+FREE_TO_CHANGE = (
+    "compute.scan_layers",
+    "compute.attention",
+    "compute.remat",
+    "data.corpus",
+    "data.num_threads",
+    "data.prefetch",
+    "train.log_every",
+    "train.max_skipped_steps",
+    "mesh",
+    "evaluate",
+    "checkpoint",
+    "watchdog",
+    "init_from",
+    "task.data",
+    "task.test",
+    "task.num_seeds",
+    "task.learning_rates",
+)

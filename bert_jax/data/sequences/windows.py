@@ -1,0 +1,121 @@
+"""Slots -> stretches of text: what is read of the corpus for each example, and where sentences begin and end in it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.data.sequences.layout import Layout, running_total, slot_span
+
+
+class Windows(NamedTuple):
+    """Text read for some examples: `begin` and `end` int64 [examples] in the flat `tokens`, and the places
+    `bounds` int64 [sentences + 1] where a sentence begins or ends; those inside a window are
+    bounds[first_inner:first_inner + inner]. `slot` int64 [examples]: tokens of the slots."""
+
+    tokens: np.ndarray
+    bounds: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    first_inner: np.ndarray
+    inner: np.ndarray
+    slot: np.ndarray
+
+
+class _Spans(NamedTuple):
+    """Slots and documents of some examples, int64 [examples], in the flat `tokens` that were read for them."""
+
+    tokens: np.ndarray
+    bounds: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+    document_start: np.ndarray
+    document_stop: np.ndarray
+
+
+def gathered_windows(
+    layout: Layout,
+    seed: int,
+    epoch: np.ndarray,
+    document: np.ndarray,
+    place: np.ndarray,
+    wanted: np.ndarray,
+    backward: np.ndarray,
+) -> Windows:
+    """Whole sentences of slots until `wanted` tokens are reached (or the slot's, if fewer); from the end `backward`.
+
+    The first is the one that begins first in the slot, or, where none does, the one that the slot lies in. Where a
+    sentence extends more than half a budget beyond what is wanted, it is cut there: else the middle of long sentences
+    were all that ever remained after truncation.
+    """
+    reach = layout.budget // 2
+    start, stop = slot_span(layout, seed, epoch, document, place)
+    wanted = np.minimum(wanted, stop - start)
+    # No window begins further than `reach` inside its slot.
+    low = np.where(backward, stop - reach - wanted, start)
+    high = np.where(backward, stop, start + reach + wanted)
+    spans = _read(layout, document, start, stop, low, high)
+    bounds = spans.bounds
+    begin, end = _gather(bounds, spans.start, spans.stop, spans.document_stop, wanted, reach)
+    mirrored = _gather(-bounds[::-1], -spans.stop, -spans.start, -spans.document_start, wanted, reach)
+    begin, end = np.where(backward, -mirrored[1], begin), np.where(backward, -mirrored[0], end)
+    return _with_inner(spans, begin, end)
+
+
+def sentence_windows(
+    layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, place: np.ndarray, room: np.ndarray
+) -> Windows:
+    """As many whole sentences as `room` tokens take, from the first that begins in the slot on.
+
+    A sentence that is longer than the room is cut; where none begins in the slot, the one it lies in goes on there.
+    """
+    start, stop = slot_span(layout, seed, epoch, document, place)
+    spans = _read(layout, document, start, stop, start, stop + room)
+    bounds = spans.bounds
+    first = bounds[np.minimum(np.searchsorted(bounds, spans.start, side="left"), len(bounds) - 1)]
+    begin = np.where(first < spans.stop, first, spans.start)
+    full = np.minimum(begin + room, spans.document_stop)
+    last = bounds[np.searchsorted(bounds, full, side="right") - 1]
+    return _with_inner(spans, begin, np.where(last > begin, last, full))
+
+
+def slot_windows(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, place: np.ndarray) -> Windows:
+    """The slots as they are, whatever sentences they cut."""
+    start, stop = slot_span(layout, seed, epoch, document, place)
+    spans = _read(layout, document, start, stop, start, stop)
+    return _with_inner(spans, spans.start, spans.stop)
+
+
+def _read(
+    layout: Layout, document: np.ndarray, start: np.ndarray, stop: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> _Spans:
+    """Reads the records that hold [low, high), so far as the document goes; a record holds whole sentences."""
+    document_start, document_stop = layout.document_start[document], layout.document_start[document + 1]
+    low, high = np.maximum(low, document_start), np.minimum(high, document_stop)
+    first = np.searchsorted(layout.record_start, low, side="right") - 1
+    last = np.searchsorted(layout.record_start, high, side="left")
+    count = last - first
+    request = np.cumsum(count) - count
+    records = np.repeat(first - request, count) + np.arange(count.sum())
+    tokens, sentence_lengths, _ = layout.split.read(records)
+    shift = running_total(layout.split.tokens_per_record[records])[request] - layout.record_start[first]
+    places = (place + shift for place in (start, stop, document_start, document_stop))
+    return _Spans(tokens, running_total(sentence_lengths), *places)
+
+
+def _gather(
+    bounds: np.ndarray, start: np.ndarray, stop: np.ndarray, limit: np.ndarray, wanted: np.ndarray, reach: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Begin and end of `wanted` tokens in whole sentences from slot [start, stop) on; the document ends at `limit`."""
+    # In the direction that is not asked for, the bounds may not have been read; any place will do there.
+    bound = np.minimum(np.searchsorted(bounds, start, side="left"), len(bounds) - 1)
+    inside = bounds[bound] < np.minimum(stop, start + reach + 1)
+    begin = np.where(inside, bounds[bound], np.maximum(bounds[bound - 1], start - reach))
+    full = np.minimum(begin + wanted, limit)
+    bound = np.minimum(np.searchsorted(bounds, full, side="left"), len(bounds) - 1)
+    return begin, np.minimum(bounds[bound], full + reach)
+
+
+def _with_inner(spans: _Spans, begin: np.ndarray, end: np.ndarray) -> Windows:
+    first_inner = np.searchsorted(spans.bounds, begin, side="right")
+    inner = np.searchsorted(spans.bounds, end, side="left") - first_inner
+    return Windows(spans.tokens, spans.bounds, begin, end, first_inner, inner, spans.stop - spans.start)

@@ -1,0 +1,328 @@
+"""What one run of a compiled program costs, read off its optimized HLO.
+
+XLA's own `cost_analysis()` counts the body of a loop once; with scanned layers that is one layer. Here each computation
+is multiplied by how often it runs. Otherwise the conventions are XLA's: 2 FLOPs a multiply-add, 1 an element of an
+element-wise operation, 0 a transcendental one; a fusion reads its operands and writes its results, once, and of an
+operand that it only slices it reads the slice.
+"""
+
+import dataclasses
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.dryrun.hlo import Array, Computation, Instruction, Module, called, parse
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """All collectives of one kind, in one run of the program on one device.
+
+    bytes: of the whole array that the group holds together: the result of an all-reduce or all-gather, the operand of
+        a reduce-scatter, the result of the others.
+    sent: bytes that a device sends, where a ring of n does the work: 2 (n - 1) / n of an all-reduce's bytes,
+        (n - 1) / n of an all-gather's, a reduce-scatter's or an all-to-all's, all of a permutation's.
+    """
+
+    kind: str
+    count: int
+    bytes: int
+    sent: float
+
+
+class Cost(NamedTuple):
+    """One run of the program on one device; `hbm_bytes` are those `bytes` that do not stay in the chip's own memory."""
+
+    flops: float
+    bytes: float
+    hbm_bytes: float
+    collectives: tuple[Collective, ...]
+
+
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
+# These move or name data, or belong to an operation that is counted elsewhere.
+NO_FLOPS = frozenset(
+    str.split(
+        "parameter constant iota tuple get-tuple-element bitcast bitcast-convert copy copy-start copy-done slice "
+        "slice-start slice-done dynamic-slice dynamic-update-slice pad concatenate reshape broadcast transpose reverse "
+        "gather partition-id replica-id custom-call after-all fusion while call conditional "
+        "async-start async-update async-done rng-bit-generator optimization-barrier domain infeed outfeed send recv"
+    )
+)
+TRANSCENDENTAL = frozenset(
+    str.split(
+        "exponential exponential-minus-one log log-plus-one logistic tanh sine cosine tan erf rsqrt sqrt cbrt power "
+        "atan2"
+    )
+)
+NO_BYTES = frozenset(
+    str.split(
+        "parameter constant tuple get-tuple-element bitcast while call conditional after-all partition-id replica-id "
+        "async-start async-update async-done optimization-barrier domain"
+    )
+)
+
+
+def cost(text: str, loops: bool = True) -> Cost:
+    """Costs of the program that `text` (`compiled.as_text()`) describes; without `loops` a body runs once, as in XLA.
+
+    Raises:
+        ValueError: the text is no HLO module, or how often a loop runs cannot be read off it.
+    """
+    module = parse(text)
+    flops = bytes_ = hbm = 0.0
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    sent: Counter[str] = Counter()
+    for times, computation, one in _executed(module, module.entry, 1, loops):
+        flops += times * _flops(module, computation, one)
+        everywhere, far = _bytes(module, computation, one)
+        bytes_, hbm = bytes_ + times * everywhere, hbm + times * far
+        for kind, size, group in _collectives(module, computation, one):
+            counts[kind] += times
+            sizes[kind] += times * size
+            sent[kind] += times * size * _share_sent(kind, group)  # type: ignore[assignment]
+    found = tuple(Collective(kind, counts[kind], sizes[kind], sent[kind]) for kind in COLLECTIVES if counts[kind])
+    return Cost(flops, bytes_, hbm, found)
+
+
+def _executed(module: Module, name: str, times: int, loops: bool) -> Iterator[tuple[int, Computation, Instruction]]:
+    """Every instruction with how often it runs; into loops and calls, not into fusions."""
+    computation = module.computations[name]
+    for one in computation.instructions.values():
+        yield times, computation, one
+        if one.opcode == "while":
+            trips = _trips(module, computation, one) if loops else 1
+            for part in called(one, "body", "condition"):
+                yield from _executed(module, part, times * trips, loops)
+        elif one.opcode == "call":
+            for part in called(one, "to_apply"):
+                yield from _executed(module, part, times, loops)
+        elif one.opcode == "async-start":
+            for part in called(one, "calls"):
+                yield from _executed(module, part, times, loops)
+        elif one.opcode == "conditional":
+            raise ValueError(f"{one.name}: which branch of a conditional runs cannot be known")
+
+
+def _trips(module: Module, computation: Computation, loop: Instruction) -> int:
+    """How often a loop runs: as the compiler noted it, else from a counter from 0 that is compared with a constant."""
+    if noted := re.search(r'"?known_trip_count"?:\s*\{"n":"(\d+)"\}', loop.attributes):
+        return int(noted[1])
+    condition = module.computations[next(called(loop, "condition"))]
+    for one in _with_fused(module, condition):
+        if one.opcode == "compare" and "direction=LT" in one.attributes:
+            for constant in _with_fused(module, condition):
+                if constant.opcode == "constant" and constant.arrays[0].shape == () and constant.arguments.isdigit():
+                    return int(constant.arguments)
+    raise ValueError(f"{loop.name}: how often this loop runs cannot be read off its condition")
+
+
+def _with_fused(module: Module, computation: Computation) -> Iterator[Instruction]:
+    """The instructions of a computation and of the fusions in it."""
+    for one in computation.instructions.values():
+        yield one
+        if one.opcode == "fusion":
+            for part in called(one, "calls"):
+                yield from _with_fused(module, module.computations[part])
+
+
+def _flops(module: Module, computation: Computation, one: Instruction) -> float:
+    if one.opcode == "fusion":
+        return sum(
+            _flops(module, fused, inner)
+            for part in called(one, "calls")
+            for fused in [module.computations[part]]
+            for inner in fused.instructions.values()
+        )
+    if (noted := _noted(one)) is not None:
+        return noted["flops"]
+    library = re.search(r'"lhs_contracting_dimensions":\[([^\]]*)\]', one.attributes)  # GPU: a product by cuBLAS
+    if one.opcode in TRANSCENDENTAL or (one.opcode in NO_FLOPS and not library):
+        return 0.0
+    operands = [computation.instructions[name].arrays[0] for name in one.operands if _has_array(computation, name)]
+    result = one.arrays[0]
+    if one.opcode == "dot" or library:
+        found = library or re.search(r"lhs_contracting_dims=\{([\d,]*)\}", one.attributes)
+        contracted = [int(axis) for axis in re.findall(r"\d+", found[1])] if found else []
+        return 2.0 * result.size * math.prod(operands[0].shape[axis] for axis in contracted)
+    if one.opcode == "convolution":
+        return _convolution_flops(one, operands[0], operands[1], result)
+    if one.opcode in ("reduce", "reduce-window", "scatter", "select-and-scatter", "map", "sort"):
+        return float(operands[0].size if one.opcode == "reduce" else 0)
+    if one.opcode.removesuffix("-start").removesuffix("-done") in COLLECTIVES:
+        return float(sum(array.size for array in one.arrays)) if one.opcode == "all-reduce" else 0.0
+    return float(result.size)
+
+
+def _noted(one: Instruction) -> dict[str, float] | None:
+    """What the author of a kernel (`pl.CostEstimate` of a Pallas call) says that it costs."""
+    match = re.search(r'"cost_estimate":\{([^}]*)\}', one.attributes) if one.opcode == "custom-call" else None
+    if not match:
+        return None
+    noted = {name: float(value) for name, value in re.findall(r'"(\w+)":"?([\d.e+]+)"?', match[1])}
+    return {"flops": 0.0, "bytes_accessed": 0.0} | noted
+
+
+def _has_array(computation: Computation, name: str) -> bool:
+    return bool(computation.instructions[name].arrays)
+
+
+def _convolution_flops(one: Instruction, lhs: Array, rhs: Array, result: Array) -> float:
+    """2 x multiply-adds, those with padding and with the holes of a dilated operand left out."""
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", one.attributes)
+    assert labels, one
+    lhs_size = dict(zip(labels[1], lhs.shape, strict=True))
+    rhs_size = dict(zip(labels[2], rhs.shape, strict=True))
+    result_size = dict(zip(labels[3], result.shape, strict=True))
+    window = (
+        dict(re.findall(r"(\w+)=(\S+)", match[1])) if (match := re.search(r"window=\{(.*?)\}", one.attributes)) else {}
+    )
+
+    def parts(key: str, default: str, axis: int) -> list[int]:
+        values = window[key].split("x") if key in window else [default] * (axis + 1)
+        return [int(value) for value in values[axis].split("_")]
+
+    multiply_adds = float(result_size["b"] * result_size["f"] * rhs_size["i"])
+    for axis in range(len(labels[1]) - 2):
+        (stride,), (lhs_dilate,), (rhs_dilate,) = (
+            parts(key, "1", axis) for key in ("stride", "lhs_dilate", "rhs_dilate")
+        )
+        low = parts("pad", "0_0", axis)[0]
+        outputs = np.arange(result_size[str(axis)])[:, None] * stride
+        places = outputs + np.arange(rhs_size[str(axis)]) * rhs_dilate - low
+        inside = (places >= 0) & (places < lhs_size[str(axis)] * lhs_dilate) & (places % lhs_dilate == 0)
+        multiply_adds *= int(inside.sum())
+    if groups := re.search(r"batch_group_count=(\d+)", one.attributes):
+        multiply_adds /= int(groups[1])
+    return 2 * multiply_adds
+
+
+def _bytes(module: Module, computation: Computation, one: Instruction) -> tuple[float, float]:
+    """Bytes read and written by an instruction, and those of them that are in HBM."""
+    if one.opcode in NO_BYTES or re.search('target="(AllocateBuffer|ConcatBitcast)"', one.attributes):
+        return 0.0, 0.0
+    if (noted := _noted(one)) is not None:
+        return noted["bytes_accessed"], noted["bytes_accessed"]
+    moved: list[tuple[float, bool]] = []  # (bytes, near)
+    of = computation.instructions
+    if one.opcode == "fusion":
+        for part in called(one, "calls"):
+            fused = module.computations[part]
+            numbered, carries = _parameters(fused), _goes_on(part, fused)
+            for number, name in enumerate(one.operands):
+                near = of[name].arrays[0].near if of[name].arrays else True
+                moved.append((_read(module, fused, numbered[number], carries), near))
+            moved += [
+                (written, array.near) for written, array in zip(_written(fused, carries), one.arrays, strict=True)
+            ]
+    elif one.opcode.endswith("-done"):
+        # XLA counts the result of an asynchronous copy again where it is waited for; nothing moves then.
+        moved = [(array.stored, True) for array in one.arrays] if one.opcode in ("copy-done", "slice-done") else []
+    elif one.opcode in ("slice", "dynamic-slice", "gather"):
+        moved = [(one.arrays[0].stored, of[one.operands[0]].arrays[0].near), (one.arrays[0].stored, one.arrays[0].near)]
+    elif one.opcode in ("dynamic-update-slice", "scatter"):
+        update = of[one.operands[1 if one.opcode == "dynamic-update-slice" else 2]].arrays[0]
+        moved = [(update.stored, update.near), (update.stored, one.arrays[0].near)]
+    elif one.opcode in ("copy-start", "slice-start"):
+        target = one.arrays[0] if one.opcode == "copy-start" else one.arrays[1]
+        moved = [
+            (target.stored, target.near),
+            (target.stored, one.arrays[1].near if target is one.arrays[0] else False),
+        ]
+    else:
+        moved = [(array.stored, array.near) for name in one.operands for array in of[name].arrays]
+        moved += [(array.stored, array.near) for array in one.arrays]
+    return sum(size for size, _ in moved), sum(size for size, near in moved if not near)
+
+
+def _parameters(fused: Computation) -> dict[int, Instruction]:
+    return {int(one.arguments): one for one in fused.instructions.values() if one.opcode == "parameter"}
+
+
+def _read(module: Module, fused: Computation, parameter: Instruction, carries: bool = False) -> float:
+    """Bytes that a fusion reads of one parameter: of what is only sliced, the slices; of what it `carries` on, none."""
+    total, whole = 0.0, False
+    for user in fused.instructions.values():
+        if parameter.name not in user.operands or (carries and (user.opcode == "tuple" or user.opcode in COLLECTIVES)):
+            continue
+        first = user.operands[0] == parameter.name
+        if first and user.opcode in ("slice", "dynamic-slice", "gather"):
+            total += user.arrays[0].stored
+        elif first and user.opcode == "dynamic-update-slice":
+            continue  # written, not read
+        elif user.opcode == "fusion":
+            inner = module.computations[next(called(user, "calls"))]
+            numbered = _parameters(inner)
+            total += sum(_read(module, inner, numbered[i]) for i, n in enumerate(user.operands) if n == parameter.name)
+        elif not whole:
+            total, whole = total + sum(array.stored for array in parameter.arrays), True
+    return total
+
+
+def _written(fused: Computation, carries: bool = False) -> list[float]:
+    """Bytes that a fusion writes of each result: of one that it updates in place, the update."""
+    of = fused.instructions
+    roots = [of[name] for name in fused.root.operands] if fused.root.opcode == "tuple" else [fused.root]
+
+    def written(root: Instruction) -> list[float]:
+        if root.opcode == "bitcast":
+            return written(of[root.operands[0]])
+        if root.opcode == "dynamic-update-slice":
+            return [float(of[root.operands[1]].arrays[0].stored)]
+        if carries and root.opcode in ("parameter", "custom-call", *COLLECTIVES):
+            return [0.0] * len(root.arrays)
+        return [float(array.stored) for array in root.arrays]
+
+    return [size for root in roots for size in written(root)]
+
+
+def _collectives(module: Module, computation: Computation, one: Instruction) -> Iterator[tuple[str, int, int]]:
+    """(kind, bytes, devices of a group) of an instruction, or of those in a fusion."""
+    if one.opcode == "fusion":
+        for part in called(one, "calls"):
+            fused = module.computations[part]
+            scatter = part.startswith("all-reduce-scatter")  # TPU: an all-reduce of which each device takes its slice
+            for inner in fused.instructions.values() if not _goes_on(part, fused) else ():
+                for kind, size, group in _collectives(module, fused, inner):
+                    yield "reduce-scatter" if scatter and kind == "all-reduce" else kind, size, group
+        return
+    kind = one.opcode.removesuffix("-start")
+    if kind not in COLLECTIVES or (group := _group(one.attributes)) == 1:
+        return
+    results = sum(array.bytes for array in one.arrays if array.shape or kind == "all-reduce")
+    operands = sum(array.bytes for name in one.operands for array in computation.instructions[name].arrays)
+    if one.opcode.endswith("-start") and kind != "all-reduce":
+        results -= operands  # the tuple of a start holds the operands too
+    yield kind, operands if kind == "reduce-scatter" else results, group
+
+
+def _goes_on(name: str, fused: Computation) -> bool:
+    """Whether a fusion only carries on a transfer that another started (TPU), beside work of its own."""
+    instructions = fused.instructions.values()
+    starts = any('"AsyncCollectiveStart"' in one.attributes for one in instructions)
+    carries = any(one.opcode in COLLECTIVES for one in instructions)
+    return carries and not starts and not name.startswith("all-reduce-scatter")
+
+
+def _group(attributes: str) -> int:
+    """Devices that take part in a collective together; 2 for a permutation."""
+    if match := re.search(r"replica_groups=\{\{([\d,]+)\}", attributes):
+        return match[1].count(",") + 1
+    if match := re.search(r"replica_groups=\[\d+,(\d+)\]<=", attributes):
+        return int(match[1])
+    if match := re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", attributes):
+        sizes = dict(re.findall(r"'(\w+)'=(\d+)", match[1]))
+        return math.prod(int(sizes[axis]) for axis in re.findall(r"'(\w+)'", match[2]))
+    if match := re.search(r"num_partitions=(\d+)", attributes):
+        return int(match[1])
+    return 2
+
+
+def _share_sent(kind: str, group: int) -> float:
+    ring = (group - 1) / group
+    return {"all-reduce": 2 * ring, "collective-permute": 1.0, "collective-broadcast": 1.0}.get(kind, ring)

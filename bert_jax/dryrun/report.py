@@ -1,0 +1,192 @@
+"""The report of a dry run for a person and for a program."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from bert_jax.dryrun.dry_run import PhaseReport, Report, Total
+
+UNKNOWN = "unknown"
+
+
+def as_json(report: Report, total: Total) -> dict[str, Any]:
+    """Plain values: bytes, FLOPs and seconds, a chip where the key says so; None where unknown; ranges as [low, high].
+
+    On a chip whose cores are devices of their own (TPU v4), `per_chip` means one of these devices.
+    """
+    return {
+        "chip": report.name,
+        "devices": report.devices,
+        "chips": report.chips,
+        "mesh": report.mesh,
+        "parameters": report.parameters,
+        "peak": {
+            "flops_per_second": report.machine.flops,
+            "hbm_bytes_per_second": report.machine.hbm_bandwidth,
+            "interconnect_bytes_per_second": report.machine.interconnect,
+            "source": report.machine.source,
+        },
+        "notes": list(report.notes),
+        "phases": [_phase_json(report, phase) for phase in report.phases],
+        "total": total._asdict(),
+    }
+
+
+def _phase_json(report: Report, one: PhaseReport) -> dict[str, Any]:
+    phase, memory, cost, estimate = one.phase, one.memory, one.cost, one.estimate
+    return {
+        "seq_len": phase.seq_len,
+        "batch_size": phase.batch_size,
+        "grad_accum_steps": phase.grad_accum_steps,
+        "steps": phase.end - phase.begin,
+        "flops_per_chip": cost and cost.flops,
+        "model_flops_per_chip": one.model_flops,
+        "bytes_accessed_per_chip": cost and cost.bytes,
+        "hbm_bytes_per_chip": cost and cost.hbm_bytes,
+        "parameter_bytes_per_chip": memory.parameters,
+        "optimizer_bytes_per_chip": memory.optimizer,
+        "activation_bytes_per_chip": memory.temporaries,
+        "temporary_bytes_per_chip": memory.temporaries,
+        "argument_bytes_per_chip": memory.arguments,
+        "total_bytes_per_chip": memory.total,
+        "capacity_bytes_per_chip": report.machine.capacity,
+        "fits": one.fits,
+        "changes": list(one.changes),
+        "collectives": [dataclasses.asdict(collective) for collective in cost.collectives] if cost else [],
+        "bound": estimate and estimate.bound,
+        "bound_seconds": estimate
+        and {"compute": estimate.compute, "memory": estimate.memory, "interconnect": estimate.interconnect},
+        "seconds": [estimate.fastest, estimate.slowest] if estimate and estimate.bound else None,
+        "compile_seconds": one.compile_seconds,
+    }
+
+
+def as_text(report: Report, total: Total) -> str:
+    """A table a phase side by side, then the recipe as a whole."""
+    mesh = " x ".join(f"{axis} {size:,}" for axis, size in report.mesh.items())
+    figures = report.machine
+    lines = [
+        f"{report.devices:,} x {report.name}, mesh {mesh}; {report.parameters:,} parameters",
+        f"peak of a device: {_scaled(figures.flops, 1e12, 'TFLOP/s')}, "
+        f"memory {_scaled(figures.capacity, 2**30, 'GiB')} at {_scaled(figures.hbm_bandwidth, 1e9, 'GB/s')}, "
+        f"interconnect {_scaled(figures.interconnect, 1e9, 'GB/s')} sent ({figures.source})",
+        *(f"note: {note}" for note in report.notes),
+        "",
+        *_columns([_rows(report, one, number) for number, one in enumerate(report.phases, 1)]),
+        "",
+        *_total(report, total),
+    ]
+    for number, one in enumerate(report.phases, 1):
+        if not one.fits:
+            lines += ["", f"phase {number} does not fit; by how the sizes scale, it should with one of"]
+            lines += [f"  {change}" for change in one.changes]
+    return "\n".join(lines)
+
+
+Rows = list[tuple[str, str]]
+
+
+def _rows(report: Report, one: PhaseReport, number: int) -> Rows:
+    """Label and value; a label that starts without a space opens a section."""
+    phase, memory, cost, estimate = one.phase, one.memory, one.cost, one.estimate
+    rows = [
+        ("phase", f"{number}"),
+        ("  tokens in a row", f"{phase.seq_len:,}"),
+        ("  rows a step", f"{phase.batch_size:,}"),
+        ("  micro-batches", f"{phase.grad_accum_steps:,}"),
+        ("  steps", f"{phase.end - phase.begin:,}"),
+        ("memory of a device", ""),
+        ("  parameters", _gib(memory.parameters)),
+        ("  optimizer", _gib(memory.optimizer)),
+        ("  activations, gradients", _gib(memory.temporaries)),
+        ("  total", _gib(memory.total)),
+        ("  capacity", _gib(report.machine.capacity)),
+        ("  fits", UNKNOWN if one.fits and report.machine.capacity is None else "yes" if one.fits else "NO"),
+        ("a step of a device", ""),
+        ("  model FLOPs", _scaled(one.model_flops, 1e12, "TFLOP")),
+    ]
+    if cost and estimate:
+        rows += [
+            ("  FLOPs", f"{_scaled(cost.flops, 1e12, 'TFLOP')}"),
+            ("  FLOPs / model FLOPs", f"{cost.flops / one.model_flops:.3f}"),
+            ("  bytes accessed", _scaled(cost.bytes, 1e9, "GB")),
+            ("  of them in HBM", _scaled(cost.hbm_bytes, 1e9, "GB")),
+            *((f"  {c.kind}", f"{c.count:,}, in all {_scaled(c.bytes, 1e9, 'GB')}") for c in cost.collectives),
+            ("time of a step, at least", ""),
+            ("  compute", _milliseconds(estimate.compute)),
+            ("  memory", _milliseconds(estimate.memory)),
+            ("  interconnect", _milliseconds(estimate.interconnect)),
+            ("  what limits", estimate.bound or UNKNOWN),
+            ("  range", _range((estimate.fastest, estimate.slowest), 1e3, "ms")),
+        ]
+    return rows
+
+
+def _columns(phases: Sequence[Rows]) -> list[str]:
+    """Labels of all phases once, in the order of their first appearance; values right-aligned."""
+    labels: list[str] = []
+    for rows in phases:
+        for at, (label, _) in enumerate(rows):
+            if label not in labels:
+                before = rows[at - 1][0] if at else None
+                labels.insert(labels.index(before) + 1 if before in labels else len(labels), label)
+    values = [dict(rows) for rows in phases]
+    wide = max(map(len, labels))
+    widths = [max(len(value) for value in column.values()) for column in values]
+    return [
+        "  ".join(
+            [label.ljust(wide)]
+            + [column.get(label, "").rjust(width) for column, width in zip(values, widths, strict=True)]
+        ).rstrip()
+        for label in labels
+    ]
+
+
+def _total(report: Report, total: Total) -> list[str]:
+    rows = [
+        ("the whole recipe", ""),
+        ("  steps", f"{total.steps:,}"),
+        ("  tokens", f"{total.tokens:,}"),
+        ("  model FLOPs, all devices", f"{total.model_flops:.3g}"),
+        ("  time", _duration(total.days)),
+        (
+            "  chip-hours",
+            _range(total.chip_hours, 1, f"on {report.chips:g} {'chip' if report.chips == 1 else 'chips'}"),
+        ),
+    ]
+    if total.cost:
+        rows.append(("  cost", _range(total.cost, 1, "in the currency of the price")))
+    if total.energy_kwh:
+        rows.append(("  energy", _range(total.energy_kwh, 1, "kWh, chips alone")))
+    return [f"{label.ljust(28)}{value}".rstrip() for label, value in rows]
+
+
+def _gib(value: int | None) -> str:
+    return _scaled(value, 2**30, "GiB")
+
+
+def _scaled(value: float | None, unit: float, name: str) -> str:
+    if value is None:
+        return UNKNOWN
+    return f"{_number(value / unit)} {name}"
+
+
+def _number(value: float) -> str:
+    """Three digits or all of the whole part."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return _scaled(seconds, 1e-3, "ms")
+
+
+def _duration(days: tuple[float, float] | None) -> str:
+    units = [(1, "days"), (24, "hours"), (24 * 60, "minutes")]
+    unit, name = next((each for each in units if days and days[1] * each[0] >= 2), units[-1])
+    return _range(days, unit, name)
+
+
+def _range(pair: tuple[float | None, float | None] | None, factor: float, name: str) -> str:
+    if pair is None or pair[0] is None or pair[1] is None:
+        return UNKNOWN
+    return f"{_number(pair[0] * factor)} to {_number(pair[1] * factor)} {name}"

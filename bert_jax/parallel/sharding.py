@@ -1,0 +1,224 @@
+"""The mesh, the one table of logical axis -> mesh axis, and the placing of parameters and batches."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import mesh_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from bert_jax.config import MeshConfig
+from bert_jax.errors import UserError
+
+AXES = ("data", "fsdp", "tensor")
+BATCH_AXES = ("data", "fsdp")
+
+# The feature axis of the embedding tables is never sharded: XLA would rematerialise them in full.
+RULES: dict[str, str | tuple[str, ...] | None] = {
+    # of parameters
+    "layers": None,
+    "vocab": ("fsdp", "tensor"),
+    "positions": None,
+    "token_types": None,
+    "features": None,
+    "embed": "fsdp",
+    "heads": "tensor",
+    "mlp": "tensor",
+    "classes": None,
+    # of activations
+    "grad_accum_steps": None,
+    "batch": BATCH_AXES,
+    "length": None,
+    "predictions": None,
+    "logits": "tensor",
+    "key_words": None,
+}
+
+
+def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """The mesh of axes `data`, `fsdp` and `tensor` over `devices` (all of them if None); -1 takes what is left.
+
+    Raises `UserError` where the sizes do not multiply to the number of devices.
+    """
+    devices = jax.devices() if devices is None else list(devices)
+    sizes = [getattr(config, axis) for axis in AXES]
+    shown = ", ".join(f"mesh.{axis}={size}" for axis, size in zip(AXES, sizes, strict=True))
+    if sizes.count(-1) > 1 or any(size < 1 and size != -1 for size in sizes):
+        raise UserError(f"{shown}: sizes are positive, and at most one is -1 (takes what is left)")
+    known = math.prod(size for size in sizes if size != -1)
+    if -1 in sizes and len(devices) % known == 0:
+        sizes[sizes.index(-1)] = len(devices) // known
+    if math.prod(sizes) != len(devices):
+        fitting = ", ".join(str(size) for size in range(1, len(devices) + 1) if len(devices) % size == 0)
+        raise UserError(
+            f"{shown} does not divide {len(devices)} devices; set sizes whose product is {len(devices)} "
+            f"(each one of {fitting}), one of them -1 for the rest"
+        )
+    types = (AxisType.Auto,) * len(AXES)
+    if any(getattr(device, "core_on_chip", 0) for device in devices):
+        # The cores of a TPU v4 apart, as its compiler sees them without a TPU: JAX knows no torus of these.
+        return Mesh(np.asarray(devices).reshape(sizes), AXES, axis_types=types)
+    try:
+        return jax.make_mesh(tuple(sizes), AXES, axis_types=types, devices=devices)
+    except NotImplementedError:  # a size that is no product of whole axes of the torus
+        placed = mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
+        return Mesh(placed, AXES, axis_types=types)
+
+
+def partition_spec(names: Sequence[str]) -> PartitionSpec:
+    """The `PartitionSpec` of an array whose axes have these logical names; in `over_data` that of a shard's rows."""
+    manual = jax.sharding.get_abstract_mesh().manual_axes
+
+    def axes(name: str) -> tuple[str, ...]:
+        rule = RULES[name]
+        return tuple(axis for axis in ((rule,) if isinstance(rule, str) else rule or ()) if axis not in manual)
+
+    parts = [axes(name) for name in names]
+    return PartitionSpec(*(part if len(part) > 1 else part[0] if part else None for part in parts))
+
+
+def over_data(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function(batch, *others)` on the rows of each shard of the `data` axis alone, its results added up at the end.
+
+    So gradients are summed over `data` once, and not after every micro-batch, as the compiler by itself would.
+    With one shard or no mesh: `function` as it is.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.shape["data"] == 1:
+        return function
+
+    def summed(batch: Any, *others: Any) -> Any:
+        return jax.lax.psum(function(batch, *others), "data")
+
+    def mapped(batch: Any, *others: Any) -> Any:
+        specs = (PartitionSpec("data"), *(PartitionSpec() for _ in others))
+        call = jax.shard_map(summed, in_specs=specs, out_specs=PartitionSpec(), axis_names={"data"}, check_vma=False)
+        return call(batch, *others)
+
+    return mapped
+
+
+def first_row(rows: int) -> jax.Array:
+    """uint32: which row of the whole batch is the first of the `rows` at hand; 0 but inside of `over_data`."""
+    if "data" in jax.sharding.get_abstract_mesh().manual_axes:
+        return jax.lax.axis_index("data").astype(np.uint32) * np.uint32(rows)
+    return jnp.uint32(0)
+
+
+def shardings(logical_axes: Any, mesh: Mesh) -> Any:
+    """A tree of `NamedSharding` from a tree of tuples of logical names (`Model.logical_axes`)."""
+    return jax.tree.map(lambda names: NamedSharding(mesh, partition_spec(names)), logical_axes, is_leaf=_is_names)
+
+
+def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
+    """Raises `UserError` where the mesh does not divide a parameter; `shapes` is the tree of arrays or their shapes."""
+
+    def check(path: tuple[Any, ...], names: tuple[str, ...], leaf: Any) -> None:
+        for name, size in zip(names, leaf.shape, strict=True):
+            axes = (RULES[name],) if isinstance(RULES[name], str) else RULES[name] or ()
+            parts = math.prod(mesh.shape[axis] for axis in axes)
+            if size % parts:
+                place = jax.tree_util.keystr(path, simple=True, separator="/")
+                raise UserError(
+                    f"the model's {name} axis has size {size} ({place}), "
+                    f"which {' x '.join(f'mesh.{axis}' for axis in axes)} = {parts} does not divide; "
+                    f"choose one of {_divisors(size)}"
+                )
+
+    jax.tree_util.tree_map_with_path(check, logical_axes, shapes, is_leaf=_is_names)
+
+
+def check_heads(mesh: Mesh, num_heads: int) -> None:
+    """Raises `UserError` where `mesh.tensor` would cut an attention head in two."""
+    if num_heads % mesh.shape["tensor"]:
+        raise UserError(
+            f"mesh.tensor={mesh.shape['tensor']} does not divide model.num_heads={num_heads}; "
+            f"choose one of {_divisors(num_heads)}"
+        )
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Rows over `data` and `fsdp`, every other axis whole."""
+    return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """The whole array on every device."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def check_batch(mesh: Mesh, batch_size: int, grad_accum_steps: int = 1, name: str = "config.train.batch_size") -> None:
+    """Raises `UserError` where a micro-batch of `batch_size / grad_accum_steps` rows does not divide over the mesh.
+
+    `name` is the knob to mend.
+    """
+    shards = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
+    unit = shards * grad_accum_steps
+    if batch_size < 1 or batch_size % unit:
+        below, above = batch_size // unit * unit, (batch_size // unit + 1) * unit
+        near = f"{below} or {above}" if below > 0 else f"{above}"
+        raise UserError(
+            f"{name}: a batch of {batch_size} rows does not divide over mesh.data x mesh.fsdp = {shards} times "
+            f"{grad_accum_steps} micro-batches; take {near}, or any multiple of {unit}"
+        )
+
+
+class Share(NamedTuple):
+    """The rows that this process's devices need: of `of` equal blocks of a batch those numbered `blocks`, in order.
+
+    Processes that a tensor axis spans have the same share; where a TPU's topology orders the devices, a share may be
+    several blocks.
+    """
+
+    blocks: tuple[int, ...]
+    of: int
+
+
+def batch_share(mesh: Mesh) -> Share:
+    """This process's share of every batch, in the fewest blocks."""
+    shards = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
+    indices = batch_sharding(mesh).addressable_devices_indices_map((shards,)).values()
+    mine = sorted({index[0].indices(shards)[0] for index in indices if index})
+    for size in range(len(mine), 0, -1):
+        begins = mine[::size]
+        if shards % size == 0 and mine == [begin + i for begin in begins for i in range(size) if begin % size == 0]:
+            return Share(tuple(begin // size for begin in begins), shards // size)
+    raise AssertionError("blocks of one shard always fit")
+
+
+def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
+    """Global arrays from this process's rows, `batch_share(mesh)`: numpy `[rows here, ...]` -> `[rows, ...]`."""
+    blocks, of = batch_share(mesh)
+    place = batch_sharding(mesh)
+
+    def globally(local: np.ndarray) -> jax.Array:
+        size = len(local) // len(blocks)  # rows of a block
+        rows = size * of
+
+        def rows_of(index: tuple[slice, ...] | None) -> np.ndarray:
+            assert index is not None  # None is for an array that is no array
+            begin, end, _ = index[0].indices(rows)
+            begin_here = blocks.index(begin // size) * size + begin % size
+            return local[begin_here : begin_here + end - begin]
+
+        return jax.make_array_from_callback((rows, *local.shape[1:]), place, rows_of)
+
+    return {name: globally(array) for name, array in batch.items()}
+
+
+def constrain(x: jax.Array, *names: str) -> jax.Array:
+    """Tells the compiler how the activation `x` lies on the mesh of `jax.set_mesh`; without one, nothing."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return x
+    return jax.lax.with_sharding_constraint(x, partition_spec(names))
+
+
+def _is_names(node: Any) -> bool:
+    return isinstance(node, tuple) and all(isinstance(name, str) for name in node)
+
+
+def _divisors(size: int) -> str:
+    return ", ".join(str(part) for part in range(1, min(size, 256) + 1) if size % part == 0)

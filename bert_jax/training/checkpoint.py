@@ -1,0 +1,230 @@
+"""Orbax behind one door: the state, the cursor, the config and a digest a leaf, written together or not at all."""
+
+import contextlib
+import errno
+import functools
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import pathlib
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import absl.logging
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+
+from bert_jax import errors
+from bert_jax.config import CheckpointConfig
+from bert_jax.errors import UserError
+
+Tree = Any
+Record = dict[str, Any]  # what stands beside the state, as JSON
+DISK_MARGIN = 16 << 20  # bytes that a disk must have free beside a checkpoint's arrays
+SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
+
+
+class CorruptCheckpointError(Exception):
+    """A checkpoint whose bytes are not those that were saved."""
+
+
+@functools.cache  # once a process
+def _hush_dropped_reads() -> None:
+    """Orbax drops the other reads once one has failed; they would print a page for each array of a checkpoint."""
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "coroutine '_read_array.*' was never awaited", RuntimeWarning)
+    report = sys.unraisablehook
+
+    def report_others(unraisable: "sys.UnraisableHookArgs") -> None:
+        dropped = getattr(unraisable.object, "__qualname__", "") == "_read_array_index_and_device_put"
+        if not dropped and str(unraisable.exc_value) != "Event loop is closed":
+            report(unraisable)
+
+    sys.unraisablehook = report_others
+
+
+class Checkpoints:
+    """The checkpoints of one work directory, `WORKDIR/checkpoints/STEP`."""
+
+    def __init__(self, workdir: pathlib.Path, config: CheckpointConfig, read_only: bool = False) -> None:
+        # Orbax warns of its own defaults, and logs the traceback of what it raises as well.
+        absl.logging.set_verbosity(absl.logging.FATAL)
+        _hush_dropped_reads()
+        self.directory = workdir.absolute() / "checkpoints"
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=None if read_only else config.keep,
+            keep_period=config.keep_period or None,
+            read_only=read_only,
+            create=not read_only,
+            cleanup_tmp_directories=not read_only,
+        )
+        with writing(self.directory):
+            self._manager = ocp.CheckpointManager(self.directory, options=options)
+        # Each process reads for itself: where one finds damage, it must not leave the others in a barrier of Orbax's.
+        me = jax.process_index()
+        alone = ocp.options.MultiprocessingOptions(
+            primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process_{me}"
+        )
+        reading = ocp.CheckpointManagerOptions(read_only=True, create=False, multiprocessing_options=alone)
+        self._reader = ocp.CheckpointManager(self.directory, options=reading)
+
+    def steps(self) -> list[int]:
+        """Steps with a complete checkpoint, newest first, as process 0 sees the directory."""
+        found = sorted(self._manager.all_steps(), reverse=True)
+        count = int(multihost_utils.broadcast_one_to_all(np.array(len(found), np.int32)))
+        seen = np.resize(np.array(found or [0], np.int32), count)  # another process may see more or fewer
+        return [int(step) for step in multihost_utils.broadcast_one_to_all(seen)]
+
+    def save(self, step: int, state: Tree, record: Record) -> None:
+        """Begin to write; returns once the state is copied, the rest happens in the background."""
+        record = record | {"digests": digests(state), "versions": versions()}
+        record["seal"] = _seal(record)
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+        with writing(self.directory):
+            # Where Orbax hits the end of the disk, TensorStore's threads print a traceback for every array.
+            if shutil.disk_usage(self.directory).free < size + DISK_MARGIN:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._manager.save(
+                step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), run=ocp.args.JsonSave(record))
+            )
+
+    def wait(self) -> None:
+        """Until everything is on disk; raises UserError where it could not be written."""
+        with writing(self.directory):
+            self._manager.wait_until_finished()
+
+    def record(self, step: int) -> Record:
+        """What was saved beside the state."""
+        try:
+            record = self._reader.restore(step, args=ocp.args.Composite(run=ocp.args.JsonRestore()))["run"]
+        except Exception as error:  # Orbax raises whatever its storage layers raise
+            raise CorruptCheckpointError(f"its record cannot be read: {_first_line(error)}") from error
+        seal = record.pop("seal", None) if isinstance(record, dict) else None
+        if seal is None or seal != _seal(record):
+            raise CorruptCheckpointError("the digest of its record does not hold")
+        return record
+
+    def restore(self, step: int, abstract: Tree) -> tuple[Tree, Record]:
+        """The state with the shapes, dtypes and shardings of `abstract`; CorruptCheckpointError where it is not what was saved.
+
+        Every process decides as all do: each reads other parts, but they must go on with the same step.
+        """
+        damage: CorruptCheckpointError | None = None
+        record: Record = {}
+        state: Tree = None
+        try:
+            record = self.record(step)
+            state = self._reader.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
+        except CorruptCheckpointError as error:
+            damage = error
+        except Exception as error:  # Orbax raises whatever its storage layers raise
+            damage = CorruptCheckpointError(f"its state cannot be read: {_first_line(error)}")
+        elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
+        if damage or elsewhere.size:
+            raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")
+        wrong = [name for name, digest in digests(state["state"]).items() if record["digests"].get(name) != digest]
+        if wrong:
+            raise CorruptCheckpointError(f"{len(wrong)} of its digests do not hold, the first of {wrong[0]}")
+        return state["state"], record
+
+    def newest(self, abstract: Tree, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
+        """Step, state and record of the newest undamaged checkpoint; None where there is none at all.
+
+        Raises UserError where every checkpoint is damaged: to begin anew is the user's decision.
+        """
+        steps = self.steps()
+        for step in steps:
+            try:
+                return step, *self.restore(step, abstract)
+            except CorruptCheckpointError as error:
+                say(f"checkpoint {self.directory / str(step)} is damaged ({error}); trying the one before")
+        if steps:
+            raise UserError(f"{self.directory}: no undamaged checkpoint among {steps}; move it away to begin anew")
+        return None
+
+    def set_aside(self, step: int) -> None:
+        """Move the (damaged) checkpoints after `step` out of the way, to `WORKDIR/damaged/`."""
+        for newer in [other for other in self.steps() if other > step and jax.process_index() == 0]:
+            place = self.directory.parent / "damaged" / str(newer)
+            shutil.rmtree(place, ignore_errors=True)
+            place.parent.mkdir(exist_ok=True)
+            shutil.move(self.directory / str(newer), place)
+        multihost_utils.sync_global_devices("checkpoints set aside")
+        self._manager.reload()
+
+    def close(self) -> None:
+        """Wait for what is being written and release threads."""
+        self._reader.close()
+        with writing(self.directory):
+            self._manager.close()
+
+
+@contextlib.contextmanager
+def writing(place: pathlib.Path) -> Iterator[None]:
+    """As `errors.writing`, also for the ValueErrors in which TensorStore wraps what the system said."""
+    with errors.writing(place, "make room, then start again: the run resumes"):
+        try:
+            yield
+        except ValueError as error:
+            code = SYSTEM_ERROR.search(str(error))
+            if not code:
+                raise
+            raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
+
+
+def digests(tree: Tree) -> dict[str, str]:
+    """Per leaf, 64 bits in hex that every single changed bit changes; independent of mesh, layout and summing order.
+
+    Orbax 0.12 restores flipped bits without a word (docs/decisions.md), so the project keeps its own.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    sums = jax.device_get(_sums([leaf for _, leaf in leaves]))
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): "".join(f"{int(lane):08x}" for lane in lanes)
+        for (path, _), lanes in zip(leaves, sums, strict=True)
+    }
+
+
+@jax.jit
+def _sums(leaves: list[jax.Array]) -> list[list[jax.Array]]:
+    return [_digest(leaf) for leaf in leaves]
+
+
+def _digest(x: jax.Array) -> list[jax.Array]:
+    """Two uint32 scalars: sums over the elements of two mixes of (bits, position), each one-to-one in the bits."""
+    bits = jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{8 * x.dtype.itemsize}")).astype(jnp.uint32)
+    index = jnp.zeros(x.shape, jnp.uint32)
+    for axis, size in enumerate(x.shape):
+        index = index * np.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, x.shape, axis)
+    lanes = []
+    for salt in (0x9E3779B9, 0x85EBCA6B):
+        mixed = bits ^ (index * np.uint32(salt))
+        for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+            mixed = (mixed ^ (mixed >> shift)) * np.uint32(factor)
+        lanes.append(jnp.sum(mixed ^ (mixed >> 16), dtype=jnp.uint32))
+    return lanes  # scalars, which every process holds
+
+
+def _seal(record: Record) -> str:
+    """SHA-256 of a record, in hex."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _first_line(error: Exception) -> str:
+    cause = error.__cause__ or error  # Orbax puts a page about the array around what TensorStore says
+    return f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0].partition(' [')[0][:200]}"
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that decide what a number becomes."""
+    names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain", "array_record")
+    return {name: importlib.metadata.version(name) for name in names}

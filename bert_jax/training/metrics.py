@@ -1,0 +1,97 @@
+"""Metrics files: JSON lines (the truth) and TensorBoard."""
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+import time
+from typing import Any
+
+from bert_jax.errors import writing
+
+Line = dict[str, Any]
+
+
+class MetricsFile:
+    """`metrics.jsonl` and TensorBoard events of a run that continues after `step`: later lines are cut off first.
+
+    Every method raises UserError where the disk is full or read-only.
+    """
+
+    def __init__(self, workdir: pathlib.Path, step: int) -> None:
+        from bert_jax.training.tensorboard import Board  # a second or more where torch is installed
+
+        self.path = workdir / "metrics.jsonl"
+        with self._writing():
+            keep_lines_until(self.path, step)
+            self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
+            self._board = Board(workdir / "tensorboard", step)
+
+    def write(self, line: Line) -> None:
+        """Append one line: `step`, `split` and numbers; JSON has no NaN, so what is not finite is null."""
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
+        numbers = {f"{line['split']}/{name}": value for name, value in line.items() if name not in ("step", "split")}
+        with self._writing():
+            self._file.write(json.dumps(finite, allow_nan=False) + "\n")
+            self._board.write(line["step"], numbers)
+
+    def has(self, step: int, split: str) -> bool:
+        """Whether a line of `step` and `split` stands in the file."""
+        self.flush()
+        return any(line["step"] == step and line["split"] == split for line in read_lines(self.path))
+
+    def flush(self) -> None:
+        """Make every line durable; called before a checkpoint, which must never be newer than its metrics."""
+        with self._writing():
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._board.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        with self._writing(), contextlib.closing(self._board), self._file:
+            self.flush()
+
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return writing(self.path, "make room, then start again: the run resumes")
+
+
+def read_lines(path: pathlib.Path) -> list[Line]:
+    """The whole lines of a metrics file; a last line that a killed run left half-written is not one of them."""
+    if not path.exists():
+        return []
+    whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+    return [json.loads(line) for line in whole]
+
+
+def keep_lines_until(path: pathlib.Path, step: int) -> None:
+    """Drop every line after `step`, atomically: the resumed run writes them again."""
+    lines = [json.dumps(line) + "\n" for line in read_lines(path) if line["step"] <= step]
+    fresh = path.with_suffix(".jsonl.tmp")
+    with open(fresh, "w", encoding="utf-8") as file:
+        file.writelines(lines)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)
+
+
+class Stopwatch:
+    """Seconds of a stretch of steps and of waiting for input in it; pauses (evaluation, saving) are left out."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new stretch."""
+        self._began = time.perf_counter()
+        self._paused = 0.0
+        self.waited = 0.0
+
+    def pause(self, seconds: float) -> None:
+        """Leave `seconds` out of the stretch."""
+        self._paused += seconds
+
+    def seconds(self) -> float:
+        """Of the stretch so far, without its pauses."""
+        return time.perf_counter() - self._began - self._paused

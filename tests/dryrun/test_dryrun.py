@@ -1,0 +1,299 @@
+"""The dry run: its counts against closed forms on virtual devices, its arithmetic, and the verb `compile`."""
+
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from bert_jax.cli.main import main
+from bert_jax.config import default_config, resolve
+from bert_jax.dryrun import dry_run as dryrun
+from bert_jax.dryrun import topology
+from bert_jax.dryrun.dry_run import Memory, PhaseReport, Report, total
+from bert_jax.dryrun.estimate import Machine, estimate, machine
+from bert_jax.dryrun.hlo_cost import Collective, Cost
+from bert_jax.dryrun.report import as_json, as_text
+from bert_jax.errors import UserError
+from bert_jax.parallel.chips import CHIPS
+from bert_jax.training.schedules import Phase
+from tests.dryrun_meshes import LENGTH, ROWS, SIZES
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RUNS = {
+    "data": {"mesh": [8, 1, 1], "grad_accum_steps": 1},
+    "accumulated": {"mesh": [8, 1, 1], "grad_accum_steps": 4},
+    "fsdp": {"mesh": [1, 8, 1], "grad_accum_steps": 1},
+    "tensor": {"mesh": [1, 1, 8], "grad_accum_steps": 1},
+}
+HIDDEN, LAYERS, MLP, VOCABULARY = SIZES["hidden_size"], SIZES["num_layers"], SIZES["mlp_size"], SIZES["vocab_size"]
+LAYER_KERNELS = 4 * LAYERS * (4 * HIDDEN**2 + 2 * HIDDEN * MLP)  # bytes in float32
+TABLE = 4 * VOCABULARY * HIDDEN
+PARAMETERS = (
+    TABLE  # tied: embedding and output
+    + LAYER_KERNELS
+    + 4 * LAYERS * (4 * HIDDEN + MLP + HIDDEN + 4 * HIDDEN)  # their biases, two LayerNorms
+    + 4 * (SIZES["max_positions"] + 2 + 2) * HIDDEN  # positions, token types, LayerNorm of the embeddings
+    + 4 * (HIDDEN**2 + 3 * HIDDEN + VOCABULARY)  # masked-token head
+    + 4 * (HIDDEN**2 + HIDDEN + 2 * HIDDEN + 2)  # pooler, next-sentence head
+)
+
+
+@functools.cache
+def phase_on(name: str) -> dict[str, Any]:
+    """The report of the one phase on a mesh of eight devices."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests" / "dryrun_meshes.py", json.dumps({name: RUNS[name]})],
+        env=os.environ
+        | {
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+            "NPROC": "64",
+            "JAX_PLATFORMS": "cpu",
+            "PYTHONPATH": str(ROOT),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)[name]["phases"][0]
+
+
+def moved(phase: dict[str, Any]) -> dict[str, int]:
+    return {collective["kind"]: collective["bytes"] for collective in phase["collectives"]}
+
+
+def test_flops_are_the_models_and_little_more() -> None:
+    tokens, predicted = ROWS * LENGTH / 8, round(0.15 * LENGTH) * ROWS / 8
+    products = 6 * tokens * LAYER_KERNELS / 4 + 3 * 4 * LAYERS * LENGTH * HIDDEN * tokens  # kernels; scores and sums
+    products += 6 * predicted * (VOCABULARY * HIDDEN + HIDDEN**2)
+    assert phase_on("data")["model_flops_per_chip"] == pytest.approx(products, rel=0.01)
+    # the element-wise work of so narrow a model is a tenth
+    assert 1 <= phase_on("data")["flops_per_chip"] / products <= 1.2
+
+
+def test_data_parallel_reduces_the_gradient_and_gathers_nothing() -> None:
+    found = moved(phase_on("data"))
+    assert phase_on("data")["parameter_bytes_per_chip"] == PARAMETERS
+    assert set(found) == {"all-reduce"}
+    # XLA's CPU backend reduces the gradients of the tied table's two uses apart.
+    assert PARAMETERS <= found["all-reduce"] <= 1.01 * (PARAMETERS + TABLE)
+
+
+@pytest.mark.slow
+def test_accumulation_reduces_the_gradient_once() -> None:
+    """Each parameter once, after the loop over micro-batches; the work of a step is the same."""
+    once, four = phase_on("data"), phase_on("accumulated")
+    assert four["flops_per_chip"] == pytest.approx(once["flops_per_chip"], rel=0.03)
+    assert moved(four)["all-reduce"] == pytest.approx(PARAMETERS, rel=0.01)
+    assert four["temporary_bytes_per_chip"] < once["temporary_bytes_per_chip"] + 2 * PARAMETERS
+
+
+@pytest.mark.slow
+def test_fsdp_gathers_each_kernel_forward_and_backward() -> None:
+    found = moved(phase_on("fsdp"))
+    kernels = 2 * LAYER_KERNELS + TABLE + 2 * 4 * HIDDEN**2  # those of the heads stay gathered for the backward pass
+    assert found["all-gather"] == pytest.approx(kernels, rel=0.05)
+    # The CPU backend has no reduce-scatter: it reduces all and takes its part.
+    assert found["all-reduce"] <= 1.01 * (PARAMETERS + TABLE)
+    assert phase_on("fsdp")["parameter_bytes_per_chip"] < PARAMETERS / 6
+
+
+def test_tensor_parallel_reduces_activations() -> None:
+    """Forward: after attention and mlp. Backward: before the mlp, and before query, key and value, three sums."""
+    activation = 4 * ROWS * LENGTH * HIDDEN
+    lookup, layers = 1, LAYERS * (2 + 1 + 3)
+    assert moved(phase_on("tensor"))["all-reduce"] == pytest.approx((lookup + layers) * activation, rel=0.03)
+
+
+# A chip with round figures: 100 FLOP/s, 10 bytes/s to memory, 1 byte/s sent.
+ROUND = Machine(100.0, 10.0, 1.0, 1000, "made up")
+COST = Cost(400.0, 80.0, 30.0, (Collective("all-reduce", 2, 4, 2.0),))
+
+
+def test_bounds_and_range() -> None:
+    found = estimate(COST, ROUND)
+    assert (found.compute, found.memory, found.interconnect) == (4.0, 3.0, 2.0)
+    assert found.bound == "compute"
+    assert found.fastest == 4.0
+    assert found.slowest == 4.0 / 0.5 + 80 / 10 + 2.0
+
+
+def test_unknown_figures_are_left_out() -> None:
+    found = estimate(COST, Machine(None, None, None, None, "unknown"))
+    assert found == (None,) * 6
+    assert estimate(COST, ROUND._replace(flops=None)).bound == "memory"
+
+
+def report(*phases: PhaseReport) -> Report:
+    return Report("chip", 8, 4.0, None, ROUND, {"data": 8, "fsdp": 1, "tensor": 1}, 7, (), phases)
+
+
+def phase(fits: bool = True, steps: int = 3600) -> PhaseReport:
+    changes = () if fits else ("--config.compute.remat=True",)
+    costs = COST if fits else None
+    return PhaseReport(
+        Phase(0, steps, 0, 128, 16, 1, 0.0, 0),
+        Memory(10, 20, 40, 100, 140 if fits else 1400),
+        fits,
+        changes,
+        390.0,
+        costs,
+        estimate(costs, ROUND) if costs else None,
+        1.0,
+    )
+
+
+def test_the_whole_recipe() -> None:
+    found = total(report(phase(), phase(steps=1800)), price=2.0, watts=500.0)
+    assert (found.steps, found.tokens) == (5400, 5400 * 16 * 128)
+    assert found.chip_hours == (4.0 * 1.5 * 4, 18.0 * 1.5 * 4)  # seconds a step x hours of steps x chips
+    assert found.days == (4.0 * 1.5 / 24, 18.0 * 1.5 / 24)
+    assert found.cost == (48.0, 216.0)
+    assert found.energy_kwh == (12.0, 54.0)
+    bare = total(report(phase()), None, None)
+    assert (bare.cost, bare.energy_kwh) == (None, None)
+
+
+def test_a_phase_that_does_not_fit_leaves_the_total_unknown() -> None:
+    found = report(phase(), phase(fits=False))
+    whole = total(found, None, None)
+    assert whole.days is None
+    text = as_text(found, whole)
+    assert "phase 2 does not fit" in text
+    assert "--config.compute.remat=True" in text
+    values = as_json(found, whole)
+    json.dumps(values, allow_nan=False)
+    assert [one["fits"] for one in values["phases"]] == [True, False]
+    assert values["phases"][1]["flops_per_chip"] is None
+
+
+class Shape:
+    """As much of a mesh as `_changes` looks at."""
+
+    def __init__(self, **shape: int) -> None:
+        self.shape = shape
+
+
+@pytest.mark.parametrize(
+    ("memory", "changes"),
+    [
+        # activations alone: 64 rows a device; a quarter of 3,600 and 40 of arguments fit into 1,000
+        (Memory(10, 20, 40, 3600, 3640), ["grad_accum_steps=4 (16 rows a device at a time instead of 64)"]),
+        # parameters alone: a quarter of 3,000 fits
+        (Memory(1000, 2000, 3000, 100, 3100), ["--config.mesh.data=2 --config.mesh.fsdp=4"]),
+        (Memory(10, 20, 40, 1100, 1140), ["--config.compute.remat=True", "grad_accum_steps=2"]),
+        (Memory(9000, 18000, 27000, 27000, 54000), ["a larger slice"]),
+    ],
+)
+def test_what_to_change(memory: Memory, changes: list[str]) -> None:
+    mesh: Any = Shape(data=8, fsdp=1, tensor=1)
+    found = dryrun._changes(resolve(default_config()), Phase(0, 1, 0, 128, 512, 1, 0.0, 0), 0, mesh, memory, 1000)
+    assert len(found) == len(changes)
+    for change, expected in zip(found, changes, strict=True):
+        assert expected in change
+
+
+def test_the_table_of_chips() -> None:
+    for chip in CHIPS.values():
+        figures = machine(chip, 1.0)
+        # Balance points of accelerators lie at a hundred to a thousand FLOPs a byte.
+        assert 100 < chip.flops / chip.hbm_bandwidth < 1000
+        assert figures.capacity is not None
+        assert 15 * 2**30 < figures.capacity < 200 * 2**30
+        assert chip.interconnect < chip.hbm_bandwidth
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("v5f:2x2", "did you mean 'v5"),
+        ("v5e", "has 2 sizes"),
+        ("v4:2x2", "such as v4:2x2x1"),
+        ("v5e:0x4", "has 2 sizes"),
+        ("v5e:2x2;rm", "has 2 sizes"),
+    ],
+)
+def test_names_of_slices(name: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        topology.parse(name)
+
+
+def test_without_libtpu_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'bert-jax\[tpu\]'"):
+        topology.devices("v5e:2x2")
+
+
+SMALL = [
+    f"--config={ROOT / 'configs' / 'demo.py'}",
+    "--config.model.vocab_size=512",
+    "--config.model.num_layers=1",
+    "--config.train.steps=100",
+]
+
+
+def test_the_verb_prints_one_object_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", *SMALL, "--json", "--price_per_chip_hour=2"]) == 0
+    out, err = capfd.readouterr()
+    found = json.loads(out)
+    assert [(one["seq_len"], one["batch_size"], one["steps"]) for one in found["phases"]] == [
+        (64, 32, 60),
+        (128, 16, 40),
+    ]
+    for one in found["phases"]:
+        assert one["fits"] is True
+        assert one["capacity_bytes_per_chip"] is None
+        assert one["collectives"] == []
+        assert 0 < one["model_flops_per_chip"] < one["flops_per_chip"]
+        assert one["argument_bytes_per_chip"] >= one["parameter_bytes_per_chip"] + one["optimizer_bytes_per_chip"]
+        assert one["optimizer_bytes_per_chip"] == pytest.approx(2 * one["parameter_bytes_per_chip"], rel=1e-3)
+    assert found["total"]["tokens"] == 100 * 32 * 64
+    assert found["total"]["cost"][0] == pytest.approx(2 * found["total"]["chip_hours"][0])
+    assert "compiling phase 2 of 2" in err
+
+
+RECIPE = """
+from bert_jax.config import default_config, phases
+def get_config():
+    config = default_config()
+    config.model.update(hidden_size=8, num_layers=1, num_heads=1, mlp_size=8, max_positions=8)
+    config.train.update(batch_size=4)
+    config.train.phases = phases({"seq_len": 8})
+    return config
+"""
+
+
+def test_the_verb_prints_a_table(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    assert main(["compile", f"--config={tmp_path / 'recipe.py'}"]) == 0
+    out = capfd.readouterr().out
+    assert "a vocabulary of 30,522 is taken" in out
+    rows = {line[:24].strip(): line.split()[-1] for line in out.splitlines() if line}
+    assert rows["rows a step"] == "4"
+    assert rows["capacity"] == "unknown"
+    assert rows["what limits"] == "compute"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--config.mesh.data=3"], "does not divide"),
+        (["--config.data.corpus=nowhere"], "nowhere"),
+        (["--topology=v9:2x2"], "there is no TPU 'v9'"),
+    ],
+)
+def test_mistakes_end_with_status_2(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", *SMALL, *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_an_unknown_option_ends_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compile", *SMALL, "--topolgy=v5e:2x2"])
+    assert ended.value.code == 2
+    assert "did you mean '--topology'" in capsys.readouterr().err

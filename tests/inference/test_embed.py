@@ -1,0 +1,132 @@
+"""Vectors and token features against `transformers` under torch, for all families, and what cannot be embedded."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+
+from bert_jax.errors import UserError
+from bert_jax.inference import embed as module
+from bert_jax.inference.embed import embed
+from tests import tiny_models
+
+LINES = [
+    {"text": "a bc d."},
+    {"text": "abc", "text_pair": "j i h"},
+    {"text": "a " * 12},
+    {"text": "", "label": 1},
+    {"text": "[MASK] ab <mask> é"},
+    {"text": "cd e", "text_pair": "a b c d e f g h i j a b"},
+    {"text": "hij"},
+]
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    return path
+
+
+@pytest.fixture
+def bert(tmp_path):
+    return tiny_models.save(tmp_path / "bert", "bert")
+
+
+def states_of(model, tokenizer, **settings):
+    """Ids and hidden states [layers + 1, tokens, hidden] of each text alone, without padding."""
+    found = []
+    # In transformers 5 the tokenizer of ALBERT leaves them out unless asked, and its model takes all for zeros then.
+    settings["return_token_type_ids"] = getattr(model.config, "type_vocab_size", 0) > 1
+    settings |= {"return_tensors": "pt", "split_special_tokens": True}
+    for line in LINES:
+        inputs = tokenizer(line["text"], line.get("text_pair"), **settings)
+        with torch.no_grad():
+            states = model(**inputs, output_hidden_states=True).hidden_states
+        found.append((inputs["input_ids"][0].numpy(), torch.stack(states)[:, 0].numpy()))
+    return found
+
+
+@pytest.mark.parametrize("family", tiny_models.CLASSES)
+def test_means_are_those_of_transformers(tmp_path, source, family, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 4)  # several chunks, the last not full
+    model, tokenizer = tiny_models.save(tmp_path / "model", family)
+    progress = []
+    summary = embed(
+        tmp_path / "model", source, tmp_path / "out.npy", batch_size=2, progress=lambda *now: progress.append(now)
+    )
+    states = states_of(model, tokenizer)
+    wanted = np.stack([x[-1].mean(0) for _, x in states])
+    found = np.load(tmp_path / "out.npy")
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+    assert summary == (len(LINES), sum(len(ids) for ids, _ in states), 0, 1, 16)
+    assert progress == [(4, 7), (7, 7)]
+
+
+@pytest.mark.parametrize(
+    ("layers", "of"),
+    [
+        ("last", lambda x: x[-1]),
+        ("sum4", lambda x: x[1] + x[2] + x[3] + x[4]),
+        ("concat4", lambda x: np.concatenate([x[1], x[2], x[3], x[4]], axis=1)),
+        ("0", lambda x: x[0]),
+        ("-2", lambda x: x[3]),
+    ],
+)
+def test_token_features_of_any_layers(tmp_path, source, bert, layers, of):
+    embed(tmp_path / "bert", source, tmp_path / "out.safetensors", "tokens", layers, batch_size=3)
+    found = safetensors.numpy.load_file(tmp_path / "out.safetensors")
+    states = states_of(*bert)
+    np.testing.assert_array_equal(found["offsets"], np.cumsum([0, *(len(ids) for ids, _ in states)]))
+    np.testing.assert_array_equal(found["input_ids"], np.concatenate([ids for ids, _ in states]))
+    np.testing.assert_allclose(found["features"], np.concatenate([of(x) for _, x in states]), rtol=0, atol=2e-5)
+
+
+def test_first_tokens_of_plain_lines_and_what_is_cut(tmp_path, source, bert):
+    model, tokenizer = bert
+    with pytest.raises(UserError, match=r"3 of 7 texts are longer than 10 tokens; --truncate cuts them, a higher"):
+        embed(tmp_path / "bert", source, tmp_path / "out.npy", "cls", max_seq_len=10)
+    summary = embed(tmp_path / "bert", source, tmp_path / "out.npy", "cls", max_seq_len=10, truncate=True)
+    wanted = [x[-1, 0] for _, x in states_of(model, tokenizer, truncation=True, max_seq_len=10)]
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, rtol=0, atol=1e-5)
+    assert (summary.truncated, summary.empty) == (3, 1)
+    lines = [line["text"] for line in LINES if "text_pair" not in line]
+    (tmp_path / "plain.txt").write_bytes("\r\n".join(lines).encode())
+    embed(tmp_path / "bert", tmp_path / "plain.txt", tmp_path / "plain.npy", "cls", max_seq_len=10, truncate=True)
+    alone = [x for x, line in zip(wanted, LINES, strict=True) if "text_pair" not in line]
+    np.testing.assert_allclose(np.load(tmp_path / "plain.npy"), alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"pooling": "max"}, "--pooling max: choose from mean, cls, tokens"),
+        ({"layers": "first"}, "--layers first: choose from last, sum4, concat4, or give"),
+        ({"layers": "5"}, "this model has 4 layers: give 0 to 4"),
+        ({"batch_size": 0}, "--batch_size 0"),
+        ({"max_seq_len": 33}, "this model reads up to 32"),
+        ({"pooling": "tokens"}, r"is written as \.safetensors"),
+        ({"output": "bert/config.json"}, r"is written as \.npy"),
+        ({"output": "there.npy"}, r"there\.npy exists"),
+        ({"output": "nowhere/out.npy"}, "cannot be written"),
+        ({"source": "nothing.txt"}, "nothing.txt cannot be read"),
+        ({"source": "empty.txt"}, "holds no text"),
+        ({"source": "bad.jsonl"}, r'bad\.jsonl, line 2: "text" is no string'),
+        ({"source": "latin.txt"}, r"latin\.txt, line 1: .*decode"),
+    ],
+    ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else None,
+)
+def test_mistakes_are_named(tmp_path, source, bert, settings, says):
+    (tmp_path / "there.npy").touch()
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"text": 1}\n')
+    (tmp_path / "latin.txt").write_bytes(b"\xe9\n")
+    places = {name: tmp_path / settings.get(name, other) for name, other in (("source", source), ("output", "o.npy"))}
+    settings = {name: value for name, value in settings.items() if name not in places}
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match=says):
+        embed(tmp_path / "bert", **places, **settings)
+    assert sorted(tmp_path.rglob("*")) == before

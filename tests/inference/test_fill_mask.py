@@ -1,0 +1,34 @@
+"""Guesses for masked tokens against the pipeline of `transformers`, for all families."""
+
+import pytest
+import transformers
+
+from bert_jax.errors import UserError
+from bert_jax.inference.fill_mask import fill_mask
+from tests import tiny_models
+
+
+@pytest.mark.parametrize("family", tiny_models.CLASSES)
+def test_guesses_as_transformers_does(tmp_path, family):
+    model, tokenizer = tiny_models.save(tmp_path, family)
+    text = f"a {tokenizer.mask_token} cd {tokenizer.mask_token}."
+    guesses = fill_mask(tmp_path, text, top_k=4)
+    theirs = transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer, top_k=4)(text)
+    wanted = [guess for mask in theirs for guess in mask]
+    assert [guess["id"] for guess in guesses] == [guess["token"] for guess in wanted]
+    assert [guess["probability"] for guess in guesses] == pytest.approx([guess["score"] for guess in wanted], rel=1e-4)
+    assert guesses[0]["text"].count(tokenizer.mask_token) == 1
+    assert [guess["token"] for guess in guesses] == tokenizer.convert_ids_to_tokens([g["token"] for g in wanted])
+
+
+def test_no_guess_without_a_head_or_a_mask(tmp_path):
+    _, tokenizer = tiny_models.save(tmp_path / "roberta", "roberta")
+    with pytest.raises(UserError, match="the text has no <mask>"):
+        fill_mask(tmp_path / "roberta", "a [MASK]")
+    with pytest.raises(UserError, match="tokens; this model reads 32"):
+        fill_mask(tmp_path / "roberta", "a <mask>" * 20)
+    with pytest.raises(UserError, match=f"choose from 1 to {len(tokenizer)}"):
+        fill_mask(tmp_path / "roberta", "a <mask>", top_k=0)
+    tiny_models.save(tmp_path / "classifier", "electra", "ForSequenceClassification")
+    with pytest.raises(UserError, match="ElectraForSequenceClassification, without masked_token"):
+        fill_mask(tmp_path / "classifier", "a [MASK]")

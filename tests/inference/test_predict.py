@@ -1,0 +1,189 @@
+"""Using a fine-tuned model: lines in, lines out, in order, whatever their ids and however many there are."""
+
+import io
+import json
+import os
+import pathlib
+
+import jax
+import pytest
+
+from bert_jax.cli.main import main
+from bert_jax.errors import UserError
+from bert_jax.inference import predict as module
+from bert_jax.inference.predict import load_predictor, predict, predict_file
+from tests.finetuning_runs import EXAMPLE, lines, read_lines, write_lines
+from tests.tiny_models import save
+
+CLASS = {
+    "classification": "ForSequenceClassification",
+    "regression": "ForSequenceClassification",
+    "tagging": "ForTokenClassification",
+    "span": "ForQuestionAnswering",
+    "choice": "ForMultipleChoice",
+}
+ANSWER = {
+    "classification": {"id", "label", "probabilities"},
+    "regression": {"id", "value"},
+    "tagging": {"id", "tokens", "labels", "probabilities"},
+    "span": {"id", "answer", "n_best", "null_margin"},
+    "choice": {"id", "choice", "probabilities"},
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Kind -> a model as transformers saves it, without a task.json."""
+    place = tmp_path_factory.mktemp("models")
+    labels = {"regression": {"num_labels": 1, "problem_type": "regression"}, "tagging": {"num_labels": 3}}
+    for kind, name in CLASS.items():
+        save(place / kind, "bert", name, **labels.get(kind, {}))
+    return place
+
+
+def run(predictor, records, batch_size=4):
+    out = io.StringIO()
+    text = io.StringIO("".join(json.dumps(record) + "\n" for record in records))
+    counts = predict(predictor, text, "records", out, batch_size)
+    return [json.loads(line) for line in out.getvalue().splitlines()], counts
+
+
+@pytest.mark.parametrize("kind", list(EXAMPLE))
+def test_order_ids_and_chunks_change_no_answer(models, monkeypatch, kind):
+    predictor = load_predictor(models / kind)
+    records = lines(kind, 11, seed=3)
+    whole, counts = run(predictor, records)
+    assert counts["examples"] == 11
+    assert [one["id"] for one in whole] == [str(number) for number in range(1, 12)]
+    assert all(one.keys() == ANSWER[kind] for one in whole)
+    assert len({json.dumps({**one, "id": 0}) for one in whole}) > 3, "all answers are alike"
+
+    compiled = []
+    listen = lambda event, *_, **of: compiled.append(of.get("fun_name")) if "backend_compile" in event else None  # noqa: E731
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    monkeypatch.setattr(module, "CHUNK", 3)
+    names = ["b", 7, "b", None, 7, "x", "y", "z", "b", "ä", 0]  # of several chunks, and more than once in one
+    named = [record | ({} if name is None else {"id": name}) for record, name in zip(records, names, strict=True)]
+    chunked, counts = run(predictor, named[::-1])
+    jax.monitoring.unregister_event_duration_listener(listen)
+    assert counts["examples"] == 11
+    assert 1 <= len(compiled) <= 6, "more programs than lengths"
+    for name, before, after in zip(names, whole, chunked[::-1], strict=True):
+        assert after["id"] == ("8" if name is None else name)  # the number of its line
+        assert close({**before, "id": 0}, {**after, "id": 0}), (before, after)
+
+
+def close(left, right):
+    """Equal up to rounding: a row may be padded to another length."""
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(close(left[key], right[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(close, left, right))
+    return left == pytest.approx(right, abs=1e-4) if isinstance(left, float) else left == right
+
+
+def test_labels_of_the_input_are_not_read(models):
+    predictor = load_predictor(models / "classification")
+    plain, _ = run(predictor, [{"text": "abc"}])
+    labelled, _ = run(predictor, [{"text": "abc", "label": "what the model does not know"}])
+    assert plain == labelled
+    predictor = load_predictor(models / "span")
+    plain, _ = run(predictor, [{"question": "a", "context": "b c d"}])
+    assert plain == run(predictor, [{"question": "a", "context": "b c d", "answers": [], "is_impossible": True}])[0]
+
+
+def test_the_null_threshold_decides_between_the_best_answer_and_none(models):
+    predictor = load_predictor(models / "span")
+    records = lines("span", 12, seed=5)
+    answers, _ = run(predictor, records)
+    margins = sorted(one["null_margin"] for one in answers)
+    for threshold in (margins[0] - 1, margins[5] + 1e-3, margins[-1] + 1, None):
+        found, _ = run(predictor._replace(null_threshold=threshold), records)
+        for before, one in zip(answers, found, strict=True):
+            none = threshold is not None and before["null_margin"] > threshold
+            assert one["answer"] == ("" if none else before["n_best"][0]["text"])
+
+
+def test_standard_input_and_output(models, tmp_path, monkeypatch, capsys):
+    records = lines("classification", 5, seed=1)
+    write_lines(tmp_path / "in.jsonl", records)
+    monkeypatch.setattr("sys.stdin", open(tmp_path / "in.jsonl"))  # noqa: SIM115 (closed below)
+    assert main(["predict", "--model", str(models / "classification")]) == 0
+    module.sys.stdin.close()
+    piped = capsys.readouterr()
+    assert "5 examples" in piped.err
+    files = [f"--input={tmp_path / 'in.jsonl'}", f"--output={tmp_path / 'out.jsonl'}"]
+    assert main(["predict", "--model", str(models / "classification"), *files]) == 0
+    assert [json.loads(line) for line in piped.out.splitlines()] == read_lines(tmp_path / "out.jsonl")
+
+
+def test_a_reader_that_has_enough_is_no_error(models, tmp_path, monkeypatch, capsys):
+    write_lines(tmp_path / "in.jsonl", lines("classification", 5, seed=1))
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as out:
+        monkeypatch.setattr("sys.stdout", out)
+        assert (
+            main(["predict", "--model", str(models / "classification"), "--input", str(tmp_path / "in.jsonl")]) == 141
+        )
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_cut_is_counted(models, capsys, tmp_path):
+    write_lines(tmp_path / "in.jsonl", [{"text": "abcdefghij" * 9}, {"text": "a"}])
+    assert main(["predict", "--model", str(models / "classification"), "--input", str(tmp_path / "in.jsonl")]) == 0
+    assert "2 examples" in (err := capsys.readouterr().err)
+    assert "1 truncated texts" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", ("in.jsonl:2", "invalid JSON")),
+        ("[" * 100_000, ("in.jsonl:2", "invalid JSON")),
+        ("[1]", ("in.jsonl:2", "not a JSON object")),
+        ('{"texts": "a"}', ("in.jsonl:2", "has no 'text'")),
+        ('{"text": 3}', ("in.jsonl:2", "text")),
+        ('{"text": "a", "id": 1.5}', ("in.jsonl:2", "id is 1.5")),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_is_left(models, tmp_path, line, says):
+    (tmp_path / "in.jsonl").write_text(f'{{"text": "ab"}}\n{line}\n')
+    with pytest.raises(UserError) as caught:
+        predict_file(models / "classification", str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), 4)
+    assert all(words in str(caught.value) for words in says), caught.value
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_other_refusals(models, tmp_path, capsys):
+    save(tmp_path / "pretrained", "bert", "ForPreTraining")
+    (tmp_path / "in.jsonl").write_text('{"text": "ab"}\n')
+    (tmp_path / "empty.jsonl").write_text("\n")
+    (tmp_path / "latin.jsonl").write_bytes(b'{"text": "\xe9"}\n')
+    (tmp_path / "bad").mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "bad" / name).write_bytes((models / "classification" / name).read_bytes())
+    good = {"--model": models / "classification", "--input": tmp_path / "in.jsonl", "--output": tmp_path / "out.jsonl"}
+    cases = [
+        ({"--batch_size": 0}, "--batch_size 0"),
+        ({"--model": tmp_path / "pretrained"}, "fine-tune it first"),
+        ({"--model": tmp_path / "missing"}, "missing"),
+        ({"--input": tmp_path / "missing.jsonl"}, "No such file"),
+        ({"--input": tmp_path}, "Is a directory"),
+        ({"--input": tmp_path / "empty.jsonl"}, "no example"),
+        ({"--input": tmp_path / "latin.jsonl"}, "not UTF-8"),
+        ({"--output": tmp_path / "no" / "where.jsonl"}, "cannot be written"),
+    ]
+    texts = ["[]", "{", '{"kind": "span"}', '{"labels": ["x", "y"]}', '{"labels": 3}', '{"config": 3}']
+    texts += ['{"config": {"lengths": 1}}', '{"null_threshold": "high"}']
+    cases += [({"--model": tmp_path / "bad", "task.json": text}, "task.json") for text in texts]
+    capsys.readouterr()
+    for changes, says in cases:
+        if "task.json" in changes:
+            (tmp_path / "bad" / "task.json").write_text(changes.pop("task.json"))
+        argv = [str(word) for pair in (good | changes).items() for word in pair]
+        assert main(["predict", *argv]) == 2, changes
+        err = capsys.readouterr().err
+        assert says in err, err
+        assert 1 <= len(err.splitlines()) <= 2, err
+        assert not list(pathlib.Path(tmp_path).glob("out*")), changes

@@ -1,0 +1,71 @@
+"""Whole runs on eight virtual devices against the same runs on one: every line of metrics agrees."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from bert_jax.training.metrics import read_lines
+from tests.mesh_run import STEPS
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Dropout masks follow the micro-batches, so a run is compared with one of the same accumulation.
+ONE = {"one": ([1, 1, 1], 1, 1), "one accumulated": ([1, 1, 1], 2, 1), "one packed": ([1, 1, 1], 2, 4)}
+EIGHT = {
+    "data": ([8, 1, 1], 1, 1),
+    "fsdp": ([1, 8, 1], 2, 1),
+    "tensor": ([1, 1, 8], 2, 1),
+    "all axes": ([2, 2, 2], 2, 1),
+    "data and fsdp": ([4, 2, 1], 2, 1),
+    "fsdp and tensor": ([1, 2, 4], 2, 1),
+    "all axes, packed": ([2, 2, 2], 2, 4),
+}
+
+
+def run(workdir: pathlib.Path, devices: int, runs: dict[str, tuple[list[int], int, int]]) -> None:
+    described = {
+        name: dict(zip(("mesh", "grad_accum_steps", "packing"), one, strict=True)) for name, one in runs.items()
+    }
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    done = subprocess.run(
+        [sys.executable, "tests/mesh_run.py", workdir, json.dumps(described)],
+        cwd=ROOT,
+        # NPROC sizes XLA's thread pool: where it has as few threads as there are cores, waiting collectives fill it.
+        env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    place = tmp_path_factory.mktemp("meshes")
+    run(place, 1, ONE)
+    run(place, 8, EIGHT)
+    return place
+
+
+@pytest.mark.parametrize("name", EIGHT)
+def test_eight_devices_train_as_one_does(workdir: pathlib.Path, name: str) -> None:
+    (of_one,) = (one for one in ONE if ONE[one][1:] == EIGHT[name][1:])
+    one = read_lines(workdir / of_one / "metrics.jsonl")
+    eight = read_lines(workdir / name / "metrics.jsonl")
+    assert [line["step"] for line in eight if line["split"] == "train"] == list(range(1, STEPS + 1))
+    assert [(line["step"], line["split"]) for line in one] == [(line["step"], line["split"]) for line in eight]
+    for key in ("loss", "mlm_loss", "nsp_loss"):
+        assert [line[key] for line in eight] == pytest.approx([line[key] for line in one], rel=0, abs=1e-5), key
+
+
+def test_dropout_is_at_work(workdir: pathlib.Path) -> None:
+    """Another cut into micro-batches draws other masks, and the losses move by far more than the tolerance."""
+    one, accumulated = (
+        [line["loss"] for line in read_lines(workdir / name / "metrics.jsonl") if line["split"] == "train"]
+        for name in ("one", "one accumulated")
+    )
+    assert max(abs(a - b) for a, b in zip(one, accumulated, strict=True)) > 1e-3

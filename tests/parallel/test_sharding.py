@@ -1,0 +1,132 @@
+"""The mesh, the table of axes, batches; and eight virtual devices against one, in a process of their own."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from bert_jax.config import ComputeConfig, MeshConfig
+from bert_jax.errors import UserError
+from bert_jax.models import PRESETS, pretraining_model
+from bert_jax.parallel.sharding import (
+    RULES,
+    batch_sharding,
+    check_batch,
+    check_heads,
+    check_parameters,
+    constrain,
+    make_mesh,
+    partition_spec,
+    place_batch,
+    shardings,
+)
+
+HERE = pathlib.Path(__file__).resolve().parents[1]
+
+
+def mesh_of(data: int, fsdp: int, tensor: int) -> jax.sharding.AbstractMesh:
+    """A mesh of any size on one device, for what only reads its shape."""
+    return jax.sharding.AbstractMesh((data, fsdp, tensor), ("data", "fsdp", "tensor"))
+
+
+@pytest.fixture(scope="module")
+def eight_devices() -> list[dict]:
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    run = subprocess.run(
+        [sys.executable, HERE / "sharded_loss.py"],
+        # NPROC sizes XLA's thread pool: where it has as few threads as there are cores, waiting collectives fill it.
+        env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HERE.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def test_eight_devices_compute_what_one_does(eight_devices):
+    """With dropout: the masks are the same on every mesh."""
+    assert [row["mesh"] for row in eight_devices] == [[8, 1, 1], [1, 8, 1], [1, 1, 8], [2, 2, 2]]
+    for row in eight_devices:
+        assert row["loss"] == pytest.approx(row["reference"], abs=1e-5), row
+        assert row["gradients"] < 1e-4, row
+
+
+def test_what_is_left_goes_to_the_axis_of_minus_one():
+    mesh = make_mesh(MeshConfig(), jax.devices()[:1])
+    assert dict(mesh.shape) == {"data": 1, "fsdp": 1, "tensor": 1}
+    assert set(mesh.axis_types) == {jax.sharding.AxisType.Auto}
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (MeshConfig(data=2), "mesh.data=2, .* does not divide 1 devices"),
+        (MeshConfig(data=-1, fsdp=3), "does not divide 1 devices"),
+        (MeshConfig(data=-1, fsdp=-1), "at most one is -1"),
+        (MeshConfig(data=0), "positive"),
+    ],
+)
+def test_a_mesh_that_does_not_fit_is_refused(config, words):
+    with pytest.raises(UserError, match=words):
+        make_mesh(config, jax.devices()[:1])
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "grad_accum_steps", "words"),
+    [(30, 1, "take 24 or 32, or any multiple of 8"), (3, 1, "take 8,"), (24, 2, "take 16 or 32"), (0, 1, "take 8,")],
+)
+def test_a_batch_that_does_not_divide_is_refused(batch_size, grad_accum_steps, words):
+    with pytest.raises(UserError, match=words):
+        check_batch(mesh_of(4, 2, 3), batch_size, grad_accum_steps)
+
+
+def test_a_batch_that_divides_passes():
+    check_batch(mesh_of(4, 2, 3), 32, 4)
+
+
+def test_parameters_that_do_not_divide_are_refused():
+    model = pretraining_model(PRESETS["mini"], ComputeConfig())
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    check_parameters(model.logical_axes, shapes, mesh_of(3, 2, 4))
+    with pytest.raises(UserError, match=r"vocab axis has size 30592 .* = 3 does not divide; choose one of 1, 2, 4"):
+        check_parameters(model.logical_axes, shapes, mesh_of(1, 1, 3))
+
+
+def test_a_mesh_that_cuts_a_head_is_refused():
+    check_heads(mesh_of(3, 2, 4), 4)
+    with pytest.raises(UserError, match=r"mesh.tensor=8 does not divide model.num_heads=4; choose one of 1, 2, 4"):
+        check_heads(mesh_of(1, 1, 8), 4)
+
+
+def test_every_parameter_has_a_rule_and_embeddings_keep_their_features_whole():
+    model = pretraining_model(PRESETS["tiny"], ComputeConfig())
+    mesh = make_mesh(MeshConfig(), jax.devices()[:1])
+    placement = shardings(model.logical_axes, mesh)
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    jax.tree.map(lambda x, s: s.shard_shape(x.shape), shapes, placement)
+    assert placement["encoder"]["embeddings"]["token"].spec == PartitionSpec(("fsdp", "tensor"), None)
+    assert partition_spec(("layers", "embed", "heads")) == PartitionSpec(None, "fsdp", "tensor")
+    assert {axis for rule in RULES.values() for axis in ((rule,) if isinstance(rule, str) else rule or ())} == {
+        "data", "fsdp", "tensor",
+    }  # fmt: skip
+
+
+def test_a_placed_batch_is_the_batch():
+    mesh = make_mesh(MeshConfig(), jax.devices()[:1])
+    batch = {"input_ids": np.arange(12, dtype=np.int32).reshape(4, 3), "weights": np.ones(4, np.float32)}
+    placed = place_batch(batch, mesh)
+    assert all(x.sharding == batch_sharding(mesh) for x in placed.values())
+    jax.tree.map(np.testing.assert_array_equal, dict(batch), placed)
+
+
+def test_without_a_mesh_nothing_is_constrained():
+    x = jnp.ones((2, 3))
+    assert constrain(x, "batch", "length") is x

@@ -1,0 +1,258 @@
+"""Fine-tuning from the command line: each kind to its end, stopped and resumed, and what its knobs do."""
+
+import json
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+import transformers
+
+from bert_jax.cli.main import main
+from tests.finetuning_runs import EXAMPLE, finetune, make_world, read_lines, stop_after
+from tests.tiny_models import save
+
+AUTO = {
+    "classification": "AutoModelForSequenceClassification",
+    "regression": "AutoModelForSequenceClassification",
+    "tagging": "AutoModelForTokenClassification",
+    "span": "AutoModelForQuestionAnswering",
+    "choice": "AutoModelForMultipleChoice",
+}
+METRIC = {
+    "classification": "accuracy",
+    "regression": "pearson",
+    "tagging": "entity_f1",
+    "span": "f1",
+    "choice": "accuracy",
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return make_world(tmp_path_factory.mktemp("finetune"))
+
+
+def tensors(directory):
+    return safetensors.numpy.load_file(directory / "model.safetensors")
+
+
+def heldout(run):
+    return {line["step"]: line for line in read_lines(run / "metrics.jsonl") if line["split"] == "heldout"}
+
+
+@pytest.mark.parametrize("kind", list(EXAMPLE))
+def test_a_task_from_its_files_to_predictions_that_transformers_makes_too(world, tmp_path, capsys, kind):
+    workdir, answers = tmp_path / "run", tmp_path / "answers.jsonl"
+    results = finetune(world, workdir, kind, "task.test=test.jsonl")
+    assert json.loads(capsys.readouterr().out) == results
+    metric, best = METRIC[kind], results["best"]
+    assert results["metric"] == metric
+    measured = heldout(workdir / "runs" / best["run"])
+    assert set(measured) == {5, 10}  # 37 rows, 8 at a time, twice
+    assert best["scores"][metric] == measured[best["step"]][metric] == max(line[metric] for line in measured.values())
+
+    assert main(["predict", "--model", str(workdir), "--input", str(world / kind / "dev.jsonl"),
+                 "--output", str(answers)]) == 0  # fmt: skip
+    dev, found = read_lines(world / kind / "dev.jsonl"), read_lines(answers)
+    model = getattr(transformers, AUTO[kind]).from_pretrained(workdir / "model").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(workdir / "model")
+    with torch.no_grad():
+        for example, answer in zip(dev, found, strict=True):
+            COMPARE[kind](model, tokenizer, example, answer)
+    # What was scored is what the exported model says.
+    if metric == "accuracy":
+        key = "label" if kind == "classification" else "choice"
+        hits = [example["label"] == answer[key] for example, answer in zip(dev, found, strict=True)]
+        assert best["scores"][metric] == pytest.approx(np.mean(hits))
+    if kind == "regression":
+        values = np.corrcoef([one["label"] for one in dev], [one["value"] for one in found])
+        assert best["scores"][metric] == pytest.approx(values[0, 1], abs=1e-5)
+    written = read_lines(workdir / "predictions" / "custom-dev.jsonl")
+    name = {"span": "answer", "tagging": "labels", "regression": "value", "choice": "choice"}.get(kind, "label")
+    theirs = {"regression": "label", "choice": "label"}.get(kind, name)
+    for one, line in zip(found, written, strict=True):
+        assert one[name] == (pytest.approx(line[theirs], abs=1e-5) if kind == "regression" else line[theirs])
+    assert len(read_lines(workdir / "predictions" / "custom-test.jsonl")) == 5
+
+
+def compare_classes(model, tokenizer, example, answer):
+    logits = model(**tokenizer(example["text"], example["text_pair"], return_tensors="pt")).logits[0]
+    expected = dict(zip(model.config.id2label.values(), torch.softmax(logits, 0).tolist(), strict=True))
+    assert answer["probabilities"] == pytest.approx(expected, abs=1e-5)
+    assert answer["label"] == max(expected, key=expected.get)
+
+
+def compare_values(model, tokenizer, example, answer):
+    assert model(**tokenizer(example["text"], return_tensors="pt")).logits.item() == pytest.approx(
+        answer["value"], abs=1e-4
+    )
+
+
+def compare_tags(model, tokenizer, example, answer):
+    encoded = tokenizer(example["tokens"], is_split_into_words=True, return_tensors="pt")
+    likely = torch.softmax(model(**encoded).logits[0], 1)
+    first = [encoded.word_ids().index(word) for word in range(len(example["tokens"]))]
+    assert answer["tokens"] == example["tokens"]
+    assert answer["labels"] == [model.config.id2label[n] for n in likely[first].argmax(1).tolist()]
+    assert answer["probabilities"] == pytest.approx(likely[first].max(1).values.tolist(), abs=1e-5)
+
+
+def compare_answers(model, tokenizer, example, answer):
+    encoded = tokenizer(example["question"], example["context"], return_tensors="pt", return_offsets_mapping=True)
+    offsets = encoded.pop("offset_mapping")[0].tolist()
+    out = model(**encoded)
+    start, end = out.start_logits[0], out.end_logits[0]
+    inside = [n for n, sequence in enumerate(encoded.sequence_ids()) if sequence == 1]
+    spans = {(a, b): (start[a] + end[b]).item() for a in inside for b in inside if a <= b}
+    first, last = max(spans, key=spans.get)
+    best = answer["n_best"][0]
+    assert best["text"] == example["context"][offsets[first][0] : offsets[last][1]]
+    assert best["score"] == pytest.approx(spans[first, last], abs=1e-4)
+    null = (start[0] + end[0]).item()
+    assert answer["null_margin"] == pytest.approx(null - spans[first, last], abs=1e-4)
+    assert answer["answer"] in (best["text"], "")
+
+
+def compare_choices(model, tokenizer, example, answer):
+    rows = tokenizer([example["text"]] * 3, example["choices"], padding=True, return_tensors="pt")
+    likely = torch.softmax(model(**{name: x[None] for name, x in rows.items()}).logits[0], 0)
+    assert answer["probabilities"] == pytest.approx(likely.tolist(), abs=1e-5)
+    assert answer["choice"] == likely.argmax().item()
+
+
+COMPARE = {
+    "classification": compare_classes,
+    "regression": compare_values,
+    "tagging": compare_tags,
+    "span": compare_answers,
+    "choice": compare_choices,
+}
+
+
+GRID = ("task.num_seeds=2", "task.learning_rates=(3e-3,1e-3)")
+
+
+@pytest.fixture(scope="module")
+def grid(world, tmp_path_factory):
+    """Two learning rates with two seeds each, never stopped: 10 steps each, evaluated after 5 and 10."""
+    workdir = tmp_path_factory.mktemp("grid") / "run"
+    return workdir, finetune(world, workdir, "classification", *GRID)
+
+
+def test_a_grid_has_means_and_spreads(grid):
+    workdir, results = grid
+    runs = results["runs"]
+    assert [(run["learning_rate"], run["seed"]) for run in runs] == [(3e-3, 0), (3e-3, 1), (1e-3, 0), (1e-3, 1)]
+    assert all(set(heldout(workdir / "runs" / run["run"])) == {5, 10} for run in runs)
+    for rate, key in ((3e-3, "0.003"), (1e-3, "0.001")):
+        for name, found in results["mean"][key].items():
+            scores = [run["scores"][name] for run in runs if run["learning_rate"] == rate]
+            assert found["mean"] == pytest.approx(np.mean(scores))
+            assert found["standard_deviation"] == pytest.approx(np.std(scores, ddof=1))
+    assert results["best"] == max(runs, key=lambda run: run["scores"]["accuracy"])
+    best = workdir / "runs" / results["best"]["run"] / f"best-{results['best']['step']}"
+    assert (workdir / "model" / "model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
+
+
+def test_a_seed_of_several_is_the_seed_alone(grid, world, tmp_path):
+    workdir, results = grid
+    second = results["runs"][1]
+    alone = finetune(world, tmp_path, "classification", "seed=1")
+    assert alone["runs"][0]["scores"] == second["scores"]
+    last = f"runs/{second['run']}/best-{second['step']}/model.safetensors"
+    assert (tmp_path / last).read_bytes() == (workdir / last).read_bytes()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, RuntimeError("crash")], ids=["terminated", "crashed"])
+def test_a_run_that_was_stopped_goes_on_to_the_same_end(grid, world, tmp_path, monkeypatch, how):
+    for steps in (3, 14):  # in the first training; in the second one, between its evaluations
+        with monkeypatch.context() as patch:
+            stop_after(patch, steps, how)
+            if isinstance(how, int):
+                assert finetune(world, tmp_path, "classification", *GRID) is None
+            else:
+                with pytest.raises(RuntimeError, match="crash"):
+                    finetune(world, tmp_path, "classification", *GRID)
+    workdir, results = grid
+    assert finetune(world, tmp_path, "classification", *GRID) == results
+    for name in ("model/model.safetensors", "predictions/custom-dev.jsonl"):
+        assert (tmp_path / name).read_bytes() == (workdir / name).read_bytes()
+
+
+def test_patience_ends_a_training_and_a_resumed_one_does_not_pass_it(world, tmp_path):
+    # At a rate of 0 nothing gets better.
+    settings = ("optimizer.peak_learning_rate=0.0", "task.epochs=6", "task.patience=2")
+    results = finetune(world, tmp_path, "classification", *settings)
+    run = tmp_path / "runs" / "lr0_seed0"
+    assert set(heldout(run)) == {5, 10, 15}
+    assert results["best"]["step"] == 5
+    written = (run / "metrics.jsonl").read_bytes()
+    (run / "result.json").unlink()  # as if it had been killed after it stopped
+    shutil.rmtree(tmp_path / "model")
+    assert finetune(world, tmp_path, "classification", *settings) == results
+    assert (run / "metrics.jsonl").read_bytes() == written
+    # Weights of the start, but for the new head.
+    start, end = tensors(world / "start"), tensors(tmp_path / "model")
+    assert set(end) - set(start) == {"classifier.weight", "classifier.bias"}
+    assert all(np.array_equal(start[name], end[name]) for name in end.keys() & start.keys())
+
+
+def test_a_frozen_encoder_keeps_its_bits(world, tmp_path):
+    finetune(world, tmp_path, "classification", "optimizer.freeze_encoder=True", "task.epochs=1")
+    start, end = tensors(world / "start"), tensors(tmp_path / "model")
+    moved = {name for name in end.keys() & start.keys() if not np.array_equal(start[name], end[name])}
+    assert moved == {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
+
+
+def test_random_weights_take_the_architecture_alone(world, tmp_path, capsys):
+    finetune(world, tmp_path, "classification", "task.random_weights=True")
+    assert "no parameter" in capsys.readouterr().err
+    name = "bert.embeddings.word_embeddings.weight"
+    start, end = (tensors(place)[name] for place in (world / "start", tmp_path / "model"))
+    assert start.shape == end.shape
+    assert np.std(end) < 0.05 < 0.1 < np.std(start)
+    end_norm = tensors(tmp_path / "model")["bert.encoder.layer.0.output.LayerNorm.weight"]
+    np.testing.assert_allclose(end_norm, 1.0, atol=0.05)
+
+
+def test_each_length_is_compiled_once(world, tmp_path, capsys):
+    finetune(world, tmp_path, "classification", "task.buckets=(12,16,24)")
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("compiled the step")]
+    assert sorted(line.split()[4] for line in said) == ["12", "16", "24"]
+
+
+def test_two_dev_sets_are_scored_and_predicted_each(world, tmp_path):
+    data = tmp_path / "glue" / "MNLI"
+    data.mkdir(parents=True)
+    for split in ("train", "dev_matched", "dev_mismatched"):
+        rng = np.random.default_rng(len(split))
+        rows = ["index\tsentence1\tsentence2\tgold_label"]
+        for number in range(20):
+            label = ("entailment", "neutral", "contradiction")[rng.integers(3)]
+            rows.append(f"{number}\t{'abc'[rng.integers(3)] * 3}\t{'def'[rng.integers(3)] * 2}\t{label}")
+        (data / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+    argv = ["finetune", f"--config={world / 'recipe.py'}", f"--workdir={tmp_path / 'run'}"]
+    argv += [f"--config.init_from={world / 'start'}", f"--config.task.data={tmp_path / 'glue'}"]
+    argv += ["--config.task.name=mnli", "--config.task.metric=accuracy_mismatched"]
+    assert main(argv) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["metric"] == "accuracy_mismatched"
+    for name, split in (("accuracy", "dev_matched"), ("accuracy_mismatched", "dev_mismatched")):
+        part = "dev" + name.removeprefix("accuracy")
+        gold = [line.split("\t")[3] for line in (data / f"{split}.tsv").read_text().splitlines()[1:]]
+        written = (tmp_path / "run" / "predictions" / f"mnli-{part}.tsv").read_text().splitlines()[1:]
+        found = [line.split("\t")[1] for line in written]
+        assert results["best"]["scores"][name] == pytest.approx(np.mean(np.array(gold) == np.array(found)))
+
+
+def test_a_head_of_other_classes_is_drawn_anew_and_one_of_as_many_is_kept(world, tmp_path, capsys):
+    for classes, new in ((5, True), (3, False)):
+        start = tmp_path / f"of{classes}"
+        save(start, "bert", "ForSequenceClassification", num_labels=classes)
+        finetune(world, tmp_path / f"run{classes}", "classification", start=start)
+        err = capsys.readouterr().err
+        assert ("newly initialised, at random: classification/bias, classification/kernel" in err) == new, err
+        assert ("not used: classifier.bias, classifier.weight" in err) == new, err

@@ -1,0 +1,122 @@
+"""What is wrong with a fine-tuning is said in one or two lines before anything is trained or written."""
+
+import json
+
+import pytest
+
+from bert_jax.cli.main import main
+from tests.finetuning_runs import finetune_command, lines, make_world, write_lines
+from tests.tiny_models import save
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    place = make_world(tmp_path_factory.mktemp("refusals"))
+    (place / "empty").mkdir()
+    (place / "bare").mkdir()
+    save(place / "bare-weights", "bert", "ForPreTraining")
+    for path in (place / "bare-weights").glob("*"):
+        if path.name in ("config.json", "model.safetensors"):
+            (place / "bare" / path.name).write_bytes(path.read_bytes())
+    return place
+
+
+@pytest.fixture
+def refused(world, tmp_path, capfd):
+    def refused(kind, says, *more, start=None):
+        capfd.readouterr()
+        assert main(finetune_command(world, tmp_path / "run", kind, *more, start=start)) == 2
+        err = capfd.readouterr().err
+        said = [line for line in err.splitlines() if not line.startswith(("custom ", "task "))]  # what was read
+        assert 1 <= len(said) <= 2, err
+        assert said[0].startswith("bert-jax finetune: ")
+        assert says in err, err
+        assert not (tmp_path / "run").exists()
+
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["init_from="], "no weights: give --config.init_from"),
+        (["task.name=mrcp"], "no task 'mrcp'; did you mean 'mrpc'?"),
+        (["task.name=mrpc", "task.kind=", "task.labels=", "task.train=", "task.dev="], "no train set"),
+        (["task.kind="], "needs config.task.kind"),
+        (["task.kind=classify"], "choose from"),
+        (["task.train=missing.jsonl"], "missing.jsonl: no such file"),
+        (["task.test=missing.jsonl"], "missing.jsonl: no such file"),
+        (["task.dev="], "no dev set"),
+        (["task.columns=text=texts"], "no key 'texts' for text; did you mean 'text'?"),
+        (["task.columns=words=text"], "no field 'words'"),
+        (["task.labels=yes,no"], "label 'perhaps' is not among yes, no"),
+        (["task.labels=yes"], "has the labels 'yes'"),
+        (["task.metric=f1"], "config.task.metric=f1 is none of accuracy, macro_f1"),
+        (["task.max_seq_len=600"], "config.task.max_seq_len=600, but the model reads"),
+        (["task.max_seq_len=4"], "config.task.max_seq_len=4 holds no two texts"),
+        (["task.buckets=(8,)"], "config.task.buckets=(8,): the last must lie from"),
+        (["task.buckets=(0,24)"], "config.task.buckets=(0, 24)"),
+        (["task.buckets=(24,4000)"], "config.task.buckets=(24, 4000)"),
+        (["train.batch_size=0"], "config.train.batch_size=0 must be at least 1"),
+        (["task.learning_rates=(1e-3,0.001)"], "give each once"),
+        (["train.batch_size=9", "train.grad_accum_steps=2"], "9 rows does not divide into 2"),
+        (["evaluate.batch_size=0"], "config.evaluate.batch_size=0 must be at least 1"),
+        (["model.num_layers=3"], "config.model.num_layers=3 is for pretraining"),
+        (["train.steps=100"], "give config.task.epochs"),
+        (["task.num_seeds=0"], "config.task.num_seeds=0 must be at least 1"),
+        (["task.learning_rates=(a,)"], "config.task.learning_rates"),
+        (["task.epoch=3"], "no key 'task.epoch'; did you mean 'task.epochs'?"),
+    ],
+)
+def test_settings(refused, settings, says):
+    refused("classification", says, *settings)
+
+
+def test_places_without_a_model(world, refused):
+    refused("classification", "no model here", start=world / "empty")
+    refused("classification", "no model here", start=world / "nowhere")
+    refused("classification", "bare", start=world / "bare")  # without a tokenizer
+
+
+def changed(world, kind, split, change):
+    """A file whose third example is changed."""
+    records = lines(kind, 20, seed=1)
+    change(records[2])
+    path = world / kind / f"bad-{split}.jsonl"
+    write_lines(path, records)
+    return f"task.{split}={path.name}"
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+@pytest.mark.parametrize(
+    ("kind", "change", "says"),
+    [
+        ("classification", {"text": None}, "text"),
+        ("classification", {"text": " "}, "empty"),
+        ("regression", {"label": "much"}, "label"),
+        ("tagging", {"tokens": ["a"], "labels": ["O", "O"]}, "2 labels"),
+        ("span", {"context": "x y", "answers": [{"text": "z", "answer_start": 0}]}, "'z' is not in its context"),
+        ("span", {"question": "a" * 30}, "leaves no room for its context"),
+        ("choice", {"choices": ["a", "b"], "label": 0}, "the same number of choices"),
+        ("choice", {"label": 3}, "3"),
+    ],
+)
+def test_examples(world, refused, split, kind, change, says):
+    query = ["task.max_query_length=40"] if "room" in says else []
+    refused(kind, says, changed(world, kind, split, lambda record: record.update(change)), *query)
+
+
+def test_files(world, refused):
+    data = world / "classification"
+    (data / "quotes.csv").write_text('text,label\n"ab"c,yes\nb,no\n')
+    refused("classification", "quotes.csv:2: unbalanced quotes", "task.train=quotes.csv")
+    (data / "open.csv").write_text('text,label\nab,yes\n"b,no\n')
+    refused("classification", "open.csv:3: unbalanced quotes", "task.dev=open.csv")
+    (data / "columns.tsv").write_text("sentence\tlabel\nab\tyes\n")
+    refused("classification", "no column 'text' for text", "task.train=columns.tsv")
+    (data / "empty.jsonl").write_text("")
+    refused("classification", "empty.jsonl: the file is empty", "task.dev=empty.jsonl")
+    (data / "broken.jsonl").write_text('{"text": "a", "label": "yes"}\n{"text"\n')
+    refused("classification", "broken.jsonl:2: invalid JSON", "task.train=broken.jsonl")
+    (data / "latin.jsonl").write_bytes(json.dumps({"text": "a", "label": "yes"}).encode() + b"\n\xe9\n")
+    refused("classification", "latin.jsonl", "task.train=latin.jsonl")

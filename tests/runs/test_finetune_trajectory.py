@@ -1,0 +1,174 @@
+"""Thirty steps of fine-tuning beside torch: the same weights and rows give the same losses, and the same model after.
+
+The other side is a model of `transformers` with its own loss, `torch.optim.AdamW`, torch's clipping and the schedule of
+`transformers`. Rows have several lengths, hence several programs, and the last batch of each epoch is not full.
+"""
+
+import functools
+import itertools
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from bert_jax import config as c
+from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.inference.batching import Feed
+from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.tensors import to_tensors
+from bert_jax.objectives.tasks import finetuning, head
+from bert_jax.parallel.sharding import Share
+from bert_jax.runs.task_data import Part, training_batches
+from bert_jax.tasks.features import rows
+from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.step import TrainState, train_step
+from tests import torch_training
+from tests.tiny_models import CLASSES, LETTERS, MAX_POSITIONS, save
+
+STEPS, WARMUP, BATCH, EXAMPLES = 30, 3, 8, 45
+DROPOUT = {
+    "bert": ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+    "roberta": ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+    "albert": ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"),
+    "distilbert": ("dropout", "attention_dropout", "seq_classif_dropout", "qa_dropout"),
+    "electra": ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "summary_last_dropout"),
+}
+
+
+def words(rng, low, high):
+    return "".join(rng.choices(LETTERS, k=rng.randint(low, high)))
+
+
+def texts(rng):
+    pair = {"text_pair": words(rng, 1, 7)} if rng.random() < 0.5 else {}
+    return {"text": words(rng, 2, 13)} | pair
+
+
+def question(rng):
+    context = " ".join(words(rng, 1, 3) for _ in range(rng.randint(2, 5)))
+    answer = rng.choice(context.split())
+    answers = [{"text": answer, "start": context.index(answer)}] if rng.random() < 0.8 else []
+    return {"question": words(rng, 2, 5), "context": context, "answers": answers}
+
+
+def sentence(rng):
+    tokens = [words(rng, 1, 3) for _ in range(rng.randint(2, 8))]
+    return {"tokens": tokens, "labels": ["abcdef".find(token[0]) % 3 for token in tokens]}
+
+
+def choice(rng):
+    label = rng.randrange(3)
+    return {"text": words(rng, 2, 9), "choices": [("j" if n == label else "b") * 6 for n in range(3)], "label": label}
+
+
+# No loss depends on these, so their gradient is rounding alone, of which Adam makes a step.
+WITHOUT_EFFECT = {"span": "qa_outputs.bias", "choice": "classifier.bias"}
+# Kind -> an example that can be learned in part.
+EXAMPLE = {
+    "classification": lambda rng: (one := texts(rng)) | {"label": LETTERS.index(one["text"][0]) % 3},
+    "regression": lambda rng: (one := texts(rng)) | {"label": one["text"].count("a") - 0.3 * len(one["text"])},
+    "tagging": sentence,
+    "span": question,
+    "choice": choice,
+}
+CLASS = {
+    "classification": "ForSequenceClassification",
+    "regression": "ForSequenceClassification",
+    "tagging": "ForTokenClassification",
+    "span": "ForQuestionAnswering",
+    "choice": "ForMultipleChoice",
+}
+TARGETS = {
+    "classification": {"labels": "labels"},
+    "regression": {"labels": "values"},
+    "span": {"start_positions": "starts", "end_positions": "ends"},
+    "choice": {"labels": "labels"},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "family", "buckets"),
+    [
+        ("classification", "bert", (16, MAX_POSITIONS)),
+        ("regression", "roberta", (MAX_POSITIONS,)),
+        ("tagging", "distilbert", (MAX_POSITIONS,)),
+        ("span", "bert", (16, MAX_POSITIONS)),
+        ("span", "electra", (MAX_POSITIONS,)),
+        ("choice", "albert", (MAX_POSITIONS,)),
+    ],
+)
+def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
+    labels = {"num_labels": 1, "problem_type": "regression"} if kind == "regression" else {"num_labels": 3}
+    more = dict.fromkeys(DROPOUT[family], 0.0)
+    more |= labels if kind in ("classification", "regression", "tagging") else {}
+    model, _ = save(tmp_path, family, CLASS[kind], **more)
+    tokenizer = load_tokenizer(tmp_path)
+
+    made = c.default_config()
+    made.train.update(steps=STEPS, batch_size=BATCH, phases=c.phases({"seq_len": MAX_POSITIONS}))
+    made.optimizer.update(peak_learning_rate=2e-3, warmup_fraction=WARMUP / STEPS, schedule="optax", weight_decay=0.1)
+    made.task.update(kind=kind, max_seq_len=MAX_POSITIONS, max_query_length=8, doc_stride=6)
+    config = c.resolve(made)
+    rng = random.Random(7)
+    examples = [{"id": str(number)} | EXAMPLE[kind](rng) for number in range(EXAMPLES)]
+    part = Part("train", examples, rows(kind, examples, tokenizer, config.task)[0])
+
+    loaded = load_model(tmp_path)
+    heads = (head(kind, 3),)
+    assert loaded.heads == heads
+    config = c.dataclasses.replace(config, model=loaded.config)
+    assert (loaded.config.dropout, loaded.config.attention_dropout, loaded.config.classifier_dropout) == (0, 0, 0)
+    feed = Feed(buckets, BATCH, loaded.config.num_token_types, tokenizer.pad_id)
+    batches = list(itertools.islice(training_batches(config, feed, part, Share((0,), 1), 0), STEPS))
+    assert {batch["input_ids"].shape[-1] for batch in batches} == set(buckets)
+    assert min(batch["example_weights"].sum() for batch in batches) < BATCH, "every batch is full"
+
+    objective = finetuning(config, kind, 3)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
+    params, zero = jax.tree.map(jnp.asarray, loaded.params), jnp.zeros((), jnp.int32)
+    state = TrainState(zero, params, optimizer.init(params), jax.random.PRNGKey(0), zero, zero)
+    step = jax.jit(functools.partial(train_step, config, objective, optimizer, 1))
+    ours = []
+    for batch in batches:
+        state, metrics = step(state, batch)
+        ours.append(metrics["means"]["task_loss"].value())
+    assert step._cache_size() == len(buckets)
+
+    model.get_input_embeddings().padding_idx = None  # padding is learned in the published code, where a loss reaches it
+
+    def loss_of(model, batch):
+        return model(**reference_inputs(model, kind, batch)).loss
+
+    theirs, norms = torch_training.trajectory(model, loss_of, batches, config.optimizer, WARMUP)
+    assert max(theirs) - min(theirs) > 0.3, "the loss hardly moves: the comparison shows nothing"
+    assert max(norms) > 1.0, "clipping is never at work"
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
+    final = {name: x.detach().numpy() for name, x in model.state_dict().items()}
+    for name, tensor in to_tensors(jax.device_get(state.params), loaded.config, heads).items():
+        if name == WITHOUT_EFFECT.get(kind):
+            continue
+        # Padding has an effect where a loss is over all positions.
+        noise = name.endswith("word_embeddings.weight") and kind != "span"
+        compared = np.arange(len(tensor)) != tokenizer.pad_id if noise else ...
+        np.testing.assert_allclose(tensor[compared], final[name][compared], rtol=0, atol=1e-4, err_msg=name)
+
+
+def reference_inputs(model, kind, batch):
+    """A batch without its filler rows, as `transformers` names things; tokens that do not count are labelled -100."""
+    real = batch["example_weights"] > 0
+    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.config.model_type != "distilbert")
+    inputs = {name: torch.tensor(batch[name][real]).long() for name in names}
+    if kind == "tagging":
+        labels = np.where(batch["token_weights"] > 0, batch["token_labels"], -100)
+        return inputs | {"labels": torch.tensor(labels[real]).long()}
+    targets = {theirs: torch.tensor(batch[name][real]) for theirs, name in TARGETS[kind].items()}
+    return inputs | {name: x if x.is_floating_point() else x.long() for name, x in targets.items()}
+
+
+def test_every_family_and_every_kind_is_followed():
+    marks = test_losses_and_weights_follow_torch.pytestmark[0].args[1]
+    assert {family for _, family, _ in marks} == set(CLASSES)
+    assert {kind for kind, *_ in marks} == set(EXAMPLE)

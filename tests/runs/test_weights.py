@@ -1,0 +1,137 @@
+"""Weights to start from: of a pretraining, of an export, into a task and into more pretraining."""
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import transformers
+
+from bert_jax.cli.main import main
+from bert_jax.console import Console
+from bert_jax.errors import UserError
+from bert_jax.models import Head
+from bert_jax.runs.initial_weights import read_weights
+from tests.finetuning_runs import finetune, make_world, read_lines
+from tests.generated_corpus import generated_corpus
+
+RECIPE = """
+from bert_jax.config import default_config, phases
+
+
+def get_config():
+    config = default_config()
+    config.model.update(hidden_size=16, num_layers=2, num_heads=2, mlp_size=32, max_positions=32)
+    config.model.update(dropout=0.0, attention_dropout=0.0)
+    config.train.update(steps=2, batch_size=8, log_every=1)
+    config.train.phases = phases({"seq_len": 32})
+    config.optimizer.warmup_fraction = 0.0
+    config.evaluate.update(rows=16, batch_size=8)
+    return config
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A corpus, a run of two steps on it in `run`, its export in `model`, and tasks."""
+    place = make_world(tmp_path_factory.mktemp("weights"))
+    generated_corpus(place / "text", documents=60, vocab_size=150)
+    (place / "pretrain.py").write_text(RECIPE)
+    assert main(pretrain_command(place, place / "run")) == 0
+    assert main(["export", "--workdir", str(place / "run"), "--output", str(place / "model")]) == 0
+    return place
+
+
+def pretrain_command(world, workdir, *more, corpus=None):
+    data = f"--config.data.corpus={corpus or world / 'text' / 'corpus'}"
+    return ["pretrain", f"--config={world / 'pretrain.py'}", f"--workdir={workdir}", data, *more]
+
+
+def tensors(directory):
+    return safetensors.numpy.load_file(directory / "model.safetensors")
+
+
+def test_a_run_and_its_export_start_a_task_alike_with_every_seed(world, tmp_path, capsys):
+    settings = ("classification", "task.epochs=1", "task.num_seeds=2")
+    results = [finetune(world, tmp_path / name, *settings, start=world / name) for name in ("run", "model")]
+    assert results[0] == results[1]
+    for run in results[0]["runs"]:
+        best = f"runs/{run['run']}/best-{run['step']}/model.safetensors"
+        assert (tmp_path / "run" / best).read_bytes() == (tmp_path / "model" / best).read_bytes()
+    assert capsys.readouterr().err.count("newly initialised, at random: classification") == 2
+
+
+def test_pretraining_goes_on_with_the_weights_of_a_run_and_of_its_export(world, tmp_path, run_lines):
+    trained = run_lines(world / "run")
+    for name in ("run", "model"):
+        rate = "--config.optimizer.peak_learning_rate=0.0"
+        assert main(pretrain_command(world, tmp_path / name, f"--config.init_from={world / name}", rate)) == 0
+        # Nothing is learned at a rate of 0: the held-out loss is that of the weights it started from.
+        found = run_lines(tmp_path / name)["heldout"][-1]
+        assert found["loss"] == pytest.approx(trained["heldout"][-1]["loss"], rel=1e-6)
+        assert main(["export", "--workdir", str(tmp_path / name), "--output", str(tmp_path / f"{name}-out")]) == 0
+        before, after = tensors(world / "model"), tensors(tmp_path / f"{name}-out")
+        assert before.keys() == after.keys()
+        assert all(np.array_equal(before[key], after[key]) for key in before)
+
+
+@pytest.fixture
+def run_lines():
+    def of(workdir):
+        found = read_lines(workdir / "metrics.jsonl")
+        return {split: [line for line in found if line["split"] == split] for split in ("train", "heldout")}
+
+    return of
+
+
+def test_pretraining_refuses_weights_that_do_not_fit_and_leaves_nothing(world, tmp_path, capsys):
+    generated_corpus(tmp_path / "other", documents=20, vocab_size=149)
+    same = f"--config.init_from={world / 'model'}"
+    cases = [
+        ([same, "--config.model.num_layers=3"], None, "config.model.num_layers=3 (there 2)"),
+        ([same, "--config.model.activation=gelu_tanh"], None, "config.model.activation=gelu_tanh (there gelu)"),
+        ([same], tmp_path / "other" / "corpus", "config.model.vocab_size=149 (there 150)"),
+        ([f"--config.init_from={tmp_path}"], None, "no model here"),
+    ]
+    for more, corpus, says in cases:
+        assert main(pretrain_command(world, tmp_path / "run", *more, corpus=corpus)) == 2, more
+        assert says in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
+
+
+def test_another_vocabulary_of_the_same_size_is_refused(world, tmp_path, capsys):
+    # The export with two tokens exchanged.
+    model = tmp_path / "model"
+    model.mkdir()
+    for path in (world / "model").iterdir():
+        (model / path.name).write_bytes(path.read_bytes())
+    tokens = (model / "vocab.txt").read_text().splitlines()
+    tokens[-1], tokens[-2] = tokens[-2], tokens[-1]
+    (model / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    (model / "tokenizer.json").unlink(missing_ok=True)
+    assert main(pretrain_command(world, tmp_path / "run", f"--config.init_from={model}")) == 2
+    assert "another vocabulary" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_work_directory_holds_one_kind_of_run(world, tmp_path, capsys):
+    finetune(world, tmp_path, "classification", "task.epochs=0.2")
+    assert main(pretrain_command(world, tmp_path)) == 2
+    assert "holds a run that differs" in capsys.readouterr().err
+
+
+def test_a_run_has_no_head_of_a_task(world):
+    with pytest.raises(UserError, match="fine-tune it first"):
+        read_weights(world / "run", (Head("span"),), None, Console(silent=True))
+    found = read_weights(world / "run", None, None, Console(silent=True))
+    assert [head.name for head in found.heads] == ["masked_token", "next_sentence"]
+    assert (found.new, found.unused, found.directory) == ((), (), world / "run" / "tokenizer")
+
+
+def test_a_run_of_masked_tokens_alone_has_their_head_alone(world, tmp_path):
+    settings = ("--config.data.sentence_pairs=none", "--config.data.packing=3")
+    assert main(pretrain_command(world, tmp_path / "run", *settings)) == 0
+    found = read_weights(tmp_path / "run", None, None, Console(silent=True))
+    assert [head.name for head in found.heads] == ["masked_token"]
+    assert found.params.keys() == {"encoder", "masked_token"}
+    assert main(["export", "--workdir", str(tmp_path / "run"), "--output", str(tmp_path / "model")]) == 0
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "model")
+    assert type(theirs).__name__ == "BertForMaskedLM"

@@ -1,0 +1,57 @@
+"""Means merge exactly; the metrics file holds each step once, whatever killed the run."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from bert_jax.objectives.means import Mean, merge, values
+from bert_jax.training.metrics import MetricsFile, read_lines
+
+
+def test_means_merge_to_the_mean_of_everything() -> None:
+    rng = np.random.default_rng(0)
+    data, weights = rng.normal(size=1000), rng.random(1000)
+    parts = np.array_split(np.arange(1000), [10, 11, 500])
+    merged: dict[str, Mean] = {}
+    for part in parts:
+        merged = merge(merged, {"a_loss": Mean(float((data[part] * weights[part]).sum()), float(weights[part].sum()))})
+    assert merged["a_loss"].value() == pytest.approx(np.average(data, weights=weights))
+    assert np.isnan(Mean(0.0, 0.0).value())
+
+
+def test_the_loss_is_the_sum_of_the_losses() -> None:
+    found = values({"mlm_loss": Mean(6.0, 3.0), "mlm_accuracy": Mean(1.0, 2.0), "nsp_loss": Mean(1.0, 2.0)})
+    assert found == {"loss": 2.5, "mlm_loss": 2.0, "mlm_accuracy": 0.5, "nsp_loss": 0.5}
+
+
+def test_lines_after_the_checkpoint_are_cut_off(tmp_path: pathlib.Path) -> None:
+    file = MetricsFile(tmp_path, 0)
+    for step in range(1, 6):
+        file.write({"step": step, "split": "train", "loss": 1.0 / step})
+    file.close()
+    with open(tmp_path / "metrics.jsonl", "a") as half:
+        half.write('{"step": 6, "spl')  # a killed run
+    file = MetricsFile(tmp_path, 3)
+    file.write({"step": 4, "split": "train", "loss": 9.0})
+    file.close()
+    lines = read_lines(tmp_path / "metrics.jsonl")
+    assert [(line["step"], line["loss"]) for line in lines] == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 9.0)]
+    assert list((tmp_path / "tensorboard").iterdir())
+
+
+def test_lines_are_json(tmp_path: pathlib.Path) -> None:
+    file = MetricsFile(tmp_path, 0)
+    file.write({"step": 1, "split": "heldout", "loss": 1.5})
+    file.close()
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"step": 1, "split": "heldout", "loss": 1.5}
+
+
+def test_what_is_not_finite_is_null(tmp_path: pathlib.Path) -> None:
+    file = MetricsFile(tmp_path, 0)
+    file.write({"step": 1, "split": "train", "loss": float("nan"), "grad_norm": float("inf")})
+    file.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == (
+        '{"step": 1, "split": "train", "loss": null, "grad_norm": null}\n'
+    )

@@ -1,0 +1,224 @@
+"""Runs that are stopped through the command line's own process and started again, against a run that never was.
+
+SIGTERM saves and exits with 0; SIGKILL leaves whatever it leaves. The same command goes on after both, and ends with
+the same parameters and optimizer state, bit by bit, and the same metrics, no line missing or twice.
+"""
+
+import itertools
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from bert_jax.config import CheckpointConfig
+from bert_jax.training.checkpoint import Checkpoints
+from bert_jax.training.metrics import read_lines
+from tests.generated_corpus import generated_corpus
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STEPS, EVERY = 40, 5
+TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction")
+
+RECIPE = f"""
+from bert_jax.config import default_config, phases
+
+def get_config():
+    config = default_config()
+    config.model.update(hidden_size=64, num_layers=2, num_heads=2, mlp_size=128, max_positions=64)
+    config.data.corpus = {{corpus!r}}
+    config.train.update(steps={STEPS}, batch_size=32, log_every=1)
+    config.train.phases = phases({{{{"seq_len": 32, "fraction": 0.6}}}}, {{{{"seq_len": 64, "fraction": 0.4}}}})
+    config.evaluate.update(every=20, rows=32, batch_size=32)
+    config.checkpoint.update(every={EVERY}, keep=2)
+    return config
+"""
+
+
+class Run:
+    """`python -m bert_jax pretrain` in a work directory, its lines read as they come."""
+
+    def __init__(self, recipe: pathlib.Path, workdir: pathlib.Path) -> None:
+        self.workdir = workdir
+        command = [sys.executable, "-m", "bert_jax", "pretrain", f"--config={recipe}", f"--workdir={workdir}"]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"}, stderr=subprocess.PIPE, text=True
+        )
+        self.said: list[str] = []
+
+    def until_step(self, step: int) -> None:
+        """Until the run says that it did `step`; at once where it resumed after it."""
+        for line in self.process.stderr:
+            self.said.append(line)
+            found = re.match(r"step (\d+)/", line)
+            if found and int(found[1]) >= step:
+                return
+
+    def until_writing(self) -> None:
+        """Until a checkpoint is half written, or the run is over."""
+        while self.process.poll() is None and not half_written(self.workdir):
+            pass
+
+    def stop(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.finish()
+
+    def finish(self) -> int:
+        self.said += self.process.stderr.readlines()
+        self.process.stderr.close()
+        return self.process.wait()
+
+    def number(self, pattern: str) -> int | None:
+        """The number in the line that matches, if there is one."""
+        found = re.search(pattern, "".join(self.said))
+        return int(found[1]) if found else None
+
+
+def half_written(workdir: pathlib.Path) -> list[pathlib.Path]:
+    return list((workdir / "checkpoints").glob("*checkpoint-tmp*"))
+
+
+class Outcome(NamedTuple):
+    record: dict
+    lines: list[dict]
+
+
+def outcome(workdir: pathlib.Path) -> Outcome:
+    """The record of the last checkpoint, with a digest of each leaf of the state, and all metrics but the times."""
+    checkpoints = Checkpoints(workdir, CheckpointConfig(), read_only=True)
+    record = checkpoints.record(STEPS)
+    assert max(checkpoints.steps()) == STEPS
+    checkpoints.close()
+    lines = read_lines(workdir / "metrics.jsonl")
+    return Outcome(record, [{key: value for key, value in line.items() if key not in TIMES} for line in lines])
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    place = tmp_path_factory.mktemp("resume")
+    path = place / "recipe.py"
+    path.write_text(RECIPE.format(corpus=str(generated_corpus(place))))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(recipe: pathlib.Path) -> Outcome:
+    """The run that was never stopped."""
+    run = Run(recipe, recipe.parent / "whole")
+    assert run.finish() == 0, run.said
+    found = outcome(run.workdir)
+    steps = [line["step"] for line in found.lines if line["split"] == "train"]
+    assert steps == list(range(1, STEPS + 1))
+    assert any("mu" in name or "nu" in name for name in found.record["digests"])
+    return found
+
+
+def finish_and_compare(recipe: pathlib.Path, workdir: pathlib.Path, whole: Outcome, resumes_at: int | None) -> None:
+    run = Run(recipe, workdir)
+    assert run.finish() == 0, run.said
+    assert run.number(r"resuming at step (\d+)") == resumes_at
+    found = outcome(workdir)
+    assert found.record == whole.record
+    assert found.lines == whole.lines
+    assert not half_written(workdir)
+
+
+def newest_whole(workdir: pathlib.Path) -> int | None:
+    """Step of the newest checkpoint that was written to its end."""
+    return max((int(path.name) for path in (workdir / "checkpoints").glob("*") if path.name.isdigit()), default=None)
+
+
+def stops(trial: int) -> int:
+    """How often the run of a trial is stopped: every third one twice."""
+    return 1 + (trial % 3 == 2)
+
+
+def terminate(recipe: pathlib.Path, workdir: pathlib.Path, whole: Outcome, trial: int) -> None:
+    """SIGTERM after a random step, then the end."""
+    rng = np.random.default_rng(trial)
+    steps = np.sort(rng.choice(np.arange(1, STEPS - 3), stops(trial), replace=False))
+    saved = None
+    for step in steps:
+        run = Run(recipe, workdir)
+        run.until_step(step)
+        time.sleep(rng.uniform(0, 0.01))  # somewhere within the step
+        assert run.stop(signal.SIGTERM) == 0, run.said
+        assert run.number(r"resuming at step (\d+)") == saved
+        saved = run.number(r"SIGTERM: stopped after step (\d+)")
+        assert saved is not None, run.said
+        assert step <= saved == newest_whole(workdir)
+    finish_and_compare(recipe, workdir, whole, saved)
+
+
+def kill_at_once(run: Run, rng: np.random.Generator) -> None:
+    """Before the first checkpoint."""
+    run.until_step(rng.integers(1, EVERY - 1))
+
+
+def kill_anywhere(run: Run, rng: np.random.Generator) -> None:
+    """At some time in or between two steps."""
+    run.until_step(rng.integers(1, STEPS - 3))
+    time.sleep(rng.uniform(0, 0.05))
+
+
+def kill_while_writing(run: Run, rng: np.random.Generator) -> None:
+    """Some time into the writing of the first, second, ... checkpoint."""
+    run.until_step(EVERY * rng.integers(1, STEPS // EVERY) - 1)
+    run.until_writing()
+    time.sleep(rng.uniform(0, 0.03))
+
+
+MOMENTS: tuple[Callable[[Run, np.random.Generator], None], ...] = (kill_while_writing, kill_at_once, kill_anywhere)
+
+
+class Killed(NamedTuple):
+    """What the kills of a trial left."""
+
+    nothing: int
+    half_written: int
+
+
+def kill(recipe: pathlib.Path, workdir: pathlib.Path, whole: Outcome, trial: int) -> Killed:
+    """SIGKILL at one moment, or at one and then another, then the end."""
+    rng = np.random.default_rng(100 + trial)
+    nothing = half = 0
+    for moment in itertools.islice(itertools.cycle(MOMENTS), trial, trial + stops(trial)):
+        run = Run(recipe, workdir)
+        moment(run, rng)
+        assert run.stop(signal.SIGKILL) == -signal.SIGKILL, "it was over before it could be killed"
+        nothing += newest_whole(workdir) is None
+        half += bool(half_written(workdir))
+    finish_and_compare(recipe, workdir, whole, newest_whole(workdir))
+    return Killed(nothing, half)
+
+
+@pytest.mark.parametrize("trial", range(2))
+def test_terminated_runs_go_on(recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome, trial: int) -> None:
+    terminate(recipe, tmp_path, whole, trial)
+
+
+@pytest.mark.parametrize("trial", range(2))
+def test_killed_runs_go_on(recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome, trial: int) -> None:
+    kill(recipe, tmp_path, whole, trial)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trial", range(2, 22))
+def test_many_terminated_runs_go_on(recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome, trial: int) -> None:
+    terminate(recipe, tmp_path, whole, trial)
+
+
+@pytest.mark.slow
+def test_many_killed_runs_go_on(recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome) -> None:
+    kills = [kill(recipe, tmp_path / str(trial), whole, trial) for trial in range(2, 22)]
+    nothing, half = np.sum(kills, axis=0)
+    print(f"{nothing} kills before the first checkpoint, {half} during the writing of one")
+    assert nothing >= 3
+    assert half >= 3

@@ -1,0 +1,77 @@
+"""Phases and learning rates against the published rules, computed here in plain Python."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import optax
+import pytest
+import torch
+import transformers
+
+from bert_jax import config as c
+from bert_jax.errors import UserError
+from bert_jax.training.schedules import learning_rate, plan
+
+
+def run(steps: int, schedule: str, warmup: float, power: float = 1.0, **train: object) -> c.Config:
+    config = c.default_config()
+    config.train.update(steps=steps, **train)
+    config.optimizer.update(schedule=schedule, warmup_fraction=warmup, decay_power=power, peak_learning_rate=2e-3)
+    return c.resolve(config)
+
+
+def rates(config: c.Config) -> np.ndarray:
+    return np.array([learning_rate(config, np.int32(step)) for step in range(config.train.steps)])
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5])
+def test_bert_schedule_counts_decay_from_step_zero(power: float) -> None:
+    expected = [2e-3 * s / 10 if s < 10 else 2e-3 * (1 - s / 100) ** power for s in range(100)]
+    np.testing.assert_allclose(rates(run(100, "bert", 0.1, power)), expected, rtol=1e-6)
+    assert rates(run(100, "bert", 0.1))[0] == 0.0
+
+
+def test_optax_schedule_is_optax_and_transformers() -> None:
+    ours = rates(run(100, "optax", 0.1))
+    chain = optax.join_schedules(
+        [optax.linear_schedule(0.0, 2e-3, 10), optax.linear_schedule(2e-3, 0.0, 90)], boundaries=[10]
+    )
+    np.testing.assert_allclose(ours, [chain(step) for step in range(100)], rtol=1e-5, atol=1e-10)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2e-3)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, 10, 100)
+    theirs = []
+    for _ in range(100):
+        theirs.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-10)
+
+
+def test_a_phase_with_its_own_peak_starts_afresh() -> None:
+    phases = c.phases(
+        {"seq_len": 128, "fraction": 0.6, "peak_learning_rate": 6e-3, "warmup_fraction": 0.5},
+        {"seq_len": 512, "fraction": 0.4, "peak_learning_rate": 4e-3, "warmup_fraction": 0.25},
+    )
+    got = rates(run(20, "bert", 0.0, 0.5, phases=phases))
+    first = [6e-3 * s / 6 if s < 6 else 6e-3 * (1 - s / 12) ** 0.5 for s in range(12)]
+    second = [4e-3 * s / 2 if s < 2 else 4e-3 * (1 - s / 8) ** 0.5 for s in range(8)]
+    np.testing.assert_allclose(got, first + second, rtol=1e-6)
+
+
+def test_phases_cover_every_step_and_row_once() -> None:
+    phases = c.phases(
+        {"fraction": 1 / 3}, {"fraction": 1 / 3, "batch_size": 64}, {"fraction": 1 / 3, "grad_accum_steps": 4}
+    )
+    made = plan(run(100, "bert", 0.1, phases=phases, batch_size=32))
+    assert [p.begin for p in made] + [made[-1].end] == [0, 33, 67, 100]
+    assert [p.begin_row for p in made] == [0, 33 * 32, 33 * 32 + 34 * 64]
+    assert all(left.first_row(left.end) == right.begin_row for left, right in itertools.pairwise(made))
+    assert [(p.batch_size, p.grad_accum_steps) for p in made] == [(32, 1), (64, 1), (32, 4)]
+
+
+def test_micro_batches_must_divide() -> None:
+    config = run(10, "bert", 0.1, batch_size=10)
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, grad_accum_steps=4))
+    with pytest.raises(UserError, match="10 rows does not divide into 4"):
+        plan(config)

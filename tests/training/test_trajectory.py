@@ -1,0 +1,82 @@
+"""Fifty steps beside torch: the same weights and batches give the same loss at every step, and the same weights after.
+
+The other side is `transformers.BertForPreTraining` under `torch.optim.AdamW`, with the schedule of `transformers` and
+the clipping of torch; nothing of it is ours but the initial weights, which pass through an exported directory.
+"""
+
+import functools
+import itertools
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+import transformers
+
+from bert_jax import config as c
+from bert_jax.config import Config
+from bert_jax.data.mixture import open_mixture
+from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.interop.huggingface import model as huggingface
+from bert_jax.interop.tensors import to_tensors
+from bert_jax.objectives.masked_tokens import pretraining, pretraining_heads
+from bert_jax.parallel.sharding import Share
+from bert_jax.runs.pretrain import corpus_data, with_vocabulary
+from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.schedules import plan
+from bert_jax.training.step import init_state, train_step
+from tests import torch_training
+from tests.generated_corpus import generated_corpus
+from tests.models.reference import reference_loss
+
+STEPS, WARMUP = 50, 5
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return generated_corpus(tmp_path_factory.mktemp("trajectory"))
+
+
+def trajectory_config(corpus: pathlib.Path, activation: str) -> Config:
+    made = c.default_config()
+    made.model.update(hidden_size=32, num_layers=2, num_heads=4, mlp_size=64, max_positions=32, activation=activation)
+    made.model.update(dropout=0.0, attention_dropout=0.0)
+    made.data.update(corpus=str(corpus), threads=1, prefetch=1)
+    made.train.update(steps=STEPS, batch_size=8, phases=c.phases({"seq_len": 32}))
+    made.optimizer.update(peak_learning_rate=3e-3, warmup_fraction=WARMUP / STEPS, schedule="optax", weight_decay=0.1)
+    return c.resolve(made)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
+def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib.Path, activation: str) -> None:
+    store = open_mixture(str(corpus))
+    tokenizer = load_tokenizer(store.tokenizer_directory)
+    config = with_vocabulary(trajectory_config(corpus, activation), tokenizer)
+    phase = plan(config)[0]
+    batches = list(itertools.islice(corpus_data(config, store, tokenizer, Share((0,), 1)).batches(phase, 0), STEPS))
+    assert len({batch["input_ids"].tobytes() for batch in batches}) == STEPS
+
+    objective = pretraining(config)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
+    state = jax.jit(functools.partial(init_state, config, objective, optimizer))()
+    heads = pretraining_heads(config)
+    huggingface.export_model(state.params, config.model, heads, store.tokenizer_directory, tmp_path / "initial")
+    reference = transformers.BertForPreTraining.from_pretrained(tmp_path / "initial")
+    theirs, norms = torch_training.trajectory(reference, reference_loss, batches, config.optimizer, WARMUP)
+    final = {name: x.detach().numpy() for name, x in reference.state_dict().items()}
+
+    step = jax.jit(functools.partial(train_step, config, objective, optimizer, 1))
+    ours = []
+    for batch in batches:
+        state, metrics = step(state, batch)
+        means = metrics["means"]
+        ours.append(means["mlm_loss"].value() + means["nsp_loss"].value())
+
+    assert np.mean(theirs[:5]) - np.mean(theirs[-5:]) > 0.5, "the loss hardly moves: the comparison shows nothing"
+    assert min(norms) < 1.0 < max(norms), "clipping is never or always at work"
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
+    # The padding's embedding gets a gradient that is little more than rounding, of which Adam makes a full step.
+    weights = to_tensors(state.params, config.model)
+    for name, tensor in weights.items():
+        rows = slice(tokenizer.pad_id + 1, None) if name.endswith("word_embeddings.weight") else ...
+        np.testing.assert_allclose(tensor[rows], final[name][rows], rtol=0, atol=5e-6, err_msg=name)
