@@ -1,0 +1,145 @@
+"""The parser of the command line, and errors for words that belong to no option."""
+
+import argparse
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from bert_jax import __version__
+from bert_jax.cli.command import Command
+
+RAW = argparse.RawDescriptionHelpFormatter
+
+
+class Verb(NamedTuple):
+    """A row of the table of verbs."""
+
+    command: Command
+    run: Callable[[argparse.Namespace], int | None]  # returns the exit status; None: 0
+
+
+class Once(argparse.Action):
+    """Store a value and refuse a second one; argparse would silently keep the last."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        """Store the value."""
+        given: set[str] = vars(namespace).setdefault("given", set())
+        if self.dest in given:
+            parser.error(f"{' or '.join(self.option_strings)} is given twice")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that reports a mistake in two lines; argparse alone prints the whole usage."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings, formatter_class=RAW, allow_abbrev=False)
+        self.register("action", None, Once)
+        self.register("type", int, _whole_number)
+        self.register("type", float, _number)
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2."""
+        self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` lists its options\n")
+
+    def options(self) -> list[str]:
+        """Return the names of its options."""
+        return [name for action in self._actions for name in action.option_strings]
+
+
+def parse(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
+    """Return the arguments of a verb; `overrides` holds `--config.KEY=VALUE` words, which `read_config` checks.
+
+    Exits with status 2 for a word that belongs to no option, and for an option or an override that is given twice;
+    with status 0 after printing help, also where there is no word at all.
+    """
+    parser = make_parser(verbs)
+    if not argv:
+        parser.print_help()
+        parser.exit()
+    args, words = parser.parse_known_args(_joined(argv))
+    args.overrides, overridden = words, set()
+    command = verbs[args.verb].command
+    for number, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if not word.startswith("-") and not equals:
+            args.parser.error(f"'{word}' belongs to no option{command.stray.format(word)}")
+        if not command.kinds or (name.startswith("-") and not name.startswith(("--config.", "--confg."))):
+            following = words[number + 1] if number + 1 < len(words) and not words[number + 1].startswith("-") else None
+            meant = _meant(name, value if equals else following, command, args.parser)
+            args.parser.error(f"'{word}' is not an option{meant}")
+        if name in overridden:
+            args.parser.error(f"{name} is given twice")
+        overridden.add(name)
+    return args
+
+
+def make_parser(verbs: Mapping[str, Verb]) -> Parser:
+    """Return the parser of the whole command line."""
+    examples = "".join(f"  bert-jax {name:<9} {verb.command.example}\n" for name, verb in verbs.items())
+    top = Parser(
+        prog="bert-jax",
+        description="Pretrain, fine-tune, evaluate and export BERT-family encoders in JAX.",
+        epilog=f"examples, from text to a model:\n{examples}",
+    )
+    top.add_argument("--version", action="version", version=f"bert-jax {__version__}")
+    subparsers = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, verb in verbs.items():
+        command = verb.command
+        one = subparsers.add_parser(
+            name,
+            help=command.summary,
+            description=f"{command.summary[0].upper()}{command.summary[1:]}.\n\n{_wrapped(command.description)}",
+            epilog=f"example:\n  bert-jax {name} {command.example}",
+        )
+        one.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        command.add_options(one)
+        one.set_defaults(parser=one)
+    return top
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """Write `--config.KEY VALUE` as `--config.KEY=VALUE`; argparse could not tell VALUE from a positional argument."""
+    joined: list[str] = []
+    for word in argv:
+        before = joined[-1] if joined else ""
+        if before.startswith("--config.") and "=" not in before and not word.startswith("--"):
+            joined[-1] = f"{before}={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _meant(name: str, value: str | None, command: Command, parser: Parser) -> str:
+    """Return `; did you mean ...?` with options, or keys of the config, that a word may stand for."""
+    from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of
+    from bert_jax.config.suggestions import keys_meant
+
+    kinds = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}
+    keys = dict.fromkeys(key for kind in command.kinds for key, _, _ in fields_of(kinds[kind]))
+    found = [
+        f"'{one}'" if one.startswith("-") else f"'--config.{one}={'VALUE' if value is None else value}'"
+        for one in keys_meant(name, [*parser.options(), *keys])
+    ]
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 80, break_on_hyphens=False)
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number") from None
