@@ -10,8 +10,8 @@ MODEL_HELP = (
 RUN_HELP = "work directory of `pretrain`"
 STEP_HELP = "step of the checkpoint (default: the newest intact one)"
 INPUT_FILE_HELP = (
-    "texts: one per line, or JSON objects in a .jsonl file; - reads standard input, as JSON where its first line is a "
-    "JSON object"
+    "texts: one per line, or one JSON object per line in a .jsonl file and where the first character is {; - reads "
+    "standard input"
 )
 
 

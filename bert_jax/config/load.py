@@ -88,10 +88,15 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
     except flags.IllegalFlagValueError as error:
         key = str(error).removeprefix("flag --config.").partition("=")[0]
         wrong = next(one for one in overrides if one.startswith(f"--config.{key}="))
-        raise UserError(f"{wrong}: give {IN_WORDS.get(_type_of(kind, key), 'another value')}") from error
+        raise UserError(f"{wrong}: give {IN_WORDS.get(_type_of(kind, key) or object, 'another value')}") from error
     for key in to_none:  # ml_collections has no spelling for it
         config_flags.config_path.set_value(key, config, None)
     return resolve(kind, config)
+
+
+def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
+    """Return the kind of config that a recipe returns; UserError where it is no recipe."""
+    return FinetuneConfig if "task" in _load(PretrainConfig, find_recipe(recipe), ()) else PretrainConfig
 
 
 def index_form(key: str) -> str:
@@ -101,7 +106,11 @@ def index_form(key: str) -> str:
 
 def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict) -> AnyConfig:
     """Return the frozen config; UserError names a key that is unknown, of a wrong type or out of range."""
-    built = from_values(kind, _plain(config), "config")
+    values, known = _plain(config), [key for key, _, _ in fields_of(kind)]
+    for key in map(index_form, flatten(values)):
+        if not re.sub(r"\[\d+\]", "[0]", key).startswith(tuple(known)) and not any(one.startswith(key) for one in known):
+            raise UserError(f"config has no key '{key}'{meant_keys(key, known)}")
+    built = from_values(kind, values, "config")
     if isinstance(built, PretrainConfig):
         _check_pretraining(built)
     return typing.cast(AnyConfig, built)
@@ -326,7 +335,7 @@ def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
     hints = typing.get_type_hints(kind)
     for key in value:
         if key not in hints:
-            raise UserError(f"{path} has no key '{key}'{meant_keys(key, hints)}")
+            raise UserError(f"{path} has no key '{key}'{meant_keys(f'{path}.{key}', (f'{path}.{one}' for one in hints))}")
     fields = {}
     for field in dataclasses.fields(kind):
         if field.name not in value:
@@ -342,11 +351,11 @@ def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
             raise UserError(f"{here}={built!r}: choose from {', '.join(allowed)}")
         if not isinstance(allowed[0], str) and not allowed[0] <= built <= allowed[1]:
             unset = ", or None" if isinstance(inner, types.UnionType) else ""
-            raise UserError(f"{here}={built!r} must {_range_in_words(*allowed)}{unset}")
+            raise UserError(f"{here}={built!r} must {range_in_words(*allowed)}{unset}")
     return kind(**fields)
 
 
-def _range_in_words(lowest: float, highest: float) -> str:
+def range_in_words(lowest: float, highest: float) -> str:
     if highest == math.inf:
         return "be above 0" if lowest == 1e-6 else f"be at least {lowest:g}"
     return f"lie from {lowest:g} to {'below ' if highest == FROM_0_BELOW_1[1] else ''}{highest:g}"
