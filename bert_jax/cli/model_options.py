@@ -37,8 +37,11 @@ def _export(parser: argparse.ArgumentParser) -> None:
 def _fill_mask(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--top_k", type=int, default=5, metavar="K", help="guesses for each [MASK] (default: 5)")
-    parser.add_argument("--json", action="store_true", help="print a list of {token, id, probability, text}")
-    parser.add_argument("text", metavar="TEXT", help="text with [MASK] in it, in quotes; RoBERTa spells it <mask>")
+    parser.add_argument("--json", action="store_true", help="print a list of {token, id, probability, text} per text")
+    parser.add_argument("--input", metavar="FILE", help=f"{INPUT_FILE_HELP}, instead of TEXT")
+    parser.add_argument(
+        "text", nargs="?", metavar="TEXT", help="text with [MASK] in it, in quotes; RoBERTa spells it <mask>"
+    )
 
 
 def _predict(parser: argparse.ArgumentParser) -> None:

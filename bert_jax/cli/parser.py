@@ -43,7 +43,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
-        self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` lists its options\n")
+        self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` shows how to use it\n")
 
     def options(self) -> list[str]:
         """Return the names of its options."""
@@ -67,7 +67,7 @@ def parse(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
         name, equals, value = word.partition("=")
         if not word.startswith("-") and not equals:
             args.parser.error(f"'{word}' belongs to no option{command.stray.format(word)}")
-        if not command.kinds or (name.startswith("-") and not name.startswith(("--config.", "--confg."))):
+        if not command.kinds or not name.startswith("--config."):
             following = words[number + 1] if number + 1 < len(words) and not words[number + 1].startswith("-") else None
             meant = _meant(name, value if equals else following, command, args.parser)
             args.parser.error(f"'{word}' is not an option{meant}")
@@ -79,19 +79,20 @@ def parse(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
 
 def make_parser(verbs: Mapping[str, Verb]) -> Parser:
     """Return the parser of the whole command line."""
+    summaries = "".join(f"  {name:<9}  {verb.command.summary}\n" for name, verb in verbs.items())
     examples = "".join(f"  bert-jax {name:<9} {verb.command.example}\n" for name, verb in verbs.items())
     top = Parser(
         prog="bert-jax",
-        description="Pretrain, fine-tune, evaluate and export BERT-family encoders in JAX.",
-        epilog=f"examples, from text to a model:\n{examples}",
+        usage="bert-jax VERB ...",
+        description=f"Pretrain, fine-tune, evaluate and export BERT-family encoders in JAX.\n\nverbs:\n{summaries}",
+        epilog=f"examples, from text to a model:\n{examples}\n`bert-jax VERB --help` explains a verb.",
     )
     top.add_argument("--version", action="version", version=f"bert-jax {__version__}")
-    subparsers = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    subparsers = top.add_subparsers(dest="verb", required=True, metavar="VERB", prog="bert-jax", help=argparse.SUPPRESS)
     for name, verb in verbs.items():
         command = verb.command
         one = subparsers.add_parser(
             name,
-            help=command.summary,
             description=f"{command.summary[0].upper()}{command.summary[1:]}.\n\n{_wrapped(command.description)}",
             epilog=f"example:\n  bert-jax {name} {command.example}",
         )

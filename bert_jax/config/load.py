@@ -108,7 +108,8 @@ def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict) -> AnyConf
     """Return the frozen config; UserError names a key that is unknown, of a wrong type or out of range."""
     values, known = _plain(config), [key for key, _, _ in fields_of(kind)]
     for key in map(index_form, flatten(values)):
-        if not re.sub(r"\[\d+\]", "[0]", key).startswith(tuple(known)) and not any(one.startswith(key) for one in known):
+        first = re.sub(r"\[\d+\]", "[0]", key)
+        if first not in known and not any(one.startswith((f"{key}.", f"{key}[")) for one in known):
             raise UserError(f"config has no key '{key}'{meant_keys(key, known)}")
     built = from_values(kind, values, "config")
     if isinstance(built, PretrainConfig):
