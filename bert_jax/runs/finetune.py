@@ -22,6 +22,7 @@ from bert_jax.console import Console
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError, did_you_mean, writing
 from bert_jax.inference.batching import Feed, row_predictor
+from bert_jax.inference.load import Weights, read_weights
 from bert_jax.interop.huggingface import model as huggingface
 from bert_jax.models import Params, make_model
 from bert_jax.objectives.tasks import finetuning, head, task_model
@@ -29,7 +30,7 @@ from bert_jax.parallel import sharding
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.runs import initial_weights as weights
-from bert_jax.runs.initial_weights import Weights, describe_start, read_weights
+from bert_jax.runs.initial_weights import describe_start
 from bert_jax.runs.task_data import Evaluation, Part, digest, measure, read_part, score_names, training_batches
 from bert_jax.tasks import submission
 from bert_jax.tasks.batching import choose_buckets

@@ -19,6 +19,7 @@ from bert_jax.data.sequences.sampling import SENTENCE_PAIRS
 from bert_jax.data.statistics import row_figures
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
+from bert_jax.inference.load import read_weights, restore_params
 from bert_jax.models import Params, kernel_used
 from bert_jax.objectives.base import Batch
 from bert_jax.objectives.masked_tokens import pretraining, pretraining_heads
@@ -27,7 +28,7 @@ from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.sharding import Share
 from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.reports.corpus_checks import row_warnings
-from bert_jax.runs.initial_weights import check_exportable, describe_start, read_weights, restore_params
+from bert_jax.runs.initial_weights import check_exportable, describe_start
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
 from bert_jax.training.evaluation import make_evaluate
