@@ -50,6 +50,9 @@ def run(predictor, records):
 
 @pytest.mark.parametrize("kind", list(EXAMPLE))
 def test_order_ids_and_chunks_change_no_answer(models, monkeypatch, kind):
+    compiled = []
+    listen = lambda event, *_, **of: compiled.append(of.get("fun_name")) if "backend_compile" in event else None  # noqa: E731
+    jax.monitoring.register_event_duration_secs_listener(listen)
     predictor = load_predictor(models / kind, batch_size=4)
     records = lines(kind, 11, seed=3)
     whole, counts = run(predictor, records)
@@ -58,9 +61,6 @@ def test_order_ids_and_chunks_change_no_answer(models, monkeypatch, kind):
     assert all(one.keys() == ANSWER[kind] for one in whole)
     assert len({json.dumps({**one, "id": 0}) for one in whole}) > 3, "all answers are alike"
 
-    compiled = []
-    listen = lambda event, *_, **of: compiled.append(of.get("fun_name")) if "backend_compile" in event else None  # noqa: E731
-    jax.monitoring.register_event_duration_secs_listener(listen)
     monkeypatch.setattr(module, "CHUNK", 3)
     names = ["b", 7, "b", None, 7, "x", "y", "z", "b", "ä", 0]  # of several chunks, and more than once in one
     named = [record | ({} if name is None else {"id": name}) for record, name in zip(records, names, strict=True)]
