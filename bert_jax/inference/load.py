@@ -105,7 +105,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     `step` None: the newest undamaged checkpoint. Raises UserError where there is none, where that of `step` is missing
     or damaged, and where run.json is not that of the checkpoint.
     """
-    config, _ = workdir.read(directory)
+    config, _ = workdir.read_run(directory)
     if not isinstance(config, PretrainConfig):
         raise UserError(f"{directory} is one training of a `finetune`; give the work directory above it")
     if not (directory / "checkpoints").is_dir():

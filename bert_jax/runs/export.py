@@ -12,7 +12,7 @@ from bert_jax.inference.load import Weights, read_weights
 from bert_jax.interop.huggingface import model as huggingface
 from bert_jax.interop.onnx_file import export_onnx
 from bert_jax.interop.stablehlo import export_stablehlo
-from bert_jax.runs.finetune import SETTINGS
+from bert_jax.runs.finetuning.train import SETTINGS
 
 
 def export(place: pathlib.Path, step: int | None, output: pathlib.Path, form: str, console: Console) -> None:

@@ -1,31 +1,37 @@
 """The model that a run starts from: what an export will need of it, and what is reported of it."""
 
+import dataclasses
 import hashlib
 
 import jax
 import numpy as np
 
-from bert_jax.config import Config
+from bert_jax.config import PretrainConfig
 from bert_jax.console import Console
 from bert_jax.data.sequences.sampling import SENTENCE_PAIRS
 from bert_jax.errors import UserError
 from bert_jax.inference.load import Weights
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import fields_of
-from bert_jax.objectives.masked_tokens import PAIRS, pretraining_heads
+from bert_jax.objectives import OBJECTIVES
 
 
-def check_exportable(config: Config, padding_id: int) -> None:
-    """Raises UserError where `transformers` has no such model as is to be pretrained, before it is trained in vain.
+def check_exportable(config: PretrainConfig, padding_id: int) -> None:
+    """Raise UserError before training where `transformers` has no model like the one to be trained.
 
-    That is where its family lacks the heads of `config.data.sentence_pairs`, or cannot say what else `config.model` says.
+    That is where its family lacks the heads of the objective, or cannot express something else in `config.model`.
     """
-    wanted, family = {head.name for head in pretraining_heads(config)}, FAMILIES[config.model.family]
-    if all(set(one.heads) != wanted for one in family.classes):
-        suits = ", ".join(name for name in SENTENCE_PAIRS if name not in PAIRS)
+    wanted, family = {head.name for head in OBJECTIVES[config.objective].heads(config)}, FAMILIES[config.model.family]
+    possible = [set(one.heads) for one in family.classes]
+    if wanted not in possible:
+        fits = [
+            name
+            for name in SENTENCE_PAIRS
+            if {head.name for head in OBJECTIVES[config.objective].heads(_with_pairs(config, name))} in possible
+        ]
         raise UserError(
-            f"config.model.family={config.model.family} has no head for config.data.sentence_pairs={config.data.sentence_pairs}; "
-            f"choose one of {suits}"
+            f"config.model.family={config.model.family} has no head for "
+            f"config.data.sentence_pairs={config.data.sentence_pairs}; choose one of {', '.join(fits)}"
         )
     if family.follow_padding and config.model.position_offset != padding_id + 1:
         raise UserError(
@@ -33,6 +39,10 @@ def check_exportable(config: Config, padding_id: int) -> None:
             f"the id of its padding + 1; with this tokenizer set it to {padding_id + 1}"
         )
     fields_of(config.model, padding_id, "config.model")
+
+
+def _with_pairs(config: PretrainConfig, sentence_pairs: str) -> PretrainConfig:
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, sentence_pairs=sentence_pairs))
 
 
 def digest(weights: Weights) -> str:
