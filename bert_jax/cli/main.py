@@ -162,14 +162,24 @@ def export(args: argparse.Namespace) -> None:
 
 def fill_mask(args: argparse.Namespace) -> None:
     """Print the most probable tokens at each [MASK]."""
-    from bert_jax.inference.fill_mask import fill_mask as run
+    if (args.text is None) == (args.input is None):
+        raise UserError("give a TEXT in quotes or --input FILE, and not both")
 
-    guesses = run(pathlib.Path(args.model), args.text, args.top_k)
-    if args.json:
-        print(json.dumps(guesses, ensure_ascii=False))
-        return
-    for guess in guesses:
-        print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
+    from bert_jax.inference import fill_mask as module
+    from bert_jax.inference.inputs import read_inputs, texts_of
+    from bert_jax.inference.load import open_model
+
+    texts = [args.text] if args.input is None else (texts_of(one)["text"] for one in read_inputs(args.input))
+    model = open_model(args.model, module.HEADS)
+    for number, text in enumerate(texts):
+        guesses = module.fill_mask(model, text, args.top_k)
+        if args.json:
+            print(json.dumps(guesses, ensure_ascii=False))
+            continue
+        if number:
+            print()
+        for guess in guesses:
+            print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
 
 
 def predict(args: argparse.Namespace) -> None:
@@ -178,7 +188,7 @@ def predict(args: argparse.Namespace) -> None:
     from bert_jax.parallel.compilation import use_compilation_cache
 
     use_compilation_cache()
-    counts = run(pathlib.Path(args.model), args.input, args.output, args.batch_size)
+    counts = run(args.model, args.input, args.output, args.batch_size)
     print(", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count), file=sys.stderr)
 
 
@@ -190,8 +200,8 @@ def embed(args: argparse.Namespace) -> None:
     use_compilation_cache()
     with _console() as console:
         made = run(
-            pathlib.Path(args.model),
-            pathlib.Path(args.input),
+            args.model,
+            args.input,
             pathlib.Path(args.output),
             args.pooling,
             args.layers,

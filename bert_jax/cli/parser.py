@@ -60,20 +60,21 @@ def parse(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
     if not argv:
         parser.print_help()
         parser.exit()
-    args, words = parser.parse_known_args(_joined(argv))
-    args.overrides, overridden = words, set()
-    command = verbs[args.verb].command
-    for number, word in enumerate(words):
+    overrides, others = _overrides(argv)
+    args, unknown = parser.parse_known_args(others)
+    command, args.overrides = verbs[args.verb].command, overrides
+    if not command.kinds:
+        unknown += overrides
+    for word, following in zip(unknown, [*unknown[1:], ""], strict=True):
         name, equals, value = word.partition("=")
         if not word.startswith("-") and not equals:
             args.parser.error(f"'{word}' belongs to no option{command.stray.format(word)}")
-        if not command.kinds or not name.startswith("--config."):
-            following = words[number + 1] if number + 1 < len(words) and not words[number + 1].startswith("-") else None
-            meant = _meant(name, value if equals else following, command, args.parser)
-            args.parser.error(f"'{word}' is not an option{meant}")
-        if name in overridden:
+        value = value if equals else "VALUE" if following.startswith("-") else following or "VALUE"
+        args.parser.error(f"'{word}' is not an option{_meant(name, value, command, args.parser)}")
+    names = [override.partition("=")[0] for override in overrides]
+    for number, name in enumerate(names):
+        if name in names[:number]:
             args.parser.error(f"{name} is given twice")
-        overridden.add(name)
     return args
 
 
@@ -102,19 +103,26 @@ def make_parser(verbs: Mapping[str, Verb]) -> Parser:
     return top
 
 
-def _joined(argv: Sequence[str]) -> list[str]:
-    """Write `--config.KEY VALUE` as `--config.KEY=VALUE`; argparse could not tell VALUE from a positional argument."""
-    joined: list[str] = []
+def _overrides(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the overrides, `--config.KEY VALUE` as `--config.KEY=VALUE`, and the other words.
+
+    argparse takes a value that follows an unknown option, and an override with a space in it, for a positional argument.
+    """
+    overrides: list[str] = []
+    others: list[str] = []
+    waits = False  # the override before has no value yet
     for word in argv:
-        before = joined[-1] if joined else ""
-        if before.startswith("--config.") and "=" not in before and not word.startswith("--"):
-            joined[-1] = f"{before}={word}"
+        if word.startswith("--config."):
+            overrides.append(word)
+        elif waits and not word.startswith("--"):
+            overrides[-1] += f"={word}"
         else:
-            joined.append(word)
-    return joined
+            others.append(word)
+        waits = word.startswith("--config.") and "=" not in word
+    return overrides, others
 
 
-def _meant(name: str, value: str | None, command: Command, parser: Parser) -> str:
+def _meant(name: str, value: str, command: Command, parser: Parser) -> str:
     """Return `; did you mean ...?` with options, or keys of the config, that a word may stand for."""
     from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of
     from bert_jax.config.suggestions import keys_meant
@@ -122,7 +130,7 @@ def _meant(name: str, value: str | None, command: Command, parser: Parser) -> st
     kinds = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}
     keys = dict.fromkeys(key for kind in command.kinds for key, _, _ in fields_of(kinds[kind]))
     found = [
-        f"'{one}'" if one.startswith("-") else f"'--config.{one}={'VALUE' if value is None else value}'"
+        f"'{one}'" if one.startswith("-") else f"'--config.{one}={value}'"
         for one in keys_meant(name, [*parser.options(), *keys])
     ]
     return f"; did you mean {' or '.join(found)}?" if found else ""

@@ -278,8 +278,10 @@ def _load(kind: type, file: str | None, overrides: Sequence[str]) -> ml_collecti
         config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
     try:
         values(argv)
-    except flags.IllegalFlagValueError:
-        raise
+    except flags.IllegalFlagValueError as error:
+        if overrides:
+            raise
+        raise UserError(f"--config={file}: {str(error).splitlines()[-1]}") from error
     except UserError:
         raise
     except Exception as error:  # a recipe is a program: it may raise anything
