@@ -65,11 +65,12 @@ def parse(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
     command, args.overrides = verbs[args.verb].command, overrides
     if not command.kinds:
         unknown += overrides
-    for word, following in zip(unknown, [*unknown[1:], ""], strict=True):
+    if unknown:
+        word, following = unknown[0], next(iter(unknown[1:]), "-")
         name, equals, value = word.partition("=")
         if not word.startswith("-") and not equals:
             args.parser.error(f"'{word}' belongs to no option{command.stray.format(word)}")
-        value = value if equals else "VALUE" if following.startswith("-") else following or "VALUE"
+        value = value if equals else "VALUE" if following.startswith("-") else following
         args.parser.error(f"'{word}' is not an option{_meant(name, value, command, args.parser)}")
     names = [override.partition("=")[0] for override in overrides]
     for number, name in enumerate(names):

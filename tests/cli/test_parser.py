@@ -81,7 +81,7 @@ def test_the_data_verbs_do_not_load_jax(module: str) -> None:
     ("argv", "says"),
     [
         (["prepar"], ["'prepar'", "'prepare'"]),
-        (["--debug"], ["--debug"]),
+        (["--debug"], ["VERB"]),
         (["tokenizer", "--input", "x", "--output", "y"], ["--vocab_size"]),
         (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "many"], ["--vocab_size", "many"]),
         (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "9", "--kind", "bpee"], ["bpee", "wordpiece"]),

@@ -107,7 +107,7 @@ def test_an_override_names_the_key_of_today(override: str, says: str) -> None:
         ("config.train.learning_rate = 1e-3", "did you mean 'optimizer.peak_learning_rate'?"),
         ("config.train.stepz = 3", "did you mean 'train.steps'?"),
         ("config.lr = 3", "did you mean 'optimizer.peak_learning_rate'?"),
-        ("config.train = 3", "config.train"),
+        ("config.train = 3", "Could not override field 'train'"),
     ],
 )
 def test_a_recipe_with_an_unknown_key(tmp_path: pathlib.Path, line: str, says: str) -> None:
