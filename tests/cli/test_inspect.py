@@ -82,7 +82,7 @@ def test_a_row_is_the_text_that_was_put_in(corpus, texts, run, monkeypatch, widt
     monkeypatch.setenv("COLUMNS", str(width))
     labels = set()
     for row in (0, 1, 2, 3, 10**6, 10**12):
-        status, out, _ = run("inspect", corpus, "--row", row)
+        status, out, _ = run("inspect", corpus, "--sequence", row)
         assert status == 0
         assert all(columns(line) <= width for line in out.splitlines())
         assert f"row {row:,} " in out
@@ -110,22 +110,22 @@ def test_a_row_is_the_text_that_was_put_in(corpus, texts, run, monkeypatch, widt
 
 def test_rows_of_a_recipe(corpus, texts, tmp_path, run):
     (tmp_path / "recipe.py").write_text(RECIPE)
-    _, out, _ = run("inspect", corpus, "--config", tmp_path / "recipe.py", "--row", 0)
+    _, out, _ = run("inspect", corpus, "--config", tmp_path / "recipe.py", "--sequence", 0)
     assert "32 tokens long" in out
     assert "label" not in out
     (part,) = shown(out).values()
     assert any(MARK.sub(r"\1", part)[6:-6] in one.lower() for one in texts)
-    _, out, _ = run("inspect", corpus, "--row", 0, "--config.train.phases[0].seq_len=64")
+    _, out, _ = run("inspect", corpus, "--sequence", 0, "--config.train.phases[0].seq_len=64")
     assert "64 tokens long" in out
 
 
 def test_packed_examples_are_told_apart(texts, tmp_path, run):
     corpus = write_corpus(tmp_path, many(60, 3, words=4))
     packed = ["--config.data.packing=6", "--config.data.sentence_pairs=document_sentences"]
-    found = json.loads(run("inspect", corpus, "--json", "--row", 1, *packed)[1])
+    found = json.loads(run("inspect", corpus, "--json", "--sequence", 1, *packed)[1])
     assert found["rows"]["examples"] > 3
     assert {example["row"] for example in found["examples"]} == {1}
-    _, out, _ = run("inspect", corpus, "--row", 1, *packed)
+    _, out, _ = run("inspect", corpus, "--sequence", 1, *packed)
     number = len(found["examples"])
     assert re.findall(r"example (\d+) of (\d+)", out) == [(str(k + 1), str(number)) for k in range(number)]
     for example in found["examples"]:
@@ -135,8 +135,8 @@ def test_packed_examples_are_told_apart(texts, tmp_path, run):
 
 def test_json_has_what_the_text_shows(corpus, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "9999")
-    found = json.loads(run("inspect", corpus, "--json", "--row", 5)[1])
-    texts = shown(run("inspect", corpus, "--row", 5)[1])
+    found = json.loads(run("inspect", corpus, "--json", "--sequence", 5)[1])
+    texts = shown(run("inspect", corpus, "--sequence", 5)[1])
     (example,) = found["examples"]
     assert example["texts"] == [texts["A"], texts["B"]]
 
@@ -260,9 +260,9 @@ def test_a_terminal_without_the_characters(corpus):
 
 def test_refusals(corpus, tmp_path, refused):
     refused("inspect", tmp_path / "absent", says=("no such corpus directory",))
-    refused("inspect", corpus, "--row", -1, says=("--row -1", "from 0"))
-    refused("inspect", corpus, "--row", 1 << 70, says=("--row",))
-    refused("inspect", corpus, "--row", "x", says=("--row",))
+    refused("inspect", corpus, "--sequence", -1, says=("--row -1", "from 0"))
+    refused("inspect", corpus, "--sequence", 1 << 70, says=("--sequence",))
+    refused("inspect", corpus, "--sequence", "x", says=("--sequence",))
     refused("inspect", corpus, "--config.data.masks=1", says=("no key 'data.masks'",))
     refused("inspect", corpus, f"--config.data.corpus={corpus}", says=("Leave the option out",))
     refused("inspect", corpus, "--config", tmp_path / "absent.py", says=("no such file",))
@@ -272,13 +272,13 @@ def test_refusals(corpus, tmp_path, refused):
 
 def test_a_row_of_a_corpus_that_has_none(tmp_path, run, refused):
     corpus = write_corpus(tmp_path, many(1, 50))
-    refused("inspect", corpus, "--row", 0, says=("needs 2 documents",))
+    refused("inspect", corpus, "--sequence", 0, says=("needs 2 documents",))
     status, out, _ = run("inspect", corpus)
     assert status == 0
     assert "none: pairing 'next_sentence' needs 2 documents" in out
     found = json.loads(run("inspect", corpus, "--json")[1])
     assert (found["rows"], found["examples"]) == (None, [])
-    assert run("inspect", corpus, "--row", 0, "--config.data.sentence_pairs=none")[0] == 0
+    assert run("inspect", corpus, "--sequence", 0, "--config.data.sentence_pairs=none")[0] == 0
 
 
 def test_damaged_corpora(corpus, tmp_path, refused):
