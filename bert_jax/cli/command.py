@@ -10,8 +10,8 @@ MODEL_HELP = (
 RUN_HELP = "work directory of `pretrain`"
 STEP_HELP = "step of the checkpoint (default: the newest intact one)"
 INPUT_FILE_HELP = (
-    "texts: one per line, or one JSON object per line in a .jsonl file and where the first character is {; - reads "
-    "standard input"
+    "text file with one text per line, or JSON lines (.jsonl, or any input whose first character is {); - is standard "
+    "input"
 )
 
 
@@ -41,7 +41,7 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
     """Add the options that connect several processes."""
     group = parser.add_argument_group(
         "several processes",
-        "TPU pods, GKE and Slurm need none of these; elsewhere give all three options to every process",
+        "TPU pods, GKE and Slurm need none of these options. Elsewhere every process needs\nall three.",
     )
     group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0, with any free port")
     group.add_argument("--num_processes", type=int, metavar="N", help="number of processes")

@@ -76,9 +76,7 @@ def _embed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max_seq_len", type=int, default=None, metavar="N", help="maximum tokens of a text (default: the model's)"
     )
-    parser.add_argument(
-        "--truncate", action="store_true", help="cut and count longer texts (default: refuse them)"
-    )
+    parser.add_argument("--truncate", action="store_true", help="cut and count longer texts (default: refuse them)")
 
 
 EVALUATE = Command(
@@ -88,8 +86,12 @@ EVALUATE = Command(
     "--workdir runs/base",
     _evaluate,
 )
-PLOT = Command("draw the learning curves of a run", "Reads metrics.jsonl in the work directory.",
-    "--workdir runs/base --output curves.png", _plot)
+PLOT = Command(
+    "draw the learning curves of a run",
+    "Reads metrics.jsonl in the work directory.",
+    "--workdir runs/base --output curves.png",
+    _plot,
+)
 EXPORT = Command(
     "write a model for other programs",
     "huggingface: a directory that AutoModelFor... and AutoTokenizer of transformers open as it is. stablehlo: a "

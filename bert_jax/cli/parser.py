@@ -8,14 +8,19 @@ from typing import Any, NamedTuple, NoReturn
 from bert_jax import __version__
 from bert_jax.cli.command import Command
 
-RAW = argparse.RawDescriptionHelpFormatter
-
 
 class Verb(NamedTuple):
     """A row of the table of verbs."""
 
     command: Command
     run: Callable[[argparse.Namespace], int | None]  # returns the exit status; None: 0
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help whose lines do not break inside `--options`."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 class Once(argparse.Action):
@@ -35,8 +40,8 @@ class Once(argparse.Action):
 class Parser(argparse.ArgumentParser):
     """A parser that reports a mistake in two lines; argparse alone prints the whole usage."""
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings, formatter_class=RAW, allow_abbrev=False)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, formatter_class=Help, allow_abbrev=False)
         self.register("action", None, Once)
         self.register("type", int, _whole_number)
         self.register("type", float, _number)
@@ -95,7 +100,8 @@ def make_parser(verbs: Mapping[str, Verb]) -> Parser:
         command = verb.command
         one = subparsers.add_parser(
             name,
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.\n\n{_wrapped(command.description)}",
+            description=f"{command.summary[0].upper()}{command.summary[1:]}.\n\n"
+            + textwrap.fill(command.description, 80, break_on_hyphens=False),
             epilog=f"example:\n  bert-jax {name} {command.example}",
         )
         one.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -107,7 +113,7 @@ def make_parser(verbs: Mapping[str, Verb]) -> Parser:
 def _overrides(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the overrides, `--config.KEY VALUE` as `--config.KEY=VALUE`, and the other words.
 
-    argparse takes a value that follows an unknown option, and an override with a space in it, for a positional argument.
+    argparse takes a value after an unknown option, and an override with a space in it, for a positional argument.
     """
     overrides: list[str] = []
     others: list[str] = []
@@ -135,10 +141,6 @@ def _meant(name: str, value: str, command: Command, parser: Parser) -> str:
         for one in keys_meant(name, [*parser.options(), *keys])
     ]
     return f"; did you mean {' or '.join(found)}?" if found else ""
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, 80, break_on_hyphens=False)
 
 
 def _whole_number(text: str) -> int:

@@ -14,7 +14,8 @@ def evaluation_table(metrics: Mapping[str, float]) -> str:
     """Return the metrics of `evaluate`, one per line."""
     figures = {name: value for name, value in metrics.items() if name not in NOT_METRICS}
     width = max(map(len, figures))
-    head = f"step {metrics['step']:,}: {metrics['documents']:,} held-out documents, {metrics['seq_len']} tokens per sequence"
+    documents = f"{metrics['documents']:,} held-out documents"
+    head = f"step {metrics['step']:,}: {documents}, {metrics['seq_len']} tokens per sequence"
     lines = [
         f"  {name.replace('_', ' '):<{width}}  {format_metric(name, value):>9}  {_note(name)}".rstrip()
         for name, value in figures.items()
@@ -43,7 +44,7 @@ def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
         table += [
             [rate]
             + [
-                f"{format_metric(name, scores[name]['mean'])} ± {format_metric(name, scores[name]['standard_deviation'])}"
+                " ± ".join(format_metric(name, scores[name][figure]) for figure in ("mean", "standard_deviation"))
                 for name in names
             ]
             for rate, scores in results["mean"].items()

@@ -338,7 +338,9 @@ def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
     hints = typing.get_type_hints(kind)
     for key in value:
         if key not in hints:
-            raise UserError(f"{path} has no key '{key}'{meant_keys(f'{path}.{key}', (f'{path}.{one}' for one in hints))}")
+            raise UserError(
+                f"{path} has no key '{key}'{meant_keys(f'{path}.{key}', (f'{path}.{one}' for one in hints))}"
+            )
     fields = {}
     for field in dataclasses.fields(kind):
         if field.name not in value:
@@ -359,6 +361,7 @@ def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
 
 
 def range_in_words(lowest: float, highest: float) -> str:
+    """Return a range as a verb phrase: `be at least 1`, `lie from 0 to below 1`."""
     if highest == math.inf:
         return "be above 0" if lowest == 1e-6 else f"be at least {lowest:g}"
     return f"lie from {lowest:g} to {'below ' if highest == FROM_0_BELOW_1[1] else ''}{highest:g}"

@@ -150,7 +150,8 @@ def keys_meant(written: str, known: Iterable[str]) -> tuple[str, ...]:
         if not any(_without_index(name) == _without_index(other) for other in pool.get(end, ())):
             pool[end] = (*pool.get(end, ()), name)
     for alias, names in ALIASES.items():
-        pool |= {alias: (name,) for name in names[::-1] if name in known}
+        if by_meaning := [name for name in names if name in known]:
+            pool[alias] = (by_meaning[0],)
     pool |= {_plain(name): (name,) for name in known if "." in name}
     return pool.get(nearest(whole, pool, cutoff=0.7), ()) or pool.get(nearest(last, pool, cutoff=0.8), ())
 

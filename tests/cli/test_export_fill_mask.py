@@ -69,7 +69,7 @@ def test_fill_mask_reads_texts_from_files_and_standard_input(world, tmp_path, ru
         with open(tmp_path / name) as file:
             monkeypatch.setattr(sys, "stdin", file)
             assert run(*argv, "-", "--json") == (0, "".join(alone), "")
-    status, out, _ = run(*argv, tmp_path / "a.txt", "--top_k", 3)
+    _, out, _ = run(*argv, tmp_path / "a.txt", "--top_k", 3)
     assert [len(block.splitlines()) for block in out.split("\n\n")] == [3, 3]
 
 

@@ -14,7 +14,8 @@ TEXT = "--input --format --field --encoding_errors"
 PROCESSES = "--coordinator --num_processes --process_id"
 OPTIONS = {
     "tokenizer": f"{TEXT} --kind --vocab_size --output --cased --sample_characters --smoothing --weights",
-    "prepare": f"{TEXT} --tokenizer --output --documents --workers --heldout_fraction --language --runner --beam_options",
+    "prepare": f"{TEXT} --tokenizer --output --documents --workers --heldout_fraction --language --runner "
+    "--beam_options",
     "inspect": "--sequence --config --json",
     "config": "--json",
     "compile": "--config --topology --price_per_chip_hour --watts_per_chip --json",
@@ -186,7 +187,10 @@ RATE = "--config.optimizer.peak_learning_rate"
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["inspect", "x", "--masking", "span"], "'--masking' is not an option; did you mean '--config.data.masking=span'?"),
+        (
+            ["inspect", "x", "--masking", "span"],
+            "'--masking' is not an option; did you mean '--config.data.masking=span'?",
+        ),
         (["inspect", "x", "--mask=span"], "did you mean '--config.data.masking=span'?"),
         ([*PRETRAIN, "--corpus", "x"], "did you mean '--config.data.corpus=x'?"),
         ([*PRETRAIN, "--seed=3"], "did you mean '--config.seed=3'?"),

@@ -11,9 +11,9 @@ import shlex
 import numpy as np
 import pytest
 
-from bert_jax.config import FinetuneConfig, PhaseConfig, PretrainConfig, read_config
 from bert_jax.cli.main import VERBS
 from bert_jax.cli.parser import parse
+from bert_jax.config import FinetuneConfig, PhaseConfig, PretrainConfig, read_config
 from bert_jax.console import Console
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.mixture import open_mixture
@@ -74,8 +74,12 @@ def test_an_override_with_a_space(world, tmp_path, run) -> None:
 
 
 def test_a_recipe_of_the_other_kind(tmp_path, refused) -> None:
-    refused("pretrain", "--config=glue", "--workdir", tmp_path, says=("glue", "fine-tuning recipe", "`bert-jax finetune`"))
-    refused("finetune", "--config=demo", "--workdir", tmp_path, says=("demo", "pretraining recipe", "`bert-jax pretrain`"))
+    refused(
+        "pretrain", "--config=glue", "--workdir", tmp_path, says=("glue", "fine-tuning recipe", "`bert-jax finetune`")
+    )
+    refused(
+        "finetune", "--config=demo", "--workdir", tmp_path, says=("demo", "pretraining recipe", "`bert-jax pretrain`")
+    )
     assert is_empty(tmp_path)
 
 
