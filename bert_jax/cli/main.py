@@ -22,19 +22,17 @@ def tokenizer(args: argparse.Namespace) -> None:
     from bert_jax.data.sources import Reading
     from bert_jax.data.tokenizer.training.train import train_tokenizer
 
-    with _console() as console:
-        console.progress("reading the text and training the vocabulary")
-        report = train_tokenizer(
-            args.input,
-            args.vocab_size,
-            args.output,
-            kind=args.kind,
-            lowercase=not args.cased,
-            reading=Reading(format=args.format, field=args.field, encoding_errors=args.encoding_errors),
-            sample_characters=args.sample_characters,
-            smoothing=args.smoothing,
-            weights=args.weights,
-        )
+    report = train_tokenizer(
+        args.input,
+        args.vocab_size,
+        args.output,
+        kind=args.kind,
+        lowercase=not args.cased,
+        reading=Reading(format=args.format, field=args.field, encoding_errors=args.encoding_errors),
+        sample_characters=args.sample_characters,
+        smoothing=args.smoothing,
+        weights=args.weights,
+    )
     print(report)
 
 
