@@ -58,7 +58,7 @@ def electra(layers: int, hidden: int, heads: int, embedding: int) -> EncoderConf
         bert(layers, hidden),
         family="electra",
         num_heads=heads,
-        embedding_size=0 if embedding == hidden else embedding,
+        embedding_size=None if embedding == hidden else embedding,
         masked_activation="gelu",
         pooler_activation="gelu",
         pooler_dropout=True,
@@ -90,5 +90,5 @@ PRESETS: dict[str, EncoderConfig] = {
 
 
 def architecture(name: str) -> dict[str, Any]:
-    """A preset as the values of `config.model`, with the vocabulary left to the corpus (0)."""
-    return dataclasses.asdict(PRESETS[name]) | {"vocab_size": 0}
+    """A preset as the values of `config.model`, with the vocabulary left to the corpus (None)."""
+    return dataclasses.asdict(PRESETS[name]) | {"vocab_size": None}
