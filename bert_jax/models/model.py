@@ -1,5 +1,6 @@
 """An architecture as pure functions: the linen modules behind them stay in this room."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
@@ -10,9 +11,13 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.models.encoder import padded_vocab, table_width
+from bert_jax.models.attention.kernels import KERNELS, check_kernel
+from bert_jax.models.encoder import padded_vocab
 from bert_jax.models.heads import Head, Network
-from bert_jax.models.layers import ACTIVATIONS
+from bert_jax.models.layers import ACTIVATIONS, table_width
+from bert_jax.models.mlps import MLPS
+from bert_jax.models.norms import NORMS
+from bert_jax.models.positions import POSITIONS
 
 Params = dict[str, Any]  # nested, leaves float32 arrays
 Batch = Mapping[str, jax.Array]
@@ -100,17 +105,23 @@ def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAININ
     return sum(math.prod(x.shape) for x in shapes) - padding * (table_width(config) + has_bias)
 
 
-def model_flops(config: EncoderConfig, length: int, predictions: int) -> float:
+def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
     """Return the floating point operations of one sequence in one training step.
 
-    Matrix products alone, recomputation not counted. Forward and backward make 6 per parameter and token: `72 L h^2 +
-    12 L s h` per token for an MLP of `4 h`, and `6 (h V + h^2)` per predicted position. A packed sequence counts as one
-    example of its length.
+    Matrix products alone, recomputation not counted. Forward and backward make 6 per weight and token: in BERT
+    `72 L h^2 + 12 L s h` per token, and `6 (h V + h^2)` per predicted position. A packed sequence counts as one example
+    of its length.
     """
     h, width, layers = config.hidden_size, table_width(config), config.num_layers
-    token = layers * (6 * (4 * h * h + 2 * h * config.mlp_size) + 12 * length * h)
-    token += 6 * (config.embedding_size or 0) * h
-    return float(length * token + predictions * 6 * (width * config.vocab_size + h * width))
+    token = layers * (6 * _block_weights(config) + 12 * seq_len * h) + 6 * (config.embedding_size or 0) * h
+    return float(seq_len * token + predictions * 6 * (width * config.vocab_size + h * width))
+
+
+@functools.lru_cache(64)  # tracing takes a moment
+def _block_weights(config: EncoderConfig) -> int:
+    """The number of weights in the matrices of one block."""
+    shapes = jax.eval_shape(make_model(config, ComputeConfig(), ()).init, jax.random.key(0))
+    return sum(math.prod(x.shape[1:]) for x in jax.tree.leaves(shapes["encoder"]["layers"]) if x.ndim == 3)
 
 
 def _check(config: EncoderConfig, compute: ComputeConfig) -> None:
@@ -119,12 +130,15 @@ def _check(config: EncoderConfig, compute: ComputeConfig) -> None:
     if config.num_heads < 1 or config.hidden_size % config.num_heads:
         raise UserError(f"model.num_heads={config.num_heads} does not divide model.hidden_size={config.hidden_size}")
     for name, value, known in (
-        ("model.activation", config.activation, tuple(ACTIVATIONS)),
+        ("model.norm", config.norm, NORMS),
+        ("model.positions", config.positions, POSITIONS),
+        ("model.mlp", config.mlp, MLPS),
+        ("model.activation", config.activation, ACTIVATIONS),
+        ("model.masked_activation", config.masked_activation or config.activation, ACTIVATIONS),
+        ("model.pooler_activation", config.pooler_activation, ACTIVATIONS),
         ("compute.dtype", compute.dtype, DTYPES),
+        ("compute.attention", compute.attention, KERNELS),
     ):
         if value not in known:
             raise UserError(f"{name}='{value}' is none of {', '.join(known)}{did_you_mean(value, known)}")
-    if compute.attention == "cudnn" and (config.attention_dropout > 0 or compute.dtype != "bfloat16"):
-        raise UserError(
-            "config.compute.attention=cudnn wants config.model.attention_dropout=0 and config.compute.dtype=bfloat16"
-        )
+    check_kernel(config, compute)
