@@ -81,7 +81,7 @@ class Split:
         """
         if len({split.dtype for split in splits}) != 1:
             raise UserError(
-                "corpora with ids of two types (uint16 and uint32) cannot be mixed; prepare them with the same tokenizer"
+                "corpora with uint16 and with uint32 ids cannot be mixed; prepare them with the same tokenizer"
             )
         joined = cls.__new__(cls)
         joined.tokens_per_record = np.concatenate([split.tokens_per_record for split in splits])
@@ -287,12 +287,12 @@ def _open_shard(shard: Shard) -> "ArrayRecordReader":
         size = shard.path.stat().st_size
         # ArrayRecord opens a truncated file without an error, so the size is checked here.
         if size != shard.bytes:
-            raise UserError(f"{shard.path}: {size:,} bytes, but the manifest says {shard.bytes:,}; copy the corpus again")
+            raise UserError(f"{shard.path}: {size:,} bytes, the manifest says {shard.bytes:,}; copy the corpus again")
         reader = ArrayRecordReader(str(shard.path), READER_OPTIONS, file_reader_buffer_size=READ_BUFFER_BYTES)
         if reader.num_records() != shard.records:
             open(shard.path, "rb").close()  # ArrayRecord takes a file that it cannot open for an empty one
             raise UserError(
-                f"{shard.path}: {reader.num_records():,} records, but the manifest says {shard.records:,}; "
+                f"{shard.path}: {reader.num_records():,} records, the manifest says {shard.records:,}; "
                 "copy the corpus again"
             )
     except (OSError, RuntimeError) as error:

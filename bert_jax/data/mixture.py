@@ -85,7 +85,7 @@ def open_mixture(corpus: str, say: Callable[[str], None] = lambda line: None) ->
     for other in corpora[1:]:
         if other.tokenizer_sha256 != first.tokenizer_sha256:
             raise UserError(
-                f"{other.directory} and {first.directory} were made with different tokenizers; prepare both with the same"
+                f"{other.directory} and {first.directory} have different tokenizers; prepare both with the same one"
             )
     return Mixture(corpora)
 

@@ -1,8 +1,8 @@
 """Slots: the stretches of documents that examples are made from (see the picture in `__init__.py`).
 
-A document of D tokens has ceil(D / budget) slots. All but one have `budget` tokens, and one short slot has the rest; its
-position among them is drawn anew in every epoch. So each token is in exactly one slot per epoch, the number of slots of
-each length is the same in every epoch, and any slot of a document is found without a look at the others.
+A document of D tokens has ceil(D / budget) slots. All but one have `budget` tokens, and one short slot has the rest.
+The position of the short slot is drawn anew in every epoch. So each token is in exactly one slot per epoch, the number
+of slots of each length is the same in every epoch, and any slot of a document is found without a look at the others.
 
 With two possible beginnings per slot, some tokens of a long document would lie at a bad position in every epoch. So
 where sequences do not need constant lengths, the slots of documents of `MIN_SLIDING_SLOTS` or more slots slide: they
@@ -56,13 +56,13 @@ class Slots(NamedTuple):
     """The slots of some examples; all fields int64 [examples].
 
     `number`: seed of the example's random bits, unique among all slots of all epochs at one budget. `epoch`: of the
-    source. `index`: of the slot in its document, from 0. `room`: maximum number of text tokens in the example.
+    source. `position`: of the slot in its document, from 0. `room`: maximum number of text tokens in the example.
     """
 
     number: np.ndarray
     epoch: np.ndarray
     document: np.ndarray
-    index: np.ndarray
+    position: np.ndarray
     room: np.ndarray
 
 
@@ -81,10 +81,10 @@ def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, r
     """
     document = np.searchsorted(layout.first_slot, slot, side="right") - 1
     short, _ = _short_slot(layout, seed, epoch, document)
-    full_index = slot - layout.first_slot[document]
+    among_full = slot - layout.first_slot[document]
     is_short = slot + 1 == layout.first_slot[document + 1]
-    index = np.where(is_short, short, full_index + (full_index >= short))
-    return Slots(epoch * layout.num_slots + slot, epoch, document, index, room)
+    position = np.where(is_short, short, among_full + (among_full >= short))
+    return Slots(epoch * layout.num_slots + slot, epoch, document, position, room)
 
 
 def slot_lengths(layout: Layout) -> np.ndarray:
@@ -98,30 +98,26 @@ def slot_lengths(layout: Layout) -> np.ndarray:
 
 
 def slot_span(
-    layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, index: np.ndarray
+    layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, position: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens [start, stop) of slot `index` of each document in an epoch; int64 [examples] each."""
+    """Return the tokens [start, stop) of the slot at `position` in each document in an epoch; int64 [examples] each."""
     short, shift = _short_slot(layout, seed, epoch, document)
     first, stop = layout.document_start[document], layout.document_start[document + 1]
-    begin, end = (first + at * layout.budget - np.where(at > short, shift, 0) for at in (index, index + 1))
-    is_last = index + 1 == layout.first_slot[document + 1] - layout.first_slot[document]
+    begin, end = (first + at * layout.budget - np.where(at > short, shift, 0) for at in (position, position + 1))
+    is_last = position + 1 == layout.first_slot[document + 1] - layout.first_slot[document]
     return begin, np.where(is_last, stop, end)
 
 
-def slot_of_token(
-    layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, token: np.ndarray
-) -> np.ndarray:
-    """Return the index of the slot that holds token 0, 1, ... of a document; int64 [examples]."""
+def slot_of_token(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, token: np.ndarray) -> np.ndarray:
+    """Return the position of the slot that holds token 0, 1, ... of a document; int64 [examples]."""
     short, shift = _short_slot(layout, seed, epoch, document)
     after = token >= (short + 1) * layout.budget - shift
     last = layout.first_slot[document + 1] - layout.first_slot[document] - 1
     return np.minimum((token + np.where(after, shift, 0)) // layout.budget, last)
 
 
-def _short_slot(
-    layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the index of the short slot, and by how many tokens all slots after it begin earlier than full slots."""
+def _short_slot(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the position of the short slot, and the tokens by which it shifts the slots after it."""
     slots = layout.first_slot[document + 1] - layout.first_slot[document]
     slack = slots * layout.budget - (layout.document_start[document + 1] - layout.document_start[document])
     bits = random_bits(seed, Stream.OFFSET, epoch, document)

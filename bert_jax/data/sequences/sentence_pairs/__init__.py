@@ -15,9 +15,23 @@ from bert_jax.data.sequences.sentence_pairs.rule import SentencePairRule
 
 SENTENCE_PAIRS: dict[str, SentencePairRule] = {
     # Devlin et al. 2019
-    "next_sentence": SentencePairRule(2, 2, concatenates=False, slides=True, make_sampler=next_sentence.make_sampler),
+    "next_sentence": SentencePairRule(
+        num_texts=2,
+        min_documents=2,
+        concatenates=False,
+        slides=True,
+        make_sampler=next_sentence.make_sampler,
+        label_meanings=("B follows A in the same document", "B comes from another document"),
+    ),
     # Lan et al. 2020, ALBERT
-    "sentence_order": SentencePairRule(2, 1, concatenates=False, slides=True, make_sampler=sentence_order.make_sampler),
+    "sentence_order": SentencePairRule(
+        num_texts=2,
+        min_documents=1,
+        concatenates=False,
+        slides=True,
+        make_sampler=sentence_order.make_sampler,
+        label_meanings=("A and B are in their order", "A and B are swapped"),
+    ),
     # Liu et al. 2019, RoBERTa: FULL-SENTENCES and DOC-SENTENCES
     "full_sentences": SentencePairRule(1, 1, concatenates=True, slides=True, make_sampler=single_text.sentences),
     "document_sentences": SentencePairRule(1, 1, concatenates=False, slides=True, make_sampler=single_text.sentences),

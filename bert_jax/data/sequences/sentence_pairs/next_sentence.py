@@ -46,14 +46,12 @@ def make_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
     return Sampler(layout, functools.partial(_sample, layout, other_weights(layout), short_seq_probability))
 
 
-def _sample(
-    layout: Layout, weights: OtherWeights, short_seq_probability: float, seed: int, slots: Slots
-) -> Examples:
+def _sample(layout: Layout, weights: OtherWeights, short_seq_probability: float, seed: int, slots: Slots) -> Examples:
     bits = random_streams(seed, slots)
     target = target_lengths(bits, slots.room, short_seq_probability)
     wants_random = coin(bits[Stream.RANDOM_NEXT])
     backward = wants_random & coin(bits[Stream.SIDE])
-    windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.index, target, backward)
+    windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, backward)
     begin, end, inner = windows.begin, windows.end, windows.inner
     is_random = wants_random | (inner == 0)
     cut = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
@@ -100,7 +98,7 @@ def other_weights(layout: Layout) -> OtherWeights:
 def _other_slot(
     layout: Layout, weights: OtherWeights, seed: int, epoch: np.ndarray, document: np.ndarray, bits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A random document of the same source other than `document`, and a slot index in it; exact, without retries."""
+    """A random document of the same source other than `document`, and the position of a slot in it; exact, without retries."""
     source = np.searchsorted(layout.source_documents, document, side="right") - 1
     low, high = (weights.start[layout.source_documents[source + side]] for side in (0, 1))
     own = weights.start[document + 1] - weights.start[document]

@@ -12,8 +12,8 @@ from bert_jax.data.sequences.layout import Layout, ReadableSplit, Slots, make_la
 class Examples(NamedTuple):
     """The texts of some examples, as stretches of `tokens`.
 
-    `tokens` uint16 or uint32 [any]; `starts` and `lengths` int64 [examples, texts]; `labels` int64 [examples]: of pairs,
-    1 where the second text is a random one or comes before the first, else 0.
+    `tokens` uint16 or uint32 [any]. `starts` and `lengths` int64 [examples, texts]. `labels` int64 [examples]: 1 where
+    the second text of a pair is a random one or comes before the first, else 0.
     """
 
     tokens: np.ndarray
@@ -34,7 +34,8 @@ class SentencePairRule(NamedTuple):
 
     `num_texts`: texts per example, 1 or 2. `min_documents`: documents that a source needs. `concatenates`: whether text
     runs on from one document into the next. `slides`: whether the slots of long documents may slide. `make_sampler`:
-    (layout, short_seq_probability) -> `Sampler`.
+    (layout, short_seq_probability) -> `Sampler`. `label_meanings`: of label 0 and label 1 of a pair, whose texts are A
+    and B.
     """
 
     num_texts: int
@@ -42,6 +43,7 @@ class SentencePairRule(NamedTuple):
     concatenates: bool
     slides: bool
     make_sampler: Callable[[Layout, float], Sampler]
+    label_meanings: tuple[str, str] | None = None
 
 
 def make_sampler(
@@ -104,9 +106,7 @@ def target_lengths(bits: np.ndarray, room: np.ndarray, short_seq_probability: fl
     return np.where(short, 2 + integers(bits[Stream.TARGET], room - 1), room)
 
 
-def truncate_pairs(
-    seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return starts and lengths, int64 [examples, 2], of texts cut to the room of their slots.
 
     A fair coin decides for each removed token whether it is taken from the front or the back of its text. `starts` is

@@ -28,7 +28,7 @@ def make_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
 def _sample(layout: Layout, short_seq_probability: float, seed: int, slots: Slots) -> Examples:
     bits, forward = random_streams(seed, slots), np.zeros(len(slots.number), bool)
     target = target_lengths(bits, slots.room, short_seq_probability)
-    windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.index, target, forward)
+    windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, forward)
     begin, end, inner = windows.begin, windows.end, windows.inner
     between = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
     inside = begin + np.minimum(1 + integers(bits[Stream.CUT], np.maximum(end - begin - 1, 1)), end - begin)

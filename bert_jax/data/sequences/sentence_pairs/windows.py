@@ -40,7 +40,7 @@ def gather_windows(
     seed: int,
     epoch: np.ndarray,
     document: np.ndarray,
-    index: np.ndarray,
+    position: np.ndarray,
     wanted: np.ndarray,
     backward: np.ndarray,
 ) -> Windows:
@@ -50,11 +50,11 @@ def gather_windows(
     sentence that extends more than half a budget beyond the wanted tokens is cut there; otherwise truncation would
     leave only the middle of long sentences. Windows `backward` are gathered from the end of the slot, in mirror image.
 
-    All arguments but the first two are arrays [examples]: slot `index` of `document` in `epoch`, all int64; `wanted`
+    All arguments but the first two are arrays [examples]: the slot at `position` in `document` in `epoch`, all int64; `wanted`
     int64; `backward` bool.
     """
     reach = layout.budget // 2
-    start, stop = slot_span(layout, seed, epoch, document, index)
+    start, stop = slot_span(layout, seed, epoch, document, position)
     wanted = np.minimum(wanted, stop - start)
     # No window begins further than `reach` inside its slot.
     low = np.where(backward, stop - reach - wanted, start)
@@ -73,7 +73,7 @@ def sentence_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
     A sentence that is longer than the room is cut. Where no sentence begins in the slot, the window begins with the
     slot, inside a sentence.
     """
-    start, stop = slot_span(layout, seed, slots.epoch, slots.document, slots.index)
+    start, stop = slot_span(layout, seed, slots.epoch, slots.document, slots.position)
     spans = _read_spans(layout, slots.document, start, stop, start, stop + slots.room)
     bounds = spans.bounds
     first = bounds[np.minimum(np.searchsorted(bounds, spans.start, side="left"), len(bounds) - 1)]
@@ -85,7 +85,7 @@ def sentence_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
 
 def slot_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
     """Return the slots themselves, whatever sentences they cut."""
-    start, stop = slot_span(layout, seed, slots.epoch, slots.document, slots.index)
+    start, stop = slot_span(layout, seed, slots.epoch, slots.document, slots.position)
     spans = _read_spans(layout, slots.document, start, stop, start, stop)
     return _make_windows(spans, spans.start, spans.stop)
 
