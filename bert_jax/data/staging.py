@@ -129,7 +129,8 @@ def _copy(remote: _Remote, directory: pathlib.Path, say: Callable[[str], None]) 
     # An empty directory needs room for the whole corpus; a copy that is resumed needs less.
     if len(files) == len(remote.digests) and free < remote.bytes:
         raise UserError(
-            f"{directory}: {free:,} bytes free, but {remote.url} has {remote.bytes:,}; set XDG_CACHE_HOME to another disk"
+            f"{directory}: {free:,} bytes free, but {remote.url} has {remote.bytes:,}; "
+            "set XDG_CACHE_HOME to a directory on another disk"
         )
     if files:
         say(f"copying {len(files)} of {len(remote.digests)} files from {remote.url} to {directory}")

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Iterable
 
 from bert_jax.errors import UserError
-from bert_jax.training.metrics import Line, read_lines
+from bert_jax.training.metrics import Line, read_metrics
 
 # Panels: the losses and accuracies of whatever objective the run has, by the ending of their names, and these metrics.
 MEASURES = {"_loss": "loss (nats)", "_accuracy": "accuracy"}
@@ -26,7 +26,7 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    lines = read_lines(workdir / "metrics.jsonl")
+    lines = read_metrics(workdir / "metrics.jsonl")
     splits = {split: [line for line in lines if line["split"] == split] for split in ("train", "heldout")}
     panels = panel_titles(dict.fromkeys(name for line in lines for name in line))
     if not splits["train"] or not panels:

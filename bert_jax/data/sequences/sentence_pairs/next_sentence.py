@@ -98,7 +98,7 @@ def other_weights(layout: Layout) -> OtherWeights:
 def _other_slot(
     layout: Layout, weights: OtherWeights, seed: int, epoch: np.ndarray, document: np.ndarray, bits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A random document of the same source other than `document`, and the position of a slot in it; exact, without retries."""
+    """A random other document of the same source, and the position of a slot in it; exact, without retries."""
     source = np.searchsorted(layout.source_documents, document, side="right") - 1
     low, high = (weights.start[layout.source_documents[source + side]] for side in (0, 1))
     own = weights.start[document + 1] - weights.start[document]

@@ -50,8 +50,7 @@ def gather_windows(
     sentence that extends more than half a budget beyond the wanted tokens is cut there; otherwise truncation would
     leave only the middle of long sentences. Windows `backward` are gathered from the end of the slot, in mirror image.
 
-    All arguments but the first two are arrays [examples]: the slot at `position` in `document` in `epoch`, all int64; `wanted`
-    int64; `backward` bool.
+    The arrays are [examples], int64 and `backward` bool. The slots are those at `position` in `document` in `epoch`.
     """
     reach = layout.budget // 2
     start, stop = slot_span(layout, seed, epoch, document, position)
