@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig
 from bert_jax.console import Console
-from bert_jax.data.sequences.sampling import SENTENCE_PAIRS
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import model as huggingface
