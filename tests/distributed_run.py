@@ -22,7 +22,7 @@ from bert_jax.console import Console
 from bert_jax.objectives.masked_tokens import pretraining
 from bert_jax.parallel import sharding
 from bert_jax.parallel.preemption import Interrupt
-from bert_jax.parallel.processes import find_peers, joined
+from bert_jax.parallel.processes.joining import find_peers, joined
 from bert_jax.training.loop import Data, fit
 from bert_jax.training.schedules import Phase
 from tests.mesh_run import STEPS, mesh_config
@@ -37,7 +37,7 @@ def run_config(run: dict[str, Any]) -> Config:
 
 def sliced_data(config: Config, asked: dict[int, list[int]], stop_at: int | None) -> Data:
     """Random rows, of which each process makes its share alone; the last process gets SIGTERM before `stop_at`."""
-    blocks, of = sharding.batch_share(sharding.make_mesh(config.mesh))
+    blocks, of = sharding.batch_blocks(sharding.make_mesh(config.mesh))
 
     def share(first_row: int, rows: int) -> list[int]:
         size = rows // of

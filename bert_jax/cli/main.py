@@ -100,7 +100,7 @@ def _in_processes(args: argparse.Namespace, run: Any) -> Any:
     from bert_jax.console import Console
     from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.parallel.preemption import Interrupt
-    from bert_jax.parallel.processes import find_peers, joined
+    from bert_jax.parallel.processes.joining import find_peers, joined
 
     peers = find_peers(args.coordinator, args.num_processes, args.process_id)
     try:

@@ -239,7 +239,7 @@ def train_one(
     objective = finetuning(config, task.kind, setting.classes)
     model = task_model(config, task.kind, setting.classes)
     evaluation = Evaluation(config.task, task, setting.dev, setting.evaluation_feed, model, mesh)
-    share = sharding.batch_share(mesh)
+    share = sharding.batch_blocks(mesh)
     lines = read_lines(directory / "metrics.jsonl")
     history = {line["step"]: line for line in lines if line["split"] == "heldout"}
 

@@ -24,7 +24,7 @@ from bert_jax.objectives.base import Batch
 from bert_jax.objectives.masked_tokens import pretraining, pretraining_heads
 from bert_jax.parallel import sharding
 from bert_jax.parallel.preemption import Interrupt
-from bert_jax.parallel.sharding import Share
+from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.reports.corpus_checks import row_warnings
 from bert_jax.runs.initial_weights import check_exportable, describe_start, read_weights, restore_params
@@ -67,7 +67,7 @@ def pretrain(
         watchdog.check_agreement(run_fingerprint(config, corpus))
     mesh, _ = layout(config, objective)  # refused now, it leaves the directory to the mended command
     params = start(config, tokenizer, console)
-    data = corpus_data(config, corpus, tokenizer, sharding.batch_share(mesh))
+    data = corpus_data(config, corpus, tokenizer, sharding.batch_blocks(mesh))
     first = jax.process_index() == 0
     with workdir.locked(directory) if first else contextlib.nullcontext():
         if first:
@@ -123,7 +123,7 @@ def with_vocabulary(config: Config, tokenizer: Tokenizer) -> Config:
     return dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_size=size))
 
 
-def corpus_data(config: Config, corpus: Mixture, tokenizer: Tokenizer, share: Share) -> Data:
+def corpus_data(config: Config, corpus: Mixture, tokenizer: Tokenizer, share: BatchBlocks) -> Data:
     """Batches of this process's share of the rows: row numbers go on over phases and epochs.
 
     Raises UserError where rows of some phase cannot be made.
@@ -219,7 +219,7 @@ def evaluate_run(directory: pathlib.Path, step: int | None, console: Console) ->
     tokenizer = corpus.tokenizer()
     mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
     sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
-    data = corpus_data(config, corpus, tokenizer, sharding.batch_share(mesh))
+    data = corpus_data(config, corpus, tokenizer, sharding.batch_blocks(mesh))
     if data.heldout is None:
         raise UserError(f"{config.data.corpus} has too few held-out documents: nothing to evaluate on")
     phases = plan(config)
