@@ -35,11 +35,11 @@ def collated(
     feed: Feed, rows: Sequence[Row], batches: Iterable[PlannedBatch], share: sharding.BatchBlocks
 ) -> Generator[Batch, None, None]:
     """This process's rows of each planned batch."""
-    block = feed.batch_size // share.of
+    block = feed.batch_size // share.num_blocks
     for indices, length in batches:
         whole = collate([rows[i] for i in indices], length, feed.num_token_types, feed.pad_id, feed.batch_size)
         mine = np.concatenate([np.arange(n * block, (n + 1) * block) for n in share.blocks])
-        yield {name: x[mine] for name, x in whole.items()} if share.of > 1 else whole
+        yield {name: x[mine] for name, x in whole.items()} if share.num_blocks > 1 else whole
 
 
 def make_predict(

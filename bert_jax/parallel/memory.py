@@ -138,7 +138,7 @@ def ways_to_fit(
                 f"({sequences // times} sequences per device at a time instead of {sequences})"
             )
             break
-    for times in _divisors_above_1(mesh.shape["data"]) if mesh.devices.flat[0].platform != "cpu" else ():
+    for times in _divisors_above_1(mesh.shape["data"]):
         if memory.arguments / times + memory.temporaries <= capacity:
             changes.append(
                 f"--config.mesh.data={mesh.shape['data'] // times} "

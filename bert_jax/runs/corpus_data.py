@@ -39,7 +39,7 @@ def corpus_data(config: PretrainConfig, corpus: Mixture, share: BatchBlocks) -> 
                     first,
                     batch_size,
                     host=block,
-                    hosts=share.of,
+                    hosts=share.num_blocks,
                     threads=config.data.num_threads,
                     prefetch=config.data.prefetch,
                     stop_row=stop,
