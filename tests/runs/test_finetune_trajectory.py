@@ -25,7 +25,7 @@ from bert_jax.objectives.tasks import finetuning, head
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.runs.task_data import Part, training_batches
 =======
-from bert_jax.parallel.sharding import Share
+from bert_jax.parallel.sharding import BatchBlocks
 >>>>>>> main
 from bert_jax.tasks.features import rows
 from bert_jax.training.optimizers import make_optimizer
