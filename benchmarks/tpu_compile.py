@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bert_jax.config import phases, resolve
 from bert_jax.config.recipes import devlin2019
-from bert_jax.dryrun.topology import devices
+from bert_jax.dryrun.topology import topology_devices
 
 
 class Shape(NamedTuple):
@@ -52,7 +52,7 @@ def main() -> None:
 
 def line(shape: Shape) -> str:
     """A row of the table."""
-    chips = devices(shape.topology)
+    chips = topology_devices(shape.topology)
     from bert_jax.dryrun.dry_run import dry_run
 
     made = devlin2019(shape.size)
