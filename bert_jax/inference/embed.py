@@ -18,7 +18,8 @@ from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.feature_files import token_file, vector_file
 from bert_jax.inference.inputs import Input, name_of, read_inputs, readable_twice, texts_of
 from bert_jax.inference.load import OpenModel, open_model
-from bert_jax.models import Batch, Head, Params, make_model
+from bert_jax.models import Head, Params, make_model
+from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import choose_buckets, plan
 from bert_jax.tasks.features import Row, collate, rows
 
@@ -73,7 +74,7 @@ def encode(
     """Return the vectors of texts, float32 `[texts, width]`, in their order.
 
     Args:
-        model: opened with `HEADS`.
+        model: with any heads, which are not used.
         texts: each a string, or a pair of strings.
         pooling: `mean` over all tokens, special tokens included, as in sentence-transformers; or `cls`, the first token
             without the pooler.
@@ -178,11 +179,12 @@ def _computed(
 ) -> Iterator[tuple[int, Row, np.ndarray]]:
     """The index, the tokens and the features of each text, in the order of their lengths."""
     lengths = np.array([row.length for row in made], np.int64)
+    encoder = {"encoder": model.params["encoder"]}
     for indices, length in plan(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
         of_batch = [made[index] for index in indices]
         batch = collate(of_batch, length, model.config.num_token_types, model.tokenizer.pad_id, batch_size)
         del batch["example_weights"]
-        values = np.asarray(compute(model.params, batch))
+        values = np.asarray(compute(encoder, batch))
         yield from zip(map(int, indices), of_batch, values, strict=False)  # fillers come last
 
 
