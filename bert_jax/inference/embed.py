@@ -107,7 +107,7 @@ def encode(
 def embed(
     directory: str | os.PathLike[str],
     source: str | os.PathLike[str],
-    output: pathlib.Path,
+    output: str | os.PathLike[str],
     pooling: str = "mean",
     layers: str = "last",
     batch_size: int = 32,
@@ -147,7 +147,7 @@ def embed(
             raise UserError(f"{name} holds no text")
         _check_truncation(name, truncated, len(lengths), max_seq_len, model.config.max_positions, truncate)
         buckets = choose_buckets(lengths, int(lengths.max()))
-        with (vector_file if POOLINGS[pooling] else token_file)(output, lengths, width) as put:
+        with (vector_file if POOLINGS[pooling] else token_file)(pathlib.Path(output), lengths, width) as put:
             done = 0
             for chunk, _ in _chunks(read_inputs(source, name), model.tokenizer, max_seq_len):
                 if not np.array_equal([row.length for row in chunk], lengths[done : done + len(chunk)]):
