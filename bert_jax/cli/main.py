@@ -73,7 +73,7 @@ def prepare(args: argparse.Namespace) -> None:
 
 def inspect(args: argparse.Namespace) -> None:
     """Print a corpus and sequences of it."""
-    from bert_jax.reports.inspect import inspect as run
+    from bert_jax.reports.inspect import inspect_corpus as run
 
     run(args.corpus, args.config, args.overrides, args.sequence, args.json)
 
@@ -91,18 +91,18 @@ def config(args: argparse.Namespace) -> None:
 def compile_(args: argparse.Namespace) -> int:
     """Print what a recipe needs; return 1 where a phase does not fit."""
     from bert_jax.config import PretrainConfig, read_config
-    from bert_jax.dryrun.topology import devices
+    from bert_jax.dryrun.topology import topology_devices
 
     config = read_config(PretrainConfig, args.config, args.overrides)
-    slice_ = devices(args.topology) if args.topology else None
+    slice_ = topology_devices(args.topology) if args.topology else None
 
-    from bert_jax.dryrun.dry_run import dry_run, total
-    from bert_jax.dryrun.report import as_json, as_text
+    from bert_jax.dryrun.dry_run import dry_run, recipe_total
+    from bert_jax.dryrun.report import report_json, report_text
 
     with _console() as console:
         report = dry_run(config, slice_, console.say)
-    whole = total(report, args.price_per_chip_hour, args.watts_per_chip)
-    print(json.dumps(as_json(report, whole)) if args.json else as_text(report, whole))
+    whole = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
+    print(json.dumps(report_json(report, whole)) if args.json else report_text(report, whole))
     return 0 if all(phase.fits for phase in report.phases) else 1
 
 
@@ -144,7 +144,7 @@ def evaluate(args: argparse.Namespace) -> None:
 
 def plot(args: argparse.Namespace) -> None:
     """Draw learning curves."""
-    from bert_jax.reports.plots import plot as draw
+    from bert_jax.reports.plots import plot_run as draw
 
     draw(pathlib.Path(args.workdir), pathlib.Path(args.output))
     print(args.output)
@@ -229,7 +229,7 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
     from bert_jax.config import read_config
     from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.parallel.preemption import Interrupt
-    from bert_jax.parallel.processes import find_peers, joined
+    from bert_jax.parallel.processes.joining import find_peers, joined
 
     peers = find_peers(args.coordinator, args.num_processes, args.process_id)
     first = peers is None or peers.process_id == 0

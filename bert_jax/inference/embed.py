@@ -18,7 +18,8 @@ from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.feature_files import token_file, vector_file
 from bert_jax.inference.inputs import Input, name_of, read_inputs, readable_twice, texts_of
 from bert_jax.inference.load import OpenModel, open_model
-from bert_jax.models import Batch, Head, Params, make_model
+from bert_jax.models import Head, Params, make_model
+from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import choose_buckets, plan
 from bert_jax.tasks.features import Row, collate, rows
 
@@ -73,7 +74,7 @@ def encode(
     """Return the vectors of texts, float32 `[texts, width]`, in their order.
 
     Args:
-        model: opened with `HEADS`.
+        model: with any heads, which are not used.
         texts: each a string, or a pair of strings.
         pooling: `mean` over all tokens, special tokens included, as in sentence-transformers; or `cls`, the first token
             without the pooler.
@@ -106,7 +107,7 @@ def encode(
 def embed(
     directory: str | os.PathLike[str],
     source: str | os.PathLike[str],
-    output: pathlib.Path,
+    output: str | os.PathLike[str],
     pooling: str = "mean",
     layers: str = "last",
     batch_size: int = 32,
@@ -146,7 +147,7 @@ def embed(
             raise UserError(f"{name} holds no text")
         _check_truncation(name, truncated, len(lengths), max_seq_len, model.config.max_positions, truncate)
         buckets = choose_buckets(lengths, int(lengths.max()))
-        with (vector_file if POOLINGS[pooling] else token_file)(output, lengths, width) as put:
+        with (vector_file if POOLINGS[pooling] else token_file)(pathlib.Path(output), lengths, width) as put:
             done = 0
             for chunk, _ in _chunks(read_inputs(source, name), model.tokenizer, max_seq_len):
                 if not np.array_equal([row.length for row in chunk], lengths[done : done + len(chunk)]):
@@ -178,11 +179,12 @@ def _computed(
 ) -> Iterator[tuple[int, Row, np.ndarray]]:
     """The index, the tokens and the features of each text, in the order of their lengths."""
     lengths = np.array([row.length for row in made], np.int64)
+    encoder = {"encoder": model.params["encoder"]}
     for indices, length in plan(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
         of_batch = [made[index] for index in indices]
         batch = collate(of_batch, length, model.config.num_token_types, model.tokenizer.pad_id, batch_size)
         del batch["example_weights"]
-        values = np.asarray(compute(model.params, batch))
+        values = np.asarray(compute(encoder, batch))
         yield from zip(map(int, indices), of_batch, values, strict=False)  # fillers come last
 
 
@@ -214,7 +216,7 @@ def _check_truncation(name: str, truncated: int, total: int, limit: int, max_pos
     if truncated and not truncate:
         more = "; a higher max_seq_len reads more" if limit < max_positions else ""
         raise UserError(
-            f"{name}: {truncated:,} of {total:,} texts are longer than {limit} tokens; truncate cuts them{more}"
+            f"{name}: {truncated:,} of {total:,} texts are longer than {limit} tokens; truncate (--truncate) cuts them{more}"
         )
 
 

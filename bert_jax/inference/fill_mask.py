@@ -10,7 +10,8 @@ import numpy as np
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.inference.load import OpenModel
-from bert_jax.models import Batch, Head, Params, make_model
+from bert_jax.models import Head, Params, make_model
+from bert_jax.objectives.base import Batch
 
 HEADS = (Head("masked_token"),)
 MULTIPLE_OF_TOKENS, MULTIPLE_OF_MASKS = 16, 4  # texts are padded to these, so that few programs are compiled
@@ -29,14 +30,18 @@ def fill_mask(model: OpenModel, text: str, top_k: int = 5) -> list[Guess]:
     """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
 
     Args:
-        model: opened with `HEADS`.
+        model: with a masked-token head.
         text: with masks as the tokenizer spells them: `[MASK]`, in RoBERTa `<mask>`.
         top_k: guesses per mask, 1 to the size of the vocabulary.
 
     Raises:
-        UserError: the text has no mask or more tokens than the model reads, or `top_k` is out of range.
+        UserError: the model has no masked-token head, the text has no mask or more tokens than the model reads, or
+            `top_k` is out of range.
     """
     tokenizer, config = model.tokenizer, model.config
+    if HEADS[0] not in model.heads:
+        names = ", ".join(head.name for head in model.heads) or "no head"
+        raise UserError(f"{model.directory}: a model with {names}, which cannot fill masks; give one with masked_token")
     if not 1 <= top_k <= tokenizer.vocab_size:
         raise UserError(f"top_k {top_k}: choose from 1 to {tokenizer.vocab_size}")
     ids = np.array(tokenizer.encode(text), np.int32)

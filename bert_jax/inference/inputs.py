@@ -28,9 +28,9 @@ class Input(NamedTuple):
 def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iterator[Input]:
     """Yield the lines of a file, as they are asked for; `-` is standard input.
 
-    A file with the suffix .jsonl holds a JSON object per line, and blank lines between them are left out. In a .txt file
-    every line is a text, an empty one too. Any other input holds objects if its first character is `{`, else texts.
-    `name` stands for the source in messages; None: `name_of` it.
+    A file with the suffix .jsonl holds a JSON object per line, and blank lines between them are left out. In a .txt
+    file every line is a text, an empty one too. Any other input holds objects if its first character is `{`, otherwise
+    texts. `name` stands for the source in messages; None: `name_of` it.
 
     Raises:
         UserError: the file cannot be read, or a line is not UTF-8 or not an object.

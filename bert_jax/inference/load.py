@@ -1,7 +1,8 @@
 """Open any model directory: weights, and with `open_model` the tokenizer, checked against each other.
 
-A directory is one of `export` or of transformers, a work directory of `finetune` (its best model) or of `pretrain` (its
-newest undamaged checkpoint), or a TensorFlow checkpoint of Google's BERT. Restoring needs no objective and no optimizer.
+A directory is one of `export` or of transformers, a work directory of `finetune` (its best model) or of `pretrain`
+(its newest undamaged checkpoint), or a TensorFlow checkpoint of Google's BERT. Restoring needs no objective and no
+optimizer.
 """
 
 import os
@@ -71,7 +72,7 @@ def read_weights(
     """Return the model in a directory, whoever wrote it.
 
     Args:
-        place: a directory as in the first lines of this file; of a TensorFlow checkpoint also its path without a suffix.
+        place: a directory as above; for a TensorFlow checkpoint also its path without a suffix.
         wanted: the heads to load; None: those that are there.
         rng: draws the wanted heads that are missing; None: a missing head is refused.
         console: where the step of a checkpoint and damaged checkpoints are reported; None: stderr.

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import os
-import pathlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,33 +16,36 @@ from bert_jax.inference import embed, fill_mask
 from bert_jax.inference.fill_mask import Guess
 from bert_jax.inference.inputs import Input
 from bert_jax.inference.load import OpenModel, open_model
-from bert_jax.inference.predict import Predictor, load_predictor, predict
+from bert_jax.inference.predict import Predictor, make_predictor, predict
 
 
 def load(directory: str | os.PathLike[str]) -> "LoadedModel":
-    """Return the model of a directory of `export` or of transformers, or of a work directory.
+    """Return the model of a directory of `export` or of transformers, or of a work directory, with its heads.
 
-    Raises UserError where no model is there, or where model or tokenizer is damaged.
+    Raises UserError where no model is there, or where encoder or tokenizer are damaged.
     """
-    return LoadedModel(pathlib.Path(directory), open_model(directory, embed.HEADS))
+    try:
+        return LoadedModel(open_model(directory))
+    except UserError as error:  # of a head, such as one of several labels per text: the encoder is still of use
+        return LoadedModel(open_model(directory, embed.HEADS), error)
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadedModel:
-    """A model and its tokenizer. Heads are read when they are first used."""
+    """A model and its tokenizer."""
 
-    directory: pathlib.Path
-    encoder: OpenModel
+    model: OpenModel
+    head_error: UserError | None = None  # why its heads cannot be used, where they cannot
 
     @property
     def config(self) -> EncoderConfig:
         """The architecture."""
-        return self.encoder.config
+        return self.model.config
 
     @property
     def tokenizer(self) -> Tokenizer:
         """Text to ids and back."""
-        return self.encoder.tokenizer
+        return self.model.tokenizer
 
     def encode(
         self,
@@ -55,15 +57,17 @@ class LoadedModel:
         truncate: bool = False,
         dtype: str = "float32",
     ) -> np.ndarray:
-        """Return the vectors of texts, float32 `[texts, hidden]`; `bert_jax.inference.embed.encode` has the arguments."""
-        return embed.encode(self.encoder, texts, pooling, layers, batch_size, max_seq_len, truncate, dtype)
+        """Return the vectors of texts, float32 `[texts, hidden]`; `inference.embed.encode` documents the arguments."""
+        return embed.encode(self.model, texts, pooling, layers, batch_size, max_seq_len, truncate, dtype)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[Guess]:
         """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
 
         Raises UserError where the model has no masked-token head, and for a text without a mask.
         """
-        return fill_mask.fill_mask(self._masked_token, text, top_k)
+        if self.head_error:
+            raise self.head_error
+        return fill_mask.fill_mask(self.model, text, top_k)
 
     def predict(self, examples: Sequence[str | Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return the predictions of a fine-tuned model, one per example, in the form that `bert-jax predict` writes.
@@ -80,10 +84,7 @@ class LoadedModel:
         return list(predict(self._predictor, inputs, Counter()))
 
     @functools.cached_property
-    def _masked_token(self) -> OpenModel:
-        found = open_model(self.directory, fill_mask.HEADS)
-        return found._replace(params=found.params | {"encoder": self.encoder.params["encoder"]})  # kept once
-
-    @functools.cached_property
     def _predictor(self) -> Predictor:
-        return load_predictor(self.directory)
+        if self.head_error:
+            raise self.head_error
+        return make_predictor(self.model)

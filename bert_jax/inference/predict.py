@@ -15,7 +15,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError, writing
 from bert_jax.inference.batching import Feed, Outputs, fixed_buckets, row_predictor
 from bert_jax.inference.inputs import Input, name_of, read_inputs
-from bert_jax.inference.load import open_model
+from bert_jax.inference.load import OpenModel, open_model
 from bert_jax.models import make_model
 from bert_jax.tasks.examples import make
 from bert_jax.tasks.examples import name_of as name_of_record
@@ -44,13 +44,17 @@ def load_predictor(place: str | os.PathLike[str], batch_size: int = 32) -> Predi
 
     Raises UserError where it is none of these.
     """
+    return make_predictor(open_model(place), batch_size)
+
+
+def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
+    """Return a predictor of a model with the head of a task; UserError where it has none."""
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
-    loaded = open_model(place)
     kinds = [head.name for head in loaded.heads if head.name in KINDS]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"
-        raise UserError(f"{place}: a model with {names}, which has no head of a task; fine-tune it first")
+        raise UserError(f"{loaded.directory}: a model with {names}, which has no head of a task; fine-tune it first")
     classes = loaded.heads[0].classes
     labels = loaded.labels or tuple(f"LABEL_{number}" for number in range(classes))
     kind = "regression" if kinds[0] == "classification" and classes == 1 else kinds[0]

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.config import PretrainConfig
 from bert_jax.console import Console
-from bert_jax.data.sequences.sampling import SENTENCE_PAIRS
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.errors import UserError
 from bert_jax.inference.load import Weights
 from bert_jax.interop.families import FAMILIES

@@ -133,5 +133,5 @@ def test_a_model_with_the_tokenizer_of_another(world, tmp_path, refused) -> None
         file.write("more\n")
     refused("fill-mask", "--model", model, "[MASK]", says=(str(model), "of 201 tokens", "of 200", "remove the wrong"))
     (model / "tokenizer.json").unlink()
-    says = (str(model), "the tokenizer has 201 tokens, the model 200", "another model's")
+    says = (str(model), "the tokenizer has 201 tokens, the model 200", "the tokenizer of another model")
     refused("fill-mask", "--model", model, "[MASK]", says=says)

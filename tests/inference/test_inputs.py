@@ -63,5 +63,4 @@ def test_bad_lines_are_named(tmp_path, name, content, says):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=says):
-        for one in read_inputs(tmp_path / name):
-            texts_of(one)
+        [texts_of(one) for one in read_inputs(tmp_path / name)]

@@ -111,7 +111,7 @@ def test_metadata_that_lacks_a_parameter_is_damage(run):
     for name in names:
         del values["tree_metadata"][name]
     path.write_text(json.dumps(values))
-    with pytest.raises(UserError, match="step 2 is damaged .*params.next_sentence"):
+    with pytest.raises(UserError, match=r"step 2 is damaged .*params\.next_sentence"):
         read_weights(run, console=QUIET, step=2)
 
 
