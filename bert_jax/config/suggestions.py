@@ -94,25 +94,23 @@ SPELLINGS = {
 }
 ALIASES = {_plain(alias): keys.split() for keys, aliases in SPELLINGS.items() for alias in aliases.split()}
 
-# Keys of earlier versions, of any phase -> the last part of their new name.
+# Last parts of keys of earlier versions -> their names of today, in the same section.
 RENAMED = {
-    "train.accumulation": "grad_accum_steps",
-    "train.phases.accumulation": "grad_accum_steps",
-    "train.phases.length": "seq_len",
-    "train.phases.share": "fraction",
-    "train.phases.warmup_share": "warmup_fraction",
-    "train.max_bad_steps": "max_skipped_steps",
-    "optimizer.warmup_share": "warmup_fraction",
-    "data.pairing": "sentence_pairs",
-    "data.mask_share": "mask_token_fraction",
-    "data.random_share": "random_token_fraction",
-    "data.longest_span": "max_span_length",
-    "data.short_probability": "short_seq_probability",
-    "data.duplicates": "dupe_factor",
-    "data.threads": "num_threads",
-    "evaluate.rows": "num_sequences",
-    "task.max_length": "max_seq_len",
-    "task.seeds": "num_seeds",
+    "accumulation": "grad_accum_steps",
+    "length": "seq_len",
+    "share": "fraction",
+    "warmup_share": "warmup_fraction",
+    "max_bad_steps": "max_skipped_steps",
+    "pairing": "sentence_pairs",
+    "mask_share": "mask_token_fraction",
+    "random_share": "random_token_fraction",
+    "longest_span": "max_span_length",
+    "short_probability": "short_seq_probability",
+    "duplicates": "dupe_factor",
+    "threads": "num_threads",
+    "rows": "num_sequences",
+    "max_length": "max_seq_len",
+    "seeds": "num_seeds",
 }
 
 # Sections that only one kind of run has -> advice for the other.
@@ -158,11 +156,11 @@ def keys_meant(written: str, known: Iterable[str]) -> tuple[str, ...]:
 
 def meant_keys(written: str, known: Iterable[str]) -> str:
     """Return a clause that helps with an unknown key: its new name, advice, the key that was meant, or ''."""
-    known, key = tuple(known), written.removeprefix("config.")
-    section = key.rpartition(".")[0]
-    renamed = RENAMED.get(_without_index(key))
-    if renamed and any(_without_index(name) == f"{_without_index(section)}.{renamed}" for name in known):
-        return f"; it was renamed to '{section}.{renamed}'"
+    known, key = tuple(name.removeprefix("config.") for name in known), written.removeprefix("config.")
+    section, dot, last = key.rpartition(".")
+    today = f"{section}.{RENAMED.get(last)}"
+    if dot and _without_index(today) in map(_without_index, known):
+        return f"; it was renamed to '{today}'"
     meanings = [key, *ALIASES.get(_plain(key), ())]
     advice = next(filter(None, (_advice(meaning, known) for meaning in meanings)), "")
     if advice and not any(meaning in known for meaning in meanings):

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from bert_jax.reports.corpus_checks import CHECKS, ROW_CHECKS
+from bert_jax.reports.corpus_checks import CHECKS, SEQUENCE_CHECKS
 from bert_jax.reports.sequences_text import columns
 from tests.written_corpus import LETTERS, WORDS, sentence, text, write_corpus
 
@@ -189,7 +189,7 @@ def test_warnings(tmp_path, run, name, says, made, more):
 
 def test_every_warning_is_provoked():
     provoked = {case[0] for case in test_warnings.pytestmark[0].args[1]}
-    assert provoked == CHECKS.keys() | ROW_CHECKS.keys()
+    assert provoked == CHECKS.keys() | SEQUENCE_CHECKS.keys()
 
 
 def test_packing_helps_where_it_is_advised(tmp_path, run):

@@ -4,7 +4,16 @@ import pathlib
 
 import pytest
 
-from bert_jax.config import FinetuneConfig, PretrainConfig, fields_of, read_config
+from bert_jax.config import (
+    FinetuneConfig,
+    PretrainConfig,
+    TaskConfig,
+    fields_of,
+    from_json,
+    from_values,
+    read_config,
+    to_json,
+)
 from bert_jax.config.suggestions import ALIASES, ONE_KIND, RENAMED, SPELLINGS, keys_meant, meant_keys
 from bert_jax.errors import UserError
 
@@ -76,10 +85,19 @@ def test_every_alias_names_keys_or_options_that_exist() -> None:
 
 
 def test_old_keys_are_renamed_to_keys_that_exist() -> None:
-    plain = {key.replace("[0]", "") for key in (*PRETRAIN, *FINETUNE)}
-    for old, new in RENAMED.items():
-        assert old not in plain
-        assert f"{old.rpartition('.')[0]}.{new}" in plain
+    ends = {key.rpartition(".")[2] for key in (*PRETRAIN, *FINETUNE)}
+    assert {*RENAMED.values()} <= ends
+    assert not RENAMED.keys() & ends
+
+
+def test_a_saved_config_with_an_old_key() -> None:
+    """As in the run.json of an earlier version, and in the task.json of an earlier export."""
+    saved = to_json(PretrainConfig())
+    saved["train"]["phases"][0]["length"] = saved["train"]["phases"][0].pop("seq_len")
+    with pytest.raises(UserError, match="has no key 'length'; it was renamed to 'train.phases.0..seq_len'"):
+        from_json(saved)
+    with pytest.raises(UserError, match="task.json has no key 'max_length'; it was renamed to '/x/task.json.max_seq"):
+        from_values(TaskConfig, {"max_length": 128}, "/x/task.json")
 
 
 @pytest.mark.parametrize(
