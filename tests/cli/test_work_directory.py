@@ -65,7 +65,8 @@ def test_a_finished_run_says_so_and_how_to_train_further(world, run_copy, run, t
     assert "resuming" not in err
     (said,) = [line for line in err.splitlines() if line.startswith("finished")]
     assert said == (
-        f"finished: all 4 steps are done; to train further from {run_copy}, use another --workdir and --config.init_from"
+        f"finished: all 4 steps are done; to train further from {run_copy}, use another --workdir "
+        "and --config.init_from"
     )
     status, _, err = run(*pretrain_command(world, tmp_path / "on", f"--config.init_from={run_copy}"))
     assert status == 0, err
