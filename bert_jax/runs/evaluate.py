@@ -39,7 +39,7 @@ def evaluate(directory: pathlib.Path, step: int | None, console: Console) -> dic
         raise UserError(f"{config.data.corpus} is not the corpus that {directory} was trained on")
     mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
     sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
-    data = corpus_data(config, corpus, sharding.batch_share(mesh))
+    data = corpus_data(config, corpus, sharding.batch_blocks(mesh))
     if data.heldout is None:
         raise UserError(
             f"{config.data.corpus} has too few held-out documents to evaluate on; "

@@ -61,7 +61,7 @@ def pretrain(
         watchdog.check_agreement(run_fingerprint(config, corpus))
     mesh = check_layout(config, objective, phases)  # refused now, it leaves the directory to the corrected command
     params = starting_weights(config, corpus.tokenizer(), console)
-    data = corpus_data(config, corpus, sharding.batch_share(mesh))
+    data = corpus_data(config, corpus, sharding.batch_blocks(mesh))
     first = jax.process_index() == 0
     with workdir.locked(directory) if first else contextlib.nullcontext():
         if first:
