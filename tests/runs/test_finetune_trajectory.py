@@ -21,12 +21,7 @@ from bert_jax.inference.batching import Feed
 from bert_jax.interop.huggingface.model import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.objectives.tasks import finetuning, head
-<<<<<<< HEAD
 from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.runs.task_data import Part, training_batches
-=======
-from bert_jax.parallel.sharding import BatchBlocks
->>>>>>> main
 from bert_jax.tasks.features import rows
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.step import TrainState, train_step
