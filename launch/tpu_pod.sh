@@ -328,7 +328,7 @@ check_workers() {
         run || failed "the run could not be started"
     else
         failed "${broken:-"only $((count - ready)) of $count hosts have started"}"
-        say "starting again on $count hosts after step $newest"
+        say "restarting on $count hosts after step $newest"
         run || failed "the run could not be started"
     fi
 }

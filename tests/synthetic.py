@@ -4,7 +4,6 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 import numpy as np
 
 from bert_jax import config as c
