@@ -34,7 +34,9 @@ def main() -> None:
         "evaluate.num_sequences": 1,
         "checkpoint.every": 0,
     }
-    config = read_config(PretrainConfig, arguments.config, [*overrides, *(f"--config.{key}={value}" for key, value in fixed.items())])
+    config = read_config(
+        PretrainConfig, arguments.config, [*overrides, *(f"--config.{key}={value}" for key, value in fixed.items())]
+    )
     with tempfile.TemporaryDirectory() as workdir:
         pretrain(config, pathlib.Path(workdir), Console())
         lines = [line for line in read_lines(pathlib.Path(workdir, "metrics.jsonl")) if line["split"] == "train"]

@@ -72,10 +72,10 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def inspect(args: argparse.Namespace) -> None:
-    """A corpus, and rows of it as text."""
-    from bert_jax.reports.inspect import inspect as run
+    """Show figures of a corpus and sequences as text."""
+    from bert_jax.reports.inspect import inspect_corpus as run
 
-    run(args.corpus, args.config, args.overrides, args.row, args.json)
+    run(args.corpus, args.config, args.overrides, args.sequence, args.json)
 
 
 def pretrain(args: argparse.Namespace) -> None:
@@ -182,7 +182,7 @@ def evaluate(args: argparse.Namespace) -> None:
 
 def plot(args: argparse.Namespace) -> None:
     """Learning curves."""
-    from bert_jax.reports.plots import plot as draw
+    from bert_jax.reports.plots import plot_run as draw
 
     draw(pathlib.Path(args.workdir), pathlib.Path(args.output))
     print(args.output)

@@ -74,6 +74,7 @@ class Checkpoints:
         alone = ocp.options.MultiprocessingOptions(
             primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process_{me}"
         )
+        self._alone = alone
         reading = ocp.CheckpointManagerOptions(read_only=True, create=False, multiprocessing_options=alone)
         self._reader = ocp.CheckpointManager(self.directory, options=reading)
 
@@ -131,20 +132,49 @@ class Checkpoints:
         elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
         if damage or elsewhere.size:
             raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")
-        wrong = [name for name, digest in digests(state["state"]).items() if record["digests"].get(name) != digest]
-        if wrong:
-            raise CorruptCheckpointError(f"{len(wrong)} of its digests do not hold, the first of {wrong[0]}")
+        _check_digests(record["digests"], digests(state["state"]))
         return state["state"], record
+
+    def restore_params(self, step: int) -> tuple[Tree, Record]:
+        """Return the parameters as numpy arrays, and the record; CorruptCheckpointError where they are not what was saved.
+
+        Structure and shapes come from the checkpoint itself, so neither objective nor optimizer is needed.
+        """
+        record = self.record(step)
+        try:
+            handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=self._alone)
+            with contextlib.closing(ocp.Checkpointer(handler, multiprocessing_options=self._alone)) as reader:
+                place = self.directory / str(step) / "state"
+                stored = reader.metadata(place).item_metadata.tree["params"]
+                wanted = {"params": jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), stored)}
+                to_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
+                found = reader.restore(
+                    place, args=ocp.args.PyTreeRestore(item=wanted, restore_args=to_numpy, partial_restore=True)
+                )
+        except Exception as error:  # Orbax raises whatever its storage layers raise
+            raise CorruptCheckpointError(f"its parameters cannot be read: {_first_line(error)}") from error
+        saved = {name: digest for name, digest in record["digests"].items() if name.startswith("params.")}
+        _check_digests(saved, digests(found))
+        return found["params"], record
 
     def newest(self, abstract: Tree, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
         """Step, state and record of the newest undamaged checkpoint; None where there is none at all.
 
         Raises UserError where every checkpoint is damaged: to begin anew is the user's decision.
         """
+        return self._newest(lambda step: self.restore(step, abstract), say)
+
+    def newest_params(self, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
+        """As `newest`, with the parameters of `restore_params` alone."""
+        return self._newest(self.restore_params, say)
+
+    def _newest(
+        self, restore: Callable[[int], tuple[Tree, Record]], say: Callable[[str], None]
+    ) -> tuple[int, Tree, Record] | None:
         steps = self.steps()
         for step in steps:
             try:
-                return step, *self.restore(step, abstract)
+                return step, *restore(step)
             except CorruptCheckpointError as error:
                 say(f"checkpoint {self.directory / str(step)} is damaged ({error}); trying the one before")
         if steps:
@@ -212,6 +242,13 @@ def _digest(x: jax.Array) -> list[jax.Array]:
             mixed = (mixed ^ (mixed >> shift)) * np.uint32(factor)
         lanes.append(jnp.sum(mixed ^ (mixed >> 16), dtype=jnp.uint32))
     return lanes  # scalars, which every process holds
+
+
+def _check_digests(saved: dict[str, str], found: dict[str, str]) -> None:
+    """Raise CorruptCheckpointError where a leaf is not what was saved, or is missing."""
+    wrong = sorted(name for name in saved.keys() | found.keys() if saved.get(name) != found.get(name))
+    if wrong:
+        raise CorruptCheckpointError(f"{len(wrong)} of its digests do not hold, the first of {wrong[0]}")
 
 
 def _seal(record: Record) -> str:
