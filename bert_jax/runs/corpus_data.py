@@ -13,12 +13,12 @@ from bert_jax.data.sequences.iteration import batches
 from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_of
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.objectives.base import Batch
-from bert_jax.parallel.sharding import Share
+from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.training.loop import Data
 from bert_jax.training.schedules import Phase, plan_phases
 
 
-def corpus_data(config: PretrainConfig, corpus: Mixture, share: Share) -> Data:
+def corpus_data(config: PretrainConfig, corpus: Mixture, share: BatchBlocks) -> Data:
     """Return the batches of this process's part of the sequences; sequence numbers run on over phases and epochs.
 
     Raises UserError where sequences of some phase cannot be made.
@@ -40,7 +40,7 @@ def corpus_data(config: PretrainConfig, corpus: Mixture, share: Share) -> Data:
                     first,
                     batch_size,
                     host=block,
-                    num_hosts=share.of,
+                    num_hosts=share.num_blocks,
                     num_threads=config.data.num_threads,
                     prefetch=config.data.prefetch,
                     stop=stop,

@@ -15,6 +15,7 @@ from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.statistics import sequence_figures
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
+from bert_jax.inference.load import read_weights
 from bert_jax.models import Params, kernel_used
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
@@ -22,7 +23,7 @@ from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.reports.corpus_checks import sequence_warnings
 from bert_jax.runs.corpus_data import corpus_data, min_documents
-from bert_jax.runs.initial_weights import check_exportable, describe_start, read_weights
+from bert_jax.runs.initial_weights import check_exportable, describe_start
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
 from bert_jax.training.loop import RunContext, fit
@@ -60,7 +61,7 @@ def pretrain(
         watchdog.check_agreement(run_fingerprint(config, corpus))
     mesh = check_layout(config, objective, phases)  # refused now, it leaves the directory to the corrected command
     params = starting_weights(config, corpus.tokenizer(), console)
-    data = corpus_data(config, corpus, sharding.batch_share(mesh))
+    data = corpus_data(config, corpus, sharding.batch_blocks(mesh))
     first = jax.process_index() == 0
     with workdir.locked(directory) if first else contextlib.nullcontext():
         if first:
