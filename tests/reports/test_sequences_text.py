@@ -35,8 +35,8 @@ def made(tokenizer, texts, places, read):
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-cased", "roberta-base", "albert-base", "koelectra"])
-def test_every_kind_of_vocabulary(shared_data, name):
-    tokenizer = load_tokenizer(shared_data / "vocab" / name)
+def test_every_kind_of_vocabulary(samples, name):
+    tokenizer = load_tokenizer(samples / "vocab" / name)
     random = tokenizer.encode_sentences(["word"])[0][0]
     own = tokenizer.encode_sentences([FIRST])[0]
     batch, ids, types = made(tokenizer, [FIRST, SECOND], [1, 3, 5], [tokenizer.mask_id, random, own[4]])
@@ -58,8 +58,8 @@ def test_every_kind_of_vocabulary(shared_data, name):
     assert {piece.style for piece in example.parts[1]} == {"second", "special"}
 
 
-def test_a_character_of_several_tokens(shared_data):
-    tokenizer = load_tokenizer(shared_data / "vocab" / "roberta-base")
+def test_a_character_of_several_tokens(samples):
+    tokenizer = load_tokenizer(samples / "vocab" / "roberta-base")
     batch, ids, _ = made(tokenizer, ["猫がいる"], [], [])
     assert len(ids) > len("猫がいる") + 2
     (example,) = examples_of_row(batch, 0, tokenizer)
@@ -69,8 +69,8 @@ def test_a_character_of_several_tokens(shared_data):
     assert f"[mask|{tokenizer.tokens[ids[1]]}]" in plain_text(example.parts[0])
 
 
-def test_a_special_token_that_is_predicted_is_marked(shared_data):
-    tokenizer = load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
+def test_a_special_token_that_is_predicted_is_marked(samples):
+    tokenizer = load_tokenizer(samples / "vocab" / "bert-base-uncased")
     batch, _, _ = made(tokenizer, ["the cat sat"], [2], [tokenizer.sep_id])  # a random token may be any
     (example,) = examples_of_row(batch, 0, tokenizer)
     assert plain_text(example.parts[0]) == "[CLS] the [[SEP]|cat] sat [SEP]"
@@ -124,8 +124,8 @@ def test_a_text_cannot_command_the_terminal():
     assert "\x1b" not in "".join(wrapped([("\x1b[2J", "mask")], 60, colour=False))
 
 
-def test_what_labels_say(shared_data):
-    tokenizer = load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
+def test_what_labels_say(samples):
+    tokenizer = load_tokenizer(samples / "vocab" / "bert-base-uncased")
     batch, _, _ = made(tokenizer, [FIRST, SECOND], [], [])
     examples = examples_of_row(batch, 0, tokenizer)
     for pairing, says in [("next_sentence", "another document"), ("sentence_order", "changed places")]:

@@ -230,8 +230,10 @@ def main(data: pathlib.Path) -> None:
     cut_codah(data)
     dump = "enwiki-sample/enwiki-pages-articles-shortened.xml.bz2"
     head, *pages = bz2.decompress((data / dump).read_bytes()).split(b"  <page>\n")
-    short = [page for page in pages if len(page) < 20_000][:30]
-    write(dump, b"  <page>\n".join([head, pages[1], *short]).rstrip().removesuffix(b"</mediawiki>") + b"</mediawiki>\n")
+    redirects = [page for page in pages if b"<redirect" in page]
+    articles = sorted((page for page in pages if b"<redirect" not in page), key=len)
+    cut = [pages[1], *redirects[:8], *articles[:6]]
+    write(dump, b"  <page>\n".join([head, *cut]).removesuffix(b"</mediawiki>\n") + b"</mediawiki>\n")
 
 
 if __name__ == "__main__":
