@@ -6,7 +6,7 @@ from typing import NamedTuple
 from bert_jax.config import EncoderConfig
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, Params
 from bert_jax.training.workdir import model_in
 

@@ -13,10 +13,10 @@ from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig
 from bert_jax.console import Console
 from bert_jax.data.sequences.sampling import SENTENCE_PAIRS
 from bert_jax.errors import UserError
+from bert_jax.interop import huggingface
 from bert_jax.interop.families import FAMILIES
-from bert_jax.interop.huggingface import model as huggingface
-from bert_jax.interop.huggingface.model_config import fields_of
-from bert_jax.models import Head, Params, make_model
+from bert_jax.interop.huggingface.model_config import model_config_fields
+from bert_jax.models import Head, Params, draw_missing, make_model
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.training import workdir
@@ -59,7 +59,7 @@ def check_exportable(config: PretrainConfig, padding_id: int) -> None:
             f"config.model.position_offset={config.model.position_offset}: {config.model.family} counts positions from "
             f"the id of its padding + 1; with this tokenizer set it to {padding_id + 1}"
         )
-    fields_of(config.model, padding_id, "config.model")
+    model_config_fields(config.model, padding_id, "config.model")
 
 
 def _with_pairs(config: PretrainConfig, sentence_pairs: str) -> PretrainConfig:
@@ -109,9 +109,7 @@ def _of_run(
     if new:
         if rng is None:
             raise UserError(f"{directory} has no {', '.join(new)}: it is of `pretrain`; fine-tune it first")
-        model = make_model(config.model, ComputeConfig(), heads)
-        drawn = jax.jit(lambda rng: {name: model.init(rng)[name] for name in new})(rng)
-        params = params | jax.device_get(drawn)
+        params = draw_missing(config.model, heads, params, rng)
     unused = tuple(name for name in params if name not in shapes)
     kept = {name: params[name] for name in shapes}
     return Weights(config.model, heads, kept, (), new, unused, directory / "tokenizer")

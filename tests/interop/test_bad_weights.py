@@ -14,7 +14,7 @@ import safetensors.numpy
 import torch
 
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.huggingface import load_model
 from tests.models.family_cases import CASES, model_of
 
 

@@ -12,7 +12,7 @@ import transformers
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import export_model, load_model
+from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import PRESETS, Head, make_model
 from tests.interop import tokenizer_directories
 from tests.models.family_cases import CASES, PREFIXES, answers, batch_of, classes_of, model_of
