@@ -8,6 +8,7 @@ Google's code computes that name by tanh since 2019; a model trained so differs 
 `bert_config.json` should say "gelu_new".
 """
 
+import functools
 import os
 import pathlib
 import re
@@ -73,13 +74,13 @@ def from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[str, Any
     )
     heads = tuple(Head(name) for name in source.heads)
     shapes = shapes_of(described.encoder, heads)
-    found = list(stored_tensors((*family.encoder, *source.modules), shapes))
-    for name in sorted(tensors.keys() - {stored.name for stored in found}):
+    found = functools.partial(stored_tensors, (*family.encoder, *source.modules), shapes)
+    flat = from_tensors(tensors, found(), shapes, described.encoder, where)
+    for name in sorted(tensors.keys() - {stored.name for stored in found()}):
         raise UserError(f"{where}: variable '{originals[name]}' does not belong to a BERT with its pretraining heads")
     for name, x in tensors.items():
         if x.dtype != np.float32 or not np.isfinite(x).all():
             raise UserError(f"{where}: variable '{originals[name]}' is not float32 and finite")
-    flat = from_tensors(tensors, found, shapes, described.encoder, where)
     return Loaded(described.encoder, heads, unflatten(flat), labels=(), new=(), unused=left)
 
 
