@@ -269,7 +269,9 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
     one.add_argument(
         "corpus", metavar="CORPUS", help="made by `prepare`; several, parted by commas, or a quoted pattern, are mixed"
     )
-    one.add_argument("--row", type=int, metavar="N", help="show this row (default: the statistics and the first rows)")
+    one.add_argument(
+        "--sequence", type=int, metavar="N", help="number of a sequence to show (default: statistics, first sequences)"
+    )
     one.add_argument("--config", metavar="FILE", help="a recipe, whose rows are shown (default: length 128, as BERT)")
     one.add_argument("--json", action="store_true", help="print the statistics as one object")
     one.set_defaults(takes_overrides=True)

@@ -105,7 +105,7 @@ class DataConfig:
     sentence_pairs: str = field(
         "next_sentence",
         "how a sequence is built from sentences",
-        table="bert_jax.data.sequences.sampling.SENTENCE_PAIRS",
+        table="bert_jax.data.sequences.sentence_pairs.SENTENCE_PAIRS",
     )
     packing: int = field(1, "maximum number of examples packed into one sequence; 1: no packing", AT_LEAST_1)
     short_seq_probability: float = field(0.1, "fraction of pairs whose target length is drawn at random", FROM_0_TO_1)

@@ -21,7 +21,7 @@ from bert_jax.inference.batching import Feed
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.objectives.tasks import finetuning, head
-from bert_jax.parallel.sharding import Share
+from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.tasks.features import rows
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.step import TrainState, train_step
@@ -122,7 +122,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
     config = c.dataclasses.replace(config, model=loaded.config)
     assert (loaded.config.dropout, loaded.config.attention_dropout, loaded.config.classifier_dropout) == (0, 0, 0)
     feed = Feed(buckets, BATCH, loaded.config.num_token_types, tokenizer.pad_id)
-    batches = list(itertools.islice(training_batches(config, feed, part, Share((0,), 1), 0), STEPS))
+    batches = list(itertools.islice(training_batches(config, feed, part, BatchBlocks((0,), 1), 0), STEPS))
     assert {batch["input_ids"].shape[-1] for batch in batches} == set(buckets)
     assert min(batch["example_weights"].sum() for batch in batches) < BATCH, "every batch is full"
 

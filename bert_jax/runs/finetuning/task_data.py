@@ -57,7 +57,7 @@ def digest(parts: Sequence[Part]) -> str:
 
 
 def training_batches(
-    config: FinetuneConfig, feed: Feed, part: Part, share: sharding.Share, step: int
+    config: FinetuneConfig, feed: Feed, part: Part, share: sharding.BatchBlocks, step: int
 ) -> Generator[Batch, None, None]:
     """This process's share of the batches from `step` on, in an order that seed and epoch determine; endless."""
     lengths = np.array([row.length for row in part.rows], np.int64)
@@ -115,7 +115,7 @@ class Evaluation:
         self, config: TaskConfig, task: Task, parts: Sequence[Part], feed: Feed, model: Model, mesh: jax.sharding.Mesh
     ) -> None:
         self.config, self.task, self.parts, self.feed = config, task, parts, feed
-        self.share = sharding.batch_share(mesh)
+        self.share = sharding.batch_blocks(mesh)
         self.rows = [row for part in parts for row in part.rows]
         self.planned = evaluation_plan(feed, self.rows)
         self.predict = make_predict(model, mesh)
