@@ -108,10 +108,10 @@ def _meant(word: str, args: argparse.Namespace) -> str:
     name, equals, value = word.partition("=")
     if not args.takes_overrides:
         return did_you_mean(name, args.parser.options())
-    from bert_jax.config import Config, flatten, index_form, to_json
+    from bert_jax.config import FinetuneConfig, PretrainConfig, flatten, index_form, to_json
 
     ends: dict[str, list[str]] = {}
-    for key in map(index_form, flatten(to_json(Config()))):
+    for key in map(index_form, flatten(to_json(PretrainConfig())) | flatten(to_json(FinetuneConfig()))):
         ends.setdefault(f"--{key.rpartition('.')[2]}", []).append(f"'--config.{key}={value if equals else 'VALUE'}'")
     ends |= {option: [f"'{option}'"] for option in args.parser.options()}
     near = nearest(name, ends)

@@ -80,23 +80,25 @@ def inspect(args: argparse.Namespace) -> None:
 
 def pretrain(args: argparse.Namespace) -> None:
     """Train or resume."""
+    from bert_jax.config import PretrainConfig
     from bert_jax.runs.pretrain import pretrain as run
 
-    _in_processes(args, run)
+    _in_processes(args, run, PretrainConfig)
 
 
 def finetune(args: argparse.Namespace) -> None:
     """Train a task, or resume."""
+    from bert_jax.config import FinetuneConfig
     from bert_jax.runs.finetune import finetune as run
 
-    results = _in_processes(args, run)
+    results = _in_processes(args, run, FinetuneConfig)
     if results:
         print(json.dumps(results))
 
 
-def _in_processes(args: argparse.Namespace, run: Any) -> Any:
+def _in_processes(args: argparse.Namespace, run: Any, kind: Any) -> Any:
     """`run(config, workdir, console, interrupt, watchdog)` as one process of however many there are."""
-    from bert_jax.config import Config, read_config
+    from bert_jax.config import read_config
     from bert_jax.console import Console
     from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.parallel.preemption import Interrupt
@@ -104,11 +106,11 @@ def _in_processes(args: argparse.Namespace, run: Any) -> Any:
 
     peers = find_peers(args.coordinator, args.num_processes, args.process_id)
     try:
-        config, refused = read_config(args.config, args.overrides), None
+        config, refused = read_config(kind, args.config, args.overrides), None
     except UserError as error:
         if peers is None:
             raise
-        config, refused = Config(), error  # the others wait for this process, and shall hear why it does not come
+        config, refused = kind(), error  # the others wait for this process, and shall hear why it does not come
     use_compilation_cache()
     silent = peers is not None and peers.process_id > 0
     with (
@@ -154,10 +156,10 @@ def embed(args: argparse.Namespace) -> None:
 
 def compile_(args: argparse.Namespace) -> int:
     """The dry run; 1 where a phase does not fit."""
-    from bert_jax.config import read_config
+    from bert_jax.config import PretrainConfig, read_config
     from bert_jax.dryrun.topology import devices
 
-    config = read_config(args.config, args.overrides)
+    config = read_config(PretrainConfig, args.config, args.overrides)
     slice_ = devices(args.topology) if args.topology else None
 
     from bert_jax.console import Console
@@ -173,7 +175,7 @@ def compile_(args: argparse.Namespace) -> int:
 def evaluate(args: argparse.Namespace) -> None:
     """Held-out metrics of a run."""
     from bert_jax.console import Console
-    from bert_jax.runs.pretrain import evaluate_run
+    from bert_jax.runs.evaluate import evaluate as evaluate_run
 
     print(json.dumps(evaluate_run(pathlib.Path(args.workdir), args.step, Console())))
 

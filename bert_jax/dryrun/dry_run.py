@@ -9,20 +9,19 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bert_jax.config import Config
+from bert_jax.config import PretrainConfig, check_choices, with_vocab_size
 from bert_jax.data.mixture import open_mixture
 from bert_jax.data.sequences.pipeline import batch_shapes
 from bert_jax.dryrun.estimate import Estimate, Machine, estimate, machine
 from bert_jax.dryrun.hlo_cost import Cost, cost
 from bert_jax.dryrun.topology import quiet
+from bert_jax.objectives import make_objective
 from bert_jax.objectives.base import Objective
-from bert_jax.objectives.masked_tokens import pretraining
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import CHIPS, peak_flops
-from bert_jax.runs.pretrain import with_vocabulary
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import Phase
-from bert_jax.training.step import abstract_state, jit_step, layout, state_shardings
+from bert_jax.training.schedules import Phase, plan_phases
+from bert_jax.training.step import abstract_state, check_layout, jit_step, state_shardings
 
 REMAT_SAVES = 3  # by about what factor recomputing can be hoped to cut the memory
 DEFAULT_VOCABULARY = 30_522  # of the released uncased BERT
@@ -79,7 +78,7 @@ class Total(NamedTuple):
     energy_kwh: tuple[float, float] | None
 
 
-def dry_run(config: Config, devices: Sequence[Any] | None, say: Say) -> Report:
+def dry_run(config: PretrainConfig, devices: Sequence[Any] | None, say: Say) -> Report:
     """Compiles every phase of a recipe for `devices` (None: those present) and reports what a step costs on one.
 
     `say` is told what happens; a compilation takes from seconds to minutes.
@@ -87,9 +86,10 @@ def dry_run(config: Config, devices: Sequence[Any] | None, say: Say) -> Report:
     """
     present = devices is None
     devices = jax.devices() if devices is None else devices
+    check_choices(config)
     config, notes = _with_vocabulary(config)
-    objective = pretraining(config)
-    mesh, phases = layout(config, objective, devices)
+    objective, phases = make_objective(config), plan_phases(config.train)
+    mesh = check_layout(config, objective, phases, devices)
     shapes = jax.eval_shape(objective.init, jax.random.PRNGKey(0))
 
     kind, chip = devices[0].device_kind, CHIPS.get(devices[0].device_kind)
@@ -103,7 +103,7 @@ def dry_run(config: Config, devices: Sequence[Any] | None, say: Say) -> Report:
             f"compiling phase {number} of {len(phases)} for {len(devices)} x {kind}: "
             f"{phase.batch_size:,} rows of {phase.seq_len} tokens"
         )
-        reports.append(_phase(config, objective, phase, number - 1, mesh, figures))
+        reports.append(_phase(config, objective, phases, number - 1, mesh, figures))
     return Report(
         name=chip.name if chip else kind,
         devices=len(devices),
@@ -150,10 +150,10 @@ def _measured(device: Any, present: bool) -> Machine:
     return Machine(None, None, None, None, "not in the table of chips")
 
 
-def _with_vocabulary(config: Config) -> tuple[Config, tuple[str, ...]]:
+def _with_vocabulary(config: PretrainConfig) -> tuple[PretrainConfig, tuple[str, ...]]:
     """The config with a vocabulary size: its own, its corpus's, or BERT's."""
     if config.data.corpus:
-        return with_vocabulary(config, open_mixture(config.data.corpus).tokenizer()), ()
+        return with_vocab_size(config, open_mixture(config.data.corpus).tokenizer().vocab_size), ()
     if config.model.vocab_size:
         return config, ()
     model = dataclasses.replace(config.model, vocab_size=DEFAULT_VOCABULARY)
@@ -162,9 +162,15 @@ def _with_vocabulary(config: Config) -> tuple[Config, tuple[str, ...]]:
 
 
 def _phase(
-    config: Config, objective: Objective, phase: Phase, number: int, mesh: jax.sharding.Mesh, figures: Machine
+    config: PretrainConfig,
+    objective: Objective,
+    phases: tuple[Phase, ...],
+    number: int,
+    mesh: jax.sharding.Mesh,
+    figures: Machine,
 ) -> PhaseReport:
-    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
+    phase = phases[number]
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     rows = sharding.batch_sharding(mesh)
     shapes = batch_shapes(phase.batch_size, phase.seq_len, config.data)
     batch = {k: jax.ShapeDtypeStruct(shape, dtype, sharding=rows) for k, (shape, dtype) in shapes.items()}
@@ -174,7 +180,7 @@ def _phase(
     state_shapes, shardings = state_shardings(config, objective, optimizer, mesh)
     state = abstract_state(state_shapes, shardings)
     with jax.set_mesh(mesh):
-        traced = jit_step(config, objective, optimizer, phase, mesh, shardings).trace(state, batch)
+        traced = jit_step(config, objective, optimizer, phases, phase, mesh, shardings).trace(state, batch)
         compiled, used = _compile(traced.lower(lowering_platforms=(platform,)))
     seconds = time.monotonic() - began
     parameters, moments = _bytes(state.params), _bytes(state.opt_state)
@@ -230,7 +236,7 @@ def _bytes(tree: Any) -> int:
 
 
 def _changes(
-    config: Config, phase: Phase, number: int, mesh: jax.sharding.Mesh, memory: Memory, capacity: int | None
+    config: PretrainConfig, phase: Phase, number: int, mesh: jax.sharding.Mesh, memory: Memory, capacity: int | None
 ) -> tuple[str, ...]:
     """What would make it fit, by how sizes scale: temporaries with rows, arguments with shards; each is an estimate."""
     if capacity is None:

@@ -53,6 +53,7 @@ class Model(NamedTuple):
     init: Callable[[jax.Array], Params]
     apply: Callable[[Params, Batch, jax.Array | None], dict[str, jax.Array]]
     logical_axes: Any
+    sections: Any  # as params, "embeddings", "layers" (stacked on the leading axis) or "heads" for each array
 
 
 def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> Model:
@@ -71,8 +72,16 @@ def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head,
     def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
         return cast(dict[str, jax.Array], module.apply({"params": params}, batch, rng))
 
-    axes = jax.tree.map(tuple, nn.get_partition_spec(jax.eval_shape(boxed, jax.random.key(0))))
-    return Model(config, heads, init, apply, axes)
+    shapes = jax.eval_shape(boxed, jax.random.key(0))
+    axes = jax.tree.map(tuple, nn.get_partition_spec(shapes))
+    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section(path), nn.unbox(shapes))
+    return Model(config, heads, init, apply, axes, sections)
+
+
+def _section(path: Any) -> str:
+    if path[0].key != "encoder":
+        return "heads"
+    return "layers" if path[1].key == "layers" else "embeddings"
 
 
 def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
@@ -95,12 +104,14 @@ def model_flops(config: EncoderConfig, length: int, predictions: int) -> float:
     `6 (h V + h^2)` a predicted position. A packed row counts as one example of its length.
     """
     h, width, layers = config.hidden_size, table_width(config), config.num_layers
-    token = layers * (6 * (4 * h * h + 2 * h * config.mlp_size) + 12 * length * h) + 6 * config.embedding_size * h
+    token = (
+        layers * (6 * (4 * h * h + 2 * h * config.mlp_size) + 12 * length * h) + 6 * (config.embedding_size or 0) * h
+    )
     return float(length * token + predictions * 6 * (width * config.vocab_size + h * width))
 
 
 def _check(config: EncoderConfig, compute: ComputeConfig) -> None:
-    if config.vocab_size < 1:
+    if not config.vocab_size:
         raise UserError(f"model.vocab_size={config.vocab_size}: set it to the tokenizer's")
     if config.num_heads < 1 or config.hidden_size % config.num_heads:
         raise UserError(f"model.num_heads={config.num_heads} does not divide model.hidden_size={config.hidden_size}")

@@ -18,6 +18,7 @@ from bert_jax.models.layers import Linear, keep
 from bert_jax.parallel.sharding import constrain, partition_spec
 
 MASKED_SCORE = -1e9  # far below any score; finite, so that a row of padding alone gives no NaN
+KERNELS = ("auto", "xla", "cudnn")  # values of compute.attention
 
 
 class SelfAttention(nn.Module):

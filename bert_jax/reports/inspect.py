@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.config import DataConfig, read_config
+from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config
 from bert_jax.data.corpus import Corpus
 from bert_jax.data.mixture import Mixture, open_mixture
 from bert_jax.data.sequences.pipeline import Rows, make_rows, symbols_of
@@ -37,7 +37,8 @@ def inspect(corpus: str, config_file: str | None, overrides: Sequence[str], row:
     Raises:
         UserError: as `read_config`, `open_mixture` and `make_rows`; a row below 0 or beyond any run.
     """
-    config = read_config(config_file, overrides)
+    config = read_config(PretrainConfig, config_file, overrides)
+    check_choices(config.data, "config.data")
     if any(override.startswith("--config.data.corpus") for override in overrides):
         raise UserError(f"--config.data.corpus: which corpus is meant, that or {corpus}? Leave the option out")
     if row is not None and not 0 <= row < LAST_ROW:

@@ -4,7 +4,7 @@ import math
 import pathlib
 
 from bert_jax.errors import UserError
-from bert_jax.training.metrics import Line, read_lines
+from bert_jax.training.metrics import Line, read_metrics
 
 PANELS = {
     "masked-token loss (nats)": "mlm_loss",
@@ -30,7 +30,7 @@ def plot(workdir: pathlib.Path, output: pathlib.Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    lines = read_lines(workdir / "metrics.jsonl")
+    lines = read_metrics(workdir / "metrics.jsonl")
     train = [line for line in lines if line["split"] == "train"]
     heldout = [line for line in lines if line["split"] == "heldout"]
     if not train:

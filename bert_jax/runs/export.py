@@ -12,8 +12,8 @@ from bert_jax.interop import google_tf
 from bert_jax.interop.huggingface import model as huggingface
 from bert_jax.interop.onnx_file import export_onnx
 from bert_jax.interop.stablehlo import export_stablehlo
-from bert_jax.objectives.masked_tokens import pretraining_heads
-from bert_jax.runs.finetune import SETTINGS
+from bert_jax.objectives import OBJECTIVES
+from bert_jax.runs.finetuning.train import SETTINGS
 from bert_jax.runs.initial_weights import Weights, read_weights, restore_params
 
 
@@ -38,7 +38,9 @@ def _read(place: pathlib.Path, step: int | None, console: Console) -> Weights:
         return Weights(*google_tf.load_google(place), directory)
     if step is not None:
         config, _, params = restore_params(place, step, console)
-        return Weights(config.model, pretraining_heads(config), params, (), (), (), place / "tokenizer")
+        return Weights(
+            config.model, OBJECTIVES[config.objective].heads(config), params, (), (), (), place / "tokenizer"
+        )
     return read_weights(place, None, None, console)
 
 

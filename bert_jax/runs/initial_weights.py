@@ -1,5 +1,6 @@
 """Weights to start from or to use: a run's checkpoint, an export, or a directory of Hugging Face or Google."""
 
+import dataclasses
 import hashlib
 import os
 import pathlib
@@ -8,14 +9,15 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.config import SENTENCE_PAIRS, ComputeConfig, Config, EncoderConfig
+from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig
 from bert_jax.console import Console
+from bert_jax.data.sequences.sampling import SENTENCE_PAIRS
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import model as huggingface
 from bert_jax.interop.huggingface.model_config import fields_of
 from bert_jax.models import Head, Params, make_model
-from bert_jax.objectives.masked_tokens import PAIRS, pretraining, pretraining_heads
+from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
@@ -35,17 +37,22 @@ class Weights(NamedTuple):
     directory: pathlib.Path  # where its tokenizer lies
 
 
-def check_exportable(config: Config, padding_id: int) -> None:
-    """Raises UserError where `transformers` has no such model as is to be pretrained, before it is trained in vain.
+def check_exportable(config: PretrainConfig, padding_id: int) -> None:
+    """Raise UserError before training where `transformers` has no model like the one to be trained.
 
-    That is where its family lacks the heads of `config.data.sentence_pairs`, or cannot say what else `config.model` says.
+    That is where its family lacks the heads of the objective, or cannot express something else in `config.model`.
     """
-    wanted, family = {head.name for head in pretraining_heads(config)}, FAMILIES[config.model.family]
-    if all(set(one.heads) != wanted for one in family.classes):
-        suits = ", ".join(name for name in SENTENCE_PAIRS if name not in PAIRS)
+    wanted, family = {head.name for head in OBJECTIVES[config.objective].heads(config)}, FAMILIES[config.model.family]
+    possible = [set(one.heads) for one in family.classes]
+    if wanted not in possible:
+        fits = [
+            name
+            for name in SENTENCE_PAIRS
+            if {head.name for head in OBJECTIVES[config.objective].heads(_with_pairs(config, name))} in possible
+        ]
         raise UserError(
-            f"config.model.family={config.model.family} has no head for config.data.sentence_pairs={config.data.sentence_pairs}; "
-            f"choose one of {suits}"
+            f"config.model.family={config.model.family} has no head for "
+            f"config.data.sentence_pairs={config.data.sentence_pairs}; choose one of {', '.join(fits)}"
         )
     if family.follow_padding and config.model.position_offset != padding_id + 1:
         raise UserError(
@@ -53,6 +60,10 @@ def check_exportable(config: Config, padding_id: int) -> None:
             f"the id of its padding + 1; with this tokenizer set it to {padding_id + 1}"
         )
     fields_of(config.model, padding_id, "config.model")
+
+
+def _with_pairs(config: PretrainConfig, sentence_pairs: str) -> PretrainConfig:
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, sentence_pairs=sentence_pairs))
 
 
 def digest(weights: Weights) -> str:
@@ -92,7 +103,7 @@ def _of_run(
         raise UserError(f"{directory}: several processes start from an export; make one with `bert-jax export`")
     config, step, params = restore_params(directory, None, console)
     console.say(f"weights of step {step:,} of {directory}")
-    heads = pretraining_heads(config) if wanted is None else wanted
+    heads = OBJECTIVES[config.objective].heads(config) if wanted is None else wanted
     shapes = jax.eval_shape(make_model(config.model, ComputeConfig(), heads).init, jax.random.key(0))
     new = tuple(name for name in shapes if name not in params)
     if new:
@@ -106,11 +117,12 @@ def _of_run(
     return Weights(config.model, heads, kept, (), new, unused, directory / "tokenizer")
 
 
-def restore_params(directory: pathlib.Path, step: int | None, console: Console) -> tuple[Config, int, Params]:
+def restore_params(directory: pathlib.Path, step: int | None, console: Console) -> tuple[PretrainConfig, int, Params]:
     """Config, step and parameters (in numpy arrays) of a run: of `step`, or of its newest undamaged checkpoint."""
-    config, _ = workdir.read(directory)
-    objective = pretraining(config)
-    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
+    config, _ = workdir.read_run(directory)
+    assert isinstance(config, PretrainConfig)
+    objective = make_objective(config)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), sharding.AXES)
     abstract = abstract_state(*state_shardings(config, objective, optimizer, mesh))
     if not (directory / "checkpoints").is_dir():

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bert_jax.training.metrics import read_lines
+from bert_jax.training.metrics import read_metrics
 from tests.generated_corpus import generated_corpus
 from tests.mesh_run import STEPS
 
@@ -86,7 +86,7 @@ def fit(workdir: pathlib.Path, runs: dict[str, dict], processes: int, devices: i
 
 
 def losses(workdir: pathlib.Path, name: str) -> list[float]:
-    lines = read_lines(workdir / name / "metrics.jsonl")
+    lines = read_metrics(workdir / name / "metrics.jsonl")
     assert [line["step"] for line in lines if line["split"] == "train"] == list(range(1, len(lines) - 1))
     assert [line["step"] for line in lines if line["split"] == "heldout"] == [10, STEPS]
     return [line["loss"] for line in lines]

@@ -20,7 +20,7 @@ import pytest
 
 from bert_jax.config import CheckpointConfig
 from bert_jax.training.checkpoint import Checkpoints
-from bert_jax.training.metrics import read_lines
+from bert_jax.training.metrics import read_metrics
 from tests.generated_corpus import generated_corpus
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -96,7 +96,7 @@ def outcome(workdir: pathlib.Path) -> Outcome:
     record = checkpoints.record(STEPS)
     assert max(checkpoints.steps()) == STEPS
     checkpoints.close()
-    lines = read_lines(workdir / "metrics.jsonl")
+    lines = read_metrics(workdir / "metrics.jsonl")
     return Outcome(record, [{key: value for key, value in line.items() if key not in TIMES} for line in lines])
 
 

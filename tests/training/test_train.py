@@ -15,7 +15,7 @@ from bert_jax.objectives.masked_tokens import pretraining
 from bert_jax.parallel import sharding
 from bert_jax.training.checkpoint import digests
 from bert_jax.training.loop import Data, fit
-from bert_jax.training.metrics import read_lines
+from bert_jax.training.metrics import read_metrics
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.step import TrainState, init_state, train_step
 from tests.synthetic import random_batch, synthetic_data, tiny_config
@@ -126,7 +126,7 @@ def run(config: Config, workdir: pathlib.Path) -> tuple[TrainState, list[dict]]:
     checkpoints.close()
     assert record["row"] == config.train.steps * config.train.batch_size
     timing = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction")
-    lines = read_lines(workdir / "metrics.jsonl")
+    lines = read_metrics(workdir / "metrics.jsonl")
     return state, [{k: v for k, v in line.items() if k not in timing} for line in lines]
 
 
@@ -204,7 +204,7 @@ def test_a_line_over_two_phases_counts_the_tokens_of_each(
     config = tiny_config(log_every=6)
     objective = pretraining(config)
     assert fit(config, objective, synthetic_data(config), tmp_path, Console())
-    line = read_lines(tmp_path / "metrics.jsonl")[-2]
+    line = read_metrics(tmp_path / "metrics.jsonl")[-2]
     assert line["tokens_per_second"] == (3 * 8 * 16 + 3 * 8 * 24) / 2
     flops = 3 * 8 * (objective.flops(16) + objective.flops(24))
     assert line["model_flops_utilization"] == pytest.approx(flops / 2 / 1e6)

@@ -97,7 +97,7 @@ def make_rows(
         raise UserError(
             f"config.data.weights has {len(config.weights)} numbers for {len(sizes)} corpora; give each one"
         )
-    order = make_order(sizes, config.weights, config.smoothing)
+    order = make_order(sizes, config.weights or (), config.smoothing)
     few = np.flatnonzero((order.rows > 0) & (np.diff(split.source_documents) < rule.documents))
     if few.size:
         which = f"corpus {few[0] + 1} of {len(sizes)}" if len(sizes) > 1 else "this split"
@@ -108,7 +108,9 @@ def make_rows(
 
     def examples(rows: np.ndarray) -> tuple[np.ndarray, Slots]:
         """The examples of the rows, in order: the index of the row of each, and its slot."""
-        epoch, place = locate(order, seed, rows % (config.dupe_factor * order.per_epoch) if config.duplicates else rows)
+        epoch, place = locate(
+            order, seed, rows % (config.dupe_factor * order.per_epoch) if config.dupe_factor else rows
+        )
         if not packed:
             return np.arange(len(rows)), make_slots(layout, seed, epoch, place, np.full(len(rows), budget))
         index, slot = examples_of(packing, seed, epoch, place)
