@@ -36,4 +36,4 @@ def parse_json(where: str, text: str) -> Any:
         line = f"line {error.lineno}, " if "\n" in text.rstrip("\n") else ""
         raise UserError(f"{where}: invalid JSON ({error.msg}, {line}column {error.colno}); fix it") from None
     except (RecursionError, ValueError) as error:  # nested too deeply; a number with too many digits
-        raise UserError(f"{where}: JSON that cannot be read ({error}); fix it") from None
+        raise UserError(f"{where}: invalid JSON ({error}); fix it") from None

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import ComputeConfig, TaskConfig
+from bert_jax.config import ComputeConfig
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.inference.feature_files import token_file, vector_file
@@ -17,7 +17,8 @@ from bert_jax.inference.inputs import read_texts
 from bert_jax.inference.load import open_model
 from bert_jax.models import Head, make_model
 from bert_jax.tasks.batching import choose_buckets, plan
-from bert_jax.tasks.features import Row, collate, rows
+from bert_jax.tasks.features import Features, collate
+from bert_jax.tasks.kinds.texts import text_features
 
 HEADS = (Head("hidden_states"),)
 CHUNK = 8_192  # texts in memory at once; their rows are sorted into batches of like length
@@ -146,18 +147,18 @@ def _layers(layers: str, number: int, hidden: int) -> tuple[Callable[[jax.Array]
     return lambda states: states[index], hidden
 
 
-def _chunks(source: pathlib.Path, tokenizer: Tokenizer, max_seq_len: int) -> Iterator[list[Row]]:
+def _chunks(source: pathlib.Path, tokenizer: Tokenizer, max_seq_len: int) -> Iterator[list[Features]]:
     """The rows of the file, `CHUNK` at a time."""
     texts = read_texts(source)
     while examples := list(itertools.islice(texts, CHUNK)):
-        yield rows("classification", examples, tokenizer, TaskConfig(max_seq_len=max_seq_len))[0]
+        yield text_features(examples, tokenizer, max_seq_len)[0]
 
 
 def _measure(source: pathlib.Path, tokenizer: Tokenizer, max_seq_len: int) -> tuple[np.ndarray, int, int]:
     """Tokens of each text, int64 `[texts]`, after the cut; how many are cut, and how many are empty."""
     lengths, truncated, empty, texts = [], 0, 0, read_texts(source)
     while examples := list(itertools.islice(texts, CHUNK)):
-        made, counts = rows("classification", examples, tokenizer, TaskConfig(max_seq_len=max_seq_len))
+        made, counts = text_features(examples, tokenizer, max_seq_len)
         lengths.append(np.array([row.length for row in made]))
         truncated += counts["truncated_texts"]
         empty += sum(not example["text"] for example in examples)

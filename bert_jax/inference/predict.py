@@ -18,18 +18,15 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError, writing
 from bert_jax.inference.batching import Feed, row_predictor
 from bert_jax.inference.load import open_model
-from bert_jax.models import Model, Params, make_model
+from bert_jax.models import Head, Model, Params, make_model
 from bert_jax.tasks.batching import choose_buckets
-from bert_jax.tasks.examples import make, name_of
-from bert_jax.tasks.features import rows
-from bert_jax.tasks.predictions import as_record, predictions
-from bert_jax.tasks.row import LABEL
-from bert_jax.tasks.task import FIELDS, LABEL_FIELDS, Record, Task
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import Kind, make_features
+from bert_jax.tasks.kinds.records import record_id
+from bert_jax.tasks.task import Record, Task
 from bert_jax.training.workdir import model_in
 
 CHUNK = 1024  # examples that are read before the first of them is written
-# The head that a model has -> the kind of its task, where no task.json says it.
-KINDS = ("classification", "tagging", "span", "choice")  # a head of a task is called as its kind
 
 
 class Predictor(NamedTuple):
@@ -50,20 +47,19 @@ def load_predictor(directory: pathlib.Path) -> Predictor:
     """
     directory = model_in(directory)
     loaded = open_model(directory)
-    kinds = [head.name for head in loaded.heads if head.name in KINDS]
+    kinds = [name for name, kind in KINDS.items() for head in loaded.heads if _fits(kind, head)]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"
         raise UserError(f"{directory}: a model with {names}, which answers no task; fine-tune it first")
-    classes = loaded.heads[0].classes
-    labels = loaded.labels or tuple(f"LABEL_{number}" for number in range(classes))
-    kind = "regression" if kinds[0] == "classification" and classes == 1 else kinds[0]
+    labels = loaded.labels or tuple(f"LABEL_{number}" for number in range(loaded.heads[0].classes))
     described: dict[str, Any]
-    described = {"kind": kind, "labels": [*labels], "impossible": False, "null_threshold": 0.0}
+    described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0}
     described["config"] = {"max_seq_len": loaded.config.max_positions}  # of transformers: as long as it can read
     path = directory / "task.json"
     if path.is_file():
         described |= _read_settings(path, described)
-    if described["kind"] != kind or (kind in ("classification", "tagging") and described["labels"] != [*labels]):
+    kind = described["kind"]
+    if kind not in kinds or (KINDS[kind].label_names and described["labels"] != [*labels]):
         raise UserError(f"{path} and config.json beside it are of different tasks; export the model again")
     settings = from_values(TaskConfig, described["config"], str(path))
     settings = dataclasses.replace(settings, max_seq_len=min(settings.max_seq_len, loaded.config.max_positions))
@@ -71,6 +67,11 @@ def load_predictor(directory: pathlib.Path) -> Predictor:
     threshold = described["null_threshold"] if task.impossible else None
     model = make_model(loaded.config, ComputeConfig(), loaded.heads)
     return Predictor(model, loaded.params, loaded.tokenizer, task, settings, threshold)
+
+
+def _fits(kind: Kind, head: Head) -> bool:
+    """Return whether the head of a model is that of a kind."""
+    return head.name == kind.head and kind.classes in (None, head.classes)
 
 
 def _read_settings(path: pathlib.Path, like: dict[str, Any]) -> dict[str, Any]:
@@ -116,13 +117,16 @@ def predict_file(directory: pathlib.Path, source: str, target: str, batch_size: 
 def predict(predictor: Predictor, source: TextIO, name: str, out: TextIO, batch_size: int) -> Counter[str]:
     """Write a line for each line of `source`, in order; how many there were, and how many texts were cut.
 
-    A line is an object with the fields of tasks/task.py FIELDS, and an `id` if it wants one back. A mistake is named by
+    A line is an object with the fields of its kind of task, and an `id` if it wants one back. A mistake is named by
     `name` and line; what was read before the `CHUNK` lines that it is in is written.
     """
     model, task, settings = predictor.model, predictor.task, predictor.settings
+    kind = KINDS[task.kind]
     # The same few lengths whatever comes, the longest row among them: programs are compiled once.
     longest = settings.max_seq_len
-    buckets = tuple(sorted({*(settings.buckets or choose_buckets(np.arange(8, longest + 1), longest)), longest}))
+    buckets = tuple(
+        sorted({*(settings.buckets or choose_buckets(np.arange(8, longest + 1), longest, program_tokens=0)), longest})
+    )
     feed = Feed(buckets, batch_size, model.config.num_token_types, predictor.tokenizer.pad_id)
     answer = row_predictor(model, predictor.params, feed)
     counts: Counter[str] = Counter()
@@ -133,11 +137,13 @@ def predict(predictor: Predictor, source: TextIO, name: str, out: TextIO, batch_
             continue
         # By place, not by the id of the input: that one may be there twice, or on some lines only.
         examples = [{"id": f"{name}:{number}", **example} for number, _, example in read]
-        made, cut = rows(task.kind, examples, predictor.tokenizer, settings)
-        found = predictions(task.kind, examples, made, answer(made), settings, predictor.null_threshold)
+        features, cut = make_features(kind, examples, predictor.tokenizer, settings)
+        found = kind.predict(examples, features, answer(features), settings, predictor.null_threshold)
         for place, (number, given, _) in enumerate(read):
-            record = as_record(task.kind, task.labels, examples[place], found, place)
-            record["id"] = str(number) if given is None else given
+            fields = kind.to_json(task.labels, examples[place], found.values[place])
+            if found.details is not None:
+                fields |= kind.details(task.labels, found.details[place])
+            record = {"id": str(number) if given is None else given} | fields
             out.write(json.dumps(record, ensure_ascii=False) + "\n")
         out.flush()
         counts.update(cut | {"examples": len(examples)})
@@ -161,13 +167,14 @@ def _example(task: Task, where: str, line: str) -> tuple[str | int | None, dict[
         raise UserError(f"{where}: invalid JSON ({error}); write one object a line") from None
     if not isinstance(fields, dict):
         raise UserError(f"{where}: not a JSON object")
-    wanted = [field for field in FIELDS[task.kind] if field != LABEL[task.kind]]
+    kind = KINDS[task.kind]
+    wanted = [field for field in kind.fields if field not in kind.label_fields]
     for field in wanted:
         if field not in fields:
-            raise UserError(f"{where}: has no '{field}'; a {task.kind} needs {', '.join(wanted)}")
-    # Labels are not read: what is predicted may be labelled in a way that the model does not know.
-    unlabelled = {key: value for key, value in fields.items() if key not in LABEL_FIELDS}
+            raise UserError(f"{where}: has no '{field}'; {task.kind} needs {', '.join(wanted)}")
+    # Labels are not read: the data may be labelled in a way that the model does not know.
+    unlabelled = {key: value for key, value in fields.items() if key not in kind.label_fields}
     record = Record(where, unlabelled)
     if "id" in fields:
-        name_of(record)  # refuses what is no id
-    return fields.get("id"), make(record, task, Counter())
+        record_id(record)  # refuses what is no id
+    return fields.get("id"), kind.make(record, task, Counter())

@@ -31,7 +31,7 @@ class Weights(NamedTuple):
     config: EncoderConfig
     heads: tuple[Head, ...]
     params: Params  # of make_model(config, ..., heads), float32
-    labels: tuple[str, ...]  # of a classification or tagging head; () where unnamed
+    labels: tuple[str, ...]  # of a head that classifies; () where unnamed
     new: tuple[str, ...]  # parameters that were not there and are random
     unused: tuple[str, ...]  # what was there and no wanted head has
     directory: pathlib.Path  # where its tokenizer lies

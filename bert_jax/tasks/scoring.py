@@ -9,17 +9,18 @@ import numpy as np
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.answers.squad_score import squad_scores
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import Values
 from bert_jax.tasks.task import Example, Task
 
 Scores = dict[str, float]
 # Labelled examples, a prediction for each (`Predictions.values`), the names of the labels -> scores; higher is better.
-Metric = Callable[[Sequence[Example], Any, Sequence[str]], Scores]
+Metric = Callable[[Sequence[Example], Values, Sequence[str]], Scores]
 
 PACKAGES = {"sklearn": "scikit-learn", "scipy": "scipy", "seqeval": "seqeval"}
 CHUNK_TAGS = ("B-", "I-", "E-", "S-")
 
 
-def score(task: Task, examples: Sequence[Example], predictions: Sequence[Any]) -> Scores:
+def score(task: Task, examples: Sequence[Example], predictions: Values) -> Scores:
     """Return the scores of all metrics of a task: fractions and correlations, but percentages for SQuAD.
 
     Args:
@@ -48,13 +49,13 @@ def score(task: Task, examples: Sequence[Example], predictions: Sequence[Any]) -
     return scores
 
 
-def accuracy(examples: Sequence[Example], predictions: Any, labels: Sequence[str]) -> Scores:
+def accuracy(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
     """Fraction of correct labels."""
     metrics = _library("sklearn.metrics")
     return {"accuracy": float(metrics.accuracy_score(_labels(examples), np.asarray(predictions)))}
 
 
-def binary_f1(examples: Sequence[Example], predictions: Any, labels: Sequence[str]) -> Scores:
+def binary_f1(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
     """F1 of the second of two labels, as in GLUE for MRPC and QQP; 0 if it is never predicted."""
     if len(labels) != 2:
         raise UserError(f"metric 'f1' needs two labels, not {len(labels)}; use macro_f1")
@@ -62,7 +63,7 @@ def binary_f1(examples: Sequence[Example], predictions: Any, labels: Sequence[st
     return {"f1": float(metrics.f1_score(_labels(examples), np.asarray(predictions), zero_division=0))}
 
 
-def macro_f1(examples: Sequence[Example], predictions: Any, labels: Sequence[str]) -> Scores:
+def macro_f1(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
     """Mean of the F1 of all labels; 0 for a label that neither occurs nor is predicted."""
     metrics = _library("sklearn.metrics")
     every = np.arange(len(labels))
@@ -70,7 +71,7 @@ def macro_f1(examples: Sequence[Example], predictions: Any, labels: Sequence[str
     return {"macro_f1": float(found)}
 
 
-def matthews(examples: Sequence[Example], predictions: Any, labels: Sequence[str]) -> Scores:
+def matthews(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
     """Matthews correlation (CoLA); 0 if all labels or all predictions are the same."""
     gold, found = _labels(examples), np.asarray(predictions)
     if _constant(gold, found):
@@ -78,17 +79,17 @@ def matthews(examples: Sequence[Example], predictions: Any, labels: Sequence[str
     return {"matthews": float(_library("sklearn.metrics").matthews_corrcoef(gold, found))}
 
 
-def pearson(examples: Sequence[Example], predictions: Any, labels: Sequence[str]) -> Scores:
+def pearson(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
     """Pearson correlation (STS-B); 0 where it is undefined: all labels or all predictions are the same."""
     return {"pearson": _correlation("pearsonr", examples, predictions)}
 
 
-def spearman(examples: Sequence[Example], predictions: Any, labels: Sequence[str]) -> Scores:
+def spearman(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
     """Spearman rank correlation; 0 where it is undefined."""
     return {"spearman": _correlation("spearmanr", examples, predictions)}
 
 
-def entities(examples: Sequence[Example], predictions: Any, labels: Sequence[str]) -> Scores:
+def entities(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
     """Precision, recall and F1 of entities with the correct type, start and end, by the rule of conlleval."""
     odd = [name for name in labels if name != "O" and not name.startswith(CHUNK_TAGS)]
     if odd:
@@ -104,7 +105,7 @@ def entities(examples: Sequence[Example], predictions: Any, labels: Sequence[str
     }
 
 
-def token_accuracy(examples: Sequence[Example], predictions: Any, labels: Sequence[str]) -> Scores:
+def token_accuracy(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
     """Fraction of words with the correct label."""
     golds = np.concatenate([np.asarray(example["labels"], np.int64) for example in examples])
     found = np.concatenate([np.asarray(sentence, np.int64) for sentence in predictions])
@@ -113,7 +114,7 @@ def token_accuracy(examples: Sequence[Example], predictions: Any, labels: Sequen
     return {"token_accuracy": float(_library("sklearn.metrics").accuracy_score(golds, found))}
 
 
-def squad(examples: Sequence[Example], predictions: Any, labels: Sequence[str]) -> Scores:
+def squad(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
     """Exact match and F1 in percent: see answers/squad_score.py."""
     return squad_scores(examples, {example["id"]: text for example, text in zip(examples, predictions, strict=True)})
 
@@ -135,7 +136,7 @@ def _labels(examples: Sequence[Example]) -> np.ndarray:
     return np.array([example["label"] for example in examples])
 
 
-def _correlation(name: str, examples: Sequence[Example], predictions: Any) -> float:
+def _correlation(name: str, examples: Sequence[Example], predictions: Values) -> float:
     gold, found = _labels(examples).astype(np.float64), np.asarray(predictions, np.float64)
     if _constant(gold, found):
         return 0.0

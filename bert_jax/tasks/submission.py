@@ -6,14 +6,13 @@ import io
 import json
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from bert_jax.errors import writing
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import Values
 from bert_jax.tasks.task import Example, Task
 
 Examples = Sequence[Example]
-Values = Sequence[Any]  # `Predictions.values`
 SUFFIXES = {"glue": ".tsv", "squad": ".json", "conll": ".conll", "conll_tab": ".conll", "csv": ".csv"}
 
 
@@ -60,7 +59,7 @@ def _squad(task: Task, examples: Examples, predictions: Values) -> str:
 
 
 def _conll(task: Task, examples: Examples, predictions: Values, separator: str) -> str:
-    """Return lines of token, label if known, and prediction, as conlleval reads them; an empty line after a sentence."""
+    """Return lines of token, label if known, and prediction, as conlleval reads them."""
     lines = []
     for example, predicted in zip(examples, predictions, strict=True):
         columns = [example["tokens"], *([example["labels"]] if "labels" in example else []), predicted]

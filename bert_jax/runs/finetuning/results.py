@@ -16,7 +16,8 @@ from bert_jax.runs.finetuning.setup import Setup
 from bert_jax.runs.finetuning.task_data import Part, measure
 from bert_jax.runs.finetuning.train import ELSEWHERE, SETTINGS
 from bert_jax.tasks import submission
-from bert_jax.tasks.predictions import Predictions, predictions
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import Predictions
 
 
 def summarize(setup: Setup, results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -54,11 +55,12 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
 
     threshold = None
     for part in setup.dev:
-        found = measure(task, settings, part, predict(part.rows))
+        found = measure(task, settings, part, predict(part.features))
         threshold = found.null_threshold
         write(part, found.predictions)
     for part in setup.test:
-        made = predictions(task.kind, part.examples, part.rows, predict(part.rows), settings, threshold)
+        outputs = predict(part.features)
+        made = KINDS[task.kind].predict(part.examples, part.features, outputs, settings, threshold)
         write(part, made)
     if threshold is not None:
         path = partial / SETTINGS

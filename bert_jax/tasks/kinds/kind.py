@@ -17,6 +17,9 @@ Counts = dict[str, int]  # what was truncated or split -> how often
 Outputs = Mapping[str, np.ndarray]  # of one input: output of the head -> array, maybe longer than the input
 
 
+Values = Sequence[Any] | np.ndarray
+
+
 class Loss(NamedTuple):
     """A training loss, as data: this package never imports jax."""
 
@@ -28,8 +31,8 @@ class Loss(NamedTuple):
 class Predictions(NamedTuple):
     """Predictions for examples, in their order."""
 
-    values: Sequence[Any]  # one per example; metrics and submission formats take these
-    details: Sequence[Any] | None = None  # one per example: probabilities and the like, for `Kind.details`
+    values: Values  # one per example; metrics and submission formats take these
+    details: Values | None = None  # one per example: probabilities and the like, for `Kind.details`
 
 
 class Kind(NamedTuple):

@@ -16,7 +16,10 @@ Pair = tuple[str, str | None]
 
 
 def text_features(
-    examples: Examples, tokenizer: Tokenizer, max_seq_len: int, target: Callable[[Example], Mapping[str, Any]]
+    examples: Examples,
+    tokenizer: Tokenizer,
+    max_seq_len: int,
+    target: Callable[[Example], Mapping[str, Any]] = lambda example: {},
 ) -> tuple[list[Features], Counts]:
     """Return [CLS] text [SEP], or [CLS] text [SEP] text_pair [SEP], for each example.
 

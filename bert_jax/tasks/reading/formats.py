@@ -46,7 +46,5 @@ def read_records(path: str, name: str, suffixes: Mapping[str, str], *arguments: 
     found = name or format_of(path, suffixes)
     if not found:
         known = ", ".join(SUFFIXES | dict(suffixes))
-        raise UserError(
-            f"{path}: unknown format; let its name end in one of {known}, or add format=NAME to the columns"
-        )
+        raise UserError(f"{path}: unknown format; use one of {known}, or add format=NAME to the columns")
     return FORMATS[found](path, *arguments)

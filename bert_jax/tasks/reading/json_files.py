@@ -20,6 +20,7 @@ def read_json(path: str, columns: Columns, optional: Sequence[str], tally: Any =
         UserError: invalid JSON, not an object, or a missing key, by file and line (in a list: by number).
     """
     text = read_text(path)
+    items: Iterator[tuple[str, Any]]
     if text.lstrip().startswith("["):
         items = ((f"{path}: item {number}", item) for number, item in enumerate(parse_json(path, text)))
     else:
