@@ -65,45 +65,45 @@ def choice(rng):
 
 
 # No loss depends on these, so their gradient is rounding alone, of which Adam makes a step.
-WITHOUT_EFFECT = {"span": "qa_outputs.bias", "choice": "classifier.bias"}
+WITHOUT_EFFECT = {"question_answering": "qa_outputs.bias", "multiple_choice": "classifier.bias"}
 # Kind -> an example that can be learned in part.
 EXAMPLE = {
-    "classification": lambda rng: (one := texts(rng)) | {"label": LETTERS.index(one["text"][0]) % 3},
+    "sequence_classification": lambda rng: (one := texts(rng)) | {"label": LETTERS.index(one["text"][0]) % 3},
     "regression": lambda rng: (one := texts(rng)) | {"label": one["text"].count("a") - 0.3 * len(one["text"])},
-    "tagging": sentence,
-    "span": question,
-    "choice": choice,
+    "token_classification": sentence,
+    "question_answering": question,
+    "multiple_choice": choice,
 }
 CLASS = {
-    "classification": "ForSequenceClassification",
+    "sequence_classification": "ForSequenceClassification",
     "regression": "ForSequenceClassification",
-    "tagging": "ForTokenClassification",
-    "span": "ForQuestionAnswering",
-    "choice": "ForMultipleChoice",
+    "token_classification": "ForTokenClassification",
+    "question_answering": "ForQuestionAnswering",
+    "multiple_choice": "ForMultipleChoice",
 }
 TARGETS = {
-    "classification": {"labels": "labels"},
+    "sequence_classification": {"labels": "labels"},
     "regression": {"labels": "values"},
-    "span": {"start_positions": "starts", "end_positions": "ends"},
-    "choice": {"labels": "labels"},
+    "question_answering": {"start_positions": "starts", "end_positions": "ends"},
+    "multiple_choice": {"labels": "labels"},
 }
 
 
 @pytest.mark.parametrize(
     ("kind", "family", "buckets"),
     [
-        ("classification", "bert", (16, MAX_POSITIONS)),
+        ("sequence_classification", "bert", (16, MAX_POSITIONS)),
         ("regression", "roberta", (MAX_POSITIONS,)),
-        ("tagging", "distilbert", (MAX_POSITIONS,)),
-        ("span", "bert", (16, MAX_POSITIONS)),
-        ("span", "electra", (MAX_POSITIONS,)),
-        ("choice", "albert", (MAX_POSITIONS,)),
+        ("token_classification", "distilbert", (MAX_POSITIONS,)),
+        ("question_answering", "bert", (16, MAX_POSITIONS)),
+        ("question_answering", "electra", (MAX_POSITIONS,)),
+        ("multiple_choice", "albert", (MAX_POSITIONS,)),
     ],
 )
 def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
     labels = {"num_labels": 1, "problem_type": "regression"} if kind == "regression" else {"num_labels": 3}
     more = dict.fromkeys(DROPOUT[family], 0.0)
-    more |= labels if kind in ("classification", "regression", "tagging") else {}
+    more |= labels if kind in ("sequence_classification", "regression", "token_classification") else {}
     model, _ = save(tmp_path, family, CLASS[kind], **more)
     tokenizer = load_tokenizer(tmp_path)
 
@@ -114,7 +114,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
     config = c.resolve(made)
     rng = random.Random(7)
     examples = [{"id": str(number)} | EXAMPLE[kind](rng) for number in range(EXAMPLES)]
-    part = Part("train", examples, rows(kind, examples, tokenizer, config.task)[0])
+    part = Part("train", examples, make_features(KINDS[kind], examples, tokenizer, config.task)[0])
 
     loaded = load_model(tmp_path)
     heads = (head(kind, 3),)
@@ -151,7 +151,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
         if name == WITHOUT_EFFECT.get(kind):
             continue
         # Padding has an effect where a loss is over all positions.
-        noise = name.endswith("word_embeddings.weight") and kind != "span"
+        noise = name.endswith("word_embeddings.weight") and kind != "question_answering"
         compared = np.arange(len(tensor)) != tokenizer.pad_id if noise else ...
         np.testing.assert_allclose(tensor[compared], final[name][compared], rtol=0, atol=1e-4, err_msg=name)
 
@@ -161,7 +161,7 @@ def reference_inputs(model, kind, batch):
     real = batch["example_weights"] > 0
     names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.config.model_type != "distilbert")
     inputs = {name: torch.tensor(batch[name][real]).long() for name in names}
-    if kind == "tagging":
+    if kind == "token_classification":
         labels = np.where(batch["token_weights"] > 0, batch["token_labels"], -100)
         return inputs | {"labels": torch.tensor(labels[real]).long()}
     targets = {theirs: torch.tensor(batch[name][real]) for theirs, name in TARGETS[kind].items()}

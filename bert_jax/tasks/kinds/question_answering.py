@@ -69,7 +69,7 @@ def _predict(
 def _tune(examples: Examples, predictions: Predictions) -> tuple[Predictions, float]:
     """Choose the threshold with the best F1, as the official script for SQuAD 2.0 does."""
     assert predictions.details is not None
-    threshold = tune_threshold(examples, predictions.details)["f1"].threshold
+    threshold = tune_threshold(examples, list(predictions.details))["f1"].threshold
     return predictions._replace(values=[one.text(threshold) for one in predictions.details]), threshold
 
 
