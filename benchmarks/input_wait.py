@@ -10,7 +10,7 @@ import argparse
 import pathlib
 import tempfile
 
-from bert_jax.config import read_config
+from bert_jax.config import PretrainConfig, read_config
 from bert_jax.console import Console
 from bert_jax.parallel.compilation import use_compilation_cache
 from bert_jax.runs.pretrain import pretrain
@@ -34,7 +34,7 @@ def main() -> None:
         "evaluate.num_sequences": 1,
         "checkpoint.every": 0,
     }
-    config = read_config(arguments.config, [*overrides, *(f"--config.{key}={value}" for key, value in fixed.items())])
+    config = read_config(PretrainConfig, arguments.config, [*overrides, *(f"--config.{key}={value}" for key, value in fixed.items())])
     with tempfile.TemporaryDirectory() as workdir:
         pretrain(config, pathlib.Path(workdir), Console())
         lines = [line for line in read_lines(pathlib.Path(workdir, "metrics.jsonl")) if line["split"] == "train"]

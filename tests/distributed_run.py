@@ -17,25 +17,24 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax.config import Config, WatchdogConfig
+from bert_jax.config import PretrainConfig, WatchdogConfig
 from bert_jax.console import Console
-from bert_jax.objectives.masked_tokens import pretraining
 from bert_jax.parallel import sharding
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.processes import find_peers, joined
-from bert_jax.training.loop import Data, fit
+from bert_jax.training.loop import Data
 from bert_jax.training.schedules import Phase
 from tests.mesh_run import STEPS, mesh_config
-from tests.synthetic import random_batch
+from tests.synthetic import random_batch, train
 
 
-def run_config(run: dict[str, Any]) -> Config:
+def run_config(run: dict[str, Any]) -> PretrainConfig:
     """The small model of mesh_run.py; a checkpoint only where the run stops."""
     config = mesh_config(run["mesh"], run.get("grad_accum_steps", 1))
     return dataclasses.replace(config, train=dataclasses.replace(config.train, steps=run.get("steps", STEPS)))
 
 
-def sliced_data(config: Config, asked: dict[int, list[int]], stop_at: int | None) -> Data:
+def sliced_data(config: PretrainConfig, asked: dict[int, list[int]], stop_at: int | None) -> Data:
     """Random rows, of which each process makes its share alone; the last process gets SIGTERM before `stop_at`."""
     blocks, of = sharding.batch_share(sharding.make_mesh(config.mesh))
 
@@ -51,7 +50,7 @@ def sliced_data(config: Config, asked: dict[int, list[int]], stop_at: int | None
         while True:
             if step == stop_at and jax.process_index() == jax.process_count() - 1:
                 signal.raise_signal(signal.SIGTERM)
-            asked[step] = share(phase.first_row(step), phase.batch_size)
+            asked[step] = share(phase.first_sequence(step), phase.batch_size)
             yield made(asked[step], phase.seq_len)
             step += 1
 
@@ -73,7 +72,7 @@ def main(workdir: str, runs: str, coordinator: str, num_processes: str, process_
             place.mkdir(exist_ok=True)
             asked: dict[int, list[int]] = {}
             data = sliced_data(config, asked, run.get("stop_at"))
-            done = fit(config, pretraining(config), data, place, console, interrupt, watchdog)
+            done = train(config, data, place, console=console, interrupt=interrupt, watchdog=watchdog)
             assert done == ("stop_at" not in run), name
             rows = pathlib.Path(workdir) / f"{name}.rows.{num_processes}.{process_id}.json"
             rows.write_text(json.dumps(asked))

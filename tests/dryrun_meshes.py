@@ -18,12 +18,12 @@ def main(runs: str) -> None:
     """Every mesh, one after the other."""
     found = {}
     for name, run in json.loads(runs).items():
-        made = c.default_config()
+        made = c.pretrain_config()
         made.model.update(**SIZES)
         made.mesh.data, made.mesh.fsdp, made.mesh.tensor = run["mesh"]
         made.train.update(batch_size=ROWS, grad_accum_steps=run["grad_accum_steps"])
         made.train.phases = c.phases({"seq_len": LENGTH})
-        report = dry_run(c.resolve(made), None, lambda text: None)
+        report = dry_run(c.resolve(c.PretrainConfig, made), None, lambda text: None)
         found[name] = as_json(report, total(report, None, None))
     print(json.dumps(found))
 

@@ -8,6 +8,7 @@ from bert_jax import config as c
 from bert_jax.config.find_recipe import find_recipe, recipes
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import UserError
+from bert_jax.training.schedules import plan_phases
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 
@@ -38,6 +39,17 @@ def test_base_is_the_papers() -> None:
     assert [(phase.seq_len, phase.fraction) for phase in config.train.phases] == [(128, 0.9), (512, 0.1)]
     optimizer = config.optimizer
     assert (optimizer.peak_learning_rate, optimizer.warmup_steps, optimizer.weight_decay) == (1e-4, 10_000, 0.01)
+
+
+def test_lamb_large_is_the_published_recipe() -> None:
+    """NVIDIA's BERT-large with LAMB: two phases, each with a schedule of its own."""
+    config = load("bert_large_lamb")
+    assert isinstance(config, c.PretrainConfig)
+    phases = plan_phases(config.train)
+    assert [(p.begin, p.end, p.seq_len, p.batch_size, p.peak_learning_rate, p.warmup_steps) for p in phases] == [
+        (0, 7038, 128, 65_536, 6e-3, round(0.2843 * 7038)),
+        (7038, 8601, 512, 32_768, 4e-3, round(0.128 * 1563)),
+    ]
 
 
 def test_roberta_and_albert_are_the_papers() -> None:

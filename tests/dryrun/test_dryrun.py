@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.config import default_config, resolve
+from bert_jax.config import pretrain_config, resolve
 from bert_jax.dryrun import dry_run as dryrun
 from bert_jax.dryrun import topology
 from bert_jax.dryrun.dry_run import Memory, PhaseReport, Report, total
@@ -192,7 +192,7 @@ class Shape:
 )
 def test_what_to_change(memory: Memory, changes: list[str]) -> None:
     mesh: Any = Shape(data=8, fsdp=1, tensor=1)
-    found = dryrun._changes(resolve(default_config()), Phase(0, 1, 0, 128, 512, 1, 0.0, 0), 0, mesh, memory, 1000)
+    found = dryrun._changes(resolve(pretrain_config()), Phase(0, 1, 0, 128, 512, 1, 0.0, 0), 0, mesh, memory, 1000)
     assert len(found) == len(changes)
     for change, expected in zip(found, changes, strict=True):
         assert expected in change
@@ -258,9 +258,9 @@ def test_the_verb_prints_one_object_alone(capfd: pytest.CaptureFixture[str]) -> 
 
 
 RECIPE = """
-from bert_jax.config import default_config, phases
+from bert_jax.config import phases, pretrain_config
 def get_config():
-    config = default_config()
+    config = pretrain_config()
     config.model.update(hidden_size=8, num_layers=1, num_heads=1, mlp_size=8, max_positions=8)
     config.train.update(batch_size=4)
     config.train.phases = phases({"seq_len": 8})

@@ -14,15 +14,15 @@ from tests.launch.cloud import NAME, ROOT, Cloud, wait_for
 
 STEPS = 300
 RECIPE = f"""
-from bert_jax.config import default_config, phases
+from bert_jax.config import phases, pretrain_config
 
 
 def get_config():
-    config = default_config()
+    config = pretrain_config()
     config.model.update(hidden_size=16, num_layers=2, num_heads=2, mlp_size=32, max_positions=32)
     config.train.update(steps={STEPS}, batch_size=8, log_every=1)
     config.train.phases = phases({{"seq_len": 24}})
-    config.evaluate.update(every=0, rows=16, batch_size=8)
+    config.evaluate.update(every=0, num_sequences=16, batch_size=8)
     config.checkpoint.every = 50
     return config
 """

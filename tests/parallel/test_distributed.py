@@ -153,15 +153,15 @@ def newest(workdir: pathlib.Path) -> int:
 # The command line.
 
 RECIPE = """
-from bert_jax.config import default_config, phases
+from bert_jax.config import phases, pretrain_config
 
 def get_config():
-    config = default_config()
+    config = pretrain_config()
     config.model.update(hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_positions=16)
     config.data.corpus = {corpus!r}
     config.train.update(steps=100000, batch_size=24, log_every=1)
     config.train.phases = phases({{"seq_len": 16}})
-    config.evaluate.update(every=50, rows=240, batch_size=24)
+    config.evaluate.update(every=50, num_sequences=240, batch_size=24)
     config.checkpoint.update(every=0, keep=2)
     config.watchdog.update(start_seconds=90, compile_seconds=200, step_seconds=8, save_seconds=90)
     return config

@@ -28,15 +28,15 @@ STEPS, EVERY = 40, 5
 TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction")
 
 RECIPE = f"""
-from bert_jax.config import default_config, phases
+from bert_jax.config import phases, pretrain_config
 
 def get_config():
-    config = default_config()
+    config = pretrain_config()
     config.model.update(hidden_size=64, num_layers=2, num_heads=2, mlp_size=128, max_positions=64)
     config.data.corpus = {{corpus!r}}
     config.train.update(steps={STEPS}, batch_size=32, log_every=1)
     config.train.phases = phases({{{{"seq_len": 32, "fraction": 0.6}}}}, {{{{"seq_len": 64, "fraction": 0.4}}}})
-    config.evaluate.update(every=20, rows=32, batch_size=32)
+    config.evaluate.update(every=20, num_sequences=32, batch_size=32)
     config.checkpoint.update(every={EVERY}, keep=2)
     return config
 """
