@@ -12,7 +12,7 @@ from tests.tiny_models import LETTERS, save
 
 MAX_LENGTH = 24
 RECIPE = f"""
-from bert_jax.recipes import finetuning
+from bert_jax.config.recipes import finetuning
 
 
 def get_config():

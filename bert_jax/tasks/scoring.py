@@ -153,4 +153,4 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise UserError(f"this metric needs {package}; install it with: pip install 'bert-jax[tasks]'") from None
+        raise UserError(f"this metric needs {package}: pip install {package}") from None

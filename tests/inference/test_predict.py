@@ -24,10 +24,10 @@ CLASS = {
 }
 ANSWER = {
     "sequence_classification": {"id", "label", "probabilities"},
-    "regression": {"id", "value"},
+    "regression": {"id", "label"},
     "token_classification": {"id", "tokens", "labels", "probabilities"},
     "question_answering": {"id", "answer", "n_best", "null_margin"},
-    "multiple_choice": {"id", "multiple_choice", "probabilities"},
+    "multiple_choice": {"id", "label", "probabilities"},
 }
 
 

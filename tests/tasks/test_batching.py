@@ -87,9 +87,7 @@ def test_no_choice_of_buckets_costs_less_padding_and_compiling(seed, program_tok
         return passes * padded(lengths, buckets) + program_tokens * len(buckets)
 
     best = min(
-        cost((*choice, 77))
-        for count in range(MAX_BUCKETS)
-        for choice in itertools.combinations(range(8, 77, 8), count)
+        cost((*choice, 77)) for count in range(MAX_BUCKETS) for choice in itertools.combinations(range(8, 77, 8), count)
     )
     assert cost(choose_buckets(lengths, 77, passes, program_tokens)) == best
 

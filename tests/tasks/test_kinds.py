@@ -1,28 +1,25 @@
 """Kinds of tasks: other files do not name them, and a new kind is one value and one row."""
 
 import ast
-import json
 import pathlib
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bert_jax.cli.main import main
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.models import HEADS, make_model
-from bert_jax.objectives.base import training_rngs
+from bert_jax.models import HEADS
 from bert_jax.objectives.losses import LOSSES
-from bert_jax.objectives.tasks import finetuning, head
-from bert_jax.tasks import scoring, submission
-from bert_jax.tasks.features import collate
+from bert_jax.tasks import scoring
 from bert_jax.tasks.kinds import KINDS, records
-from bert_jax.tasks.kinds.kind import Kind, Loss, Predictions, make_features
+from bert_jax.tasks.kinds.kind import Kind, Loss, Predictions
 from bert_jax.tasks.kinds.texts import text_features
 from bert_jax.tasks.reading.formats import FORMATS
 from bert_jax.tasks.reading.readers import read_examples
 from bert_jax.tasks.table import resolve
+from tests.finetuning_runs import RECIPE, finetune, read_lines, write_lines
+from tests.tiny_models import save
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "bert_jax"
 # A head has the name of its kind, so the table of heads and the names that transformers gives them hold these names.
@@ -94,7 +91,9 @@ TOY = Kind(
 
 def agreement(examples, predictions, labels):
     """A toy metric: the fraction of equal answers."""
-    return {"agreement": float(np.mean([example["more"] == p for example, p in zip(examples, predictions, strict=True)]))}
+    return {
+        "agreement": float(np.mean([example["more"] == p for example, p in zip(examples, predictions, strict=True)]))
+    }
 
 
 @pytest.fixture
@@ -103,63 +102,31 @@ def toy(monkeypatch):
     monkeypatch.setitem(scoring.METRICS, "agreement", agreement)
 
 
-class Letters:
-    """A tokenizer of single letters."""
-
-    cls_id, sep_id, pad_id, separators = 1, 2, 0, 1
-
-    def encode_sentences(self, texts):
-        return [[3 + "ab".index(letter) for letter in text] for text in texts]
-
-
-def toy_file(path, count, seed):
+def toy_lines(count, seed):
     rng = np.random.default_rng(seed)
     texts = ["".join(rng.choice(["a", "b"], rng.integers(3, 9))) for _ in range(count)]
-    lines = [{"text": text, "more": text.count("a") > text.count("b")} for text in texts]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return lines
+    return [{"text": text, "more": text.count("a") > text.count("b")} for text in texts]
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_toy_kind_is_read_trained_predicted_scored_and_written(tmp_path, tiny_config):
-    lines = toy_file(tmp_path / "train.jsonl", 32, 0)
-    settings = TaskConfig(name="custom", kind="toy", data=str(tmp_path), train="train.jsonl", max_seq_len=16)
-    task = resolve(settings)
-    assert (task.metrics, task.best, task.labels) == (("agreement",), "agreement", ())
-    examples = read_examples(task, settings, "train")
-    assert examples[0] == {"id": "0", **lines[0]}
-    features, counts = make_features(KINDS["toy"], examples, Letters(), settings)
-    assert not any(counts.values())
-
-    batch = collate(features, 16, 2, 0, 32)
-    model = make_model(tiny_config.model, tiny_config.compute, (head("toy", 0),))
-    objective = finetuning(model, "toy", freeze_encoder=False)
-    params = objective.init(jax.random.key(0))
-    normalizers = objective.normalizers(batch)
-    assert float(normalizers["targets"]) == 32
-
-    @jax.jit
-    def step(params, rng):
-        loss_of = lambda params: objective.loss(params, (), batch, training_rngs(rng), normalizers)  # noqa: E731
-        (loss, metrics), gradients = jax.value_and_grad(loss_of, has_aux=True)(params)
-        return jax.tree.map(lambda x, g: x - 0.1 * g, params, gradients), loss, metrics
-
-    losses = []
-    for number in range(40):
-        params, loss, metrics = step(params, jax.random.key(number))
-        losses.append(float(loss))
-    assert losses[-1] < 0.7 * losses[0]
-    assert set(metrics) == {"task_loss", "accuracy"}
-
-    logits = np.asarray(model.apply(params, jax.tree.map(jnp.asarray, batch), None)["sequence_logits"])
-    shuffled = np.random.default_rng(1).permutation(32)
-    outputs = [{"sequence_logits": logits[number]} for number in shuffled]
-    found = TOY.predict(examples, [features[number] for number in shuffled], outputs, settings, None)
-    scores = scoring.score(task, examples, found.values)
-    assert scores == {"agreement": np.mean(logits.argmax(1) == batch["more"])}
-    assert scores["agreement"] > 0.6
-    submission.write(task, examples, found.values, tmp_path / "out.jsonl")
-    assert json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0]) == {"id": "0", "more": found.values[0]}
+def test_a_toy_kind_from_its_files_to_predictions(tmp_path):
+    (tmp_path / "toy").mkdir()
+    for seed, (split, count) in enumerate({"train": 64, "dev": 30}.items()):
+        write_lines(tmp_path / "toy" / f"{split}.jsonl", toy_lines(count, seed))
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    save(tmp_path / "start", "bert", "ForPreTraining")
+    results = finetune(tmp_path, tmp_path / "run", "toy", "task.epochs=6")
+    assert results["metric"] == "agreement"
+    dev, answers = toy_lines(30, 1), tmp_path / "answers.jsonl"
+    files = ["--input", str(tmp_path / "toy" / "dev.jsonl"), "--output", str(answers)]
+    assert main(["predict", "--model", str(tmp_path / "run"), *files]) == 0
+    found = read_lines(answers)
+    assert [one.keys() for one in found] == [{"id", "more"}] * 30
+    agreed = np.mean([one["more"] == line["more"] for one, line in zip(found, dev, strict=True)])
+    assert results["best"]["scores"] == {"agreement": agreed}
+    assert agreed > np.mean([line["more"] for line in dev])  # better than one answer to all
+    written = read_lines(tmp_path / "run" / "predictions" / "custom-dev.jsonl")
+    assert [one["more"] for one in written] == [one["more"] for one in found]
 
 
 @pytest.mark.usefixtures("toy")
