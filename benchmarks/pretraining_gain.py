@@ -35,7 +35,7 @@ class Trial(NamedTuple):
 
 
 TRIALS = (
-    Trial("wnut17", "tagging", "entity_f1", {"name": "wnut17", "epochs": 2}),
+    Trial("wnut17", "token_classification", "entity_f1", {"name": "wnut17", "epochs": 2}),
     Trial("qnli", "glue", "accuracy", {"name": "qnli", "epochs": 2}),
     Trial("mnli", "glue", "accuracy", {"name": "custom", "kind": "sequence_classification", "epochs": 1}),
     Trial("codah", "multiple_choice", "accuracy", {"name": "codah", "epochs": 2}),

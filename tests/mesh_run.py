@@ -1,4 +1,4 @@
-"""Run by test_meshes.py under several CPU devices: one short run of `fit` a mesh, each in WORKDIR/NAME.
+"""Run by test_meshes.py on several CPU devices: one short training run per mesh, each in WORKDIR/NAME.
 
 python tests/mesh_run.py WORKDIR '{"NAME": {"mesh": [8, 1, 1], "grad_accum_steps": 1, "packing": 1}, ...}'
 """
@@ -15,7 +15,7 @@ STEPS = 20
 
 
 def mesh_config(mesh: tuple[int, int, int], grad_accum_steps: int, packing: int = 1) -> PretrainConfig:
-    """A model with dropout whose every axis divides by eight, 16 rows a step."""
+    """A model with dropout, all of whose axes are divisible by eight, and 16 sequences per step."""
     made = c.pretrain_config()
     made.model.update(vocab_size=VOCAB, hidden_size=16, num_layers=2, num_heads=8, mlp_size=32, max_positions=16)
     made.mesh.data, made.mesh.fsdp, made.mesh.tensor = mesh
@@ -29,7 +29,7 @@ def mesh_config(mesh: tuple[int, int, int], grad_accum_steps: int, packing: int 
 
 
 def main(workdir: str, runs: str) -> None:
-    """Every run, one after the other."""
+    """Train all runs in turn."""
     for name, run in json.loads(runs).items():
         config = mesh_config(**run)
         place = pathlib.Path(workdir) / name

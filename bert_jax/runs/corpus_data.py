@@ -9,15 +9,16 @@ import numpy as np
 from bert_jax.config import DataConfig, PretrainConfig
 from bert_jax.data.corpus import Split
 from bert_jax.data.mixture import Mixture
-from bert_jax.data.sequences.pipeline import Rows, batches, make_rows, symbols_of
-from bert_jax.data.sequences.sampling import SENTENCE_PAIRS
+from bert_jax.data.sequences.iteration import batches
+from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_of
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.objectives.base import Batch
-from bert_jax.parallel.sharding import Share
+from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.training.loop import Data
 from bert_jax.training.schedules import Phase, plan_phases
 
 
-def corpus_data(config: PretrainConfig, corpus: Mixture, share: Share) -> Data:
+def corpus_data(config: PretrainConfig, corpus: Mixture, share: BatchBlocks) -> Data:
     """Return the batches of this process's part of the sequences; sequence numbers run on over phases and epochs.
 
     Raises UserError where sequences of some phase cannot be made.
@@ -28,10 +29,10 @@ def corpus_data(config: PretrainConfig, corpus: Mixture, share: Share) -> Data:
     # Evaluation reads all that is held out, each sequence once.
     evaluated = dataclasses.replace(config.data, weights=None, smoothing=1.0, dupe_factor=None)
 
-    def sequences(split: Split, data: DataConfig, phase: Phase) -> Rows:
-        return make_rows(split, symbols, phase.seq_len, config.seed, data, config.model.num_token_types)
+    def sequences(split: Split, data: DataConfig, phase: Phase) -> Sequences:
+        return make_sequences(split, symbols, phase.seq_len, config.seed, data, config.model.num_token_types)
 
-    def shared(source: Rows, first: int, batch_size: int, stop: int | None) -> Generator[Batch, None, None]:
+    def shared(source: Sequences, first: int, batch_size: int, stop: int | None) -> Generator[Batch, None, None]:
         with contextlib.ExitStack() as stack:
             blocks = [
                 batches(
@@ -39,10 +40,10 @@ def corpus_data(config: PretrainConfig, corpus: Mixture, share: Share) -> Data:
                     first,
                     batch_size,
                     host=block,
-                    hosts=share.of,
-                    threads=config.data.num_threads,
+                    num_hosts=share.num_blocks,
+                    num_threads=config.data.num_threads,
                     prefetch=config.data.prefetch,
-                    stop_row=stop,
+                    stop=stop,
                 )
                 for block in share.blocks
             ]
@@ -56,7 +57,7 @@ def corpus_data(config: PretrainConfig, corpus: Mixture, share: Share) -> Data:
 
     def heldout(phase: Phase) -> Generator[Batch, None, None]:
         source = sequences(held, evaluated, phase)
-        stop = min(config.evaluate.num_sequences, source.per_epoch)
+        stop = min(config.evaluate.num_sequences, source.num_per_epoch)
         return shared(source, 0, config.evaluate.batch_size, stop)
 
     for phase in plan_phases(config.train):
@@ -67,4 +68,4 @@ def corpus_data(config: PretrainConfig, corpus: Mixture, share: Share) -> Data:
 
 def min_documents(config: PretrainConfig) -> int:
     """Return the documents per source that sequences need: random second sentences come from another one."""
-    return SENTENCE_PAIRS[config.data.sentence_pairs].documents
+    return SENTENCE_PAIRS[config.data.sentence_pairs].min_documents

@@ -11,10 +11,10 @@ from bert_jax.console import Console
 from bert_jax.data.corpus import Split
 from bert_jax.data.mixture import open_mixture
 from bert_jax.errors import UserError
+from bert_jax.inference.load import restore_params
 from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
 from bert_jax.runs.corpus_data import corpus_data
-from bert_jax.runs.initial_weights import restore_params
 from bert_jax.training import workdir
 from bert_jax.training.evaluation import make_evaluate
 from bert_jax.training.schedules import plan_phases
@@ -39,7 +39,7 @@ def evaluate(directory: pathlib.Path, step: int | None, console: Console) -> dic
         raise UserError(f"{config.data.corpus} is not the corpus that {directory} was trained on")
     mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
     sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
-    data = corpus_data(config, corpus, sharding.batch_share(mesh))
+    data = corpus_data(config, corpus, sharding.batch_blocks(mesh))
     if data.heldout is None:
         raise UserError(
             f"{config.data.corpus} has too few held-out documents to evaluate on; "

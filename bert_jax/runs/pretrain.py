@@ -11,18 +11,19 @@ import numpy as np
 from bert_jax.config import PretrainConfig, check_choices, flatten, to_json, with_vocab_size
 from bert_jax.console import Console
 from bert_jax.data.mixture import Mixture, find_corpora, open_mixture
-from bert_jax.data.sequences.pipeline import make_rows, symbols_of
-from bert_jax.data.statistics import row_figures
+from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
+from bert_jax.data.statistics import sequence_figures
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
+from bert_jax.inference.load import read_weights
 from bert_jax.models import Params, kernel_used
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
-from bert_jax.reports.corpus_checks import row_warnings
+from bert_jax.reports.corpus_checks import sequence_warnings
 from bert_jax.runs.corpus_data import corpus_data, min_documents
-from bert_jax.runs.initial_weights import check_exportable, describe_start, read_weights
+from bert_jax.runs.initial_weights import check_exportable, describe_start
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
 from bert_jax.training.loop import RunContext, fit
@@ -60,7 +61,7 @@ def pretrain(
         watchdog.check_agreement(run_fingerprint(config, corpus))
     mesh = check_layout(config, objective, phases)  # refused now, it leaves the directory to the corrected command
     params = starting_weights(config, corpus.tokenizer(), console)
-    data = corpus_data(config, corpus, sharding.batch_share(mesh))
+    data = corpus_data(config, corpus, sharding.batch_blocks(mesh))
     first = jax.process_index() == 0
     with workdir.locked(directory) if first else contextlib.nullcontext():
         if first:
@@ -128,7 +129,7 @@ def describe(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...],
         f"vocabulary {corpus.vocab_size:,}"
     )
     if len(corpus.corpora) > 1:
-        counts = make_rows(split, symbols, phases[0].seq_len, config.seed, config.data).per_source
+        counts = make_sequences(split, symbols, phases[0].seq_len, config.seed, config.data).num_per_source
         for (name, source), own in zip(corpus.sources(), counts.tolist(), strict=True):
             console.say(
                 f"  {os.path.basename(name)}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "
@@ -148,7 +149,7 @@ def describe(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...],
             f"phase {number}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
             f"{phase.seq_len} tokens, {times} times the corpus"
         )
-        sequences = make_rows(split, symbols, phase.seq_len, config.seed, config.data)
-        figures = row_figures(sequences, symbols.vocabulary.mask, CHECKED_SEQUENCES)
-        for line in row_warnings(figures, config.data).values():
+        sequences = make_sequences(split, symbols, phase.seq_len, config.seed, config.data)
+        figures = sequence_figures(sequences, symbols.vocabulary.mask, CHECKED_SEQUENCES)
+        for line in sequence_warnings(figures, config.data).values():
             console.say(f"warning: {line}")

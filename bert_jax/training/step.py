@@ -144,7 +144,7 @@ def _gradients(
 
         # Micro-batch i takes sequences i, i + grad_accum_steps, ...: every device keeps the sequences it has.
         micros = {k: jnp.swapaxes(v.reshape(-1, grad_accum_steps, *v.shape[1:]), 0, 1) for k, v in batch.items()}
-        micros = {k: sharding.constrain(v, "grad_accum_steps", "batch") for k, v in micros.items()}
+        micros = {k: sharding.constrain(v, "accumulation", "batch") for k, v in micros.items()}
         first = {k: v[0] for k, v in micros.items()}
         shapes = jax.eval_shape(value_and_grad, params, frozen, first, rngs(0), normalizers)
         zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)

@@ -1,9 +1,9 @@
-"""Using a fine-tuned model: lines in, lines out, in order, whatever their ids and however many there are."""
+"""Predictions of a fine-tuned model: in order, whatever the ids of the lines and however many there are."""
 
-import io
 import json
 import os
 import pathlib
+from collections import Counter
 
 import jax
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.errors import UserError
 from bert_jax.inference import predict as module
+from bert_jax.inference.inputs import Input
 from bert_jax.inference.predict import load_predictor, predict, predict_file
 from tests.finetuning_runs import EXAMPLE, lines, read_lines, write_lines
 from tests.tiny_models import save
@@ -41,16 +42,18 @@ def models(tmp_path_factory):
     return place
 
 
-def run(predictor, records, batch_size=4):
-    out = io.StringIO()
-    text = io.StringIO("".join(json.dumps(record) + "\n" for record in records))
-    counts = predict(predictor, text, "records", out, batch_size)
-    return [json.loads(line) for line in out.getvalue().splitlines()], counts
+def run(predictor, records):
+    counts = Counter()
+    inputs = [Input(f"record {number}", number, record) for number, record in enumerate(records, 1)]
+    return list(predict(predictor, inputs, counts)), counts
 
 
 @pytest.mark.parametrize("kind", list(EXAMPLE))
 def test_order_ids_and_chunks_change_no_answer(models, monkeypatch, kind):
-    predictor = load_predictor(models / kind)
+    compiled = []
+    listen = lambda event, *_, **of: compiled.append(of.get("fun_name")) if "backend_compile" in event else None  # noqa: E731
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    predictor = load_predictor(models / kind, batch_size=4)
     records = lines(kind, 11, seed=3)
     whole, counts = run(predictor, records)
     assert counts["examples"] == 11
@@ -58,9 +61,6 @@ def test_order_ids_and_chunks_change_no_answer(models, monkeypatch, kind):
     assert all(one.keys() == ANSWER[kind] for one in whole)
     assert len({json.dumps({**one, "id": 0}) for one in whole}) > 3, "all answers are alike"
 
-    compiled = []
-    listen = lambda event, *_, **of: compiled.append(of.get("fun_name")) if "backend_compile" in event else None  # noqa: E731
-    jax.monitoring.register_event_duration_secs_listener(listen)
     monkeypatch.setattr(module, "CHUNK", 3)
     names = ["b", 7, "b", None, 7, "x", "y", "z", "b", "ä", 0]  # of several chunks, and more than once in one
     named = [record | ({} if name is None else {"id": name}) for record, name in zip(records, names, strict=True)]
@@ -85,8 +85,8 @@ def close(left, right):
 def test_labels_of_the_input_are_not_read(models):
     predictor = load_predictor(models / "sequence_classification")
     plain, _ = run(predictor, [{"text": "abc"}])
-    labelled, _ = run(predictor, [{"text": "abc", "label": "what the model does not know"}])
-    assert plain == labelled
+    labeled, _ = run(predictor, [{"text": "abc", "label": "what the model does not know"}])
+    assert plain == labeled
     predictor = load_predictor(models / "question_answering")
     plain, _ = run(predictor, [{"question": "a", "context": "b c d"}])
     assert plain == run(predictor, [{"question": "a", "context": "b c d", "answers": [], "is_impossible": True}])[0]
@@ -117,7 +117,7 @@ def test_standard_input_and_output(models, tmp_path, monkeypatch, capsys):
     assert [json.loads(line) for line in piped.out.splitlines()] == read_lines(tmp_path / "out.jsonl")
 
 
-def test_a_reader_that_has_enough_is_no_error(models, tmp_path, monkeypatch, capsys):
+def test_a_closed_pipe_is_no_error(models, tmp_path, monkeypatch, capsys):
     write_lines(tmp_path / "in.jsonl", lines("sequence_classification", 5, seed=1))
     reader, writer = os.pipe()
     os.close(reader)
@@ -130,7 +130,7 @@ def test_a_reader_that_has_enough_is_no_error(models, tmp_path, monkeypatch, cap
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_cut_is_counted(models, capsys, tmp_path):
+def test_cut_texts_are_counted(models, capsys, tmp_path):
     write_lines(tmp_path / "in.jsonl", [{"text": "abcdefghij" * 9}, {"text": "a"}])
     assert (
         main(["predict", "--model", str(models / "sequence_classification"), "--input", str(tmp_path / "in.jsonl")])
@@ -173,7 +173,7 @@ def test_other_refusals(models, tmp_path, capsys):
         "--output": tmp_path / "out.jsonl",
     }
     cases = [
-        ({"--batch_size": 0}, "--batch_size 0"),
+        ({"--batch_size": 0}, "batch_size 0"),
         ({"--model": tmp_path / "pretrained"}, "fine-tune it first"),
         ({"--model": tmp_path / "missing"}, "missing"),
         ({"--input": tmp_path / "missing.jsonl"}, "No such file"),

@@ -10,7 +10,7 @@ import pytest
 from bert_jax.config import DataConfig, PretrainConfig
 from bert_jax.config.presets import PRESETS
 from bert_jax.data.sequences.pipeline import batch_shapes
-from bert_jax.data.sequences.sampling import SENTENCE_PAIRS
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.tensors import to_tensors

@@ -34,7 +34,7 @@ def run(workdir: pathlib.Path, devices: int, runs: dict[str, tuple[list[int], in
     done = subprocess.run(
         [sys.executable, "tests/mesh_run.py", workdir, json.dumps(described)],
         cwd=ROOT,
-        # NPROC sizes XLA's thread pool: where it has as few threads as there are cores, waiting collectives fill it.
+        # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
         env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -52,7 +52,7 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("name", EIGHT)
-def test_eight_devices_train_as_one_does(workdir: pathlib.Path, name: str) -> None:
+def test_eight_devices_train_the_same_as_one(workdir: pathlib.Path, name: str) -> None:
     (of_one,) = (one for one in ONE if ONE[one][1:] == EIGHT[name][1:])
     one = read_metrics(workdir / of_one / "metrics.jsonl")
     eight = read_metrics(workdir / name / "metrics.jsonl")

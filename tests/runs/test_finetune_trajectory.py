@@ -21,7 +21,7 @@ from bert_jax.interop.huggingface.model import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
 from bert_jax.objectives.tasks import finetuning, head
-from bert_jax.parallel.sharding import Share
+from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.runs.finetuning.task_data import Part, training_batches
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
@@ -124,7 +124,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
     assert loaded.heads == heads
     assert (loaded.config.dropout, loaded.config.attention_dropout, loaded.config.classifier_dropout) == (0, 0, 0)
     feed = Feed(buckets, BATCH, loaded.config.num_token_types, tokenizer.pad_id)
-    batches = list(itertools.islice(training_batches(config, feed, part, Share((0,), 1), 0), STEPS))
+    batches = list(itertools.islice(training_batches(config, feed, part, BatchBlocks((0,), 1), 0), STEPS))
     assert {batch["input_ids"].shape[-1] for batch in batches} == set(buckets)
     assert min(batch["example_weights"].sum() for batch in batches) < BATCH, "every batch is full"
 

@@ -8,8 +8,8 @@ import transformers
 from bert_jax.cli.main import main
 from bert_jax.console import Console
 from bert_jax.errors import UserError
+from bert_jax.inference.load import read_weights
 from bert_jax.models import Head
-from bert_jax.runs.initial_weights import read_weights
 from tests.finetuning_runs import finetune, make_world, read_lines
 from tests.generated_corpus import generated_corpus
 

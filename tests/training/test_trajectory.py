@@ -20,7 +20,7 @@ from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.interop.huggingface import model as huggingface
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.objectives import OBJECTIVES, make_objective
-from bert_jax.parallel.sharding import Share
+from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.runs.corpus_data import corpus_data
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import plan_phases
@@ -53,7 +53,7 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
     tokenizer = load_tokenizer(store.tokenizer_directory)
     config = with_vocab_size(trajectory_config(corpus, activation), tokenizer.vocab_size)
     phase = plan_phases(config.train)[0]
-    batches = list(itertools.islice(corpus_data(config, store, Share((0,), 1)).batches(phase, 0), STEPS))
+    batches = list(itertools.islice(corpus_data(config, store, BatchBlocks((0,), 1)).batches(phase, 0), STEPS))
     assert len({batch["input_ids"].tobytes() for batch in batches}) == STEPS
 
     objective = make_objective(config)

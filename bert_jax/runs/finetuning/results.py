@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_jax.console import Console
 from bert_jax.errors import writing
-from bert_jax.inference.batching import row_predictor
+from bert_jax.inference.batching import local_predictor
 from bert_jax.interop.huggingface import model as huggingface
 from bert_jax.models import make_model
 from bert_jax.runs.finetuning.setup import Setup
@@ -47,7 +47,7 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
         (directory / "predictions").mkdir(exist_ok=True)
     loaded = huggingface.load_model(source)
     model = make_model(loaded.config, setup.config.compute, loaded.heads)
-    predict = row_predictor(model, loaded.params, setup.evaluation_feed)
+    predict = local_predictor(model, loaded.params, setup.evaluation_feed)
 
     def write(part: Part, made: Predictions) -> None:
         place = directory / "predictions" / submission.file_name(task, part.name)

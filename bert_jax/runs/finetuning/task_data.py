@@ -56,7 +56,7 @@ def digest(parts: Sequence[Part]) -> str:
 
 
 def training_batches(
-    config: FinetuneConfig, feed: Feed, part: Part, share: sharding.Share, step: int
+    config: FinetuneConfig, feed: Feed, part: Part, blocks: sharding.BatchBlocks, step: int
 ) -> Generator[Batch, None, None]:
     """Yield this process's part of the batches from `step` on, endlessly; seed and epoch determine their order."""
     lengths = np.array([one.length for one in part.features], np.int64)
@@ -64,7 +64,7 @@ def training_batches(
     epoch, first = divmod(step, per_epoch)
     while True:
         batches = plan(lengths, feed.buckets, feed.batch_size, config.seed, epoch, shuffle=True)
-        yield from collated(feed, part.features, batches[first:], share)
+        yield from collated(feed, part.features, batches[first:], blocks)
         epoch, first = epoch + 1, 0
 
 
@@ -113,7 +113,7 @@ class Evaluation:
         self, config: TaskConfig, task: Task, parts: Sequence[Part], feed: Feed, model: Model, mesh: jax.sharding.Mesh
     ) -> None:
         self.config, self.task, self.parts, self.feed = config, task, parts, feed
-        self.share = sharding.batch_share(mesh)
+        self.blocks = sharding.batch_blocks(mesh)
         self.features = [one for part in parts for one in part.features]
         self.planned = evaluation_plan(feed, self.features)
         self.predict = make_predict(model, mesh)
@@ -121,7 +121,7 @@ class Evaluation:
     def batches(self, phase: Phase) -> Generator[Batch, None, None]:
         """Yield the batches of one pass over all sets."""
         del phase  # the same at every step
-        return collated(self.feed, self.features, self.planned, self.share)
+        return collated(self.feed, self.features, self.planned, self.blocks)
 
     def __call__(self, params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         """Return the scores of all sets; {} where the batches ended early."""

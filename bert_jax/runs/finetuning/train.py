@@ -42,7 +42,7 @@ def train_one(
         return found
     config, task = setup.config, setup.task
     evaluation = Evaluation(config.task, task, setup.dev, setup.evaluation_feed, task_model(setup), mesh)
-    share = sharding.batch_share(mesh)
+    share = sharding.batch_blocks(mesh)
     lines = read_metrics(directory / "metrics.jsonl")
     history = {line["step"]: line for line in lines if line["split"] == "heldout"}
 
