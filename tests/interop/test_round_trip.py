@@ -83,7 +83,7 @@ def test_transformers_opens_the_export_whole(family, one, passed_through):
         assert theirs.config.label2id == {label: i for i, label in enumerate(labels)}
 
 
-def test_the_export_says_what_transformers_says(passed_through):
+def test_the_fields_of_an_export_are_those_of_transformers(passed_through):
     """Every field of ours is one that `transformers` writes itself, with the value that it has there."""
     for family, one in EACH:
         original, *_, directory = passed_through(family, one)
@@ -96,7 +96,7 @@ def test_the_export_says_what_transformers_says(passed_through):
 
 
 @pytest.mark.parametrize("name", ["distilbert", "albert_base", "roberta_base", "electra_small_generator", "tiny"])
-def test_presets_are_what_their_family_can_say(name, tmp_path, tokenizer_of):
+def test_config_json_expresses_every_preset(name, tmp_path, tokenizer_of):
     config = dataclasses.replace(
         PRESETS[name], vocab_size=120, hidden_size=12, num_heads=2, mlp_size=9, num_layers=1, max_positions=16
     )
@@ -150,7 +150,7 @@ def test_a_regression_is_written_as_one(tmp_path, tokenizer_of):
     ],
     ids=str,
 )
-def test_what_a_family_cannot_say_is_refused(family, change, words, tmp_path, tokenizer_of):
+def test_a_config_that_its_family_cannot_express_is_refused(family, change, words, tmp_path, tokenizer_of):
     config, heads = dataclasses.replace(CASES[family].ours, **change), (Head("span"),)
     params = random_params(config, heads)
     with pytest.raises(UserError, match=words):
