@@ -143,7 +143,7 @@ def test_a_regression_is_written_as_one(tmp_path, tokenizer_of):
         ("bert", {"position_offset": 2, "max_positions": 17}, "no bert .* model.max_positions=17"),
         ("bert", {"pooler_activation": "relu"}, "model.pooler_activation='relu'"),
         ("electra", {"embedding_size": 24}, r"model.embedding_size=24 \(here: None\)"),
-        ("albert", {"embedding_size": 0}, r"model.embedding_size=0 \(here: 24\)"),
+        ("albert", {"embedding_size": None}, r"model.embedding_size=None \(here: 24\)"),
         ("roberta", {"masked_activation": "gelu_tanh"}, "model.masked_activation='gelu_tanh'"),
         ("roberta", {"position_offset": 3}, "padding has the id 1, .* those of this model start at 3"),
         ("distilbert", {"layer_norm_epsilon": 1e-5}, "model.layer_norm_epsilon=1e-05"),

@@ -144,7 +144,7 @@ CASES = {
         8,
     ),
     "electra of equal widths": Case(
-        transformers.ElectraConfig(**COMMON, embedding_size=24), dataclasses.replace(ELECTRA, embedding_size=0), 16
+        transformers.ElectraConfig(**COMMON, embedding_size=24), dataclasses.replace(ELECTRA, embedding_size=None), 16
     ),
 }
 
