@@ -47,7 +47,7 @@ def make_model(place: pathlib.Path, arguments: argparse.Namespace, write: Write)
     import jax
 
     from bert_jax.config import ComputeConfig
-    from bert_jax.interop.huggingface.model import export_model
+    from bert_jax.interop.huggingface import export_model
     from bert_jax.models import PRESETS, Head
     from bert_jax.models import make_model as make
     from bert_jax.tasks.table import TASKS
@@ -61,6 +61,7 @@ def make_model(place: pathlib.Path, arguments: argparse.Namespace, write: Write)
 def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
     """The parts of `finetune` around the loop, without a held-out set."""
     import jax
+    from bert_jax.runs.task_data import training_batches
 
     from bert_jax.config import resolve
     from bert_jax.config.recipes import finetuning as recipe
@@ -69,7 +70,6 @@ def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> No
     from bert_jax.objectives.tasks import finetuning
     from bert_jax.parallel.sharding import batch_blocks
     from bert_jax.runs.finetune import prepare
-    from bert_jax.runs.task_data import training_batches
     from bert_jax.training.loop import Data, fit
     from bert_jax.training.schedules import Phase
     from bert_jax.training.step import layout

@@ -16,6 +16,7 @@ from bert_jax.errors import UserError, writing
 from bert_jax.inference.batching import Feed, Outputs, fixed_buckets, row_predictor
 from bert_jax.inference.inputs import Input, name_of, read_inputs
 from bert_jax.inference.load import OpenModel, open_model
+from bert_jax.interop.directory import TASK_FILE
 from bert_jax.models import make_model
 from bert_jax.tasks.examples import make
 from bert_jax.tasks.examples import name_of as name_of_record
@@ -61,7 +62,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     described: dict[str, Any]
     described = {"kind": kind, "labels": [*labels], "impossible": False, "null_threshold": 0.0}
     described["config"] = {"max_seq_len": loaded.config.max_positions}  # of transformers: as long as it can read
-    path = loaded.directory / "task.json"
+    path = loaded.directory / TASK_FILE
     if path.is_file():
         described |= _read_settings(path, described)
     if described["kind"] != kind or (kind in ("classification", "tagging") and described["labels"] != [*labels]):

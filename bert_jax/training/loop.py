@@ -19,6 +19,7 @@ from bert_jax.objectives.base import Batch, Objective, Params
 from bert_jax.objectives.means import Mean, fetched, merge, values
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
+from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.training.checkpoint import Checkpoints, Record, versions
@@ -212,7 +213,8 @@ class _Loop:
                         self.programs[key] = self._compile(phase, state, batch)
                         compiled_at = step
                     self._begin(step, compiled_at)
-                    state, metrics = self.programs[key](state, batch)
+                    with out_of_memory_as_user_error(self._settings(phase, batch)):
+                        state, metrics = self.programs[key](state, batch)
                     self._read()  # the step before, while this one runs
                     step += 1
                     self.launched = Launched(step, phase, sequences, seq_len, metrics)
@@ -230,6 +232,7 @@ class _Loop:
         if (self.interrupt.stopping or self.stopped) and saved < step:
             self._save(step, phase, state)
         self.watchdog.stage("save", step)
+        self.console.progress("saving the last checkpoint")
         self.checkpoints.wait()
         if self.interrupt.stopping:
             self.console.say(f"{self.interrupt.name}: stopped after step {step:,}; the same command resumes there")
@@ -250,10 +253,18 @@ class _Loop:
         began = time.perf_counter()
         objective = self.context.objective
         step = jit_step(self.config, objective, self.optimizer, self.phases, phase, self.mesh, self.shardings)
-        compiled = step.lower(state, batch).compile()
-        self.console.say(f"compiled the step for {_size(batch)[1]} tokens in {time.perf_counter() - began:.1f} s")
+        settings = self._settings(phase, batch)
+        self.console.progress(f"compiling the step for {settings.seq_len} tokens (usually less than a minute)")
+        with out_of_memory_as_user_error(settings):
+            compiled = step.lower(state, batch).compile()
+        check_memory(compiled, self.mesh, settings)
+        self.console.say(f"compiled the step for {settings.seq_len} tokens in {time.perf_counter() - began:.1f} s")
         self.watch.pause(time.perf_counter() - began)
         return compiled
+
+    def _settings(self, phase: Phase, batch: Batch) -> BatchSettings:
+        """What the memory of a step follows from."""
+        return BatchSettings(phase.batch_size, _size(batch)[1], phase.grad_accum_steps, self.config.compute.remat)
 
     def _begin(self, step: int, compiled_at: int) -> None:
         """Start the watchdog's clock of the step after `step`; the first run of a program opens connections as well."""
@@ -325,6 +336,7 @@ class _Loop:
                 return
             if number:
                 self.watchdog.stage("step", step)
+                self.console.progress("evaluating", number, unit="batches")
             yield batch
 
     def _owes_evaluation(self, step: int) -> bool:

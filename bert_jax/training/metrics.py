@@ -75,9 +75,9 @@ def keep_lines_until(path: pathlib.Path, step: int) -> None:
 
 
 class Board:
-    """An event file in `directory` of a run that continues after `step`; TensorBoard hides what earlier files say of later steps.
+    """A TensorBoard event file of a run that continues after `step`; later steps of earlier files are hidden.
 
-    Events are written at once: SummaryWriter has a thread for it, which a full disk ends, and then waits forever.
+    Events are written at once: SummaryWriter writes from a thread, which a full disk ends, and then waits forever.
     """
 
     def __init__(self, directory: pathlib.Path, step: int) -> None:

@@ -113,7 +113,7 @@ def test_logits_are_those_of_torch(variables, torch_model):
     ("change", "says"),
     [
         ({"bert/encoder/layer_1/output/dense/kernel": None}, "'bert.encoder.layer.1.output.dense.weight' is missing"),
-        ({"cls/squad/output_bias": np.zeros(2, np.float32)}, "variable 'cls/squad/output_bias' is not of a BERT"),
+        ({"cls/squad/output_bias": np.zeros(2, np.float32)}, "'cls/squad/output_bias' does not belong to a BERT"),
         (
             {"bert/pooler/dense/bias": np.full(12, np.nan, np.float32)},
             "'bert/pooler/dense/bias' is not float32 and fin",

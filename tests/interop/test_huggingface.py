@@ -10,7 +10,7 @@ import transformers
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import export_model, load_model
+from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import PRETRAINING_HEADS, pretraining_model
 from tests.interop.tokenizer_directories import wordpiece
 

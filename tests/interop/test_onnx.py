@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax.config import ComputeConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.onnx_file import export_onnx
 from bert_jax.models import make_model
 from tests import tiny_models

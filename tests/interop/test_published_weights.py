@@ -11,7 +11,7 @@ import transformers
 
 from bert_jax.config import ComputeConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, make_model
 from tests.models.family_cases import CASES, CLASSES, PREFIXES, model_of
 

@@ -12,7 +12,7 @@ import transformers
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import export_model, load_model
+from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import PRESETS, Head, make_model
 from tests.interop import tokenizer_directories
 from tests.models.family_cases import CASES, PREFIXES, answers, batch_of, classes_of, model_of
@@ -142,10 +142,10 @@ def test_a_regression_is_written_as_one(tmp_path, tokenizer_of):
         ("bert", {"embedding_size": 10}, "model.embedding_size=10"),
         ("bert", {"position_offset": 2, "max_positions": 17}, "no bert .* model.max_positions=17"),
         ("bert", {"pooler_activation": "relu"}, "model.pooler_activation='relu'"),
-        ("electra", {"embedding_size": 24}, r"model.embedding_size=24 \(here: 0\)"),
+        ("electra", {"embedding_size": 24}, r"model.embedding_size=24 \(here: None\)"),
         ("albert", {"embedding_size": 0}, r"model.embedding_size=0 \(here: 24\)"),
         ("roberta", {"masked_activation": "gelu_tanh"}, "model.masked_activation='gelu_tanh'"),
-        ("roberta", {"position_offset": 3}, "padding has the id 1, .* in the model they count from 3"),
+        ("roberta", {"position_offset": 3}, "padding has the id 1, .* those of this model start at 3"),
         ("distilbert", {"layer_norm_epsilon": 1e-5}, "model.layer_norm_epsilon=1e-05"),
     ],
     ids=str,

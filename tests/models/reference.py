@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from bert_jax.config import EncoderConfig
-from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.huggingface import load_model
 from bert_jax.models import PRETRAINING_HEADS, Head, Params
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import ComputeConfig
-from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.huggingface import load_model
 from bert_jax.models import make_model
 from tests.models.family_cases import ALL_HEADS, CASES, Case, answers, batch_of, classes_of, compare, model_of
 
