@@ -69,13 +69,13 @@ def refused(world, tmp_path, capfd):
     ],
 )
 def test_settings(refused, settings, says):
-    refused("classification", says, *settings)
+    refused("sequence_classification", says, *settings)
 
 
 def test_places_without_a_model(world, refused):
-    refused("classification", "no model here", start=world / "empty")
-    refused("classification", "no model here", start=world / "nowhere")
-    refused("classification", "bare", start=world / "bare")  # without a tokenizer
+    refused("sequence_classification", "no model here", start=world / "empty")
+    refused("sequence_classification", "no model here", start=world / "nowhere")
+    refused("sequence_classification", "bare", start=world / "bare")  # without a tokenizer
 
 
 def changed(world, kind, split, change):
@@ -91,14 +91,18 @@ def changed(world, kind, split, change):
 @pytest.mark.parametrize(
     ("kind", "change", "says"),
     [
-        ("classification", {"text": None}, "text"),
-        ("classification", {"text": " "}, "empty"),
+        ("sequence_classification", {"text": None}, "text"),
+        ("sequence_classification", {"text": " "}, "empty"),
         ("regression", {"label": "much"}, "label"),
-        ("tagging", {"tokens": ["a"], "labels": ["O", "O"]}, "2 labels"),
-        ("span", {"context": "x y", "answers": [{"text": "z", "answer_start": 0}]}, "'z' is not in its context"),
-        ("span", {"question": "a" * 30}, "leaves no room for its context"),
-        ("choice", {"choices": ["a", "b"], "label": 0}, "the same number of choices"),
-        ("choice", {"label": 3}, "3"),
+        ("token_classification", {"tokens": ["a"], "labels": ["O", "O"]}, "2 labels"),
+        (
+            "question_answering",
+            {"context": "x y", "answers": [{"text": "z", "answer_start": 0}]},
+            "'z' is not in its context",
+        ),
+        ("question_answering", {"question": "a" * 30}, "leaves no room for its context"),
+        ("multiple_choice", {"choices": ["a", "b"], "label": 0}, "the same number of choices"),
+        ("multiple_choice", {"label": 3}, "3"),
     ],
 )
 def test_examples(world, refused, split, kind, change, says):
@@ -107,16 +111,16 @@ def test_examples(world, refused, split, kind, change, says):
 
 
 def test_files(world, refused):
-    data = world / "classification"
+    data = world / "sequence_classification"
     (data / "quotes.csv").write_text('text,label\n"ab"c,yes\nb,no\n')
-    refused("classification", "quotes.csv:2: unbalanced quotes", "task.train=quotes.csv")
+    refused("sequence_classification", "quotes.csv:2: unbalanced quotes", "task.train=quotes.csv")
     (data / "open.csv").write_text('text,label\nab,yes\n"b,no\n')
-    refused("classification", "open.csv:3: unbalanced quotes", "task.dev=open.csv")
+    refused("sequence_classification", "open.csv:3: unbalanced quotes", "task.dev=open.csv")
     (data / "columns.tsv").write_text("sentence\tlabel\nab\tyes\n")
-    refused("classification", "no column 'text' for text", "task.train=columns.tsv")
+    refused("sequence_classification", "no column 'text' for text", "task.train=columns.tsv")
     (data / "empty.jsonl").write_text("")
-    refused("classification", "empty.jsonl: the file is empty", "task.dev=empty.jsonl")
+    refused("sequence_classification", "empty.jsonl: the file is empty", "task.dev=empty.jsonl")
     (data / "broken.jsonl").write_text('{"text": "a", "label": "yes"}\n{"text"\n')
-    refused("classification", "broken.jsonl:2: invalid JSON", "task.train=broken.jsonl")
+    refused("sequence_classification", "broken.jsonl:2: invalid JSON", "task.train=broken.jsonl")
     (data / "latin.jsonl").write_bytes(json.dumps({"text": "a", "label": "yes"}).encode() + b"\n\xe9\n")
-    refused("classification", "latin.jsonl", "task.train=latin.jsonl")
+    refused("sequence_classification", "latin.jsonl", "task.train=latin.jsonl")

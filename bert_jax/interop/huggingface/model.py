@@ -36,7 +36,7 @@ from bert_jax.interop.tensors import (
 )
 from bert_jax.models import Head, Params, make_model
 
-LABELLED = ("classification", "tagging")  # heads with as many outputs as there are labels
+LABELLED = ("sequence_classification", "token_classification")  # heads with as many outputs as there are labels
 
 
 class Loaded(NamedTuple):
@@ -45,7 +45,7 @@ class Loaded(NamedTuple):
     config: EncoderConfig
     heads: tuple[Head, ...]
     params: Params  # of make_model(config, ..., heads): float32 numpy arrays
-    labels: tuple[str, ...]  # of the classification or tagging head that was read; () where they have no names
+    labels: tuple[str, ...]  # of the head that classifies; () where they have no names
     new: tuple[str, ...]  # paths of the parameters that the checkpoint lacks, which were initialised
     unused: tuple[str, ...]  # tensors of the checkpoint that no wanted head has
 
@@ -83,7 +83,7 @@ def load_model(
     modules = source.modules if wanted is None else _modules(family, source, heads, kept, tensors)
     flat = from_tensors(tensors, rows((*family.encoder, *modules), shapes), shapes, config, where)
     _check_known(family, shapes, originals, source, where)
-    if "classification" in kept:
+    if "sequence_classification" in kept:
         _check_problem(described, place)
     new = _lacking(flat, shapes, where)
     if new:
@@ -120,7 +120,7 @@ def export_model(
         heads: together one class of transformers; `hidden_states` has no parameters and is left out.
         tokenizer_directory: whose files are copied.
         output: a directory that does not exist or is empty.
-        labels: names of the classes of a classification or tagging head, in the order of the logits; () numbers them.
+        labels: names of the classes of a head that classifies, in the order of the logits; () numbers them.
         extra: file name -> text, to lie beside the model.
 
     Raises:
@@ -259,7 +259,7 @@ def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str,
     if len(set(labels)) < len(labels):
         raise UserError(f"two labels have the same name: {', '.join(labels)}")
     fields = model_config.label_fields(labels, classes) if classes else {}
-    if any(head.name == "classification" for head in heads):
+    if any(head.name == "sequence_classification" for head in heads):
         fields["problem_type"] = "regression" if classes == 1 else "single_label_classification"
     return fields
 
