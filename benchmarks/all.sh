@@ -11,7 +11,7 @@ run() { printf '\n$ python %s\n' "$*"; python "$@"; }
 run benchmarks/batch_speed.py --corpus "$work/corpus"
 run benchmarks/masking_speed.py
 [ -d "$work/texts" ] || { mkdir "$work/texts" && tar -C "$work/texts" -xf "$books"; }
-run benchmarks/text_to_rows.py --input "$work/texts/Jane Austen" --vocab "$work/tokenizer"
+run benchmarks/text_to_sequences.py --input "$work/texts/Jane Austen" --vocab "$work/tokenizer"
 run benchmarks/prepare_memory.py --input "$books" --vocab "$work/tokenizer"
 run benchmarks/prepare_speed.py --input "$books" --vocab "$work/tokenizer" --repeats 5
 run benchmarks/step_speed.py
