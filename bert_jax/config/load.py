@@ -94,6 +94,11 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
     return resolve(kind, config)
 
 
+def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
+    """Return the kind of config that a recipe returns; UserError where it is no recipe."""
+    return FinetuneConfig if "task" in _load(PretrainConfig, find_recipe(recipe), ()) else PretrainConfig
+
+
 def index_form(key: str) -> str:
     """Return a dotted key of `flatten` as the command line spells it: `train.phases[0].seq_len`."""
     return re.sub(r"\.(\d+)", r"[\1]", key)
@@ -101,7 +106,12 @@ def index_form(key: str) -> str:
 
 def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict) -> AnyConfig:
     """Return the frozen config; UserError names a key that is unknown, of a wrong type or out of range."""
-    built = from_values(kind, _plain(config), "config")
+    values, known = _plain(config), [key for key, _, _ in fields_of(kind)]
+    for key in map(index_form, flatten(values)):
+        first = re.sub(r"\[\d+\]", "[0]", key)
+        if first not in known and not any(one.startswith((f"{key}.", f"{key}[")) for one in known):
+            raise UserError(f"config has no key '{key}'{meant_keys(key, known)}")
+    built = from_values(kind, values, "config")
     if isinstance(built, PretrainConfig):
         _check_pretraining(built)
     return typing.cast(AnyConfig, built)
@@ -268,8 +278,10 @@ def _load(kind: type, file: str | None, overrides: Sequence[str]) -> ml_collecti
         config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
     try:
         values(argv)
-    except flags.IllegalFlagValueError:
-        raise
+    except flags.IllegalFlagValueError as error:
+        if overrides:
+            raise
+        raise UserError(f"--config={file}: {str(error).splitlines()[-1]}") from error
     except UserError:
         raise
     except Exception as error:  # a recipe is a program: it may raise anything
@@ -326,7 +338,9 @@ def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
     hints = typing.get_type_hints(kind)
     for key in value:
         if key not in hints:
-            raise UserError(f"{path} has no key '{key}'{meant_keys(key, hints)}")
+            raise UserError(
+                f"{path} has no key '{key}'{meant_keys(f'{path}.{key}', (f'{path}.{one}' for one in hints))}"
+            )
     fields = {}
     for field in dataclasses.fields(kind):
         if field.name not in value:
@@ -342,11 +356,12 @@ def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
             raise UserError(f"{here}={built!r}: choose from {', '.join(allowed)}")
         if not isinstance(allowed[0], str) and not allowed[0] <= built <= allowed[1]:
             unset = ", or None" if isinstance(inner, types.UnionType) else ""
-            raise UserError(f"{here}={built!r} must {_range_in_words(*allowed)}{unset}")
+            raise UserError(f"{here}={built!r} must {range_in_words(*allowed)}{unset}")
     return kind(**fields)
 
 
-def _range_in_words(lowest: float, highest: float) -> str:
+def range_in_words(lowest: float, highest: float) -> str:
+    """Return a range as a verb phrase: `be at least 1`, `lie from 0 to below 1`."""
     if highest == math.inf:
         return "be above 0" if lowest == 1e-6 else f"be at least {lowest:g}"
     return f"lie from {lowest:g} to {'below ' if highest == FROM_0_BELOW_1[1] else ''}{highest:g}"

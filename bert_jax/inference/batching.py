@@ -38,14 +38,14 @@ def evaluation_plan(feed: Feed, rows: Sequence[Row]) -> list[PlannedBatch]:
 
 
 def collated(
-    feed: Feed, rows: Sequence[Row], batches: Iterable[PlannedBatch], share: sharding.BatchBlocks
+    feed: Feed, rows: Sequence[Row], batches: Iterable[PlannedBatch], mine: sharding.BatchBlocks
 ) -> Generator[Batch, None, None]:
     """Yield this process's part of each planned batch."""
-    block = feed.batch_size // share.num_blocks
+    block = feed.batch_size // mine.num_blocks
     for indices, length in batches:
         whole = collate([rows[i] for i in indices], length, feed.num_token_types, feed.pad_id, feed.batch_size)
-        mine = np.concatenate([np.arange(n * block, (n + 1) * block) for n in share.blocks])
-        yield {name: x[mine] for name, x in whole.items()} if share.num_blocks > 1 else whole
+        part = np.concatenate([np.arange(n * block, (n + 1) * block) for n in mine.blocks])
+        yield {name: x[part] for name, x in whole.items()} if mine.num_blocks > 1 else whole
 
 
 def make_predict(
@@ -77,13 +77,13 @@ def make_predict(
 def row_predictor(model: Model, params: Params, feed: Feed) -> Callable[[Sequence[Row]], list[Outputs]]:
     """Return a function inputs -> the outputs of each, on one device of this process; each length is compiled once."""
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
-    share, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
+    blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     params = jax.device_put(params, sharding.replicated(mesh))
 
     def outputs_of(rows: Sequence[Row]) -> list[Outputs]:
         batches = evaluation_plan(feed, rows)
         with jax.set_mesh(mesh):
-            return predict(params, rows, batches, collated(feed, rows, batches, share))
+            return predict(params, rows, batches, collated(feed, rows, batches, blocks))
 
     return outputs_of
 

@@ -5,7 +5,7 @@ import itertools
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -216,12 +216,15 @@ def _check_truncation(name: str, truncated: int, total: int, limit: int, max_pos
     if truncated and not truncate:
         more = "; a higher max_seq_len reads more" if limit < max_positions else ""
         raise UserError(
-            f"{name}: {truncated:,} of {total:,} texts are longer than {limit} tokens; truncate cuts them{more}"
+            f"{name}: {truncated:,} of {total:,} texts are longer than {limit} tokens; truncate (--truncate) cuts them{more}"
         )
 
 
-def _fields(text: Text) -> dict[str, str]:
-    return {"text": text} if isinstance(text, str) else dict(zip(("text", "text_pair"), text, strict=True))
+def _fields(text: Text) -> dict[str, Any]:
+    """The fields of a text or a pair, not yet checked."""
+    if isinstance(text, tuple) and len(text) == 2:
+        return {"text": text[0], "text_pair": text[1]}
+    return {"text": text}
 
 
 def _tokenized(inputs: Iterable[Input], tokenizer: Tokenizer, max_seq_len: int) -> tuple[list[Row], int]:

@@ -17,7 +17,7 @@ from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.interop import google_tf
 from bert_jax.interop.huggingface import model as huggingface
-from bert_jax.models import HEADS, Head, Params, make_model
+from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
 
@@ -152,16 +152,13 @@ def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array 
     if wanted is None:
         return found
     shapes = jax.eval_shape(make_model(found.config, ComputeConfig(), wanted).init, jax.random.key(0))
-    missing = tuple(name for name in shapes if name not in found.params)
-    if missing and rng is None:
-        raise UserError(f"{found.directory} has no {', '.join(missing)}: it was pretrained only; fine-tune it first")
-    drawn = _draw(found.config, wanted, missing, rng) if missing else {}
-    kept = {name: found.params[name] for name in shapes if name in found.params}
+    params = {name: part for name, part in found.params.items() if name in shapes}
+    missing = tuple(name for name in shapes if name not in params)
+    if missing:
+        if rng is None:
+            raise UserError(
+                f"{found.directory} has no {', '.join(missing)}: it was pretrained only; fine-tune it first"
+            )
+        params = draw_missing(found.config, wanted, params, rng)
     unused = tuple(name for name in found.params if name not in shapes)
-    return found._replace(heads=wanted, params=kept | drawn, new=missing, unused=found.unused + unused)
-
-
-def _draw(config: EncoderConfig, heads: tuple[Head, ...], names: tuple[str, ...], rng: jax.Array) -> Params:
-    """The named parts of the model's initial parameters; XLA leaves out the others."""
-    model = make_model(config, ComputeConfig(), heads)
-    return jax.device_get(jax.jit(lambda rng: {name: model.init(rng)[name] for name in names})(rng))
+    return found._replace(heads=wanted, params=params, new=missing, unused=found.unused + unused)

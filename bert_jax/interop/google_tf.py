@@ -106,7 +106,7 @@ def _read(prefix: pathlib.Path) -> dict[str, np.ndarray]:
     try:
         import tensorflow
     except ImportError:
-        raise UserError(f"{prefix} is a checkpoint of TensorFlow: pip install 'bert-jax[tf]' to read it") from None
+        raise UserError(f"{prefix} is a checkpoint of TensorFlow: pip install tensorflow-cpu to read it") from None
     try:
         reader = tensorflow.train.load_checkpoint(str(prefix))
         return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}

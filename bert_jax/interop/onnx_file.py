@@ -50,7 +50,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
         import torch
         import transformers
     except ImportError as error:
-        raise UserError(f"an ONNX file needs {error.name}: pip install 'bert-jax[onnx]'") from None
+        raise UserError(f"an ONNX file needs {error.name}: pip install onnxscript torch transformers") from None
 
     names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (described.encoder.num_token_types > 1)
     axes = ("batch", "choices", "length") if described.architecture.endswith(CHOICE) else ("batch", "length")

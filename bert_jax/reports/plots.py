@@ -22,7 +22,7 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path) -> None:
     try:
         import matplotlib
     except ImportError as error:
-        raise UserError("plot needs matplotlib: pip install 'bert-jax[demo]'") from error
+        raise UserError("plot needs matplotlib: pip install matplotlib") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -65,8 +65,8 @@ def test_longer_texts_are_refused_or_cut_and_counted(world, tmp_path, embed, run
     [
         (["--layers", "sum4"], ["this model has 2 layers, not 4"]),
         (["--layers", "3"], ["this model has 2 layers", "0 to 2"]),
-        (["--max_seq_len", "33"], ["--max_seq_len 33", "32"]),
-        (["--batch_size", "0"], ["--batch_size 0"]),
+        (["--max_seq_len", "33"], ["max_seq_len 33", "32"]),
+        (["--batch_size", "0"], ["batch_size 0: at least 1"]),
         (["--pooling", "tokens"], ["vectors.npy", ".safetensors"]),
         (["--input", "/absent/texts"], ["/absent/texts", "No such file"]),
         (["--model", "/absent/model"], ["/absent/model", "config.json"]),

@@ -1,4 +1,4 @@
-"""Using a fine-tuned model: lines in, lines out, in order, whatever their ids and however many there are."""
+"""Predictions of a fine-tuned model: in order, whatever the ids of the lines and however many there are."""
 
 import json
 import os
@@ -85,8 +85,8 @@ def close(left, right):
 def test_labels_of_the_input_are_not_read(models):
     predictor = load_predictor(models / "classification")
     plain, _ = run(predictor, [{"text": "abc"}])
-    labelled, _ = run(predictor, [{"text": "abc", "label": "what the model does not know"}])
-    assert plain == labelled
+    labeled, _ = run(predictor, [{"text": "abc", "label": "what the model does not know"}])
+    assert plain == labeled
     predictor = load_predictor(models / "span")
     plain, _ = run(predictor, [{"question": "a", "context": "b c d"}])
     assert plain == run(predictor, [{"question": "a", "context": "b c d", "answers": [], "is_impossible": True}])[0]
@@ -117,7 +117,7 @@ def test_standard_input_and_output(models, tmp_path, monkeypatch, capsys):
     assert [json.loads(line) for line in piped.out.splitlines()] == read_lines(tmp_path / "out.jsonl")
 
 
-def test_a_reader_that_has_enough_is_no_error(models, tmp_path, monkeypatch, capsys):
+def test_a_closed_pipe_is_no_error(models, tmp_path, monkeypatch, capsys):
     write_lines(tmp_path / "in.jsonl", lines("classification", 5, seed=1))
     reader, writer = os.pipe()
     os.close(reader)
@@ -129,7 +129,7 @@ def test_a_reader_that_has_enough_is_no_error(models, tmp_path, monkeypatch, cap
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_cut_is_counted(models, capsys, tmp_path):
+def test_cut_texts_are_counted(models, capsys, tmp_path):
     write_lines(tmp_path / "in.jsonl", [{"text": "abcdefghij" * 9}, {"text": "a"}])
     assert main(["predict", "--model", str(models / "classification"), "--input", str(tmp_path / "in.jsonl")]) == 0
     assert "2 examples" in (err := capsys.readouterr().err)

@@ -43,8 +43,8 @@ def make_batch(tokenizer, texts, positions, read):
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "bert-base-cased", "roberta-base", "albert-base", "koelectra"])
-def test_every_kind_of_vocabulary(shared_data, name):
-    tokenizer = load_tokenizer(shared_data / "vocab" / name)
+def test_every_kind_of_vocabulary(samples, name):
+    tokenizer = load_tokenizer(samples / "vocab" / name)
     random = tokenizer.encode_sentences(["word"])[0][0]
     own = tokenizer.encode_sentences([FIRST])[0]
     batch, ids, types = make_batch(tokenizer, [FIRST, SECOND], [1, 3, 5], [tokenizer.mask_id, random, own[4]])
@@ -66,8 +66,8 @@ def test_every_kind_of_vocabulary(shared_data, name):
     assert {piece.style for piece in example.texts[1]} == {"second", "special"}
 
 
-def test_a_character_of_several_tokens(shared_data):
-    tokenizer = load_tokenizer(shared_data / "vocab" / "roberta-base")
+def test_a_character_of_several_tokens(samples):
+    tokenizer = load_tokenizer(samples / "vocab" / "roberta-base")
     batch, ids, _ = make_batch(tokenizer, ["猫がいる"], [], [])
     assert len(ids) > len("猫がいる") + 2
     (example,) = examples_of(batch, 0, tokenizer)
@@ -77,8 +77,8 @@ def test_a_character_of_several_tokens(shared_data):
     assert f"[mask|{tokenizer.tokens[ids[1]]}]" in plain_text(example.texts[0])
 
 
-def test_a_special_token_that_is_predicted_is_marked(shared_data):
-    tokenizer = load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
+def test_a_special_token_that_is_predicted_is_marked(samples):
+    tokenizer = load_tokenizer(samples / "vocab" / "bert-base-uncased")
     batch, _, _ = make_batch(tokenizer, ["the cat sat"], [2], [tokenizer.sep_id])  # a random token may be a special one
     (example,) = examples_of(batch, 0, tokenizer)
     assert plain_text(example.texts[0]) == "[CLS] the [[SEP]|cat] sat [SEP]"
@@ -132,8 +132,8 @@ def test_a_text_cannot_control_the_terminal():
     assert "\x1b" not in "".join(wrapped([("\x1b[2J", "mask")], 60, color=False))
 
 
-def test_meanings_of_labels(shared_data):
-    tokenizer = load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
+def test_meanings_of_labels(samples):
+    tokenizer = load_tokenizer(samples / "vocab" / "bert-base-uncased")
     batch, _, _ = make_batch(tokenizer, [FIRST, SECOND], [], [])
     examples = examples_of(batch, 0, tokenizer)
     for sentence_pairs, meaning in [("next_sentence", "another document"), ("sentence_order", "are swapped")]:

@@ -60,7 +60,7 @@ def read_torch(path: pathlib.Path) -> Tensors:
     try:
         import torch
     except ImportError:
-        raise UserError(f"{path} needs torch: pip install 'bert-jax[hf]', or save it as model.safetensors") from None
+        raise UserError(f"{path} needs torch: pip install torch, or save it as model.safetensors") from None
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of many kinds, by what the bytes happen to be
