@@ -160,7 +160,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
 
 
 def reference_inputs(model, kind, batch):
-    """A batch without its filler rows, as `transformers` names things; tokens that do not count are labelled -100."""
+    """A batch without its filler rows, as `transformers` names things; tokens that do not count are labeled -100."""
     real = batch["example_weights"] > 0
     names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.config.model_type != "distilbert")
     inputs = {name: torch.tensor(batch[name][real]).long() for name in names}

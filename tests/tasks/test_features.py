@@ -170,8 +170,8 @@ def test_batches_have_the_documented_arrays(bert, kind, types):
     assert batch["attention_mask"].sum(-1).min() > 0
     assert np.all(batch["input_ids"][batch["attention_mask"] == 0] == 7)
     assert batch["token_type_ids"].any() == (types == 2 and kind not in ("regression", "token_classification"))
-    unlabelled = {key: value for key, value in EXAMPLES[kind].items() if key not in ("label", "labels", "answers")}
-    made, _ = make_features(KINDS[kind], [unlabelled | {"id": "1"}], bert, TaskConfig())
+    unlabeled = {key: value for key, value in EXAMPLES[kind].items() if key not in ("label", "labels", "answers")}
+    made, _ = make_features(KINDS[kind], [unlabeled | {"id": "1"}], bert, TaskConfig())
     assert collate(made, 24, types, 7, 5).keys() == INPUTS.keys() | {"example_weights"}
 
 

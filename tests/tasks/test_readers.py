@@ -389,8 +389,8 @@ def test_custom_files(name, text, tmp_path):
         for n, row in enumerate(ROWS)
     ]
     assert load("train", **settings) == expected
-    unlabelled = load("test", **settings | {"test": name, "columns": "text=premise,label=absent", "labels": "no,yes"})
-    assert unlabelled == [{"id": str(n), "text": row[0]} for n, row in enumerate(ROWS)]
+    unlabeled = load("test", **settings | {"test": name, "columns": "text=premise,label=absent", "labels": "no,yes"})
+    assert unlabeled == [{"id": str(n), "text": row[0]} for n, row in enumerate(ROWS)]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def task(kind, metrics, labels=()):
     return Task(name="mine", kind=kind, splits={}, metrics=metrics, best=metrics[0], labels=labels)
 
 
-def labelled(labels):
+def labeled(labels):
     return [{"id": str(number), "label": label} for number, label in enumerate(labels)]
 
 
@@ -24,7 +24,7 @@ def test_classification_by_hand():
     gold, said = [1, 1, 1, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 1, 0, 1]
     scores = score(
         task("sequence_classification", ("accuracy", "f1", "macro_f1", "matthews"), ("no", "yes")),
-        labelled(gold),
+        labeled(gold),
         np.array(said),
     )
     right, wrong, missed, left = 3, 1, 1, 3
@@ -36,14 +36,12 @@ def test_classification_by_hand():
             "matthews": (right * left - wrong * missed) / (4 * 4 * 4 * 4) ** 0.5,
         }
     )
-    assert score(task("multiple_choice", ("accuracy",)), labelled([0, 3, 2]), np.array([0, 3, 1])) == {
-        "accuracy": 2 / 3
-    }
+    assert score(task("multiple_choice", ("accuracy",)), labeled([0, 3, 2]), np.array([0, 3, 1])) == {"accuracy": 2 / 3}
 
 
 def test_regression_by_hand():
     gold, said = [0.0, 1.0, 2.0, 5.0], np.array([0.1, 0.9, 4.0, 3.5], np.float32)
-    scores = score(task("regression", ("pearson", "spearman")), labelled(gold), said)
+    scores = score(task("regression", ("pearson", "spearman")), labeled(gold), said)
     assert scores["pearson"] == pytest.approx(np.corrcoef(gold, said.astype(float))[0, 1])
     assert scores["spearman"] == pytest.approx(1 - 6 * (1 + 1) / (4 * 15))
 
@@ -52,11 +50,11 @@ def test_regression_by_hand():
 @pytest.mark.parametrize("gold", [[0, 0, 0], [1, 1, 1], [0, 1, 1]])
 def test_undefined_metrics_are_numbers_without_a_warning(gold, said):
     names = ("accuracy", "f1", "macro_f1", "matthews")
-    scores = score(task("sequence_classification", names, ("no", "yes")), labelled(gold), np.array(said))
+    scores = score(task("sequence_classification", names, ("no", "yes")), labeled(gold), np.array(said))
     assert scores["accuracy"] == np.mean(np.array(gold) == said)
     assert scores["matthews"] == 0.0
     assert 0 <= scores["f1"] <= 1
-    assert score(task("regression", ("pearson", "spearman")), labelled(gold), np.array(said)) == {
+    assert score(task("regression", ("pearson", "spearman")), labeled(gold), np.array(said)) == {
         "pearson": 0.0,
         "spearman": 0.0,
     }
@@ -133,8 +131,8 @@ def test_span_is_squads_rule():
         ("sequence_classification", ("accuracy",), (), [], "task 'mine': the set to evaluate on is empty"),
         ("sequence_classification", ("accuracy",), (), [{"id": "7"}], "example '7' has no label"),
         ("token_classification", ("entities",), (), [{"id": "7"}], "example '7' has no labels"),
-        ("sequence_classification", ("acuracy",), (), labelled([0]), "no metric 'acuracy'; did you mean 'accuracy'"),
-        ("sequence_classification", ("f1",), ("a", "b", "c"), labelled([0]), "metric 'f1' needs two labels, not 3"),
+        ("sequence_classification", ("acuracy",), (), labeled([0]), "no metric 'acuracy'; did you mean 'accuracy'"),
+        ("sequence_classification", ("f1",), ("a", "b", "c"), labeled([0]), "metric 'f1' needs two labels, not 3"),
         (
             "token_classification",
             ("entities",),
@@ -171,5 +169,5 @@ def test_a_library_that_is_missing_is_named(monkeypatch, kind, metric, module, p
 
 def test_predictions_for_each_example():
     with pytest.raises(ValueError, match="1 predictions for 2 examples"):
-        score(task("sequence_classification", ("accuracy",)), labelled([0, 1]), [0])
+        score(task("sequence_classification", ("accuracy",)), labeled([0, 1]), [0])
     assert set(METRICS) >= {"accuracy", "f1", "matthews", "pearson", "spearman", "entities", "squad"}

@@ -62,7 +62,7 @@ def test_groups_and_missing_predictions():
     examples = [
         {"id": "a", "answers": [{"text": "one two"}, {"text": "one"}]},
         {"id": "b", "answers": []},
-        {"id": "c", "answers": [{"text": "the"}]},  # normalises to nothing: as if it had no answer
+        {"id": "c", "answers": [{"text": "the"}]},  # normalizes to nothing: as if it had no answer
         {"id": "d", "answers": []},
     ]
     scores = squad_scores(examples, {"a": "two", "b": "", "c": ""})

@@ -51,7 +51,7 @@ def test_glue_is_what_tfds_says(task):
 
 
 def test_best_score_is_one_that_is_computed():
-    labelled = {
+    labeled = {
         "sequence_classification": {"label": 1},
         "regression": {"label": 1.0},
         "token_classification": {"tokens": ["a"], "labels": [1]},
@@ -66,7 +66,7 @@ def test_best_score_is_one_that_is_computed():
         "multiple_choice": [1],
     }
     for task in TASKS.values():
-        scores = scoring.score(task, [{"id": "x", **labelled[task.kind]}], predicted[task.kind])
+        scores = scoring.score(task, [{"id": "x", **labeled[task.kind]}], predicted[task.kind])
         assert task.best in scores, task.name
 
 

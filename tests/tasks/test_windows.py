@@ -154,7 +154,7 @@ def test_refused_questions(bert, change, message):
         make_features(KINDS["question_answering"], [EXAMPLE | change], bert, SETTINGS)
 
 
-def test_unlabelled_questions_have_no_targets(bert):
+def test_unlabeled_questions_have_no_targets(bert):
     made, _ = make_features(
         KINDS["question_answering"], [{key: EXAMPLE[key] for key in ("id", "question", "context")}], bert, SETTINGS
     )
