@@ -35,9 +35,9 @@ class Trial(NamedTuple):
 
 
 TRIALS = (
-    Trial("wnut17", "tagging", "entity_f1", {"name": "wnut17", "epochs": 2}),
+    Trial("wnut17", "token_classification", "entity_f1", {"name": "wnut17", "epochs": 2}),
     Trial("qnli", "glue", "accuracy", {"name": "qnli", "epochs": 2}),
-    Trial("mnli", "glue", "accuracy", {"name": "custom", "kind": "classification", "epochs": 1}),
+    Trial("mnli", "glue", "accuracy", {"name": "custom", "kind": "sequence_classification", "epochs": 1}),
     Trial("codah", "multiple_choice", "accuracy", {"name": "codah", "epochs": 2}),
     Trial("squad", "squad", "f1", {"name": "squad1", "epochs": 1, "max_length": 192, "doc_stride": 64}),
 )

@@ -70,14 +70,14 @@ def test_parameters_and_heads_come_from_the_checkpoint_alone(run):
 
 
 def test_wanted_heads_are_drawn_or_refused(run):
-    wanted = (Head("masked_token"), Head("classification", 3))
-    with pytest.raises(UserError, match="has no classification: it was pretrained only; fine-tune it first"):
+    wanted = (Head("masked_token"), Head("sequence_classification", 3))
+    with pytest.raises(UserError, match="has no sequence_classification: it was pretrained only; fine-tune it first"):
         read_weights(run, wanted, console=QUIET)
     found = read_weights(run, wanted, jax.random.key(5), QUIET)
     assert found.heads == wanted
-    assert (found.new, found.unused) == (("classification",), ("next_sentence",))
+    assert (found.new, found.unused) == (("sequence_classification",), ("next_sentence",))
     drawn = make_model(found.config, ComputeConfig(), wanted).init(jax.random.key(5))
-    assert_equal(found.params["classification"], jax.device_get(drawn["classification"]))
+    assert_equal(found.params["sequence_classification"], jax.device_get(drawn["sequence_classification"]))
     assert_equal(found.params["encoder"], params_of(2, found.config)["encoder"])
     assert_equal(read_weights(run, (Head("hidden_states"),), console=QUIET).params["encoder"], found.params["encoder"])
 
