@@ -61,7 +61,7 @@ def test_names_of_2019(family, one, tmp_path, plain):
 
 
 @pytest.mark.parametrize(("family", "one"), [*MASKED, ("bert", "BertForPreTraining")])
-def test_a_tied_tensor_may_lie_under_its_other_name_alone(family, one, tmp_path, plain):
+def test_a_tied_tensor_may_be_stored_under_its_other_name(family, one, tmp_path, plain):
     def moved(tensors):
         return {name: x for name, x in tensors.items() if name not in ("cls.predictions.bias", "lm_head.bias")}
 
@@ -104,21 +104,25 @@ def test_files_of_torch(kind, tmp_path):
     same(load_model(tmp_path / "torch"), expected)
 
 
-def test_a_wanted_head_that_is_lacking_is_drawn_and_reported(tmp_path):
+def test_a_missing_head_is_drawn_and_reported(tmp_path):
     model = save(tmp_path, "bert", "BertForPreTraining")
     heads = (Head("sequence_classification", 4),)
     found = load_model(tmp_path, heads, jax.random.key(3))
     assert (found.heads, found.new) == (heads, ("sequence_classification/bias", "sequence_classification/kernel"))
     assert found.unused == tuple(sorted(n for n in model.state_dict() if n.startswith("cls.") and "decoder" not in n))
     initial = make_model(found.config, ComputeConfig(), heads).init(jax.random.key(3))
-    jax.tree.map(np.testing.assert_array_equal, found.params["sequence_classification"], initial["sequence_classification"])
+    jax.tree.map(
+        np.testing.assert_array_equal, found.params["sequence_classification"], initial["sequence_classification"]
+    )
     np.testing.assert_array_equal(found.params["pooler"]["kernel"], model.bert.pooler.dense.weight.detach().T)
-    with pytest.raises(UserError, match="holds a BertForPreTraining, without sequence_classification: fine-tune it first"):
+    with pytest.raises(
+        UserError, match="holds a BertForPreTraining, without sequence_classification: fine-tune it first"
+    ):
         load_model(tmp_path, heads)
 
 
 @pytest.mark.parametrize("family", PREFIXES)
-def test_what_a_fine_tuned_model_hands_on_to_another_task(family, tmp_path):
+def test_the_weights_of_a_fine_tuned_model_for_another_task(family, tmp_path):
     """The pooler goes along, as the families call it; the classifier of one task is never that of another."""
     one = f"{PREFIXES[family]}ForSequenceClassification"
     model = save(tmp_path, family, one)
@@ -132,7 +136,9 @@ def test_what_a_fine_tuned_model_hands_on_to_another_task(family, tmp_path):
         found = load_model(tmp_path, heads, jax.random.key(0))
         assert (found.new, found.unused, found.labels) == (new, classifiers, ())
         jax.tree.map(np.testing.assert_array_equal, found.params["pooler"], own.params["pooler"])
-    tagging = load_model(tmp_path, (Head("token_classification", 3),), jax.random.key(0))  # as many classes, another meaning
+    tagging = load_model(
+        tmp_path, (Head("token_classification", 3),), jax.random.key(0)
+    )  # as many classes, another meaning
     assert tagging.new == ("token_classification/bias", "token_classification/kernel")
     assert set(classifiers) < set(tagging.unused)
 
@@ -155,7 +161,7 @@ def test_tensors_of_other_heads_are_reported_as_transformers_does(tmp_path):
 
 
 @pytest.mark.parametrize("family", PREFIXES)
-def test_without_architectures_the_tensors_say_what_it_is(family, tmp_path):
+def test_without_architectures_the_tensors_determine_the_class(family, tmp_path):
     for end, heads in {"ForMaskedLM": ("masked_token",), "ForQuestionAnswering": ("question_answering",)}.items():
         save(tmp_path / end, family, f"{PREFIXES[family]}{end}", architectures=None)
         assert tuple(head.name for head in load_model(tmp_path / end).heads) == heads
