@@ -15,7 +15,7 @@ def devlin2019(size: str) -> ml_collections.ConfigDict:
     alone.
 
     Args:
-        size: a row of `BERT_SIZES`, such as "tiny", "base" or "L4_H256".
+        size: one of `BERT_SIZES`, such as "tiny", "base" or "L4_H256".
 
     Raises:
         UserError: there is no such size.
