@@ -47,7 +47,7 @@ def make_model(place: pathlib.Path, arguments: argparse.Namespace, write: Write)
     import jax
 
     from bert_jax.config import ComputeConfig
-    from bert_jax.interop.huggingface.model import export_model
+    from bert_jax.interop.huggingface import export_model
     from bert_jax.models import PRESETS, Head
     from bert_jax.models import make_model as make
     from bert_jax.tasks.table import TASKS

@@ -16,6 +16,7 @@ from bert_jax.errors import UserError, writing
 from bert_jax.inference.batching import Feed, Outputs, fixed_buckets, local_predictor
 from bert_jax.inference.inputs import Input, name_of, read_inputs
 from bert_jax.inference.load import OpenModel, open_model
+from bert_jax.interop.directory import TASK_FILE
 from bert_jax.models import Head, make_model
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
@@ -56,7 +57,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     described: dict[str, Any]
     described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0}
     described["config"] = {"max_seq_len": loaded.config.max_positions}  # of transformers: as long as it can read
-    path = loaded.directory / "task.json"
+    path = loaded.directory / TASK_FILE
     if path.is_file():
         described |= _read_settings(path, described)
     kind = described["kind"]

@@ -40,14 +40,22 @@ def parser() -> argparse.ArgumentParser:
     add("--config", required=True, help="recipe in the image, such as configs/bert_base.py")
     add("--spot", action="store_true", help="run on spot nodes")
     add("--max_restarts", type=int, default=50, metavar="N", help="restarts, including preemptions (default: 50)")
-    add("--grace_seconds", type=int, default=120, metavar="S", help="seconds to save before a pod is killed (default: 120)")
+    add(
+        "--grace_seconds",
+        type=int,
+        default=120,
+        metavar="S",
+        help="seconds to save before a pod is killed (default: 120)",
+    )
     add("arguments", nargs="*", help="arguments of bert-jax pretrain, after --")
     return made
 
 
 def jobset(args: argparse.Namespace) -> dict[str, Any]:
     """Return the manifest; exit with status 2 and one line for invalid arguments."""
-    check_label("--name", args.name, longest=40)  # the longest pod name, NAME-slice-0-HOST-xxxxx, has at most 63 characters
+    check_label(
+        "--name", args.name, longest=40
+    )  # the longest pod name, NAME-slice-0-HOST-xxxxx, has at most 63 characters
     check_label("--namespace", args.namespace)
     check_label("--service_account", args.service_account)
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", args.bucket):

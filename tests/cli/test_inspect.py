@@ -1,4 +1,4 @@
-"""`inspect`: sequences are the text of the corpus, each warning has its case, and terminals get colors."""
+"""`inspect`: sequences are the text of the corpus, warnings come when they should, terminals get colors."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_statistics(corpus, texts, run):
 
 
 def shown(out: str) -> dict[str, str]:
-    """The texts A and B of the sequence that is shown, each on one line; '' stands for A where there is no pair."""
+    """Return the texts of the only sequence shown, each as one line, by name: A and B, or ' ' for a single text."""
     found: dict[str, str] = {}
     name = ""
     for line in out.splitlines():
@@ -78,14 +78,14 @@ def shown(out: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_a_sequence_is_the_text_of_the_corpus(corpus, texts, run, monkeypatch, width):
+def test_a_sequence_is_text_of_the_corpus(corpus, texts, run, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     labels = set()
     for number in (0, 1, 2, 3, 10**6, 10**12):
         status, out, _ = run("inspect", corpus, "--sequence", number)
         assert status == 0
         assert all(columns(line) <= width for line in out.splitlines())
-        assert f"sequence {number:,} (" in out
+        assert f"sequence {number:,} " in out
         assert "documents" not in out.splitlines()[0]
         marked = shown(out)
         assert any(MARK.search(part) for part in marked.values())
@@ -94,7 +94,7 @@ def test_a_sequence_is_the_text_of_the_corpus(corpus, texts, run, monkeypatch, w
         assert first.endswith(" [SEP]")
         assert second.endswith(" [SEP]")
         first, second = first[6:-6], second[:-6]
-        owners = [{place for place, one in enumerate(texts) if part in one.lower()} for part in (first, second)]
+        owners = [{index for index, text in enumerate(texts) if part in text.lower()} for part in (first, second)]
         assert all(owners)
         label = int(re.search(r"label (\d)", out)[1])
         labels.add(label)
@@ -102,8 +102,8 @@ def test_a_sequence_is_the_text_of_the_corpus(corpus, texts, run, monkeypatch, w
         if label:
             assert not owners[0] & owners[1]
         else:
-            # A pair that is too long loses tokens on either side of either text.
-            ours = [texts[place].lower() for place in owners[0] & owners[1]]
+            # A pair too long for its sequence loses tokens at both sides of both texts.
+            ours = [texts[index].lower() for index in owners[0] & owners[1]]
             assert any(one.index(first) + len(first) <= one.rindex(second) for one in ours)
     assert labels == {0, 1}
 
@@ -111,12 +111,12 @@ def test_a_sequence_is_the_text_of_the_corpus(corpus, texts, run, monkeypatch, w
 def test_sequences_of_a_recipe(corpus, texts, tmp_path, run):
     (tmp_path / "recipe.py").write_text(RECIPE)
     _, out, _ = run("inspect", corpus, "--config", tmp_path / "recipe.py", "--sequence", 0)
-    assert "; 32 tokens," in out
+    assert "; 32 tokens, " in " ".join(out.split())
     assert "label" not in out
     (part,) = shown(out).values()
     assert any(MARK.sub(r"\1", part)[6:-6] in one.lower() for one in texts)
     _, out, _ = run("inspect", corpus, "--sequence", 0, "--config.train.phases[0].seq_len=64")
-    assert "; 64 tokens," in out
+    assert "; 64 tokens, " in " ".join(out.split())
 
 
 def test_packed_examples_are_shown_separately(texts, tmp_path, run):
@@ -133,7 +133,7 @@ def test_packed_examples_are_shown_separately(texts, tmp_path, run):
         assert example["texts"][0].count("[SEP]") == 1
 
 
-def test_json_has_what_the_text_shows(corpus, run, monkeypatch):
+def test_json_has_the_texts_that_are_shown(corpus, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "9999")
     found = json.loads(run("inspect", corpus, "--json", "--sequence", 5)[1])
     texts = shown(run("inspect", corpus, "--sequence", 5)[1])
@@ -192,7 +192,7 @@ def test_every_warning_is_provoked():
     assert provoked == CHECKS.keys() | SEQUENCE_CHECKS.keys()
 
 
-def test_packing_helps_where_it_is_advised(tmp_path, run):
+def test_packing_helps_where_it_is_suggested(tmp_path, run):
     corpus = write_corpus(tmp_path, many(60, 3))
     found = json.loads(run("inspect", corpus, "--json")[1])
     advice = re.search(r"--config\.data\.packing=\d+", found["warnings"]["mostly_padding"])[0]
@@ -201,11 +201,11 @@ def test_packing_helps_where_it_is_advised(tmp_path, run):
     assert "mostly_padding" not in after["warnings"]
 
 
-def test_packing_is_not_advised_again_where_it_does_not_help(tmp_path, run):
+def test_packing_is_not_suggested_again_where_it_does_not_help(tmp_path, run):
     corpus = write_corpus(tmp_path, [sentence(random.Random(seed), 35) for seed in range(60)])
-    rows = ["--config.data.sentence_pairs=document_sentences", "--config.train.phases[0].seq_len=64", "--json"]
-    assert "packing=" in json.loads(run("inspect", corpus, *rows)[1])["warnings"]["mostly_padding"]
-    found = json.loads(run("inspect", corpus, *rows, "--config.data.packing=4")[1])
+    options = ["--config.data.sentence_pairs=document_sentences", "--config.train.phases[0].seq_len=64", "--json"]
+    assert "packing=" in json.loads(run("inspect", corpus, *options)[1])["warnings"]["mostly_padding"]
+    found = json.loads(run("inspect", corpus, *options, "--config.data.packing=4")[1])
     assert found["sequences"]["fill"] < 0.7
     assert "choose another length" in found["warnings"]["mostly_padding"]
 
@@ -219,7 +219,7 @@ def test_one_document_held_out_is_too_few_for_pairs(tmp_path, run):
     assert "nothing_held_out" not in alone["warnings"]
 
 
-def test_what_preparation_rejected(tmp_path, run):
+def test_documents_that_preparation_rejected(tmp_path, run):
     write_corpus(tmp_path, many(9, 9))
     (tmp_path / "texts" / "binary").write_bytes(b"\0")
     argv = ["--input", tmp_path / "texts", "--tokenizer", tmp_path / "tokenizer", "--output", tmp_path / "again"]
@@ -264,7 +264,7 @@ def test_refusals(corpus, tmp_path, refused):
     refused("inspect", corpus, "--sequence", 1 << 70, says=("--sequence",))
     refused("inspect", corpus, "--sequence", "x", says=("--sequence",))
     refused("inspect", corpus, "--config.data.masks=1", says=("no key 'data.masks'",))
-    refused("inspect", corpus, f"--config.data.corpus={corpus}", says=("both name a corpus",))
+    refused("inspect", corpus, f"--config.data.corpus={corpus}", says=("leave out the option",))
     refused("inspect", corpus, "--config", tmp_path / "absent.py", says=("no such file",))
     refused("inspect", corpus, "--config.data.weights=(1.0, 2.0)", says=("2 numbers for 1 corpora",))
     refused("inspect", corpus, "--config.train.phases[0].seq_len=9000", says=("8 to 512",))
@@ -275,7 +275,7 @@ def test_a_corpus_without_sequences(tmp_path, run, refused):
     refused("inspect", corpus, "--sequence", 0, says=("needs 2 documents",))
     status, out, _ = run("inspect", corpus)
     assert status == 0
-    assert "none: sentence_pairs 'next_sentence' needs 2 documents" in out
+    assert "config.data.sentence_pairs=next_sentence needs 2 documents" in " ".join(out.split())
     found = json.loads(run("inspect", corpus, "--json")[1])
     assert (found["sequences"], found["examples"]) == (None, [])
     assert run("inspect", corpus, "--sequence", 0, "--config.data.sentence_pairs=none")[0] == 0

@@ -30,8 +30,8 @@ def test_long_ones_are_parsed_in_stretches():
     assert markdown.text("\n\n".join(paragraphs), Reading()) == "\n\n".join(paragraphs).replace("*", "")
 
 
-def test_books(shared_data):
-    found = documents([str(shared_data / "books" / "classic-books-md.tar.xz")])
+def test_books(real_data):
+    found = documents([str(real_data / "books" / "classic-books-md.tar.xz")])
     first = next(found)
     assert first.text.startswith(
         "Title: An Occurrence at Owl Creek Bridge\n\nAuthor: Ambrose Bierce\n\nYear: 1890\n\nI\n\nA man"

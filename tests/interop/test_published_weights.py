@@ -11,7 +11,7 @@ import transformers
 
 from bert_jax.config import ComputeConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, make_model
 from tests.models.family_cases import CASES, CLASSES, PREFIXES, model_of
 
@@ -61,7 +61,7 @@ def test_names_of_2019(family, one, tmp_path, plain):
 
 
 @pytest.mark.parametrize(("family", "one"), [*MASKED, ("bert", "BertForPreTraining")])
-def test_a_tied_tensor_may_lie_under_its_other_name_alone(family, one, tmp_path, plain):
+def test_a_tied_tensor_may_be_stored_under_its_other_name(family, one, tmp_path, plain):
     def moved(tensors):
         return {name: x for name, x in tensors.items() if name not in ("cls.predictions.bias", "lm_head.bias")}
 
@@ -104,7 +104,7 @@ def test_files_of_torch(kind, tmp_path):
     same(load_model(tmp_path / "torch"), expected)
 
 
-def test_a_wanted_head_that_is_lacking_is_drawn_and_reported(tmp_path):
+def test_a_missing_head_is_drawn_and_reported(tmp_path):
     model = save(tmp_path, "bert", "BertForPreTraining")
     heads = (Head("sequence_classification", 4),)
     found = load_model(tmp_path, heads, jax.random.key(3))
@@ -118,7 +118,7 @@ def test_a_wanted_head_that_is_lacking_is_drawn_and_reported(tmp_path):
 
 
 @pytest.mark.parametrize("family", PREFIXES)
-def test_what_a_fine_tuned_model_hands_on_to_another_task(family, tmp_path):
+def test_the_weights_of_a_fine_tuned_model_for_another_task(family, tmp_path):
     """The pooler goes along, as the families call it; the classifier of one task is never that of another."""
     one = f"{PREFIXES[family]}ForSequenceClassification"
     model = save(tmp_path, family, one)
@@ -155,7 +155,7 @@ def test_tensors_of_other_heads_are_reported_as_transformers_does(tmp_path):
 
 
 @pytest.mark.parametrize("family", PREFIXES)
-def test_without_architectures_the_tensors_say_what_it_is(family, tmp_path):
+def test_without_architectures_the_tensors_determine_the_class(family, tmp_path):
     for end, heads in {"ForMaskedLM": ("masked_token",), "ForQuestionAnswering": ("question_answering",)}.items():
         save(tmp_path / end, family, f"{PREFIXES[family]}{end}", architectures=None)
         assert tuple(head.name for head in load_model(tmp_path / end).heads) == heads

@@ -12,7 +12,7 @@ import transformers
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import export_model, load_model
+from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import PRESETS, Head, make_model
 from tests.interop import tokenizer_directories
 from tests.models.family_cases import CASES, PREFIXES, answers, batch_of, classes_of, model_of
@@ -83,7 +83,7 @@ def test_transformers_opens_the_export_whole(family, one, passed_through):
         assert theirs.config.label2id == {label: i for i, label in enumerate(labels)}
 
 
-def test_the_export_says_what_transformers_says(passed_through):
+def test_the_fields_of_an_export_are_those_of_transformers(passed_through):
     """Every field of ours is one that `transformers` writes itself, with the value that it has there."""
     for family, one in EACH:
         original, *_, directory = passed_through(family, one)
@@ -96,7 +96,7 @@ def test_the_export_says_what_transformers_says(passed_through):
 
 
 @pytest.mark.parametrize("name", ["distilbert", "albert_base", "roberta_base", "electra_small_generator", "tiny"])
-def test_presets_are_what_their_family_can_say(name, tmp_path, tokenizer_of):
+def test_config_json_expresses_every_preset(name, tmp_path, tokenizer_of):
     config = dataclasses.replace(
         PRESETS[name], vocab_size=120, hidden_size=12, num_heads=2, mlp_size=9, num_layers=1, max_positions=16
     )
@@ -142,15 +142,15 @@ def test_a_regression_is_written_as_one(tmp_path, tokenizer_of):
         ("bert", {"embedding_size": 10}, "model.embedding_size=10"),
         ("bert", {"position_offset": 2, "max_positions": 17}, "no bert .* model.max_positions=17"),
         ("bert", {"pooler_activation": "relu"}, "model.pooler_activation='relu'"),
-        ("electra", {"embedding_size": 24}, r"model.embedding_size=24 \(here: 0\)"),
-        ("albert", {"embedding_size": 0}, r"model.embedding_size=0 \(here: 24\)"),
+        ("electra", {"embedding_size": 24}, r"model.embedding_size=24 \(here: None\)"),
+        ("albert", {"embedding_size": None}, r"model.embedding_size=None \(here: 24\)"),
         ("roberta", {"masked_activation": "gelu_tanh"}, "model.masked_activation='gelu_tanh'"),
-        ("roberta", {"position_offset": 3}, "padding has the id 1, .* in the model they count from 3"),
+        ("roberta", {"position_offset": 3}, "padding has the id 1, .* those of this model start at 3"),
         ("distilbert", {"layer_norm_epsilon": 1e-5}, "model.layer_norm_epsilon=1e-05"),
     ],
     ids=str,
 )
-def test_what_a_family_cannot_say_is_refused(family, change, words, tmp_path, tokenizer_of):
+def test_a_config_that_its_family_cannot_express_is_refused(family, change, words, tmp_path, tokenizer_of):
     config, heads = dataclasses.replace(CASES[family].ours, **change), (Head("question_answering"),)
     params = random_params(config, heads)
     with pytest.raises(UserError, match=words):

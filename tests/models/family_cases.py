@@ -144,7 +144,7 @@ CASES = {
         8,
     ),
     "electra of equal widths": Case(
-        transformers.ElectraConfig(**COMMON, embedding_size=24), dataclasses.replace(ELECTRA, embedding_size=0), 16
+        transformers.ElectraConfig(**COMMON, embedding_size=24), dataclasses.replace(ELECTRA, embedding_size=None), 16
     ),
 }
 
@@ -179,7 +179,7 @@ def model_of(case: Case, name: str, classes: int | None = None, seed: int = 0) -
     head = next((head for head in classes_of(case.ours.family)[name] if head in CLASSES), "")
     fields = {key: x for key, x in case.theirs.to_dict().items() if key not in ("id2label", "label2id")}
     config = type(case.theirs)(**fields, num_labels=classes or CLASSES.get(head, 2))
-    return reference.randomised(getattr(transformers, name), config, seed, deviation=0.15)
+    return reference.randomized(getattr(transformers, name), config, seed, deviation=0.15)
 
 
 def batch_of(case: Case, rows: int = 2, seed: int = 0) -> dict[str, np.ndarray]:

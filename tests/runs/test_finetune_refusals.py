@@ -1,4 +1,4 @@
-"""What is wrong with a fine-tuning is said in one or two lines before anything is trained or written."""
+"""Mistakes in a fine-tuning are reported in one or two lines before anything is trained or written."""
 
 import json
 
@@ -27,7 +27,7 @@ def refused(world, tmp_path, capfd):
         capfd.readouterr()
         assert main(finetune_command(world, tmp_path / "run", kind, *more, start=start)) == 2
         err = capfd.readouterr().err
-        said = [line for line in err.splitlines() if not line.startswith(("custom ", "task "))]  # what was read
+        said = [line for line in err.splitlines() if not line.startswith(("custom ", "task "))]  # reports on the data
         assert 1 <= len(said) <= 2, err
         assert said[0].startswith("bert-jax finetune: ")
         assert says in err, err
@@ -41,12 +41,12 @@ def refused(world, tmp_path, capfd):
     [
         (["init_from="], "no weights: give --config.init_from"),
         (["task.name=mrcp"], "no task 'mrcp'; did you mean 'mrpc'?"),
-        (["task.name=mrpc", "task.kind=", "task.labels=", "task.train=", "task.dev="], "no train set"),
-        (["task.kind="], "needs config.task.kind"),
+        (["task.name=mrpc", "task.kind=None", "task.labels=None", "task.train=None", "task.dev=None"], "no train set"),
+        (["task.kind=None"], "needs config.task.kind"),
         (["task.kind=classify"], "choose from"),
         (["task.train=missing.jsonl"], "missing.jsonl: no such file"),
         (["task.test=missing.jsonl"], "missing.jsonl: no such file"),
-        (["task.dev="], "no dev set"),
+        (["task.dev=None"], "no dev set"),
         (["task.columns=text=texts"], "no key 'texts' for text; did you mean 'text'?"),
         (["task.columns=words=text"], "no field 'words'"),
         (["task.labels=yes,no"], "label 'perhaps' is not among yes, no"),
@@ -59,10 +59,10 @@ def refused(world, tmp_path, capfd):
         (["task.buckets=(24,4000)"], "config.task.buckets=(24, 4000)"),
         (["train.batch_size=0"], "config.train.batch_size=0 must be at least 1"),
         (["task.learning_rates=(1e-3,0.001)"], "give each once"),
-        (["train.batch_size=9", "train.grad_accum_steps=2"], "9 rows does not divide into 2"),
+        (["train.batch_size=9", "train.grad_accum_steps=2"], "9 sequences does not divide into 2"),
         (["evaluate.batch_size=0"], "config.evaluate.batch_size=0 must be at least 1"),
-        (["model.num_layers=3"], "config.model.num_layers=3 is for pretraining"),
-        (["train.steps=100"], "give config.task.epochs"),
+        (["model.num_layers=3"], "no key 'model.num_layers'"),
+        (["train.steps=100"], "no key 'train.steps'"),
         (["task.num_seeds=0"], "config.task.num_seeds=0 must be at least 1"),
         (["task.learning_rates=(a,)"], "config.task.learning_rates"),
         (["task.epoch=3"], "no key 'task.epoch'; did you mean 'task.epochs'?"),

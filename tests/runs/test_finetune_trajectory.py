@@ -17,7 +17,7 @@ import torch
 from bert_jax import config as c
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.inference.batching import Feed
-from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
 from bert_jax.objectives.tasks import finetuning, head

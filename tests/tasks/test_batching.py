@@ -17,21 +17,19 @@ def padded(lengths, buckets):
 
 
 @pytest.fixture(scope="module")
-def tokenizer(shared_data):
-    return load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
+def tokenizer(samples):
+    return load_tokenizer(samples / "vocab" / "bert-base-uncased")
 
 
-@pytest.fixture(scope="module")
-def qnli_lengths(shared_data, tokenizer):
-    text = gzip.decompress((shared_data / "glue/QNLI/dev.tsv.gz").read_bytes()).decode()
+def qnli_lengths(real_data, tokenizer):
+    text = gzip.decompress((real_data / "glue/QNLI/dev.tsv.gz").read_bytes()).decode()
     columns = [line.split("\t") for line in text.splitlines()[1:]]
     first, second = (tokenizer.encode_sentences([row[column] for row in columns]) for column in (1, 2))
     return np.array([min(128, len(a) + len(b) + 3) for a, b in zip(first, second, strict=True)])
 
 
-@pytest.fixture(scope="module")
-def squad_lengths(shared_data, tokenizer):
-    data = json.loads(gzip.decompress((shared_data / "squad/dev-v1.1.recon.json.gz").read_bytes()))["data"]
+def squad_lengths(real_data, tokenizer):
+    data = json.loads(gzip.decompress((real_data / "squad/dev-v1.1.recon.json.gz").read_bytes()))["data"]
     paragraphs = [paragraph for article in data for paragraph in article["paragraphs"]]
     contexts = tokenizer.encode_sentences([paragraph["context"] for paragraph in paragraphs])
     pairs = [
@@ -43,9 +41,10 @@ def squad_lengths(shared_data, tokenizer):
     return np.array([min(384, len(c) + len(q) + 3) for (c, _), q in zip(pairs, questions, strict=True)])
 
 
-@pytest.mark.parametrize(("lengths", "max_seq_len"), [("qnli_lengths", 128), ("squad_lengths", 384)])
-def test_little_is_padded_on_real_lengths(lengths, max_seq_len, request):
-    lengths = request.getfixturevalue(lengths)
+@pytest.mark.parametrize(("lengths_of", "max_seq_len"), [(qnli_lengths, 128), (squad_lengths, 384)])
+def test_little_is_padded_on_real_lengths(real_data, tokenizer, lengths_of, max_seq_len):
+    lengths = lengths_of(real_data, tokenizer)
+    lengths = np.resize(lengths, max(10_000, len(lengths)))  # the samples are repeated: many batches to choose from
     buckets = choose_buckets(lengths, max_seq_len, program_tokens=0)
     assert len(buckets) <= MAX_BUCKETS
     for shuffle in (True, False):

@@ -23,23 +23,23 @@ PAIRS = [
 
 
 @pytest.fixture(scope="module")
-def bert(shared_data):
-    return load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
+def bert(samples):
+    return load_tokenizer(samples / "vocab" / "bert-base-uncased")
 
 
 @pytest.fixture(scope="module")
-def roberta(shared_data):
-    return load_tokenizer(shared_data / "vocab" / "roberta-base")
+def roberta(samples):
+    return load_tokenizer(samples / "vocab" / "roberta-base")
 
 
-def library_bert(shared_data):
-    made = tokenizers.BertWordPieceTokenizer(str(shared_data / "vocab/bert-base-uncased/vocab.txt"), lowercase=True)
+def library_bert(samples):
+    made = tokenizers.BertWordPieceTokenizer(str(samples / "vocab/bert-base-uncased/vocab.txt"), lowercase=True)
     made._tokenizer.encode_special_tokens = True
     return made
 
 
-def library_roberta(shared_data):
-    place = shared_data / "vocab/roberta-base"
+def library_roberta(samples):
+    place = samples / "vocab/roberta-base"
     made = tokenizers.Tokenizer(models.BPE.from_file(str(place / "vocab.json"), str(place / "merges.txt")))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
@@ -54,8 +54,8 @@ def examples_of(pairs, **label):
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_texts_and_pairs_are_laid_out_as_the_library_does(shared_data, name, request):
-    library = {"bert": library_bert, "roberta": library_roberta}[name](shared_data)
+def test_texts_and_pairs_are_laid_out_as_the_library_does(samples, name, request):
+    library = {"bert": library_bert, "roberta": library_roberta}[name](samples)
     made, counts = make_features(
         KINDS["sequence_classification"], examples_of(PAIRS, label=1), request.getfixturevalue(name), TaskConfig()
     )

@@ -133,7 +133,7 @@ def test_a_toy_kind_from_its_files_to_predictions(tmp_path):
 def test_mistakes_in_a_toy_kind_are_refused_as_in_any_other(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"text": "a", "more": "perhaps"}\n')
     settings = TaskConfig(name="custom", kind="toy", data=str(tmp_path), dev="bad.jsonl")
-    with pytest.raises(UserError, match="bad.jsonl:1: 'more' is neither"):
+    with pytest.raises(UserError, match=r"bad.jsonl:1: 'more' is neither"):
         read_examples(resolve(settings), settings, "dev")
-    with pytest.raises(UserError, match="toy has no field 'texts'; did you mean 'text'"):
+    with pytest.raises(UserError, match=r"toy has no field 'texts'; did you mean 'text'"):
         resolve(TaskConfig(name="custom", kind="toy", columns="texts=a"))

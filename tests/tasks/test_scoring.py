@@ -86,8 +86,8 @@ def literal_entities(sentences):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.2, 1.0])
-def test_entities_of_wnut17_are_those_of_seqeval(shared_data, share):
-    examples = sentences(shared_data, "wnut17")
+def test_entities_of_wnut17_are_those_of_seqeval(real_data, share):
+    examples = sentences(real_data, "wnut17")
     names = sorted({label for example in examples for label in example["labels"]})
     assert len(names) == 13
     numbered = [example | {"labels": [names.index(label) for label in example["labels"]]} for example in examples]
@@ -106,7 +106,7 @@ def test_entities_of_wnut17_are_those_of_seqeval(shared_data, share):
     assert scores["entity_f1"] == 1.0 if share == 0 else scores["entity_f1"] < 1
     predicted = literal_entities([[names[label] for label in one] for one in said])
     wanted = literal_entities([example["labels"] for example in examples])
-    assert len(wanted) == 1975 + 836 + 1079
+    assert len(wanted) == {"samples": 218 + 238 + 200, "data": 1975 + 836 + 1079}[real_data.name]
     assert scores["entity_f1"] == pytest.approx(2 * len(predicted & wanted) / (len(predicted) + len(wanted)))
     flat = [a == b for gold, one in zip(golds, said, strict=True) for a, b in zip(gold, one, strict=True)]
     assert scores["token_accuracy"] == pytest.approx(np.mean(flat))

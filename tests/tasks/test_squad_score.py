@@ -21,9 +21,9 @@ from bert_jax.tasks.answers.squad_score import (
 
 
 @pytest.fixture(scope="module")
-def published(shared_data):
+def published(real_data):
     """Scores by file, and the predictions by the same name."""
-    place = shared_data / "squad"
+    place = real_data / "squad"
     expected = json.loads((place / "published-predictions.scores.json").read_text())
     with tarfile.open(place / "published-predictions.tar.gz") as archive:
         predictions = {f"models/{one.name}": json.load(archive.extractfile(one)) for one in archive if one.isfile()}

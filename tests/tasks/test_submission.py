@@ -48,20 +48,20 @@ def test_glue_is_in_the_order_of_the_index(tmp_path):
     assert (tmp_path / "a.tsv").read_text().split()[2::2] == ["2", "9", "10"]
 
 
-def test_squad_as_the_published_predictions_are(shared_data, tmp_path):
-    with tarfile.open(shared_data / "squad" / "published-predictions.tar.gz") as archive:
+def test_squad_as_the_published_predictions_are(real_data, tmp_path):
+    with tarfile.open(real_data / "squad" / "published-predictions.tar.gz") as archive:
         members = {member.name: member for member in archive if member.isfile() and "2.0" in member.name}
         published = json.load(archive.extractfile(next(iter(members.values()))))
-    config = TaskConfig(name="squad2", data=str(shared_data / "squad"), dev="dev-v2.0.recon.json")
+    config = TaskConfig(name="squad2", data=str(real_data / "squad"), dev="dev-v2.0.recon.json")
     questions = read_examples(TASKS["squad2"], config, "dev")
     write(TASKS["squad2"], questions, [published[question["id"]] for question in questions], tmp_path / "a.json")
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == published
 
 
-def test_tags_are_read_back_by_the_reader(shared_data, tmp_path):
+def test_tags_are_read_back_by_the_reader(real_data, tmp_path):
     """The second column of labels is the prediction, the first the published one."""
     task = TASKS["wnut17"]
-    config = TaskConfig(name="wnut17", data=str(shared_data / "ner" / "wnut17"))
+    config = TaskConfig(name="wnut17", data=str(real_data / "ner" / "wnut17"))
     dev = read_examples(task, config, "dev")
     turned = [[(label + 1) % 13 for label in example["labels"]] for example in dev]
     write(task, dev, turned, tmp_path / "a.conll")

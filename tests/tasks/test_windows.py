@@ -23,13 +23,13 @@ EXAMPLE = {
 
 
 @pytest.fixture(scope="module", params=["bert-base-uncased", "roberta-base", "albert-base"])
-def any_tokenizer(request, shared_data):
-    return load_tokenizer(shared_data / "vocab" / request.param)
+def any_tokenizer(request, samples):
+    return load_tokenizer(samples / "vocab" / request.param)
 
 
 @pytest.fixture(scope="module")
-def bert(shared_data):
-    return load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
+def bert(samples):
+    return load_tokenizer(samples / "vocab" / "bert-base-uncased")
 
 
 def literal_windows(tokens, room, stride):
@@ -68,15 +68,16 @@ def test_windows_and_their_context_are_the_literal_rule():
                 assert owner == [[literal_most_context(windows, token)] for token in range(tokens)]
 
 
-def test_real_questions_have_the_windows_and_answers_that_their_tokens_say(shared_data, any_tokenizer):
+def test_real_questions_have_the_windows_and_answers_that_their_tokens_say(real_data, any_tokenizer):
     tokenizer = any_tokenizer
-    examples = squad(shared_data / "squad" / "dev-v2.0.recon.json.gz")[:3000]
-    examples += squad(shared_data / "squad" / "train-v2.0.first10.json.gz")[:1000]
+    examples = squad(real_data / "squad" / "dev-v2.0.recon.json.gz")[:3000]
+    examples += squad(real_data / "squad" / "train-v2.0.first10.json.gz")[:1000]
     made, counts = make_features(KINDS["question_answering"], examples, tokenizer, SETTINGS)
     windows = collections.defaultdict(list)
     for row in made:
         windows[row.example].append(row)
-    assert counts["split_contexts"] == sum(len(found) > 1 for found in windows.values()) > 20
+    least_split, least_answered = {"samples": (5, 500), "data": (20, 2000)}[real_data.name]
+    assert counts["split_contexts"] == sum(len(found) > 1 for found in windows.values()) > least_split
     assert counts["truncated_questions"] == 0
     answered = 0
     for number, example in enumerate(examples):
@@ -108,7 +109,7 @@ def test_real_questions_have_the_windows_and_answers_that_their_tokens_say(share
         assert sum(row.alignment["max_context"].sum() for row in found) == len(context.ids)
         if example["answers"]:
             assert any(row.targets["ends"] for row in found)
-    assert answered > 2000
+    assert answered > least_answered
 
 
 def test_an_answer_is_only_in_windows_that_hold_all_of_it(bert):
@@ -162,9 +163,9 @@ def test_unlabelled_questions_have_no_targets(bert):
     assert impossible[0].targets == {"starts": 0, "ends": 0}
 
 
-@pytest.mark.slow
-def test_the_whole_training_set(shared_data, bert):
-    examples = squad(shared_data / "squad" / "train-v1.1.recon.json.gz")
+@pytest.mark.parametrize("real_data", [pytest.param("shared", marks=pytest.mark.shared)], indirect=True)
+def test_the_whole_training_set(real_data, bert):
+    examples = squad(real_data / "squad" / "train-v1.1.recon.json.gz")
     made, counts = make_features(KINDS["question_answering"], examples, bert, SETTINGS)
     assert (len(examples), len(made)) == (87_599, 88_641)
     assert counts["truncated_questions"] == 0

@@ -10,11 +10,12 @@ from typing import Any
 from bert_jax.console import Console
 from bert_jax.errors import writing
 from bert_jax.inference.batching import local_predictor
-from bert_jax.interop.huggingface import model as huggingface
+from bert_jax.interop import huggingface
+from bert_jax.interop.directory import TASK_FILE
 from bert_jax.models import make_model
 from bert_jax.runs.finetuning.setup import Setup
 from bert_jax.runs.finetuning.task_data import Part, measure
-from bert_jax.runs.finetuning.train import ELSEWHERE, SETTINGS
+from bert_jax.runs.finetuning.train import ELSEWHERE
 from bert_jax.tasks import submission
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions
@@ -63,7 +64,7 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
         made = KINDS[task.kind].predict(part.examples, part.features, outputs, settings, threshold)
         write(part, made)
     if threshold is not None:
-        path = partial / SETTINGS
+        path = partial / TASK_FILE
         values = json.loads(path.read_text(encoding="utf-8")) | {"null_threshold": threshold}
         path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     with writing(directory, ELSEWHERE):
