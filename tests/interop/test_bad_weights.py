@@ -174,7 +174,7 @@ def test_code_in_a_pickle_is_not_run(model, name, writer, tmp_path_factory):
 @pytest.mark.parametrize(
     "content", [[1, 2], {"model": {"a": torch.ones(2)}}, {"epoch": 3}, {3: torch.ones(1)}], ids=str
 )
-def test_a_file_of_torch_that_is_no_table_of_tensors(model, content):
+def test_a_torch_file_without_named_tensors_is_refused(model, content):
     (model / "model.safetensors").unlink()
     torch.save(content, model / "pytorch_model.bin")
     refuses(model, "is not a plain table of named tensors")

@@ -126,7 +126,7 @@ def test_published_files_are_our_presets(fields, preset, changed):
 
 
 @pytest.mark.parametrize("fields", [BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA], ids=lambda f: f["model_type"])
-def test_what_a_file_leaves_out_is_what_transformers_takes(fields):
+def test_missing_fields_have_the_defaults_of_transformers(fields):
     kept = {name: fields[name] for name in ("model_type", "vocab_size")}
     theirs = json.loads(transformers.AutoConfig.for_model(**kept).to_json_string(use_diff=False))
     assert parse_model_config(kept, "") == parse_model_config(theirs, "")
@@ -193,7 +193,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("fields", "change", "words"), REFUSED, ids=[str(row[1])[:60] for row in REFUSED])
-def test_a_file_that_means_something_else_is_refused_by_name(fields, change, words):
+def test_a_field_of_another_architecture_is_refused_by_name(fields, change, words):
     with pytest.raises(UserError, match=words):
         parse_model_config(fields | change, "config.json")
 
@@ -216,7 +216,7 @@ def test_a_file_without_a_vocabulary_is_refused():
     ],
     ids=["cut", "list", "no UTF-8", "twice", "NaN", "deep", "long"],
 )
-def test_what_is_no_plain_json_is_refused(tmp_path, text, words):
+def test_a_file_that_is_not_strict_json_is_refused(tmp_path, text, words):
     (tmp_path / "config.json").write_bytes(text)
     with pytest.raises(UserError, match=words):
         read_model_config(tmp_path / "config.json")

@@ -110,7 +110,7 @@ def test_a_position_scheme(attention: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradient))
 
 
-def test_a_position_scheme_that_turns_queries_and_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_position_scheme_that_rotates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(POSITIONS, "nothing", PositionScheme(rotate=lambda config, x, segments: 0 * x))
     monkeypatch.setitem(POSITIONS, "none", PositionScheme())
 

@@ -24,7 +24,7 @@ WAYS = [(name, True) for name in CASES] + [("bert odd, tanh", False), ("albert o
 
 
 @pytest.mark.parametrize(("name", "scan"), WAYS)
-def test_every_head_answers_as_the_reference(name: str, scan: bool, tmp_path) -> None:
+def test_every_head_equals_the_reference(name: str, scan: bool, tmp_path) -> None:
     case: Case = CASES[name]
     batch = batch_of(case)
     apply, zeros = with_all_heads(name, scan)
