@@ -8,6 +8,7 @@ staging.py     a corpus on object storage -> a checked copy on this machine
 mixture.py     several corpora as one
 sequences/     sequence number -> batch: order, sentence pairs, masking, packing
 statistics.py  figures of a corpus and of its sequences
+json_lines.py  JSON and JSON lines that the user wrote, with errors that name the line
 
 The number of a host and the number of hosts are arguments, so that a batch is the same function on every host. Imports
 run in this order: sources, tokenizer -> corpus -> preparation, sequences, staging -> mixture, statistics.

@@ -15,8 +15,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, differ
 from bert_jax.console import Console
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.interop import google_tf
-from bert_jax.interop.huggingface import model as huggingface
+from bert_jax.interop import google_tf, huggingface
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
@@ -139,8 +138,6 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
 
 def _of_run(directory: pathlib.Path, step: int | None, console: Console) -> Weights:
     """A pretraining run with the heads that its parameters have."""
-    if jax.process_count() > 1:
-        raise UserError(f"{directory}: several processes start from an export; make one with `bert-jax export`")
     config, step, params = restore_params(directory, step, console)
     console.say(f"weights of step {step:,} of {directory}")
     heads = tuple(Head(name) for name in HEADS if name in params)
@@ -152,13 +149,10 @@ def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array 
     if wanted is None:
         return found
     shapes = jax.eval_shape(make_model(found.config, ComputeConfig(), wanted).init, jax.random.key(0))
-    params = {name: part for name, part in found.params.items() if name in shapes}
-    missing = tuple(name for name in shapes if name not in params)
-    if missing:
-        if rng is None:
-            raise UserError(
-                f"{found.directory} has no {', '.join(missing)}: it was pretrained only; fine-tune it first"
-            )
-        params = draw_missing(found.config, wanted, params, rng)
+    missing = tuple(name for name in shapes if name not in found.params)
+    if missing and rng is None:
+        raise UserError(f"{found.directory} has no {', '.join(missing)}: it was pretrained only; fine-tune it first")
+    kept = {name: found.params[name] for name in shapes if name in found.params}
+    params = kept if rng is None else draw_missing(found.config, wanted, kept, rng)
     unused = tuple(name for name in found.params if name not in shapes)
     return found._replace(heads=wanted, params=params, new=missing, unused=found.unused + unused)

@@ -9,9 +9,10 @@ from published_data import squad
 
 from bert_jax.config import TaskConfig
 from bert_jax.data.tokenizer import load_tokenizer
-from bert_jax.tasks.features import rows
-from bert_jax.tasks.span import Answer, Found, find_answers
-from bert_jax.tasks.squad_score import normalize
+from bert_jax.tasks.answers.search import Answer, Found, find_answers
+from bert_jax.tasks.answers.squad_score import normalize
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import make_features
 
 CONTEXT = "The unaffable Ütrecht council met in 1713, and met again: nobody knows (today) why the council met."
 
@@ -29,9 +30,13 @@ def brute_force(context, windows, starts, ends, settings, null):
             for last in range(row.length):
                 if not 0 <= last - first < settings.max_answer_length:
                     continue
-                if row.context_offsets[first, 0] < 0 or row.context_offsets[last, 0] < 0 or not row.max_context[first]:
+                if (
+                    row.alignment["context_offsets"][first, 0] < 0
+                    or row.alignment["context_offsets"][last, 0] < 0
+                    or not row.alignment["max_context"][first]
+                ):
                     continue
-                a, b = row.context_offsets[first, 0], row.context_offsets[last, 1]
+                a, b = row.alignment["context_offsets"][first, 0], row.alignment["context_offsets"][last, 1]
                 found.append((float(start[first]) + float(end[last]), context[a:b].strip()))
     found.sort(key=lambda one: -one[0])
     best = {}
@@ -49,7 +54,7 @@ def brute_force(context, windows, starts, ends, settings, null):
 def test_answers_are_those_of_brute_force(tokenizer, max_seq_len, longest, n_best, null):
     settings = TaskConfig(max_seq_len=max_seq_len, doc_stride=3, max_answer_length=longest, n_best=n_best)
     examples = [{"id": str(n), "question": "why ?" * n, "context": CONTEXT[9 * n :]} for n in range(3)]
-    made, _ = rows("span", examples, tokenizer, settings)
+    made, _ = make_features(KINDS["question_answering"], examples, tokenizer, settings)
     random = np.random.default_rng(max_seq_len)
     order = random.permutation(len(made))
     made = [made[number] for number in order]
@@ -76,7 +81,7 @@ def test_texts_are_different_even_where_many_spans_have_one(samples):
     tokenizer = load_tokenizer(samples / "vocab" / "bert-base-uncased")
     settings = TaskConfig(n_best=3, max_answer_length=1)
     example = {"id": "1", "question": "a", "context": "dog " * 40 + "cat dog bird"}
-    made, _ = rows("span", [example], tokenizer, settings)
+    made, _ = make_features(KINDS["question_answering"], [example], tokenizer, settings)
     logits = np.arange(made[0].length, 0, -1.0)
     (found,) = find_answers([example], made, [logits], [logits], settings, False)
     assert [answer.text for answer in found.answers] == ["dog", "cat", "bird"]
@@ -93,7 +98,7 @@ def test_no_answer_by_its_margin():
 
 def gold_logits(row):
     logits = np.zeros((2, row.length), np.float32)
-    logits[0, row.targets["start"]] = logits[1, row.targets["end"]] = 1
+    logits[0, row.targets["starts"]] = logits[1, row.targets["ends"]] = 1
     return logits
 
 
@@ -121,12 +126,12 @@ def test_every_answer_of_squad_is_found_again_from_gold_logits(real_data, sample
     ]
     assert (len(questions), len(examples)) == {"samples": (572, 921), "data": (10_570, 18_076)}[real_data.name]
     settings = TaskConfig(max_seq_len=384, doc_stride=128, max_query_length=64, max_answer_length=30, n_best=1)
-    made, _ = rows("span", examples, tokenizer, settings)
+    made, _ = make_features(KINDS["question_answering"], examples, tokenizer, settings)
     starts, ends = zip(*(gold_logits(row) for row in made), strict=True)
     tokens = np.zeros(len(examples), int)
     for row in made:
-        if row.targets["end"]:
-            tokens[row.example] = row.targets["end"] - row.targets["start"] + 1
+        if row.targets["ends"]:
+            tokens[row.example] = row.targets["ends"] - row.targets["starts"] + 1
     assert tokens.min() > 0  # each is whole in some window
     found = find_answers(examples, made, starts, ends, settings, False)
     reasons = collections.Counter()
