@@ -21,10 +21,12 @@ from unittest import mock
 import numpy as np
 
 from bert_jax.cli.main import main
-from bert_jax.config import MASKINGS, SENTENCE_PAIRS, DataConfig
+from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus, verify
 from bert_jax.data.preparation import encoding, units
-from bert_jax.data.sequences.pipeline import make_rows, symbols_of
+from bert_jax.data.sequences.masking import MASKINGS
+from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.data.sources import pieces
 from bert_jax.data.sources.records import Reading
 from bert_jax.data.tokenizer import load_tokenizer, save
@@ -98,7 +100,7 @@ def run(seed, tokenizers, place):
     check(status == 0, "exit status", status, said)
     check(not os.path.lexists(os.path.join(place, ".corpus.incomplete")), "left its work behind")
     check_account(output, wanted, said, told)
-    check_rows(output, rng)
+    check_sequences(output, rng)
     return "prepared" if wanted is None else "prepared, all documents known"
 
 
@@ -222,19 +224,20 @@ def is_clean(text):
     return re.fullmatch(r"(?:[^\W\d_]{1,50}(?:\.?[ \n]|\.?$))+", text) and len(text) < encoding.WINDOW
 
 
-def check_rows(output, rng):
-    """Rows by each pairing, under the other rules drawn at random."""
+def check_sequences(output, rng):
+    """Make sequences by each rule of sentence pairs, with random other fields."""
     corpus = open_corpus(output)
     split = corpus.split("train")
     symbols = symbols_of(load_tokenizer(corpus.directory / "tokenizer"))
-    for pairing in SENTENCE_PAIRS:
-        config = DataConfig(sentence_pairs=pairing, masking=rng.choice(MASKINGS), packing=rng.choice((1, 1, 3)))
+    for sentence_pairs in SENTENCE_PAIRS:
+        masking, packing = rng.choice(tuple(MASKINGS)), rng.choice((1, 1, 3))
+        config = DataConfig(sentence_pairs=sentence_pairs, masking=masking, packing=packing)
         try:
-            rows = make_rows(split, symbols, rng.choice((24, 128, 512)), 1, config)
+            sequences = make_sequences(split, symbols, rng.choice((24, 128, 512)), 1, config)
         except UserError as error:
-            check(pairing == "next_sentence" and split.num_documents < 2, str(error))
+            check(sentence_pairs == "next_sentence" and split.num_documents < 2, str(error))
             continue
-        batch = rows.batch(np.arange(100))
+        batch = sequences.batch(np.arange(100))
         check(
             batch["input_ids"].min() >= 0 and batch["input_ids"].max() < corpus.manifest["tokenizer"]["vocab_size"],
             "an id",
