@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.data.preparation.account import describe
+from bert_jax.data.sources.rejections import describe_rejections
 from bert_jax.data.preparation.encoding import NO_LANGUAGE
 from bert_jax.data.statistics import QUANTILES, Distribution
 from bert_jax.data.tokenizer import Tokenizer
@@ -125,7 +125,7 @@ def _preparation(report: Report, width: int) -> list[str]:
         lines.append(
             f"{name}{source.prepared['in']:,} documents in = {source.prepared['stored']:,} stored + "
             f"{sum(source.rejected.values()):,} rejected"
-            + (f" ({describe(source.rejected)})" if source.rejected else "")
+            + (f" ({describe_rejections(source.rejected)})" if source.rejected else "")
             + (f"; {cut:,} overlong sentence{'s' * (cut != 1)} cut" if cut else "")
             + ("; a line is a sentence" if language == NO_LANGUAGE else f"; sentences by the rules of '{language}'")
         )

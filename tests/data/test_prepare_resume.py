@@ -14,10 +14,10 @@ import fsspec
 import pytest
 
 from bert_jax.data.corpus import open_corpus
-from bert_jax.data.preparation import encoding, units, workers
+from bert_jax.data.preparation import chunks, encoding, workers
 from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.preparation.unfinished import Unfinished
-from bert_jax.data.sources import Reading
+from bert_jax.data.preparation.unfinished import UnfinishedCorpus
+from bert_jax.data.sources import ReadOptions
 from bert_jax.errors import UserError
 from tests.data.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
 
@@ -101,7 +101,7 @@ def test_killed_before_every_write(trial, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     assert contents(output) == expected
     assert len(copies) > 100
-    gone_on = 0
+    resumed = 0
     for found in copies:
         shutil.rmtree(output)
         found.rename(place)
@@ -110,18 +110,19 @@ def test_killed_before_every_write(trial, expected, tmp_path, monkeypatch):
             assert contents(place / "corpus") == expected
         trial.told.clear()
         trial.prepare(output)
-        gone_on += any("goes on after" in line for line in trial.told)
+        resumed += any("resumes after" in line for line in trial.told)
         assert contents(output) == expected
         assert not place.exists()
-    assert gone_on > len(copies) // 2
+    assert resumed > len(copies) // 2
 
 
 PROGRAM = """
 import sys
-from bert_jax.data.preparation import units
+from bert_jax.data.preparation import chunks
 from bert_jax.data.sources import pieces
 from bert_jax.data.preparation.prepare import prepare
-units.UNIT_BYTES, units.UNITS_PER_SHARD, units.PART_BYTES, pieces.LARGE, pieces.PIECE = map(int, sys.argv[5:])
+chunks.CHUNK_BYTES, chunks.CHUNKS_PER_BLOCK, chunks.PARTITION_BYTES = map(int, sys.argv[5:8])
+pieces.MAX_UNSPLIT_BYTES, pieces.MAX_PIECE_BYTES = map(int, sys.argv[8:])
 if __name__ == "__main__":
     prepare(sys.argv[1:2], *sys.argv[2:4], workers=int(sys.argv[4]), progress=lambda *a: print(a, flush=True))
 """
@@ -195,20 +196,20 @@ def test_killed_after_a_unit(trial, expected, tmp_path, workers, kill):
         check_refused(tmp_path / "c", tmp_path / ".c.incomplete")
         assert (tmp_path / ".c.incomplete").exists() == (kill == signal.SIGKILL or lines == 8)
     trial.prepare(tmp_path / "c")
-    assert any("goes on after" in line for line in trial.told)
+    assert any("resumes after" in line for line in trial.told)
     assert contents(tmp_path / "c") == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "expected", "program.py"]
 
 
 def test_what_is_finished_is_not_encoded_again(trial, expected, tmp_path, monkeypatch):
     trial.interrupt(tmp_path / "c", 9)
-    assert "kept 4 finished blocks; the same command goes on from there" in trial.told[-1]
+    assert "kept 4 finished blocks; the same command resumes from there" in trial.told[-1]
     encoded = []
     original = workers.encode
     monkeypatch.setattr(workers, "encode", lambda unit, *rest: encoded.append(unit) or original(unit, *rest))
     seen = []
     trial.prepare(tmp_path / "c", progress=lambda *a: seen.append(a))
-    assert "goes on after 4 finished blocks" in trial.told[-1]
+    assert "resumes after 4 finished blocks" in trial.told[-1]
     assert contents(tmp_path / "c") == expected
     total = encoding.total([])
     assert total.documents == 0
@@ -221,7 +222,7 @@ def test_what_is_finished_is_not_encoded_again(trial, expected, tmp_path, monkey
 
 def test_an_interrupt_before_the_first_block_says_that_nothing_is_kept(trial, tmp_path):
     trial.interrupt(tmp_path / "c", 1)
-    assert "no block was finished to go on from" in trial.told[-1]
+    assert "no block was finished;" in trial.told[-1]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -230,7 +231,7 @@ def test_an_interrupt_before_the_first_block_says_that_nothing_is_kept(trial, tm
     [
         ({"heldout_fraction": 0.3}, "the settings changed"),
         ({"language": "de"}, "the settings changed"),
-        ({"reading": Reading(encoding_errors="replace")}, "the settings changed"),
+        ({"read_options": ReadOptions(encoding_errors="replace")}, "the settings changed"),
         ({"tokenizer": "other"}, "the tokenizer changed"),
         ("touch", "the input changed"),
         ("grow", "the input changed"),
@@ -257,7 +258,7 @@ def test_what_has_changed_starts_over(tmp_path, monkeypatch, change, says):
     elif change == "new":
         (trial.texts / "zzz.txt").write_text("the cat.")
     elif change == "units":
-        monkeypatch.setattr(units, "UNITS_PER_SHARD", 3)
+        monkeypatch.setattr(chunks, "CHUNKS_PER_BLOCK", 3)
     trial.prepare(tmp_path / "c", **more)
     assert trial.told[-1] == f"{tmp_path / 'c'}: starts over, as {says} since it was interrupted"
     trial.prepare(tmp_path / "d", **more)
@@ -302,7 +303,7 @@ def test_an_output_in_use_is_refused_and_an_empty_one_taken(trial, expected, tmp
 
 
 def test_two_preparations_of_one_corpus(trial, tmp_path):
-    with Unfinished(tmp_path / "c", {}, print):
+    with UnfinishedCorpus(tmp_path / "c", {}, print):
         with pytest.raises(UserError, match="another preparation is writing"):
             trial.prepare(tmp_path / "c")
         assert (tmp_path / ".c.incomplete").is_dir()

@@ -15,7 +15,7 @@ from bert_jax.data.corpus import open_corpus, verify
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sources import storage
 from bert_jax.data.staging import staged
-from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save, wordpiece
+from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.errors import UserError
 
 fsspec = pytest.importorskip("fsspec")
@@ -30,7 +30,7 @@ def make_corpus(directory, documents):
     for number in range(documents):
         words = " ".join(WORDS[(number * 3 + k) % 6] for k in range(5 + number))
         (texts / f"{number:02}.txt").write_text(f"The {words}. The cat sat on the mat.")
-    save(wordpiece([*SPECIAL_TOKENS, *WORDS], Normalizer()), directory / "tokenizer")
+    save_tokenizer(wordpiece_tokenizer([*SPECIAL_TOKENS, *WORDS], Normalizer()), directory / "tokenizer")
     prepare([str(texts)], directory / "tokenizer", directory / "corpus", workers=1, heldout_fraction=0.2)
     return directory / "corpus"
 
@@ -57,7 +57,7 @@ def gets(monkeypatch):
         counts[url.rsplit("/", 1)[-1]] += 1
         get(url, path)
 
-    monkeypatch.setattr(storage, "get", counting)
+    monkeypatch.setattr(storage, "download", counting)
     return counts
 
 
