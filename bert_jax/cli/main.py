@@ -18,20 +18,24 @@ from bert_jax.errors import UserError
 
 def tokenizer(args: argparse.Namespace) -> None:
     """Train a vocabulary and save it."""
+    from bert_jax.console import Console
     from bert_jax.data.sources import ReadOptions
     from bert_jax.data.tokenizer.training.train import train_tokenizer
 
-    lines = train_tokenizer(
-        args.input,
-        args.vocab_size,
-        args.output,
-        kind=args.kind,
-        lowercase=not args.cased,
-        read_options=ReadOptions(format=args.format, field=args.field, encoding_errors=args.encoding_errors),
-        sample_characters=args.sample_characters or None,
-        smoothing=args.smoothing,
-        weights=args.weights or None,
-    )
+    with contextlib.closing(Console()) as console:
+        lines = train_tokenizer(
+            args.input,
+            args.vocab_size,
+            args.output,
+            kind=args.kind,
+            lowercase=not args.cased,
+            read_options=ReadOptions(format=args.format, field=args.field, encoding_errors=args.encoding_errors),
+            sample_characters=args.sample_characters or None,
+            smoothing=args.smoothing,
+            weights=args.weights or None,
+            progress=console.preparation,
+            say=console.say,
+        )
     print(lines)
 
 

@@ -14,7 +14,7 @@ from tests.cli.commands import command, is_empty, prepare_command, prose, vocabu
 
 def test_no_file_matches(world, tmp_path, refused) -> None:
     (tmp_path / "bare").mkdir()
-    for missing, says in [("*.txt", "no file matches"), ("absent.txt", "no such file"), ("bare", "holds no file")]:
+    for missing, says in [("*.txt", "no file matches"), ("absent.txt", "no such file"), ("bare", "contains no file")]:
         for argv in (
             prepare_command(world, tmp_path / "out", texts=tmp_path / missing),
             ["tokenizer", "--input", tmp_path / missing, "--vocab_size", 99, "--output", tmp_path / "out"],
@@ -171,6 +171,6 @@ def test_ctrl_c_during_preparation_leaves_nothing(world, tmp_path, workers: int)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert err.splitlines()[-1] == "bert-jax prepare: interrupted"
-    assert "corpus: no block was finished to go on from" in err
+    assert "corpus: no block was finished" in err
     assert "Traceback" not in err
     assert is_empty(place)

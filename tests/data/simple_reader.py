@@ -1,4 +1,4 @@
-"""What documents are in a file, by the simplest options of its format: all of it in memory, with no care for speed."""
+"""What documents are in a file, by the simplest reading of its format: all of it in memory, with no care for speed."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ def format_of(bare, asked):
     return SUFFIXES.get(name.rpartition(".")[2], "text") if "." in name else "text"
 
 
-def read_documents(stream, options):
+def documents(stream, options):
     """The text of each document; None: it has none; ...: it may have one, which is not known.
 
     Raises:

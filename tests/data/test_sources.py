@@ -116,7 +116,7 @@ def test_order_globs_and_duplicates(tmp_path):
     [
         (["*.nothing"], "no file matches"),
         (["missing.txt"], "no such file"),
-        (["empty"], "holds no file"),
+        (["empty"], "contains no file"),
         ([], "no input"),
         (["/dev/null"], "not a regular file"),
     ],

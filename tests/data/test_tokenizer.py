@@ -330,7 +330,7 @@ def added(**values):
         ({"pre_tokenizer": None}, "unknown kind of tokenizer .BPE with no pre_tokenizer."),
         ({"normalizer": {"type": "Magic"}}, "cannot build it"),
         ({"post_processor": {"type": "Magic"}}, "unknown post_processor"),
-        ({"post_processor": {"type": "BertProcessing", "cls": ["</s>", 2], "sep": ["<s>", 0]}}, "builds sequences like"),
+        ({"post_processor": {"type": "BertProcessing", "cls": ["</s>", 2], "sep": ["<s>", 0]}}, "sequences like"),
         ({"added_tokens": [added(id=99, content="new")]}, "id 99 of 'new' is outside the vocabulary of"),
         ({"added_tokens": [added(id=8, content="a")]}, "the added token 'a' has another id"),
         ({"added_tokens": [{"content": "a"}]}, "cannot be read"),

@@ -81,6 +81,15 @@ _KINDS = (
         writes_vocabulary=True,
     ),
     TokenizerKind(
+        name="bpe",
+        model={"type": "BPE", "continuing_subword_prefix": bert_words.PREFIX},
+        pre_tokenizers=(),
+        special=bert_words.SPECIAL,
+        separators=bert_words.SEPARATORS,
+        continues=bert_words.continues,
+        train=bpe.train_bpe,
+    ),
+    TokenizerKind(
         name="byte_level",
         model={"type": "BPE"},
         pre_tokenizers=("ByteLevel",),
@@ -118,15 +127,6 @@ _KINDS = (
         trains_in_memory=True,
         keeps_single_occurrences=True,
         mask_takes_space=True,  # its spiece.model is read by the row above
-    ),
-    TokenizerKind(
-        name="bpe",
-        model={"type": "BPE", "continuing_subword_prefix": bert_words.PREFIX},
-        pre_tokenizers=(),
-        special=bert_words.SPECIAL,
-        separators=bert_words.SEPARATORS,
-        continues=bert_words.continues,
-        train=bpe.train_bpe,
     ),
 )
 TOKENIZERS = {kind.name: kind for kind in _KINDS}  # `kind_of` takes the first that fits
