@@ -61,15 +61,15 @@ def make_model(place: pathlib.Path, arguments: argparse.Namespace, write: Write)
 def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
     """The parts of `finetune` around the loop, without a held-out set."""
     import jax
+    from bert_jax.runs.task_data import training_batches
 
     from bert_jax.config import resolve
     from bert_jax.config.recipes import finetuning as recipe
     from bert_jax.console import Console
     from bert_jax.objectives.base import Batch
     from bert_jax.objectives.tasks import finetuning
-    from bert_jax.parallel.sharding import batch_share
+    from bert_jax.parallel.sharding import batch_blocks
     from bert_jax.runs.finetune import prepare
-    from bert_jax.runs.task_data import training_batches
     from bert_jax.training.loop import Data, fit
     from bert_jax.training.schedules import Phase
     from bert_jax.training.step import layout
@@ -86,7 +86,7 @@ def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> No
         setting = prepare(resolve(values), console)
         config, start = setting.config, setting.start.params
         objective = finetuning(config, setting.task.kind, setting.classes)
-        share = batch_share(layout(config, objective)[0])
+        share = batch_blocks(layout(config, objective)[0])
 
         def batches(_: Phase, step: int) -> Generator[Batch, None, None]:
             for batch in training_batches(config, setting.feed, setting.train, share, step):

@@ -10,11 +10,11 @@ import argparse
 import pathlib
 import tempfile
 
-from bert_jax.config import read_config
+from bert_jax.config import PretrainConfig, read_config
 from bert_jax.console import Console
 from bert_jax.parallel.compilation import use_compilation_cache
 from bert_jax.runs.pretrain import pretrain
-from bert_jax.training.metrics import read_lines
+from bert_jax.training.metrics import read_metrics
 
 
 def main() -> None:
@@ -30,14 +30,16 @@ def main() -> None:
         "data.corpus": arguments.corpus,
         "train.steps": arguments.steps,
         "train.log_every": max(1, arguments.steps // 10),
-        "evaluate.every": 0,
+        "evaluate.every": None,
         "evaluate.num_sequences": 1,
-        "checkpoint.every": 0,
+        "checkpoint.every": None,
     }
-    config = read_config(arguments.config, [*overrides, *(f"--config.{key}={value}" for key, value in fixed.items())])
+    config = read_config(
+        PretrainConfig, arguments.config, [*overrides, *(f"--config.{key}={value}" for key, value in fixed.items())]
+    )
     with tempfile.TemporaryDirectory() as workdir:
         pretrain(config, pathlib.Path(workdir), Console())
-        lines = [line for line in read_lines(pathlib.Path(workdir, "metrics.jsonl")) if line["split"] == "train"]
+        lines = [line for line in read_metrics(pathlib.Path(workdir, "metrics.jsonl")) if line["split"] == "train"]
     first, *rest = lines
     # Every line stands for as many steps, so its seconds go as tokens / (tokens a second).
     seconds = [line["batch_size"] * line["seq_len"] / line["tokens_per_second"] for line in rest]

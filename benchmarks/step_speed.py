@@ -21,10 +21,11 @@ import numpy as np
 import torch
 import transformers
 
-from bert_jax.config import ComputeConfig, EncoderConfig, default_config, resolve
+from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, pretrain_config, resolve
 from bert_jax.models import PRESETS, model_flops
-from bert_jax.objectives.masked_tokens import pretraining
+from bert_jax.objectives import make_objective
 from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import init_state, train_step
 
 Step = Callable[[], None]
@@ -48,12 +49,13 @@ def random_batch(config: EncoderConfig, batch: int, length: int, predictions: in
 
 def ours(config: EncoderConfig, compute: ComputeConfig, batch: dict[str, np.ndarray]) -> Step:
     """The step that `pretrain` runs, its state donated."""
-    run_config = dataclasses.replace(resolve(default_config()), model=config, compute=compute)
-    objective = pretraining(run_config)
-    optimizer = make_optimizer(run_config.optimizer, objective.logical_axes)
+    run_config = dataclasses.replace(resolve(PretrainConfig, pretrain_config()), model=config, compute=compute)
+    objective = make_objective(run_config)
+    optimizer = make_optimizer(run_config.optimizer, objective.logical_axes, objective.sections)
+    phases = plan_phases(run_config.train)
     state = jax.jit(functools.partial(init_state, run_config, objective, optimizer))()
     placed = {name: jnp.asarray(x) for name, x in batch.items()}
-    step = functools.partial(train_step, run_config, objective, optimizer, 1)
+    step = functools.partial(train_step, run_config, objective, optimizer, phases, phases[0])
     compiled = jax.jit(step, donate_argnums=0).lower(state, placed).compile()
 
     def run() -> None:

@@ -9,9 +9,9 @@ included, and want a quiet machine.
 import argparse
 from typing import NamedTuple
 
-from bert_jax.config import phases, resolve
+from bert_jax.config import PretrainConfig, phases, resolve
 from bert_jax.config.recipes import devlin2019
-from bert_jax.dryrun.topology import devices
+from bert_jax.dryrun.topology import topology_devices
 
 
 class Shape(NamedTuple):
@@ -52,7 +52,7 @@ def main() -> None:
 
 def line(shape: Shape) -> str:
     """A row of the table."""
-    chips = devices(shape.topology)
+    chips = topology_devices(shape.topology)
     from bert_jax.dryrun.dry_run import dry_run
 
     made = devlin2019(shape.size)
@@ -60,7 +60,7 @@ def line(shape: Shape) -> str:
     made.compute.remat = shape.remat
     made.train.batch_size = made.evaluate.batch_size = shape.rows * len(chips)
     made.train.phases = phases({"seq_len": shape.length})
-    report = dry_run(resolve(made), chips, lambda text: None)
+    report = dry_run(resolve(PretrainConfig, made), chips, lambda text: None)
     one = report.phases[0]
     cells = [
         shape.size + (", remat" if shape.remat else ""),

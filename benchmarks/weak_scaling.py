@@ -24,21 +24,23 @@ def measure(size: str, rows: int, length: int, rounds: int, mesh: list[int]) -> 
     from bert_jax import config as c
     from bert_jax.config.presets import architecture
     from bert_jax.data.sequences.pipeline import batch_shapes
-    from bert_jax.objectives.masked_tokens import pretraining
+    from bert_jax.objectives import make_objective
     from bert_jax.parallel.sharding import place_batch
     from bert_jax.training.optimizers import make_optimizer
-    from bert_jax.training.step import init_state, jit_step, layout, state_shardings
+    from bert_jax.training.schedules import plan_phases
+    from bert_jax.training.step import check_layout, init_state, jit_step, state_shardings
 
-    made = c.default_config()
+    made = c.pretrain_config()
     made.model.update(architecture(size), vocab_size=30_522)
     made.mesh.data, made.mesh.fsdp, made.mesh.tensor = mesh
     made.train.batch_size = rows * len(jax.devices())
     made.evaluate.batch_size = made.train.batch_size
     made.train.phases = c.phases({"seq_len": length})
-    config = c.resolve(made)
-    objective = pretraining(config)
-    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
-    placed_on, (phase,) = layout(config, objective)
+    config = c.resolve(c.PretrainConfig, made)
+    objective = make_objective(config)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
+    phases = plan_phases(config.train)
+    placed_on, (phase,) = check_layout(config, objective, phases), phases
     rng = np.random.default_rng(0)
     with jax.set_mesh(placed_on):
         _, shardings = state_shardings(config, objective, optimizer, placed_on)
@@ -46,7 +48,8 @@ def measure(size: str, rows: int, length: int, rounds: int, mesh: list[int]) -> 
         shapes = batch_shapes(phase.batch_size, length, config.data)
         numbers: Any = {name: rng.integers(0, 2, shape).astype(dtype) for name, (shape, dtype) in shapes.items()}
         batch = place_batch(numbers, placed_on)
-        step = jit_step(config, objective, optimizer, phase, placed_on, shardings).lower(state, batch).compile()
+        step = jit_step(config, objective, optimizer, phases, phase, placed_on, shardings)
+        step = step.lower(state, batch).compile()
         times = []
         for _ in range(rounds + 1):
             began = time.perf_counter()

@@ -1,37 +1,108 @@
 """Pretrain, fine-tune, evaluate and export BERT-family encoders in JAX.
 
-What lives where; imports run one way, downwards (tests/test_layout.py):
+The Python API is the names in `__all__`; docs/api.md shows each at work. They are imported when first used, so that
+`import bert_jax` is fast and loads no JAX.
 
-    __main__.py  arguments.py        the command line: one verb a subcommand, and what each takes
-    pretrain.py  finetune.py         a verb put together; plot.py draws a run
-    predict.py  embed.py  fill_mask.py  what a model directory is used for (model_directory.py opens one)
-    export.py                        models out
-    inspect.py  inspect_text.py      a corpus and its rows to look at (rows_text.py, corpus_checks.py)
-    dryrun.py  dryrun_text.py        what a recipe needs before it is run, as numbers and as a table
-    weights.py  task_data.py         what training starts from; a task's sets as batches and scores
-    loop.py                          the loop around the step
-    train.py  evaluate.py            state and step; the same loss without the update
-    inference.py                     rows of any length -> a model's outputs
-    workdir.py                       a run's directory
-    recipes.py                       published recipes, which configs/ starts from
-    interop/                         weights and files of other libraries
-    tasks/                           classic tasks: data, rows, predictions, scores; never imports jax
-    objectives/                      models and labels -> loss
-    models/                          batch -> arrays; linen stays in here
-    data/                            text -> rows; never imports jax
-      sources/                         files of all formats -> documents
-      tokenizer/                       text -> ids; vocabularies trained and read
-      preparation/                     documents -> corpus, here or by Apache Beam
-      corpus.py  mixture.py            the store; several as one (staging.py fetches one, statistics.py counts)
-      rows/                            row numbers -> batches: order, pairing, masks, packing
-    optim.py  phases.py              updates; which step reads which rows at what rate
-    checkpoint.py                    Orbax behind one door
-    sharding.py  peak.py             devices: the mesh and what lies where; their peak speed
-    topology.py  hlo.py              a TPU slice that is not there; a compiled program's text,
-    hlo_cost.py  estimate.py           what it costs, and how long that takes on a chip of chips.py
-    metrics.py  console.py           means and their files (tensorboard.py is one); what a person sees
-    compilation.py                   the cache of compiled programs
-    config.py  errors.py             every knob; the one exception of a user's mistake
+The rooms, in the order of imports: each may import those above it (tests/test_layout.py).
+
+    errors.py        the one exception that a mistake of the user raises
+    console.py       progress and messages
+    config/          fields of a run, recipes, published architectures
+    parallel/        mesh and shardings, processes, watchdog, preemption
+    data/            text -> sequences, in numpy: sources, tokenizer, preparation, corpus, batches
+    models/          encoder, attention kernels, heads: batch -> arrays
+    tasks/           tasks and their kinds: examples, features, predictions, scores
+    objectives/      models and labels -> loss
+    training/        loop, step, optimizers, schedules, checkpoints, metrics files
+    interop/         models of other libraries, in and out: Hugging Face, TensorFlow, StableHLO, ONNX
+    inference/       model directories at work: embed, fill masks, predict
+    reports/         a corpus and a run to look at
+    runs/            a verb put together: pretrain, finetune, evaluate, export
+    dryrun/          a recipe compiled for devices that are not there: memory, time, cost
+    cli/             the command line
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bert_jax.config import (
+        ComputeConfig,
+        EncoderConfig,
+        FinetuneConfig,
+        PretrainConfig,
+        finetune_config,
+        pretrain_config,
+        read_config,
+        resolve,
+    )
+    from bert_jax.data.preparation.prepare import prepare
+    from bert_jax.data.tokenizer import load_tokenizer
+    from bert_jax.data.tokenizer.training.train import train_tokenizer
+    from bert_jax.errors import UserError
+    from bert_jax.inference.loaded_model import LoadedModel, load
+    from bert_jax.interop.huggingface.model import export_model
+    from bert_jax.models import Head, make_model
+    from bert_jax.objectives import make_objective
+    from bert_jax.runs.api import batches, finetune, pretrain
+
 __version__ = "0.1.0"
+__all__ = [
+    "ComputeConfig",
+    "EncoderConfig",
+    "FinetuneConfig",
+    "Head",
+    "LoadedModel",
+    "PretrainConfig",
+    "UserError",
+    "batches",
+    "export_model",
+    "finetune",
+    "finetune_config",
+    "load",
+    "load_tokenizer",
+    "make_model",
+    "make_objective",
+    "prepare",
+    "pretrain",
+    "pretrain_config",
+    "read_config",
+    "resolve",
+    "train_tokenizer",
+]
+
+# Name -> module below bert_jax.
+_MODULES = {
+    "ComputeConfig": "config",
+    "EncoderConfig": "config",
+    "FinetuneConfig": "config",
+    "Head": "models",
+    "LoadedModel": "inference.loaded_model",
+    "PretrainConfig": "config",
+    "UserError": "errors",
+    "batches": "runs.api",
+    "export_model": "interop.huggingface.model",
+    "finetune": "runs.api",
+    "finetune_config": "config",
+    "load": "inference.loaded_model",
+    "load_tokenizer": "data.tokenizer",
+    "make_model": "models",
+    "make_objective": "objectives",
+    "prepare": "data.preparation.prepare",
+    "pretrain": "runs.api",
+    "pretrain_config": "config",
+    "read_config": "config",
+    "resolve": "config",
+    "train_tokenizer": "data.tokenizer.training.train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of the API when it is first used (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'bert_jax' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"bert_jax.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,14 +1,14 @@
-"""BERT-large (24 layers x 1024, 336 M parameters), the paper's recipe: 1,000,000 steps of 256 rows, 900k at length 128,
-100k at 512.
+"""BERT-large (24 layers x 1024, 336 M parameters), the paper's recipe: 1,000,000 steps of 256 sequences, 900k at length
+128, 100k at 512.
 
-    python -m bert_jax pretrain --config configs/bert_large.py --workdir runs/large --config.data.corpus=corpus/
+    bert-jax pretrain --config=bert_large --workdir runs/large --config.data.corpus=corpus/
 
 Hardware and time: fits a v5e slice of 16 chips; 9.4 to 29.8 hours, 151 to 477 chip-hours by the dry run, not measured:
 
-    python -m bert_jax compile --config configs/bert_large.py --topology v5e:4x4
+    bert-jax compile --config=bert_large --topology v5e:4x4
 
 The paper trained it for 4 days on 16 Cloud TPUs (64 chips).
-Score: MNLI 86.6, SQuAD 1.1 F1 90.9 on the development sets (published).
+Score: MNLI 86.6, SQuAD 1.1 F1 90.9 on the development sets (published); not trained by us.
 """
 
 import ml_collections
@@ -17,5 +17,5 @@ from bert_jax.config.recipes import devlin2019
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """The recipe."""
+    """Return the recipe."""
     return devlin2019("large")

@@ -1,13 +1,13 @@
 """BERT-large in 8,601 steps with LAMB (You et al. 2020), in the settings of NVIDIA's published runs.
 
-    python -m bert_jax pretrain --config configs/bert_large_lamb.py --workdir runs/lamb --config.data.corpus=corpus/
+    bert-jax pretrain --config=bert_large_lamb --workdir runs/lamb --config.data.corpus=corpus/
 
 Hardware and time: fits a v5e slice of 256 chips; 0.9 to 3.3 hours, 235 to 832 chip-hours by the dry run, not measured:
 
-    python -m bert_jax compile --config configs/bert_large_lamb.py --topology v5e:16x16
+    bert-jax compile --config=bert_large_lamb --topology v5e:16x16
 
-A batch that does not fit takes more micro-batches: --config.train.phases[0].grad_accum_steps=8.
-Score: SQuAD 1.1 F1 about 91 (published by NVIDIA; not measured here).
+If a batch does not fit, use more micro-batches: --config.train.phases[0].grad_accum_steps=8.
+Score: SQuAD 1.1 F1 about 91 (published by NVIDIA); not trained by us.
 """
 
 import ml_collections
@@ -16,5 +16,5 @@ from bert_jax.config.recipes import you2020
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """The recipe."""
+    """Return the recipe."""
     return you2020("large")

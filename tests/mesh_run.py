@@ -1,4 +1,4 @@
-"""Run by test_meshes.py under several CPU devices: one short run of `fit` a mesh, each in WORKDIR/NAME.
+"""Run by test_meshes.py on several CPU devices: one short training run per mesh, each in WORKDIR/NAME.
 
 python tests/mesh_run.py WORKDIR '{"NAME": {"mesh": [8, 1, 1], "grad_accum_steps": 1, "packing": 1}, ...}'
 """
@@ -8,36 +8,33 @@ import pathlib
 import sys
 
 from bert_jax import config as c
-from bert_jax.config import Config
-from bert_jax.console import Console
-from bert_jax.objectives.masked_tokens import pretraining
-from bert_jax.training.loop import fit
-from tests.synthetic import VOCAB, synthetic_data
+from bert_jax.config import PretrainConfig
+from tests.synthetic import VOCAB, synthetic_data, train
 
 STEPS = 20
 
 
-def mesh_config(mesh: tuple[int, int, int], grad_accum_steps: int, packing: int = 1) -> Config:
-    """A model with dropout whose every axis divides by eight, 16 rows a step."""
-    made = c.default_config()
+def mesh_config(mesh: tuple[int, int, int], grad_accum_steps: int, packing: int = 1) -> PretrainConfig:
+    """A model with dropout, all of whose axes are divisible by eight, and 16 sequences per step."""
+    made = c.pretrain_config()
     made.model.update(vocab_size=VOCAB, hidden_size=16, num_layers=2, num_heads=8, mlp_size=32, max_positions=16)
     made.mesh.data, made.mesh.fsdp, made.mesh.tensor = mesh
     made.train.update(steps=STEPS, batch_size=16, grad_accum_steps=grad_accum_steps, log_every=1)
     made.train.phases = c.phases({"seq_len": 16})
     made.optimizer.update(peak_learning_rate=1e-3, warmup_fraction=0.1)
     made.evaluate.update(every=10, batch_size=8)
-    made.checkpoint.every = 0
+    made.checkpoint.every = None
     made.data.packing = packing
-    return c.resolve(made)
+    return c.resolve(c.PretrainConfig, made)
 
 
 def main(workdir: str, runs: str) -> None:
-    """Every run, one after the other."""
+    """Train all runs in turn."""
     for name, run in json.loads(runs).items():
         config = mesh_config(**run)
         place = pathlib.Path(workdir) / name
         place.mkdir()
-        assert fit(config, pretraining(config), synthetic_data(config), place, Console())
+        assert train(config, synthetic_data(config), place)
 
 
 if __name__ == "__main__":

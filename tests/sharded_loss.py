@@ -1,5 +1,5 @@
-"""Run by test_sharding.py under several CPU devices: prints, for each mesh, the loss and how far it and the gradients
-lie from those of one device."""
+"""Run by test_sharding.py on several CPU devices: prints the loss of each mesh, that of one device, and the largest
+relative difference of the gradients."""
 
 import json
 import sys

@@ -1,15 +1,21 @@
 """Random rows of the documented shapes, for tests that need no text."""
 
+import pathlib
 from collections.abc import Iterator
+from typing import Any
 
+import jax
 import numpy as np
 
 from bert_jax import config as c
-from bert_jax.config import Config
-from bert_jax.training.loop import Data
-from bert_jax.training.schedules import Phase
+from bert_jax.config import PretrainConfig
+from bert_jax.console import Console
+from bert_jax.objectives import Rngs, make_objective
+from bert_jax.training.loop import Data, RunContext, fit
+from bert_jax.training.schedules import Phase, plan_phases
 
 VOCAB = 100
+NO_DROPOUT = Rngs(dropout=None, sampling=jax.random.PRNGKey(0))
 
 
 def random_batch(first_row: int, rows: int, length: int, predictions: int = 4) -> dict[str, np.ndarray]:
@@ -83,7 +89,7 @@ def unpacked(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: np.stack([one[name] for one in alone]) for name in alone[0]}
 
 
-def synthetic_data(config: Config, heldout_batches: int = 2) -> Data:
+def synthetic_data(config: PretrainConfig, heldout_batches: int = 2) -> Data:
     """An endless stream of random rows, and a short held-out set."""
 
     def made(first_row: int, rows: int, length: int) -> dict[str, np.ndarray]:
@@ -92,7 +98,7 @@ def synthetic_data(config: Config, heldout_batches: int = 2) -> Data:
 
     def batches(phase: Phase, step: int) -> Iterator[dict[str, np.ndarray]]:
         while True:
-            yield made(phase.first_row(step), phase.batch_size, phase.seq_len)
+            yield made(phase.first_sequence(step), phase.batch_size, phase.seq_len)
             step += 1
 
     def heldout(phase: Phase) -> Iterator[dict[str, np.ndarray]]:
@@ -102,9 +108,9 @@ def synthetic_data(config: Config, heldout_batches: int = 2) -> Data:
     return Data(batches, heldout, {"corpus": "synthetic", "tokenizer": "none"})
 
 
-def tiny_config(seed: int = 0, model: dict | None = None, **train: object) -> Config:
+def tiny_config(seed: int = 0, model: dict | None = None, **train: object) -> PretrainConfig:
     """A model that compiles in seconds, in two phases of 16 and 24 tokens."""
-    made = c.default_config()
+    made = c.pretrain_config()
     made.seed = seed
     made.model.update(vocab_size=VOCAB, hidden_size=16, num_layers=2, num_heads=2, mlp_size=32, max_positions=32)
     made.model.update(model or {})
@@ -114,4 +120,10 @@ def tiny_config(seed: int = 0, model: dict | None = None, **train: object) -> Co
     made.evaluate.update(every=3, batch_size=8)
     made.checkpoint.update(every=2)
     made.train.update(train)
-    return c.resolve(made)
+    return c.resolve(c.PretrainConfig, made)
+
+
+def train(config: PretrainConfig, data: Data, workdir: pathlib.Path, **others: Any) -> bool:
+    """`fit` of the objective and the phases of `config`."""
+    others.setdefault("console", Console())
+    return fit(RunContext(config, make_objective(config), plan_phases(config.train), data, workdir, **others))

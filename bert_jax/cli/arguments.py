@@ -108,10 +108,10 @@ def _meant(word: str, args: argparse.Namespace) -> str:
     name, equals, value = word.partition("=")
     if not args.takes_overrides:
         return did_you_mean(name, args.parser.options())
-    from bert_jax.config import Config, flatten, index_form, to_json
+    from bert_jax.config import FinetuneConfig, PretrainConfig, flatten, index_form, to_json
 
     ends: dict[str, list[str]] = {}
-    for key in map(index_form, flatten(to_json(Config()))):
+    for key in map(index_form, flatten(to_json(PretrainConfig())) | flatten(to_json(FinetuneConfig()))):
         ends.setdefault(f"--{key.rpartition('.')[2]}", []).append(f"'--config.{key}={value if equals else 'VALUE'}'")
     ends |= {option: [f"'{option}'"] for option in args.parser.options()}
     near = nearest(name, ends)
@@ -269,7 +269,9 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int | None]]) 
     one.add_argument(
         "corpus", metavar="CORPUS", help="made by `prepare`; several, parted by commas, or a quoted pattern, are mixed"
     )
-    one.add_argument("--row", type=int, metavar="N", help="show this row (default: the statistics and the first rows)")
+    one.add_argument(
+        "--sequence", type=int, metavar="N", help="number of a sequence to show (default: statistics, first sequences)"
+    )
     one.add_argument("--config", metavar="FILE", help="a recipe, whose rows are shown (default: length 128, as BERT)")
     one.add_argument("--json", action="store_true", help="print the statistics as one object")
     one.set_defaults(takes_overrides=True)

@@ -76,43 +76,45 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def inspect(args: argparse.Namespace) -> None:
-    """A corpus, and rows of it as text."""
-    from bert_jax.reports.inspect import inspect as run
+    """Show figures of a corpus and sequences as text."""
+    from bert_jax.reports.inspect import inspect_corpus as run
 
-    run(args.corpus, args.config, args.overrides, args.row, args.json)
+    run(args.corpus, args.config, args.overrides, args.sequence, args.json)
 
 
 def pretrain(args: argparse.Namespace) -> None:
     """Train or resume."""
+    from bert_jax.config import PretrainConfig
     from bert_jax.runs.pretrain import pretrain as run
 
-    _in_processes(args, run)
+    _in_processes(args, run, PretrainConfig)
 
 
 def finetune(args: argparse.Namespace) -> None:
     """Train a task, or resume."""
+    from bert_jax.config import FinetuneConfig
     from bert_jax.runs.finetune import finetune as run
 
-    results = _in_processes(args, run)
+    results = _in_processes(args, run, FinetuneConfig)
     if results:
         print(json.dumps(results))
 
 
-def _in_processes(args: argparse.Namespace, run: Any) -> Any:
+def _in_processes(args: argparse.Namespace, run: Any, kind: Any) -> Any:
     """`run(config, workdir, console, interrupt, watchdog)` as one process of however many there are."""
-    from bert_jax.config import Config, read_config
+    from bert_jax.config import read_config
     from bert_jax.console import Console
     from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.parallel.preemption import Interrupt
-    from bert_jax.parallel.processes import find_peers, joined
+    from bert_jax.parallel.processes.joining import find_peers, joined
 
     peers = find_peers(args.coordinator, args.num_processes, args.process_id)
     try:
-        config, refused = read_config(args.config, args.overrides), None
+        config, refused = read_config(kind, args.config, args.overrides), None
     except UserError as error:
         if peers is None:
             raise
-        config, refused = Config(), error  # the others wait for this process, and shall hear why it does not come
+        config, refused = kind(), error  # the others wait for this process, and shall hear why it does not come
     use_compilation_cache()
     silent = peers is not None and peers.process_id > 0
     with (
@@ -158,33 +160,33 @@ def embed(args: argparse.Namespace) -> None:
 
 def compile_(args: argparse.Namespace) -> int:
     """The dry run; 1 where a phase does not fit."""
-    from bert_jax.config import read_config
-    from bert_jax.dryrun.topology import devices
+    from bert_jax.config import PretrainConfig, read_config
+    from bert_jax.dryrun.topology import topology_devices
 
-    config = read_config(args.config, args.overrides)
-    slice_ = devices(args.topology) if args.topology else None
+    config = read_config(PretrainConfig, args.config, args.overrides)
+    slice_ = topology_devices(args.topology) if args.topology else None
 
     from bert_jax.console import Console
-    from bert_jax.dryrun.dry_run import dry_run, total
-    from bert_jax.dryrun.report import as_json, as_text
+    from bert_jax.dryrun.dry_run import dry_run, recipe_total
+    from bert_jax.dryrun.report import report_json, report_text
 
     report = dry_run(config, slice_, Console().say)
-    whole = total(report, args.price_per_chip_hour, args.watts_per_chip)
-    print(json.dumps(as_json(report, whole)) if args.json else as_text(report, whole))
+    whole = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
+    print(json.dumps(report_json(report, whole)) if args.json else report_text(report, whole))
     return 0 if all(phase.fits for phase in report.phases) else 1
 
 
 def evaluate(args: argparse.Namespace) -> None:
     """Held-out metrics of a run."""
     from bert_jax.console import Console
-    from bert_jax.runs.pretrain import evaluate_run
+    from bert_jax.runs.evaluate import evaluate as evaluate_run
 
     print(json.dumps(evaluate_run(pathlib.Path(args.workdir), args.step, Console())))
 
 
 def plot(args: argparse.Namespace) -> None:
     """Learning curves."""
-    from bert_jax.reports.plots import plot as draw
+    from bert_jax.reports.plots import plot_run as draw
 
     draw(pathlib.Path(args.workdir), pathlib.Path(args.output))
     print(args.output)

@@ -88,7 +88,7 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
     except flags.IllegalFlagValueError as error:
         key = str(error).removeprefix("flag --config.").partition("=")[0]
         wrong = next(one for one in overrides if one.startswith(f"--config.{key}="))
-        raise UserError(f"{wrong}: give {IN_WORDS.get(_type_of(kind, key), 'another value')}") from error
+        raise UserError(f"{wrong}: give {IN_WORDS.get(_type_of(kind, key) or object, 'another value')}") from error
     for key in to_none:  # ml_collections has no spelling for it
         config_flags.config_path.set_value(key, config, None)
     return resolve(kind, config)

@@ -13,7 +13,7 @@ VOCAB_SIZE = 30522  # of the English uncased models
 
 
 def bert(layers: int, hidden: int) -> EncoderConfig:
-    """BERT's proportions: 64 features a head, a feed-forward of four times the width."""
+    """Return BERT's proportions: 64 features a head, an MLP of four times the width."""
     return EncoderConfig(
         vocab_size=VOCAB_SIZE,
         num_layers=layers,
@@ -24,7 +24,7 @@ def bert(layers: int, hidden: int) -> EncoderConfig:
 
 
 def roberta(layers: int, hidden: int) -> EncoderConfig:
-    """Positions from 2, one token type, a byte-level vocabulary."""
+    """Return RoBERTa: positions from 2, one token type, a byte-level vocabulary."""
     return dataclasses.replace(
         bert(layers, hidden),
         family="roberta",
@@ -38,7 +38,7 @@ def roberta(layers: int, hidden: int) -> EncoderConfig:
 
 
 def albert(layers: int, hidden: int, heads: int) -> EncoderConfig:
-    """Tables of 128 features, one block for all layers, no dropout (version 2)."""
+    """Return ALBERT version 2: tables of 128 features, one block for all layers, no dropout."""
     return dataclasses.replace(
         bert(layers, hidden),
         family="albert",
@@ -53,12 +53,12 @@ def albert(layers: int, hidden: int, heads: int) -> EncoderConfig:
 
 
 def electra(layers: int, hidden: int, heads: int, embedding: int) -> EncoderConfig:
-    """BERT with narrower tables in the small model; generators are as deep, and a quarter or a third as wide."""
+    """Return ELECTRA: narrower tables in the small model; generators as deep, and a quarter or a third as wide."""
     return dataclasses.replace(
         bert(layers, hidden),
         family="electra",
         num_heads=heads,
-        embedding_size=0 if embedding == hidden else embedding,
+        embedding_size=None if embedding == hidden else embedding,
         masked_activation="gelu",
         pooler_activation="gelu",
         pooler_dropout=True,
@@ -90,5 +90,5 @@ PRESETS: dict[str, EncoderConfig] = {
 
 
 def architecture(name: str) -> dict[str, Any]:
-    """A preset as the values of `config.model`, with the vocabulary left to the corpus (0)."""
-    return dataclasses.asdict(PRESETS[name]) | {"vocab_size": 0}
+    """Return a preset as the values of `config.model`, with vocab_size None: that of the corpus."""
+    return dataclasses.asdict(PRESETS[name]) | {"vocab_size": None}

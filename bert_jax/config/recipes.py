@@ -1,33 +1,47 @@
-"""Published recipes of pretraining and fine-tuning, for the files in configs/ to start from."""
+"""Published training settings, which the recipes in configs/ start from: one function each."""
 
 import ml_collections
 
-from bert_jax.config.load import default_config, phases
-from bert_jax.config.presets import architecture
+from bert_jax.config.load import finetune_config, phases, pretrain_config
+from bert_jax.config.presets import PRESETS, architecture
+from bert_jax.errors import UserError, did_you_mean
 
 
 def devlin2019(size: str) -> ml_collections.ConfigDict:
-    """BERT (Devlin et al. 2019, appendix A.2, and google-research/bert): Adam, 1,000,000 steps of 256 rows.
+    """Return the recipe of BERT (Devlin et al. 2019, appendix A.2, and google-research/bert).
 
-    10,000 steps of warmup; 90 % of the steps at length 128, the rest at 512. As in the code, Adam has no bias
-    correction and the decay counts from step 0. The paper's large model differs in size alone.
+    Adam, 1,000,000 steps of 256 sequences; 90 % of the steps at length 128, the rest at 512; 10,000 steps of warmup. As
+    in the code, Adam has no bias correction and the decay counts from step 0. The paper's large model differs in size
+    alone.
+
+    Args:
+        size: a BERT of `PRESETS`, such as "tiny", "base" or "L4_H256".
+
+    Raises:
+        UserError: there is no such size.
     """
-    config = default_config()
+    sizes = [name for name, model in PRESETS.items() if model.family == "bert"]
+    if size not in sizes:
+        raise UserError(
+            f"BERT has no size '{size}'{did_you_mean(size, sizes)} "
+            f"(sizes: {', '.join(name for name in sizes if '_' not in name)}, and L2_H128 to L12_H768)"
+        )
+    config = pretrain_config()
     config.model.update(architecture(size))
     config.compute.dtype = "bfloat16"
     config.train.update(steps=1_000_000, batch_size=256)
     config.train.phases = phases({"seq_len": 128, "fraction": 0.9}, {"seq_len": 512, "fraction": 0.1})
-    config.optimizer.update(peak_learning_rate=1e-4, warmup_fraction=0.01, schedule="bert", bias_correction=False)
+    config.optimizer.update(peak_learning_rate=1e-4, warmup_steps=10_000, schedule="bert", bias_correction=False)
     return config
 
 
 def you2020(size: str) -> ml_collections.ConfigDict:
-    """LAMB (You et al. 2020) with the settings of NVIDIA's published BERT-large runs: 8,601 steps in all.
+    """Return the recipe of LAMB (You et al. 2020) in the settings of NVIDIA's published BERT-large runs: 8,601 steps.
 
-    7,038 steps of 65,536 rows at length 128, then 1,563 of 32,768 at 512, each phase with a schedule of its own. In
-    micro-batches of 16,384 and 4,096 rows: 8,192 tokens a device on 256 devices.
+    7,038 steps of 65,536 sequences at length 128, then 1,563 of 32,768 at 512, each phase with a schedule of its own.
+    In micro-batches of 16,384 and 4,096 sequences: 8,192 tokens a device on 256 devices.
     """
-    config = default_config()
+    config = pretrain_config()
     config.model.update(architecture(size))
     config.compute.dtype = "bfloat16"
     config.train.update(steps=8_601, batch_size=65_536, log_every=10)
@@ -55,48 +69,51 @@ def you2020(size: str) -> ml_collections.ConfigDict:
 
 
 def liu2019(size: str, peak_learning_rate: float, warmup_steps: int) -> ml_collections.ConfigDict:
-    """RoBERTa (Liu et al. 2019): masked tokens alone, on rows of 512 of full sentences across documents.
+    """Return the recipe of RoBERTa (Liu et al. 2019): masked tokens alone, full sentences across documents.
 
-    500,000 steps of 8,192 rows; the second moment decays by 0.98, gradients are not clipped.
+    500,000 steps of 8,192 sequences of 512 tokens; the second moment decays by 0.98, gradients are not clipped.
     """
-    config = default_config()
+    config = pretrain_config()
     config.model.update(architecture(f"roberta_{size}"))
     config.compute.dtype = "bfloat16"
     config.data.sentence_pairs = "full_sentences"
     config.train.update(steps=500_000, batch_size=8_192)
     config.train.phases = phases({"seq_len": 512})
     config.optimizer.update(
-        peak_learning_rate=peak_learning_rate, warmup_fraction=warmup_steps / 500_000, schedule="optax", beta2=0.98
+        peak_learning_rate=peak_learning_rate, warmup_steps=warmup_steps, schedule="linear", beta2=0.98, clip_norm=None
     )
-    config.optimizer.clip_norm = 0.0
     return config
 
 
 def lan2020(size: str) -> ml_collections.ConfigDict:
-    """ALBERT (Lan et al. 2020): sentence order and masked n-grams, LAMB, 125,000 steps of 4,096 rows of 512."""
-    config = default_config()
+    """Return the recipe of ALBERT (Lan et al. 2020): sentence order, masked n-grams, LAMB.
+
+    125,000 steps of 4,096 sequences of 512 tokens, 3,125 of them warmup.
+    """
+    config = pretrain_config()
     config.model.update(architecture(f"albert_{size}"))
     config.compute.dtype = "bfloat16"
     config.data.update(sentence_pairs="sentence_order", masking="ngram")
     config.train.update(steps=125_000, batch_size=4_096)
     config.train.phases = phases({"seq_len": 512})
     config.optimizer.update(
-        name="lamb", peak_learning_rate=1.76e-3, warmup_fraction=3_125 / 125_000, schedule="optax", bias_correction=True
+        name="lamb", peak_learning_rate=1.76e-3, warmup_steps=3_125, schedule="linear", bias_correction=True
     )
     return config
 
 
 def finetuning(
-    epochs: float, batch_size: int, learning_rate: float, max_seq_len: int = 128, warmup: float = 0.1
+    epochs: float, batch_size: int, learning_rate: float, max_seq_len: int = 128, warmup_fraction: float = 0.1
 ) -> ml_collections.ConfigDict:
-    """Fine-tuning as in Devlin et al. 2019, A.3: Adam with linear warmup and decay, an evaluation an epoch.
+    """Return the settings of fine-tuning in Devlin et al. 2019, A.3: Adam, linear warmup and decay.
 
-    With bias correction, against the original: without it small sets diverge (Mosbach et al. 2021, Zhang et al. 2021).
+    The dev set is evaluated after each epoch. Adam has bias correction, unlike the original: without it, training on a
+    small set diverges (Mosbach et al. 2021, Zhang et al. 2021).
     """
-    config = default_config()
+    config = finetune_config()
     config.task.update(epochs=epochs, max_seq_len=max_seq_len)
     config.train.update(batch_size=batch_size, log_every=50)
-    config.optimizer.update(peak_learning_rate=learning_rate, warmup_fraction=warmup, schedule="optax")
-    config.evaluate.update(every=0, batch_size=64)
-    config.checkpoint.update(every=0, keep=1)
+    config.optimizer.update(peak_learning_rate=learning_rate, warmup_fraction=warmup_fraction, schedule="linear")
+    config.evaluate.update(every=None, batch_size=64)
+    config.checkpoint.update(every=None, keep=1)
     return config

@@ -48,6 +48,11 @@ class EncoderConfig:
     embedding_size: int | None = field(
         None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
     )
+    norm: str = field("layer_norm", "normalization layer", table="bert_jax.models.norms.NORMS")
+    positions: str = field(
+        "learned", "how the model knows the order of tokens", table="bert_jax.models.positions.POSITIONS"
+    )
+    mlp: str = field("plain", "MLP of a block", table="bert_jax.models.mlps.MLPS")
     share_layers: bool = field(False, "one set of parameters for all blocks (ALBERT)")
     activation: str = field(
         "gelu",
@@ -100,7 +105,7 @@ class DataConfig:
     sentence_pairs: str = field(
         "next_sentence",
         "how a sequence is built from sentences",
-        table="bert_jax.data.sequences.sampling.SENTENCE_PAIRS",
+        table="bert_jax.data.sequences.sentence_pairs.SENTENCE_PAIRS",
     )
     packing: int = field(1, "maximum number of examples packed into one sequence; 1: no packing", AT_LEAST_1)
     short_seq_probability: float = field(0.1, "fraction of pairs whose target length is drawn at random", FROM_0_TO_1)

@@ -1,13 +1,13 @@
-"""The corpus store: ArrayRecord shards of token ids, an index a split, and a manifest that vouches for all of them.
+"""The corpus store: ArrayRecord shards of token ids, one index per split, and a manifest with the digests of them all.
 
     manifest.json                        counts, digests, settings; written last
-    tokenizer/                           the files of the tokenizer that made the ids
+    tokenizer/                           files of the tokenizer that made the ids
     train-00000-of-00003.arrayrecord     records in the order of their documents; likewise heldout-...
     train.index.npy                      uint32 [records, 3]: tokens, sentences, 1 where a document begins
 
-A record is a document, or the next piece of one: a document of more than `MAX_RECORD` tokens is cut at sentence
-boundaries. Its bytes are, little-endian: uint32 number of sentences; uint16 length of each sentence; the token ids,
-uint16 where the vocabulary allows, else uint32.
+A record is a document or a piece of one: a document of more than `MAX_RECORD` tokens is cut at sentence boundaries. The
+bytes of a record are, little-endian: uint32 number of sentences; uint16 length of each sentence; token ids, uint16
+where the vocabulary allows, else uint32.
 """
 
 import errno
@@ -18,26 +18,28 @@ import pathlib
 import resource
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from array_record.python.array_record_module import ArrayRecordReader
 
 from bert_jax.errors import UserError
 
+if TYPE_CHECKING:
+    from array_record.python.array_record_module import ArrayRecordReader
+
 FORMAT_VERSION = 1
 SPLITS = ("train", "heldout")
-READING_THREADS = 8  # for which there must be open files; each has a reader for each shard
-OTHER_FILES = 256  # that a process may have open beside them
-OPEN_FILES = 1 << 16  # that a process may have, if the system lets it: for more threads than those
-MAX_RECORD = 1024  # tokens; a row is cut out of one or two of them
-MAX_SENTENCE = 512  # tokens; published models read no more, and the rest would only be thrown away
+READING_THREADS = 8  # number of threads that open files are reserved for; each has one reader per shard
+OTHER_FILES = 256  # open files reserved for the rest of the process
+OPEN_FILES = 1 << 16  # limit that is asked of the system, for more threads than those
+MAX_RECORD = 1024  # tokens; the text of an example is in one or two records
+MAX_SENTENCE = 512  # tokens; published models read no more, so the rest would be discarded
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
-READ_BUFFER_BYTES = 1 << 12  # the default of 1 MiB a seek is four times slower
+READ_BUFFER_BYTES = 1 << 12  # the default of 1 MiB per seek is four times slower
 
 
 class Shard(NamedTuple):
-    """A file of a split, and what the manifest says of it."""
+    """A file of a split, with its number of records and bytes according to the manifest."""
 
     path: pathlib.Path
     records: int
@@ -45,12 +47,12 @@ class Shard(NamedTuple):
 
 
 class Split:
-    """One side of a corpus, or of several, readable at random by any number of threads at once.
+    """The training or the held-out documents of one or more corpora, for random access by any number of threads.
 
     Attributes:
         tokens_per_record, sentences_per_record: int64 [records].
-        first_record: int64 [documents + 1]; document d is the records first_record[d]:first_record[d + 1].
-        source_documents: int64 [sources + 1]; source k is the documents source_documents[k]:source_documents[k + 1].
+        first_record: int64 [documents + 1]; document d has the records first_record[d]:first_record[d + 1].
+        source_documents: int64 [sources + 1]; source k has the documents source_documents[k]:source_documents[k + 1].
         dtype: of the token ids, uint16 or uint32.
     """
 
@@ -60,61 +62,61 @@ class Split:
         self.first_record = np.append(np.flatnonzero(index[:, 2]), len(index)).astype(np.int64)
         self.source_documents = np.array([0, self.num_documents], np.int64)
         self.dtype = dtype
-        self._hold(shards)
+        self._set_shards(shards)
         for shard in shards:
-            _open_shard(shard).close()  # refuse what is missing or damaged now, not in the middle of a run
+            _open_shard(shard).close()  # a missing or damaged file is reported now, not in the middle of a run
 
-    def _hold(self, shards: Sequence[Shard]) -> None:
+    def _set_shards(self, shards: Sequence[Shard]) -> None:
         _allow_open_files(READING_THREADS * len(shards))
         self._shards = list(shards)
         self._first_of_shard = np.cumsum([0] + [shard.records for shard in shards])
-        self._open = threading.local()  # a reader's position is its own: one reader a thread
+        self._open = threading.local()  # a reader has a position, so each thread has its own
 
     @classmethod
     def join(cls, splits: Sequence["Split"]) -> "Split":
-        """The records of all, in order; each split's sources stay sources of their own.
+        """Return one split with the records of all, in order; each source of each split stays a source.
 
         Raises:
-            UserError: ids of two types, so of vocabularies that differ.
+            UserError: the splits have ids of two types, and so different vocabularies.
         """
         if len({split.dtype for split in splits}) != 1:
             raise UserError(
-                "corpora of small and of large vocabularies cannot be mixed; prepare them with one tokenizer"
+                "corpora with uint16 and with uint32 ids cannot be mixed; prepare them with the same tokenizer"
             )
         joined = cls.__new__(cls)
         joined.tokens_per_record = np.concatenate([split.tokens_per_record for split in splits])
         joined.sentences_per_record = np.concatenate([split.sentences_per_record for split in splits])
-        joined.first_record = _end_to_end([split.first_record for split in splits])
-        joined.source_documents = _end_to_end([split.source_documents for split in splits])
+        joined.first_record = _concatenate_totals([split.first_record for split in splits])
+        joined.source_documents = _concatenate_totals([split.source_documents for split in splits])
         joined.dtype = splits[0].dtype
-        joined._hold([shard for split in splits for shard in split._shards])
+        joined._set_shards([shard for split in splits for shard in split._shards])
         return joined
 
     @property
     def num_records(self) -> int:
-        """Records in the split."""
+        """Number of records."""
         return len(self.tokens_per_record)
 
     @property
     def num_documents(self) -> int:
-        """Documents in the split."""
+        """Number of documents."""
         return len(self.first_record) - 1
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in the split."""
+        """Number of tokens."""
         return int(self.tokens_per_record.sum())
 
     @property
     def num_sentences(self) -> int:
-        """Sentences in the split."""
+        """Number of sentences."""
         return int(self.sentences_per_record.sum())
 
     def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The records asked for, in that order, repeats allowed; everything flat.
+        """Return records in the given order, as flat arrays.
 
         Args:
-            records: int64 [n], each from 0 to `num_records` - 1.
+            records: int64 [n], each from 0 to `num_records` - 1; may repeat.
 
         Returns:
             tokens: uint16 or uint32 [tokens of all n], read-only.
@@ -122,12 +124,12 @@ class Split:
             sentences_per_record: int32 [n].
 
         Raises:
-            IndexError: a record that does not exist.
-            UserError: a damaged shard, by name.
+            IndexError: a record does not exist.
+            UserError: a shard is damaged; the message names it.
         """
         records = np.asarray(records, np.int64)
         if records.size and not (records.min() >= 0 and records.max() < self.num_records):
-            raise IndexError(f"records {records.min()}..{records.max()} of a split of {self.num_records}")
+            raise IndexError(f"records {records.min()}..{records.max()} of a split with {self.num_records} records")
         data = [memoryview(record) for record in self._read_bytes(records)]
         sentences = self.sentences_per_record[records]
         starts = (4 + 2 * sentences).tolist()
@@ -136,15 +138,15 @@ class Split:
         return tokens, lengths, sentences.astype(np.int32)
 
     def _read_bytes(self, records: np.ndarray) -> list[bytes]:
-        """One seek and one read a record: a batched `read` hands each to a thread pool, at twice the cost and more."""
+        """One seek and one read per record; the batched `read` of ArrayRecord uses a thread pool, at twice the cost."""
         shard_of = np.searchsorted(self._first_of_shard, records, side="right") - 1
-        places = records - self._first_of_shard[shard_of]
+        positions = records - self._first_of_shard[shard_of]
         readers, found, shard = self._readers(), list[bytes](), 0
         try:
-            for shard, place in zip(shard_of.tolist(), places.tolist(), strict=True):
+            for shard, position in zip(shard_of.tolist(), positions.tolist(), strict=True):
                 if shard not in readers:
                     readers[shard] = _open_shard(self._shards[shard])
-                readers[shard].seek(place)
+                readers[shard].seek(position)
                 found.append(readers[shard].read())
         except (RuntimeError, OSError, IndexError) as error:
             raise UserError(f"{self._shards[shard].path}: damaged shard ({error}); copy the corpus again") from None
@@ -152,30 +154,30 @@ class Split:
         wrong = np.flatnonzero(np.fromiter(map(len, found), np.int64, len(found)) != sizes)
         if wrong.size:
             path = self._shards[shard_of[wrong[0]]].path
-            raise UserError(f"{path}: damaged shard (not the records of its index); copy the corpus again")
+            raise UserError(f"{path}: damaged shard (its records differ from the index); copy the corpus again")
         return found
 
-    def _readers(self) -> dict[int, ArrayRecordReader]:
-        """This thread's readers of shards, which are opened when they are first needed."""
+    def _readers(self) -> "dict[int, ArrayRecordReader]":
+        """This thread's readers by shard, opened at their first use."""
         if not hasattr(self._open, "readers"):
             self._open.readers = {}
         return self._open.readers
 
 
 def _allow_open_files(number: int) -> None:
-    """Raises this process's limit of open files; UserError where the system does not let `number` be open."""
+    """Raise this process's limit of open files; UserError where the system does not allow `number` more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = max(OPEN_FILES, number + OTHER_FILES)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
     if number + OTHER_FILES > most:
-        raise UserError(f"{number:,} files may be open at once, this system allows {most:,}; raise `ulimit -Hn`")
+        raise UserError(f"{number:,} files may be open at once, but this system allows {most:,}; raise `ulimit -Hn`")
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _end_to_end(bounds: Sequence[np.ndarray]) -> np.ndarray:
-    """Running totals of several, one after the other, as one: each starts where the one before it ended."""
+def _concatenate_totals(bounds: Sequence[np.ndarray]) -> np.ndarray:
+    """Return several running totals as one; each continues where the one before it ends."""
     return np.append(0, np.cumsum(np.concatenate([np.diff(each) for each in bounds]))).astype(np.int64)
 
 
@@ -188,7 +190,7 @@ class Corpus(NamedTuple):
 
     @property
     def fingerprint(self) -> str:
-        """Hex digest of everything that rows are made from; two corpora of one fingerprint give the same rows."""
+        """Hex digest of all that sequences are made from; corpora of equal fingerprint give the same sequences."""
         return self.manifest["fingerprint"]
 
     @property
@@ -198,26 +200,27 @@ class Corpus(NamedTuple):
 
     @property
     def vocab_size(self) -> int:
-        """Every id is below this."""
+        """Size of the vocabulary; every id is below it."""
         return self.manifest["tokenizer"]["vocab_size"]
 
     @property
     def tokenizer_directory(self) -> pathlib.Path:
-        """The tokenizer's files, for `tokenizer.load_tokenizer`."""
+        """Directory of the tokenizer's files, for `tokenizer.load_tokenizer`."""
         return self.directory / "tokenizer"
 
     def split(self, name: str) -> Split:
-        """'train' or 'heldout'; the latter may be empty."""
+        """Return the split 'train' or 'heldout'; the latter may be empty."""
         return self.splits[name]
 
 
 def open_corpus(directory: str | os.PathLike[str]) -> Corpus:
-    """The corpus in a directory that `prepare` made.
+    """Open the corpus in a directory that `prepare` made.
 
-    Checks the manifest, the digests of the indexes and the sizes of the shards; `verify` reads all of it.
+    The manifest, the digests of the indexes and the sizes of the shards are checked; `verify` reads every byte.
 
     Raises:
-        UserError: not a corpus, an unknown format, a missing, truncated or changed file, no training document.
+        UserError: the directory is no corpus or one of an unknown format, has no training document, or a file in it is
+            missing, truncated or changed.
     """
     directory = pathlib.Path(directory)
     if not directory.is_dir():
@@ -226,16 +229,16 @@ def open_corpus(directory: str | os.PathLike[str]) -> Corpus:
         manifest = json.loads((directory / "manifest.json").read_text())
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError):
-        cures = {
-            "*/manifest.json": f"it holds corpora: give '{directory}/*'",
-            "*.arrayrecord": "its preparation was interrupted, or not all of it copied: do that again",
-            "": "make one of your texts with `prepare`",
+        hints = {
+            "*/manifest.json": f"its subdirectories are corpora: give '{directory}/*'",
+            "*.arrayrecord": "its preparation or copying was interrupted: run that again",
+            "": "make a corpus with `prepare`",
         }
-        cure = next(cure for pattern, cure in cures.items() if not pattern or any(directory.glob(pattern)))
-        raise UserError(f"{directory}: no complete manifest.json, so not a corpus; {cure}") from None
+        hint = next(hint for pattern, hint in hints.items() if not pattern or any(directory.glob(pattern)))
+        raise UserError(f"{directory}: no complete manifest.json, so not a corpus; {hint}") from None
     if version != FORMAT_VERSION:
         raise UserError(
-            f"{directory}: corpus format {version}, this bert_jax reads format {FORMAT_VERSION}; prepare it again"
+            f"{directory}: corpus format {version}, but this bert_jax reads format {FORMAT_VERSION}; prepare it again"
         )
     try:
         unchanged = fingerprint(manifest) == manifest["fingerprint"]
@@ -245,15 +248,15 @@ def open_corpus(directory: str | os.PathLike[str]) -> Corpus:
         raise UserError(f"{directory / 'manifest.json'}: changed since it was written; prepare the corpus again")
     splits = {name: _open_split(directory, part) for name, part in manifest["splits"].items()}
     if not splits["train"].num_documents:
-        raise UserError(f"{directory}: no training document in this corpus; prepare it from more text")
+        raise UserError(f"{directory}: the corpus has no training document; prepare it from more text")
     return Corpus(directory, manifest, splits)
 
 
 def verify(corpus: Corpus) -> None:
-    """Reads every shard and compares its digest with the manifest.
+    """Read every shard and compare its digest with the manifest.
 
     Raises:
-        UserError: the first shard that differs.
+        UserError: a shard differs; the message names the first.
     """
     for part in corpus.manifest["splits"].values():
         for shard in part["shards"]:
@@ -263,7 +266,7 @@ def verify(corpus: Corpus) -> None:
 
 
 def fingerprint(manifest: Mapping[str, Any]) -> str:
-    """Hex SHA-256 of the format, the tokenizer and the digests of all shards and indexes."""
+    """Return the hex SHA-256 of format, tokenizer digest, and the digests of all shards and indexes."""
     parts = {
         name: [part["dtype"], part["index"]["sha256"], *(shard["sha256"] for shard in part["shards"])]
         for name, part in manifest["splits"].items()
@@ -277,15 +280,17 @@ def _open_split(directory: pathlib.Path, part: Mapping[str, Any]) -> Split:
     return Split(shards, _load_index(directory, part), np.dtype(part["dtype"]))
 
 
-def _open_shard(shard: Shard) -> ArrayRecordReader:
+def _open_shard(shard: Shard) -> "ArrayRecordReader":
+    from array_record.python.array_record_module import ArrayRecordReader
+
     try:
         size = shard.path.stat().st_size
-        # ArrayRecord opens a truncated file without a word, so the size is ours to check.
+        # ArrayRecord opens a truncated file without an error, so the size is checked here.
         if size != shard.bytes:
             raise UserError(f"{shard.path}: {size:,} bytes, the manifest says {shard.bytes:,}; copy the corpus again")
         reader = ArrayRecordReader(str(shard.path), READER_OPTIONS, file_reader_buffer_size=READ_BUFFER_BYTES)
         if reader.num_records() != shard.records:
-            open(shard.path, "rb").close()  # a file that it could not open is an empty one to ArrayRecord
+            open(shard.path, "rb").close()  # ArrayRecord takes a file that it cannot open for an empty one
             raise UserError(
                 f"{shard.path}: {reader.num_records():,} records, the manifest says {shard.records:,}; "
                 "copy the corpus again"
@@ -293,7 +298,7 @@ def _open_shard(shard: Shard) -> ArrayRecordReader:
     except (OSError, RuntimeError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise UserError(
-                f"{shard.path}: {error.strerror}; take fewer --config.data.num_threads, or raise `ulimit -n`"
+                f"{shard.path}: {error.strerror}; lower --config.data.num_threads, or raise `ulimit -n`"
             ) from None
         raise UserError(f"{shard.path}: cannot be read ({error}); copy or prepare the corpus again") from None
     return reader
@@ -310,6 +315,6 @@ def _load_index(directory: pathlib.Path, part: Mapping[str, Any]) -> np.ndarray:
 
 
 def sha256_of(path: pathlib.Path) -> str:
-    """Hex digest of a file."""
+    """Return the hex SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

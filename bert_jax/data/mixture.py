@@ -1,26 +1,28 @@
-"""One corpus or several as one: languages or sources, prepared each on its own, that rows are drawn from by weights."""
+"""Several corpora as one: languages or sources, prepared separately, that sequences are sampled from by weights."""
 
 import glob
 import hashlib
 import os
 import pathlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bert_jax.data.corpus import Corpus, Split, open_corpus
 from bert_jax.data.staging import staged
-from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from bert_jax.data.tokenizer import Tokenizer
 
 
 class Mixture(NamedTuple):
-    """Open corpora of one tokenizer; made by `open_mixture`. Source k of a split is corpus k."""
+    """Open corpora with the same tokenizer; made by `open_mixture`. Source k of a split is corpus k."""
 
     corpora: tuple[Corpus, ...]
 
     @property
     def fingerprint(self) -> str:
-        """Hex digest of all that rows are made from; a corpus alone keeps its own."""
+        """Hex digest of all that sequences are made from; that of the corpus where there is only one."""
         found = [corpus.fingerprint for corpus in self.corpora]
         return found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest()
 
@@ -31,16 +33,18 @@ class Mixture(NamedTuple):
 
     @property
     def vocab_size(self) -> int:
-        """Every id is below this."""
+        """Size of the vocabulary; every id is below it."""
         return self.corpora[0].vocab_size
 
     @property
     def tokenizer_directory(self) -> pathlib.Path:
-        """The tokenizer's files."""
+        """Directory of the tokenizer's files."""
         return self.corpora[0].tokenizer_directory
 
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the ids; UserError where the files beside the corpus are another's."""
+    def tokenizer(self) -> "Tokenizer":
+        """Return the tokenizer that made the ids; UserError where the files in the corpus are of another."""
+        from bert_jax.data.tokenizer import load_tokenizer  # loads `tokenizers`
+
         tokenizer = load_tokenizer(self.tokenizer_directory)
         if tokenizer.sha256 != self.tokenizer_sha256:
             raise UserError(
@@ -48,47 +52,52 @@ class Mixture(NamedTuple):
             )
         return tokenizer
 
-    def split(self, name: str, least: int = 0) -> Split:
-        """'train' or 'heldout' of all corpora, of those alone that have `least` documents there."""
+    def split(self, name: str, min_documents: int = 0) -> Split:
+        """Return the split 'train' or 'heldout' of all corpora that have at least `min_documents` in it.
+
+        Where no corpus has, it is the split of the first corpus.
+        """
         splits = [corpus.split(name) for corpus in self.corpora]
-        enough = [split for split in splits if split.num_documents >= least]
+        enough = [split for split in splits if split.num_documents >= min_documents]
         return Split.join(enough or splits[:1])
 
-    def left_out(self, name: str, least: int) -> list[str]:
-        """The corpora that `split` leaves out."""
-        return [str(corpus.directory) for corpus in self.corpora if corpus.split(name).num_documents < least]
+    def left_out(self, name: str, min_documents: int) -> list[str]:
+        """Return the directories of the corpora that have fewer than `min_documents` in the split."""
+        return [str(corpus.directory) for corpus in self.corpora if corpus.split(name).num_documents < min_documents]
 
     def sources(self) -> list[tuple[str, Split]]:
-        """Each corpus by name, with its training documents."""
+        """Return the directory and the training split of each corpus."""
         return [(str(corpus.directory), corpus.split("train")) for corpus in self.corpora]
 
 
-def open_mixture(places: str, say: Callable[[str], None] = lambda line: None) -> Mixture:
-    """The corpora at `places`: directories, patterns of directories or URLs, parted by commas.
+def open_mixture(corpus: str, say: Callable[[str], None] = lambda line: None) -> Mixture:
+    """Open one or more corpora.
 
-    What is copied from a URL is told to `say`.
+    Args:
+        corpus: as `config.data.corpus`: directories, glob patterns or URLs, separated by commas.
+        say: called with a line of text when a corpus is copied from a URL.
 
     Raises:
-        UserError: as `open_corpus` and `staged`; a pattern that matches nothing; corpora of different tokenizers.
+        UserError: as `find_corpora`, `staged` and `open_corpus`; the corpora have different tokenizers.
     """
-    corpora = tuple(open_corpus(staged(place, say=say)) for place in find_corpora(places))
+    corpora = tuple(open_corpus(staged(place, say=say)) for place in find_corpora(corpus))
     first = corpora[0]
     for other in corpora[1:]:
         if other.tokenizer_sha256 != first.tokenizer_sha256:
             raise UserError(
-                f"{other.directory} and {first.directory} were made with different tokenizers; prepare them with one"
+                f"{other.directory} and {first.directory} have different tokenizers; prepare both with the same one"
             )
     return Mixture(corpora)
 
 
-def find_corpora(places: str) -> list[str]:
-    """The corpora that `places` names, local ones absolute, patterns sorted; no corpus twice.
+def find_corpora(corpus: str) -> list[str]:
+    """Return the corpora that `config.data.corpus` names: absolute directories, sorted within a pattern, and URLs.
 
     Raises:
-        UserError: none, a pattern that matches nothing, the same corpus twice, a comma in a path.
+        UserError: no corpus is named, or one twice; a pattern matches nothing; a path contains a comma.
     """
     found: list[str] = []
-    for place in filter(None, (place.strip() for place in places.split(","))):
+    for place in filter(None, (place.strip() for place in corpus.split(","))):
         if "://" in place:
             found.append(place)
         elif glob.has_magic(place) and not os.path.exists(place):
@@ -99,10 +108,10 @@ def find_corpora(places: str) -> list[str]:
         else:
             found.append(os.path.abspath(place))
     if not found:
-        raise UserError(f"'{places}' names no corpus; give --config.data.corpus=DIR, made by `bert-jax prepare`")
+        raise UserError(f"'{corpus}' names no corpus; give --config.data.corpus=DIR, made by `bert-jax prepare`")
     for place in found:
         if "," in place:
-            raise UserError(f"{place}: commas part the names of corpora, so a path may have none; link to it")
+            raise UserError(f"{place}: commas separate corpora, so a path must not contain any; make a link to it")
         if found.count(place) > 1:
             raise UserError(f"{place} is named twice in --config.data.corpus; give it a weight instead")
     return found

@@ -1,4 +1,4 @@
-"""A corpus on object storage -> a copy on this machine that its manifest vouches for."""
+"""A corpus on object storage -> a copy on this machine, checked against the digests of its manifest."""
 
 import concurrent.futures
 import fcntl
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax.data import corpus
-from bert_jax.data.sources import storage
-from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError, writing
+
+# Imports of sources and tokenizer are inside functions: they load large libraries, which a local corpus does not need.
 
 FILES_AT_ONCE = 8
 MANIFEST = "manifest.json"
@@ -21,13 +21,13 @@ TOKENIZER = "tokenizer"
 
 
 class _Remote(NamedTuple):
-    """A corpus at a URL, as its manifest tells of it."""
+    """A corpus at a URL, as its manifest describes it."""
 
     url: str
     manifest: bytes
-    digests: dict[str, str]  # file name -> hex SHA-256, of all but the manifest
-    tokenizer: str  # digest of what its files say together
-    bytes: int  # of the shards
+    digests: dict[str, str]  # file name -> hex SHA-256, without the manifest
+    tokenizer: str  # digest of the tokenizer, which is not one of a file
+    bytes: int  # size of the shards
 
 
 def staged(
@@ -35,24 +35,25 @@ def staged(
     cache: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> pathlib.Path:
-    """A local directory with the corpus at `place`; what is local already comes back as it is.
+    """Return a local directory with the corpus at `place`; a local path is returned unchanged.
 
-    A corpus at a URL (gs://, s3://, file://, memory:// ...) is copied into the cache once, and every file is compared
-    with the manifest's digest each time. The manifest is copied last, so that a copy that was killed is no corpus; the
-    next call keeps the files that are whole and copies the others. Processes of one machine wait for the one that
-    copies. Copies of other states of the corpus stay in the cache until somebody deletes them.
+    A corpus at a URL (gs://, s3://, file://, memory:// ...) is copied into the cache once, and every call compares all
+    files with the digests of the manifest. The manifest is copied last, so that a killed copy is not a corpus; the next
+    call keeps the complete files and copies the others. One process of a machine copies while the others wait. Copies
+    of earlier states of the corpus stay in the cache until the user deletes them.
 
     Args:
         place: a local path or a URL.
-        cache: where copies are kept; None takes `bert_jax/corpora` in the user's cache.
-        say: is told, in a line, when something is copied.
+        cache: directory of the copies; None: `bert_jax/corpora` in the user's cache.
+        say: called with a line of text when files are copied.
 
     Raises:
-        UserError: no corpus at the URL, one that cannot be read, is damaged or changes meanwhile, or too little room.
+        UserError: the URL has no corpus; the corpus cannot be read, is damaged or changes during the copy; the disk has
+            too little room.
     """
     if "://" not in str(place):
         return pathlib.Path(place)
-    remote = _look(str(place).rstrip("/"))
+    remote = _read_manifest(str(place).rstrip("/"))
     folder = pathlib.Path(cache) if cache else _user_cache()
     name = f"{remote.url.rsplit('/', 1)[-1]}-{hashlib.sha256(remote.manifest).hexdigest()[:16]}"
     directory = folder / name
@@ -60,7 +61,7 @@ def staged(
         directory.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(lock):
-        fcntl.flock(lock, fcntl.LOCK_SH)  # any number may look at once; ends with the process, however that ends
+        fcntl.flock(lock, fcntl.LOCK_SH)  # many processes may check at once; the lock ends with the process
         if _missing(remote, directory):
             fcntl.flock(lock, fcntl.LOCK_EX)
             _copy(remote, directory, say)
@@ -72,10 +73,12 @@ def _user_cache() -> pathlib.Path:
     return cache / "bert_jax" / "corpora"
 
 
-def _look(url: str) -> _Remote:
-    """Reads the manifest at a URL, and the tokenizer's files, whose own digests the manifest does not have."""
+def _read_manifest(url: str) -> _Remote:
+    """Read the manifest at a URL, and the tokenizer's files, whose digests are not in the manifest."""
+    from bert_jax.data.sources import storage
+
     try:
-        text = _read(f"{url}/{MANIFEST}")
+        text = _read_url(f"{url}/{MANIFEST}")
         manifest = json.loads(text)
         parts = [part for split in manifest["splits"].values() for part in (*split["shards"], split["index"])]
         digests = {part["name"]: part["sha256"] for part in parts}
@@ -85,18 +88,20 @@ def _look(url: str) -> _Remote:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{url}/{MANIFEST}: not the manifest of a corpus ({error}); prepare the corpus again") from None
     for file in storage.match_files(f"{url}/{TOKENIZER}"):
-        digests[f"{TOKENIZER}/{file.rsplit('/', 1)[-1]}"] = hashlib.sha256(_read(file)).hexdigest()
+        digests[f"{TOKENIZER}/{file.rsplit('/', 1)[-1]}"] = hashlib.sha256(_read_url(file)).hexdigest()
     return _Remote(url, text, digests, tokenizer, size)
 
 
-def _read(url: str) -> bytes:
+def _read_url(url: str) -> bytes:
+    from bert_jax.data.sources import storage
+
     try:
         with storage.open_file(url) as file:
             return file.read()
     except UserError:
         raise
-    except Exception as error:  # each library has exceptions of its own
-        raise UserError(f"{url}: cannot be read ({error}); is there a corpus, and may you read it?") from None
+    except Exception as error:  # each storage library raises its own exceptions
+        raise UserError(f"{url}: cannot be read ({error}); check the URL and your access rights") from None
 
 
 def _shard_bytes(manifest: Mapping[str, Any]) -> int:
@@ -104,31 +109,36 @@ def _shard_bytes(manifest: Mapping[str, Any]) -> int:
 
 
 def _missing(remote: _Remote, directory: pathlib.Path) -> list[str]:
-    """The files that are not there, or not as they should be; the manifest is the last of them."""
+    """Return the names of files that are absent or differ from their digest; the manifest is the last."""
     digests = {**remote.digests, MANIFEST: hashlib.sha256(remote.manifest).hexdigest()}
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        whole = pool.map(lambda name: _digest(directory / name) == digests[name], digests)
-        return [name for name, good in zip(digests, whole, strict=True) if not good]
+        equal = pool.map(lambda name: _digest(directory / name) == digests[name], digests)
+        return [name for name, is_equal in zip(digests, equal, strict=True) if not is_equal]
 
 
 def _copy(remote: _Remote, directory: pathlib.Path, say: Callable[[str], None]) -> None:
-    """Copies what is missing, unless another process has done so meanwhile."""
+    """Copy the missing files; another process may have copied them since."""
+    from bert_jax.data.tokenizer import load_tokenizer
+
     missing = _missing(remote, directory)
     files = [name for name in missing if name != MANIFEST]
     with writing(directory):
-        for path in directory.glob(".*"):  # what a killed copy left behind
+        for path in directory.glob(".*"):  # left by a killed copy
             path.unlink()
         free = shutil.disk_usage(directory).free
-    # With nothing there the room needed is known; a copy that goes on needs less.
+    # An empty directory needs room for the whole corpus; a copy that is resumed needs less.
     if len(files) == len(remote.digests) and free < remote.bytes:
-        raise UserError(f"{directory}: {free:,} bytes free, {remote.url} has {remote.bytes:,}; choose another place")
+        raise UserError(
+            f"{directory}: {free:,} bytes free, but {remote.url} has {remote.bytes:,}; "
+            "set XDG_CACHE_HOME to a directory on another disk"
+        )
     if files:
         say(f"copying {len(files)} of {len(remote.digests)} files from {remote.url} to {directory}")
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         try:
             list(pool.map(lambda name: _fetch(remote, name, directory), files))
         finally:
-            pool.shutdown(cancel_futures=True)  # after a failure no more is begun
+            pool.shutdown(cancel_futures=True)  # after a failure, do not start other copies
     if load_tokenizer(directory / TOKENIZER).sha256 != remote.tokenizer:
         raise UserError(f"{remote.url}/{TOKENIZER}: not the tokenizer of the manifest; prepare the corpus again")
     if MANIFEST in missing:
@@ -139,7 +149,9 @@ def _copy(remote: _Remote, directory: pathlib.Path, say: Callable[[str], None]) 
 
 
 def _fetch(remote: _Remote, name: str, directory: pathlib.Path) -> None:
-    """One file, under its name only where its digest is right."""
+    """Copy one file; it gets its name only after its digest is checked."""
+    from bert_jax.data.sources import storage
+
     partial = directory / f".{name.replace('/', '-')}"
     with writing(directory):
         (directory / name).parent.mkdir(exist_ok=True)
@@ -151,7 +163,7 @@ def _fetch(remote: _Remote, name: str, directory: pathlib.Path) -> None:
 
 
 def _digest(path: pathlib.Path) -> str:
-    """Hex SHA-256, or '' where there is no such file."""
+    """Return the hex SHA-256 of a file, or '' where it does not exist."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

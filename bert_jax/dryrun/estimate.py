@@ -1,12 +1,12 @@
-"""How long a compiled step takes at least and at most on a chip of which the vendor's figures are known."""
+"""Bounds of the time of a compiled step, from its cost and the vendor's figures of the chip."""
 
 from typing import NamedTuple
 
 from bert_jax.dryrun.hlo_cost import Cost
 from bert_jax.parallel.chips import Chip
 
-# The share of its peak at which the slow end of the range lets the matrix unit run. Published runs of BERT on TPUs and
-# GPUs reach 0.4 to 0.6 of the peak in all; this is for the compute alone, with memory and interconnect added on top.
+# Fraction of peak FLOP/s that the slow end of the range assumes. Published runs of BERT on TPUs and GPUs reach 0.4 to
+# 0.6 of the peak overall; this is for the compute alone, with memory and interconnect added on top.
 SLOW_COMPUTE = 0.5
 
 
@@ -21,10 +21,10 @@ class Machine(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """Seconds of a step: each bound at the vendor's figure, which of them is largest, and the range.
+    """Seconds of a step: each bound at the vendor's figure, the largest bound, and a range.
 
-    fastest: the largest bound: all three at their peak and perfectly overlapped
-    slowest: nothing overlapped, the compute at SLOW_COMPUTE of its peak, every byte accessed going through HBM
+    fastest: the largest bound: all three at their peak, perfectly overlapped
+    slowest: nothing overlapped, compute at SLOW_COMPUTE of its peak, every accessed byte in HBM
     """
 
     compute: float | None
@@ -35,19 +35,19 @@ class Estimate(NamedTuple):
     slowest: float | None
 
 
-def machine(chip: Chip, share: float) -> Machine:
-    """A device that is `share` of a chip."""
+def machine_of_chip(chip: Chip, fraction: float) -> Machine:
+    """Return the figures of a device that is this fraction of a chip."""
     return Machine(
-        chip.flops * share,
-        chip.hbm_bandwidth * share,
-        chip.interconnect * share,
-        int(chip.hbm_bytes * share),
+        chip.flops * fraction,
+        chip.hbm_bandwidth * fraction,
+        chip.interconnect * fraction,
+        int(chip.hbm_bytes * fraction),
         chip.source,
     )
 
 
-def estimate(cost: Cost, machine: Machine) -> Estimate:
-    """The bounds of one step on one device; those whose figure is unknown are left out."""
+def estimate_step(cost: Cost, machine: Machine) -> Estimate:
+    """Return the bounds of one step on one device, None where the machine's figure is unknown."""
     sent = sum(collective.sent for collective in cost.collectives)
     parts = {
         "compute": _over(cost.flops, machine.flops),

@@ -1,4 +1,4 @@
-"""The text of an optimized HLO module as computations of instructions."""
+"""A parser of optimized HLO: the text of a compiled program as computations of instructions."""
 
 import math
 import re
@@ -7,21 +7,21 @@ from typing import NamedTuple
 
 
 class Array(NamedTuple):
-    """An array type; `near` where it lies in the chip's own memory (TPU: VMEM, SMEM), not in HBM."""
+    """An array type."""
 
     dtype: str
     shape: tuple[int, ...]
-    padded: tuple[int, ...]  # the shape that its tiles fill (TPU), axes from major to minor
-    near: bool
+    padded: tuple[int, ...]  # shape rounded up to whole tiles (TPU), axes from major to minor
+    in_vmem: bool  # in the chip's own memory (TPU: VMEM, SMEM), not in HBM
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """Without padding."""
+        """Bytes without padding."""
         return -(-self.size * BITS.get(self.dtype, 0) // 8)
 
     @property
@@ -34,22 +34,22 @@ class Instruction(NamedTuple):
     """One line: `%name = type opcode(operands), attributes`."""
 
     name: str
-    arrays: tuple[Array, ...]  # the result; the leaves, where it is a tuple
+    arrays: tuple[Array, ...]  # the result, or the leaves of a tuple
     opcode: str
     operands: tuple[str, ...]
-    arguments: str  # what stands between the parentheses, as written
+    arguments: str  # the text between the parentheses
     attributes: str
 
 
 class Computation(NamedTuple):
-    """Instructions in order, by name; the last is not always the root."""
+    """Instructions by name, in order; the root is not always the last."""
 
     instructions: dict[str, Instruction]
     root: Instruction
 
 
 class Module(NamedTuple):
-    """All computations of a program, and the name of the one that runs."""
+    """All computations of a program, and the name of the entry computation."""
 
     computations: dict[str, Computation]
     entry: str
@@ -66,8 +66,8 @@ _SPACE = re.compile(r"S\(([1-9]\d*)\)")
 _NAME = re.compile(r"%([\w.\-]+)")
 
 
-def parse(text: str) -> Module:
-    """The computations of an HLO text; ValueError where it has no entry."""
+def parse_hlo(text: str) -> Module:
+    """Return the computations of an HLO text; raise ValueError if it has no entry."""
     computations: dict[str, Computation] = {}
     entry = name = ""
     instructions: dict[str, Instruction] = {}
@@ -86,7 +86,7 @@ def parse(text: str) -> Module:
             name, instructions, root = match[2], {}, None
             entry = name if match[1] else entry
     if not entry:
-        raise ValueError("no HLO: there is no ENTRY computation")
+        raise ValueError("not HLO: there is no ENTRY computation")
     return Module(computations, entry)
 
 
@@ -130,6 +130,6 @@ def _padded(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def called(one: Instruction, *keys: str) -> Iterator[str]:
-    """Names of the computations that an instruction calls as `calls`, `body`, ..."""
+    """Names of the computations that an instruction calls by attributes such as `calls` or `body`."""
     for key in keys:
         yield from re.findall(rf"\b{key}=%?([\w.\-]+)", one.attributes)

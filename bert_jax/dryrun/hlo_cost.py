@@ -1,9 +1,9 @@
-"""What one run of a compiled program costs, read off its optimized HLO.
+"""The cost of one run of a compiled program, from its optimized HLO.
 
-XLA's own `cost_analysis()` counts the body of a loop once; with scanned layers that is one layer. Here each computation
-is multiplied by how often it runs. Otherwise the conventions are XLA's: 2 FLOPs a multiply-add, 1 an element of an
-element-wise operation, 0 a transcendental one; a fusion reads its operands and writes its results, once, and of an
-operand that it only slices it reads the slice.
+XLA's own `cost_analysis()` counts the body of a loop once, which is one layer where layers are scanned. Here each
+computation is multiplied by how often it runs. Otherwise the conventions are XLA's: 2 FLOPs per multiply-add, 1 per
+element of an element-wise operation, 0 for transcendental functions; a fusion reads its operands and writes its results
+once, and reads only the slice of an operand that it slices.
 """
 
 import dataclasses
@@ -15,17 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.dryrun.hlo import Array, Computation, Instruction, Module, called, parse
+from bert_jax.dryrun.hlo import Array, Computation, Instruction, Module, called, parse_hlo
 
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """All collectives of one kind, in one run of the program on one device.
+    """All collectives of one kind in one run of the program on one device.
 
-    bytes: of the whole array that the group holds together: the result of an all-reduce or all-gather, the operand of
-        a reduce-scatter, the result of the others.
-    sent: bytes that a device sends, where a ring of n does the work: 2 (n - 1) / n of an all-reduce's bytes,
-        (n - 1) / n of an all-gather's, a reduce-scatter's or an all-to-all's, all of a permutation's.
+    bytes: size of the whole array: the operand of a reduce-scatter, the result of any other collective.
+    sent: bytes that a device sends in a ring of n: 2 (n - 1) / n of an all-reduce's bytes, (n - 1) / n of those of an
+        all-gather, reduce-scatter or all-to-all, all of those of a permutation.
     """
 
     kind: str
@@ -35,16 +34,16 @@ class Collective:
 
 
 class Cost(NamedTuple):
-    """One run of the program on one device; `hbm_bytes` are those `bytes` that do not stay in the chip's own memory."""
+    """One run of the program on one device."""
 
     flops: float
-    bytes: float
-    hbm_bytes: float
+    bytes: float  # accessed
+    hbm_bytes: float  # those in HBM, not in the chip's own memory
     collectives: tuple[Collective, ...]
 
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
-# These move or name data, or belong to an operation that is counted elsewhere.
+# These move or name data, or are counted with another instruction.
 NO_FLOPS = frozenset(
     str.split(
         "parameter constant iota tuple get-tuple-element bitcast bitcast-convert copy copy-start copy-done slice "
@@ -67,31 +66,35 @@ NO_BYTES = frozenset(
 )
 
 
-def cost(text: str, loops: bool = True) -> Cost:
-    """Costs of the program that `text` (`compiled.as_text()`) describes; without `loops` a body runs once, as in XLA.
+def program_cost(text: str, loops: bool = True) -> Cost:
+    """Return the cost of a program.
+
+    Args:
+        text: optimized HLO, from `compiled.as_text()`.
+        loops: multiply the body of a loop by its trip count; False counts it once, as XLA does.
 
     Raises:
-        ValueError: the text is no HLO module, or how often a loop runs cannot be read off it.
+        ValueError: the text is not an HLO module, or it does not show how often a loop runs.
     """
-    module = parse(text)
+    module = parse_hlo(text)
     flops = bytes_ = hbm = 0.0
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     sent: Counter[str] = Counter()
     for times, computation, one in _executed(module, module.entry, 1, loops):
         flops += times * _flops(module, computation, one)
-        everywhere, far = _bytes(module, computation, one)
-        bytes_, hbm = bytes_ + times * everywhere, hbm + times * far
+        accessed, in_hbm = _bytes(module, computation, one)
+        bytes_, hbm = bytes_ + times * accessed, hbm + times * in_hbm
         for kind, size, group in _collectives(module, computation, one):
             counts[kind] += times
             sizes[kind] += times * size
-            sent[kind] += times * size * _share_sent(kind, group)  # type: ignore[assignment]
+            sent[kind] += times * size * _fraction_sent(kind, group)  # type: ignore[assignment]
     found = tuple(Collective(kind, counts[kind], sizes[kind], sent[kind]) for kind in COLLECTIVES if counts[kind])
     return Cost(flops, bytes_, hbm, found)
 
 
 def _executed(module: Module, name: str, times: int, loops: bool) -> Iterator[tuple[int, Computation, Instruction]]:
-    """Every instruction with how often it runs; into loops and calls, not into fusions."""
+    """Every instruction with how often it runs, including those in loops and calls, not those in fusions."""
     computation = module.computations[name]
     for one in computation.instructions.values():
         yield times, computation, one
@@ -106,11 +109,11 @@ def _executed(module: Module, name: str, times: int, loops: bool) -> Iterator[tu
             for part in called(one, "calls"):
                 yield from _executed(module, part, times, loops)
         elif one.opcode == "conditional":
-            raise ValueError(f"{one.name}: which branch of a conditional runs cannot be known")
+            raise ValueError(f"{one.name}: the branch that a conditional takes is unknown")
 
 
 def _trips(module: Module, computation: Computation, loop: Instruction) -> int:
-    """How often a loop runs: as the compiler noted it, else from a counter from 0 that is compared with a constant."""
+    """The trip count of a loop: the compiler's note, or else the constant that its counter is compared with."""
     if noted := re.search(r'"?known_trip_count"?:\s*\{"n":"(\d+)"\}', loop.attributes):
         return int(noted[1])
     condition = module.computations[next(called(loop, "condition"))]
@@ -119,7 +122,7 @@ def _trips(module: Module, computation: Computation, loop: Instruction) -> int:
             for constant in _with_fused(module, condition):
                 if constant.opcode == "constant" and constant.arrays[0].shape == () and constant.arguments.isdigit():
                     return int(constant.arguments)
-    raise ValueError(f"{loop.name}: how often this loop runs cannot be read off its condition")
+    raise ValueError(f"{loop.name}: the condition of this loop does not show how often it runs")
 
 
 def _with_fused(module: Module, computation: Computation) -> Iterator[Instruction]:
@@ -160,7 +163,7 @@ def _flops(module: Module, computation: Computation, one: Instruction) -> float:
 
 
 def _noted(one: Instruction) -> dict[str, float] | None:
-    """What the author of a kernel (`pl.CostEstimate` of a Pallas call) says that it costs."""
+    """The cost that a kernel's author declares (`pl.CostEstimate` of a Pallas call)."""
     match = re.search(r'"cost_estimate":\{([^}]*)\}', one.attributes) if one.opcode == "custom-call" else None
     if not match:
         return None
@@ -173,7 +176,7 @@ def _has_array(computation: Computation, name: str) -> bool:
 
 
 def _convolution_flops(one: Instruction, lhs: Array, rhs: Array, result: Array) -> float:
-    """2 x multiply-adds, those with padding and with the holes of a dilated operand left out."""
+    """2 x multiply-adds, without those of padding and of the holes of a dilated operand."""
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", one.attributes)
     assert labels, one
     lhs_size = dict(zip(labels[1], lhs.shape, strict=True))
@@ -203,49 +206,53 @@ def _convolution_flops(one: Instruction, lhs: Array, rhs: Array, result: Array) 
 
 
 def _bytes(module: Module, computation: Computation, one: Instruction) -> tuple[float, float]:
-    """Bytes read and written by an instruction, and those of them that are in HBM."""
+    """Bytes that an instruction reads and writes, and those of them in HBM."""
     if one.opcode in NO_BYTES or re.search('target="(AllocateBuffer|ConcatBitcast)"', one.attributes):
         return 0.0, 0.0
     if (noted := _noted(one)) is not None:
         return noted["bytes_accessed"], noted["bytes_accessed"]
-    moved: list[tuple[float, bool]] = []  # (bytes, near)
-    of = computation.instructions
+    moved: list[tuple[float, bool]] = []  # (bytes, in_vmem)
+    by_name = computation.instructions
     if one.opcode == "fusion":
         for part in called(one, "calls"):
             fused = module.computations[part]
-            numbered, carries = _parameters(fused), _goes_on(part, fused)
+            numbered, carries = _parameters(fused), _continues_transfer(part, fused)
             for number, name in enumerate(one.operands):
-                near = of[name].arrays[0].near if of[name].arrays else True
-                moved.append((_read(module, fused, numbered[number], carries), near))
+                in_vmem = by_name[name].arrays[0].in_vmem if by_name[name].arrays else True
+                moved.append((_bytes_read(module, fused, numbered[number], carries), in_vmem))
             moved += [
-                (written, array.near) for written, array in zip(_written(fused, carries), one.arrays, strict=True)
+                (written, array.in_vmem)
+                for written, array in zip(_bytes_written(fused, carries), one.arrays, strict=True)
             ]
     elif one.opcode.endswith("-done"):
         # XLA counts the result of an asynchronous copy again where it is waited for; nothing moves then.
         moved = [(array.stored, True) for array in one.arrays] if one.opcode in ("copy-done", "slice-done") else []
     elif one.opcode in ("slice", "dynamic-slice", "gather"):
-        moved = [(one.arrays[0].stored, of[one.operands[0]].arrays[0].near), (one.arrays[0].stored, one.arrays[0].near)]
+        moved = [
+            (one.arrays[0].stored, by_name[one.operands[0]].arrays[0].in_vmem),
+            (one.arrays[0].stored, one.arrays[0].in_vmem),
+        ]
     elif one.opcode in ("dynamic-update-slice", "scatter"):
-        update = of[one.operands[1 if one.opcode == "dynamic-update-slice" else 2]].arrays[0]
-        moved = [(update.stored, update.near), (update.stored, one.arrays[0].near)]
+        update = by_name[one.operands[1 if one.opcode == "dynamic-update-slice" else 2]].arrays[0]
+        moved = [(update.stored, update.in_vmem), (update.stored, one.arrays[0].in_vmem)]
     elif one.opcode in ("copy-start", "slice-start"):
         target = one.arrays[0] if one.opcode == "copy-start" else one.arrays[1]
         moved = [
-            (target.stored, target.near),
-            (target.stored, one.arrays[1].near if target is one.arrays[0] else False),
+            (target.stored, target.in_vmem),
+            (target.stored, one.arrays[1].in_vmem if target is one.arrays[0] else False),
         ]
     else:
-        moved = [(array.stored, array.near) for name in one.operands for array in of[name].arrays]
-        moved += [(array.stored, array.near) for array in one.arrays]
-    return sum(size for size, _ in moved), sum(size for size, near in moved if not near)
+        moved = [(array.stored, array.in_vmem) for name in one.operands for array in by_name[name].arrays]
+        moved += [(array.stored, array.in_vmem) for array in one.arrays]
+    return sum(size for size, _ in moved), sum(size for size, in_vmem in moved if not in_vmem)
 
 
 def _parameters(fused: Computation) -> dict[int, Instruction]:
     return {int(one.arguments): one for one in fused.instructions.values() if one.opcode == "parameter"}
 
 
-def _read(module: Module, fused: Computation, parameter: Instruction, carries: bool = False) -> float:
-    """Bytes that a fusion reads of one parameter: of what is only sliced, the slices; of what it `carries` on, none."""
+def _bytes_read(module: Module, fused: Computation, parameter: Instruction, carries: bool = False) -> float:
+    """Bytes that a fusion reads of a parameter: of a sliced one the slices, of one that it `carries` on none."""
     total, whole = 0.0, False
     for user in fused.instructions.values():
         if parameter.name not in user.operands or (carries and (user.opcode == "tuple" or user.opcode in COLLECTIVES)):
@@ -258,22 +265,24 @@ def _read(module: Module, fused: Computation, parameter: Instruction, carries: b
         elif user.opcode == "fusion":
             inner = module.computations[next(called(user, "calls"))]
             numbered = _parameters(inner)
-            total += sum(_read(module, inner, numbered[i]) for i, n in enumerate(user.operands) if n == parameter.name)
+            total += sum(
+                _bytes_read(module, inner, numbered[i]) for i, n in enumerate(user.operands) if n == parameter.name
+            )
         elif not whole:
             total, whole = total + sum(array.stored for array in parameter.arrays), True
     return total
 
 
-def _written(fused: Computation, carries: bool = False) -> list[float]:
-    """Bytes that a fusion writes of each result: of one that it updates in place, the update."""
-    of = fused.instructions
-    roots = [of[name] for name in fused.root.operands] if fused.root.opcode == "tuple" else [fused.root]
+def _bytes_written(fused: Computation, carries: bool = False) -> list[float]:
+    """Bytes that a fusion writes of each result: of one updated in place, the update."""
+    by_name = fused.instructions
+    roots = [by_name[name] for name in fused.root.operands] if fused.root.opcode == "tuple" else [fused.root]
 
     def written(root: Instruction) -> list[float]:
         if root.opcode == "bitcast":
-            return written(of[root.operands[0]])
+            return written(by_name[root.operands[0]])
         if root.opcode == "dynamic-update-slice":
-            return [float(of[root.operands[1]].arrays[0].stored)]
+            return [float(by_name[root.operands[1]].arrays[0].stored)]
         if carries and root.opcode in ("parameter", "custom-call", *COLLECTIVES):
             return [0.0] * len(root.arrays)
         return [float(array.stored) for array in root.arrays]
@@ -287,7 +296,7 @@ def _collectives(module: Module, computation: Computation, one: Instruction) -> 
         for part in called(one, "calls"):
             fused = module.computations[part]
             scatter = part.startswith("all-reduce-scatter")  # TPU: an all-reduce of which each device takes its slice
-            for inner in fused.instructions.values() if not _goes_on(part, fused) else ():
+            for inner in fused.instructions.values() if not _continues_transfer(part, fused) else ():
                 for kind, size, group in _collectives(module, fused, inner):
                     yield "reduce-scatter" if scatter and kind == "all-reduce" else kind, size, group
         return
@@ -301,8 +310,8 @@ def _collectives(module: Module, computation: Computation, one: Instruction) -> 
     yield kind, operands if kind == "reduce-scatter" else results, group
 
 
-def _goes_on(name: str, fused: Computation) -> bool:
-    """Whether a fusion only carries on a transfer that another started (TPU), beside work of its own."""
+def _continues_transfer(name: str, fused: Computation) -> bool:
+    """Whether a fusion continues a transfer that another fusion started (TPU), beside work of its own."""
     instructions = fused.instructions.values()
     starts = any('"AsyncCollectiveStart"' in one.attributes for one in instructions)
     carries = any(one.opcode in COLLECTIVES for one in instructions)
@@ -310,7 +319,7 @@ def _goes_on(name: str, fused: Computation) -> bool:
 
 
 def _group(attributes: str) -> int:
-    """Devices that take part in a collective together; 2 for a permutation."""
+    """Number of devices in one group of a collective; 2 for a permutation."""
     if match := re.search(r"replica_groups=\{\{([\d,]+)\}", attributes):
         return match[1].count(",") + 1
     if match := re.search(r"replica_groups=\[\d+,(\d+)\]<=", attributes):
@@ -323,6 +332,6 @@ def _group(attributes: str) -> int:
     return 2
 
 
-def _share_sent(kind: str, group: int) -> float:
+def _fraction_sent(kind: str, group: int) -> float:
     ring = (group - 1) / group
     return {"all-reduce": 2 * ring, "collective-permute": 1.0, "collective-broadcast": 1.0}.get(kind, ring)

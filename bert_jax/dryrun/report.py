@@ -1,4 +1,4 @@
-"""The report of a dry run for a person and for a program."""
+"""The report of a dry run as text and as JSON values."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from bert_jax.dryrun.dry_run import PhaseReport, Report, Total
 UNKNOWN = "unknown"
 
 
-def as_json(report: Report, total: Total) -> dict[str, Any]:
-    """Plain values: bytes, FLOPs and seconds, a chip where the key says so; None where unknown; ranges as [low, high].
+def report_json(report: Report, total: Total) -> dict[str, Any]:
+    """Return the report as JSON values: bytes, FLOPs and seconds; None where unknown; ranges as [low, high].
 
-    On a chip whose cores are devices of their own (TPU v4), `per_chip` means one of these devices.
+    `per_chip` means per device, where the cores of a chip are devices (TPU v4).
     """
     return {
         "chip": report.name,
@@ -43,8 +43,8 @@ def _phase_json(report: Report, one: PhaseReport) -> dict[str, Any]:
         "model_flops_per_chip": one.model_flops,
         "bytes_accessed_per_chip": cost and cost.bytes,
         "hbm_bytes_per_chip": cost and cost.hbm_bytes,
-        "parameter_bytes_per_chip": memory.parameters,
-        "optimizer_bytes_per_chip": memory.optimizer,
+        "parameter_bytes_per_chip": one.parameter_bytes,
+        "optimizer_bytes_per_chip": one.optimizer_bytes,
         "activation_bytes_per_chip": memory.temporaries,
         "temporary_bytes_per_chip": memory.temporaries,
         "argument_bytes_per_chip": memory.arguments,
@@ -61,24 +61,24 @@ def _phase_json(report: Report, one: PhaseReport) -> dict[str, Any]:
     }
 
 
-def as_text(report: Report, total: Total) -> str:
-    """A table a phase side by side, then the recipe as a whole."""
+def report_text(report: Report, total: Total) -> str:
+    """Return the report as text: a column per phase, then the recipe as a whole."""
     mesh = " x ".join(f"{axis} {size:,}" for axis, size in report.mesh.items())
     figures = report.machine
     lines = [
         f"{report.devices:,} x {report.name}, mesh {mesh}; {report.parameters:,} parameters",
-        f"peak of a device: {_scaled(figures.flops, 1e12, 'TFLOP/s')}, "
+        f"peak per device: {_scaled(figures.flops, 1e12, 'TFLOP/s')}, "
         f"memory {_scaled(figures.capacity, 2**30, 'GiB')} at {_scaled(figures.hbm_bandwidth, 1e9, 'GB/s')}, "
         f"interconnect {_scaled(figures.interconnect, 1e9, 'GB/s')} sent ({figures.source})",
         *(f"note: {note}" for note in report.notes),
         "",
-        *_columns([_rows(report, one, number) for number, one in enumerate(report.phases, 1)]),
+        *_columns([_phase_rows(report, one, number) for number, one in enumerate(report.phases, 1)]),
         "",
         *_total(report, total),
     ]
     for number, one in enumerate(report.phases, 1):
         if not one.fits:
-            lines += ["", f"phase {number} does not fit; by how the sizes scale, it should with one of"]
+            lines += ["", f"phase {number} does not fit in memory; estimates of what makes it fit:"]
             lines += [f"  {change}" for change in one.changes]
     return "\n".join(lines)
 
@@ -86,23 +86,23 @@ def as_text(report: Report, total: Total) -> str:
 Rows = list[tuple[str, str]]
 
 
-def _rows(report: Report, one: PhaseReport, number: int) -> Rows:
-    """Label and value; a label that starts without a space opens a section."""
+def _phase_rows(report: Report, one: PhaseReport, number: int) -> Rows:
+    """Labels and values; a label without leading spaces starts a section."""
     phase, memory, cost, estimate = one.phase, one.memory, one.cost, one.estimate
     rows = [
         ("phase", f"{number}"),
-        ("  tokens in a row", f"{phase.seq_len:,}"),
-        ("  rows a step", f"{phase.batch_size:,}"),
+        ("  tokens per sequence", f"{phase.seq_len:,}"),
+        ("  sequences per step", f"{phase.batch_size:,}"),
         ("  micro-batches", f"{phase.grad_accum_steps:,}"),
         ("  steps", f"{phase.end - phase.begin:,}"),
-        ("memory of a device", ""),
-        ("  parameters", _gib(memory.parameters)),
-        ("  optimizer", _gib(memory.optimizer)),
+        ("memory per device", ""),
+        ("  parameters", _gib(one.parameter_bytes)),
+        ("  optimizer", _gib(one.optimizer_bytes)),
         ("  activations, gradients", _gib(memory.temporaries)),
         ("  total", _gib(memory.total)),
         ("  capacity", _gib(report.machine.capacity)),
         ("  fits", UNKNOWN if one.fits and report.machine.capacity is None else "yes" if one.fits else "NO"),
-        ("a step of a device", ""),
+        ("one step, per device", ""),
         ("  model FLOPs", _scaled(one.model_flops, 1e12, "TFLOP")),
     ]
     if cost and estimate:
@@ -110,20 +110,20 @@ def _rows(report: Report, one: PhaseReport, number: int) -> Rows:
             ("  FLOPs", f"{_scaled(cost.flops, 1e12, 'TFLOP')}"),
             ("  FLOPs / model FLOPs", f"{cost.flops / one.model_flops:.3f}"),
             ("  bytes accessed", _scaled(cost.bytes, 1e9, "GB")),
-            ("  of them in HBM", _scaled(cost.hbm_bytes, 1e9, "GB")),
-            *((f"  {c.kind}", f"{c.count:,}, in all {_scaled(c.bytes, 1e9, 'GB')}") for c in cost.collectives),
-            ("time of a step, at least", ""),
+            ("  in HBM", _scaled(cost.hbm_bytes, 1e9, "GB")),
+            *((f"  {c.kind}", f"{c.count:,}, together {_scaled(c.bytes, 1e9, 'GB')}") for c in cost.collectives),
+            ("time of a step, lower bounds", ""),
             ("  compute", _milliseconds(estimate.compute)),
             ("  memory", _milliseconds(estimate.memory)),
             ("  interconnect", _milliseconds(estimate.interconnect)),
-            ("  what limits", estimate.bound or UNKNOWN),
+            ("  limited by", estimate.bound or UNKNOWN),
             ("  range", _range((estimate.fastest, estimate.slowest), 1e3, "ms")),
         ]
     return rows
 
 
 def _columns(phases: Sequence[Rows]) -> list[str]:
-    """Labels of all phases once, in the order of their first appearance; values right-aligned."""
+    """One line per label of any phase, in the order of first appearance; values are right-aligned."""
     labels: list[str] = []
     for rows in phases:
         for at, (label, _) in enumerate(rows):
@@ -157,7 +157,7 @@ def _total(report: Report, total: Total) -> list[str]:
     if total.cost:
         rows.append(("  cost", _range(total.cost, 1, "in the currency of the price")))
     if total.energy_kwh:
-        rows.append(("  energy", _range(total.energy_kwh, 1, "kWh, chips alone")))
+        rows.append(("  energy", _range(total.energy_kwh, 1, "kWh, chips only")))
     return [f"{label.ljust(28)}{value}".rstrip() for label, value in rows]
 
 
@@ -172,7 +172,7 @@ def _scaled(value: float | None, unit: float, name: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits or all of the whole part."""
+    """At least three significant digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

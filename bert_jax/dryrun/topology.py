@@ -1,4 +1,4 @@
-"""The devices of a TPU slice that is not there: libtpu's compiler needs a name such as `v5e:4x4`, no TPU."""
+"""Compile-only devices of a TPU slice: libtpu's compiler needs a name such as `v5e:4x4`, but no TPU."""
 
 import contextlib
 import importlib.util
@@ -12,32 +12,32 @@ from typing import Any
 
 from bert_jax.errors import UserError, did_you_mean
 
-# A name's chip and the axes of its torus.
+# Number of axes of a slice, by generation.
 AXES = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
 EXAMPLES = {2: "4x4", 3: "2x2x1"}
 
 
-def devices(name: str) -> list[Any]:
-    """Compile-only devices of a slice, in libtpu's order.
+def topology_devices(name: str) -> list[Any]:
+    """Return the compile-only devices of a slice, in libtpu's order.
 
-    To be called before anything uses a device of JAX: it keeps JAX on the CPU, where it is not told otherwise.
+    Call it before anything uses a device: it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
 
     Raises:
-        UserError: the name is no topology, or libtpu is not installed or refuses it.
+        UserError: the name is malformed, or libtpu is missing or refuses it.
     """
-    chip, sizes = parse(name)
+    chip, sizes = parse_topology(name)
     if importlib.util.find_spec("libtpu") is None:
         raise UserError(f"--topology={name} needs the TPU compiler: pip install 'bert-jax[tpu]'")
     for variable, value in {
         "JAX_PLATFORMS": "cpu",
-        "TPU_SKIP_MDS_QUERY": "1",  # do not ask the cloud which TPU this machine has
+        "TPU_SKIP_MDS_QUERY": "1",  # no query of the cloud's metadata server
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     }.items():
         os.environ.setdefault(variable, value)
     from jax.errors import JaxRuntimeError
     from jax.experimental.topologies import get_topology_desc
 
-    # A host has 2 x 2 chips unless told otherwise; a smaller slice has one host.
+    # A host has 2 x 2 chips by default; a smaller slice has one host.
     options = {"chips_per_host_bounds": (*sizes, 1, 1)[:3]} if math.prod(sizes) < 4 else {}
     try:
         with quiet():
@@ -45,28 +45,28 @@ def devices(name: str) -> list[Any]:
     except (JaxRuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0].removeprefix("INVALID_ARGUMENT: ")
         raise UserError(
-            f"--topology={name}: {reason}; take whole hosts, such as {chip}:{EXAMPLES[AXES[chip]]}"
+            f"--topology={name}: {reason}; use whole hosts, such as {chip}:{EXAMPLES[AXES[chip]]}"
         ) from error
 
 
-def parse(name: str) -> tuple[str, tuple[int, ...]]:
-    """The chip and the sizes in a name such as `v5e:16x16`."""
+def parse_topology(name: str) -> tuple[str, tuple[int, ...]]:
+    """Return the generation and the sizes in a name such as `v5e:16x16`; raise UserError if it is malformed."""
     chip, _, shape = name.partition(":")
     if chip not in AXES:
         raise UserError(
-            f"--topology={name}: there is no TPU '{chip}'{did_you_mean(chip, AXES)}; "
-            f"write CHIP:SIZES, such as v5e:4x4, with a chip of {', '.join(AXES)}"
+            f"--topology={name}: unknown TPU '{chip}'{did_you_mean(chip, AXES)}; "
+            f"write CHIP:SIZES, such as v5e:4x4; CHIP is one of {', '.join(AXES)}"
         )
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape) or shape.count("x") + 1 != AXES[chip]:
         raise UserError(
-            f"--topology={name}: a {chip} slice has {AXES[chip]} sizes; write it such as {chip}:{EXAMPLES[AXES[chip]]}"
+            f"--topology={name}: a {chip} slice has {AXES[chip]} sizes, such as {chip}:{EXAMPLES[AXES[chip]]}"
         )
     return chip, tuple(int(size) for size in shape.split("x"))
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps what libtpu writes about a machine without a TPU off stderr."""
+    """Discard what libtpu writes to stderr about a machine without a TPU."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

@@ -1,4 +1,4 @@
-"""A model over rows of any length: batches by bucket, the outputs of each row back in the order of the rows."""
+"""A model over inputs of any length: batches by bucket, the outputs of each input back in the order of the inputs."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import NamedTuple
@@ -9,15 +9,16 @@ import numpy as np
 from bert_jax.models import Model, Params
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
-from bert_jax.tasks.batching import PlannedBatch, plan
+from bert_jax.tasks.batching import PlannedBatch, choose_buckets, plan
 from bert_jax.tasks.row import Row, collate
 
-Outputs = dict[str, np.ndarray]  # of one row, as models/heads.py has them of a batch, without its leading axis
-TOKEN_OUTPUTS = frozenset({"tagging_logits", "start_logits", "end_logits"})  # cut to the tokens of the row
+SHORTEST = 8  # tokens, of the buckets that are chosen before there is an input
+Outputs = dict[str, np.ndarray]  # of one input, as models/heads.py has them of a batch, without its leading axis
+TOKEN_OUTPUTS = frozenset({"tagging_logits", "start_logits", "end_logits"})  # cut to the tokens of the input
 
 
 class Feed(NamedTuple):
-    """How rows become batches."""
+    """How inputs become batches."""
 
     buckets: tuple[int, ...]
     batch_size: int
@@ -25,29 +26,34 @@ class Feed(NamedTuple):
     pad_id: int
 
 
+def fixed_buckets(longest: int) -> tuple[int, ...]:
+    """Return the same few lengths whatever comes, the last is `longest`: programs are compiled once."""
+    return choose_buckets(np.arange(min(SHORTEST, longest), longest + 1), longest)
+
+
 def evaluation_plan(feed: Feed, rows: Sequence[Row]) -> list[PlannedBatch]:
-    """The batches of one pass over the rows, the shortest first."""
+    """Return the batches of one pass over the inputs, the shortest first."""
     lengths = np.array([row.length for row in rows], np.int64)
     return plan(lengths, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
 
 
 def collated(
-    feed: Feed, rows: Sequence[Row], batches: Iterable[PlannedBatch], share: sharding.Share
+    feed: Feed, rows: Sequence[Row], batches: Iterable[PlannedBatch], share: sharding.BatchBlocks
 ) -> Generator[Batch, None, None]:
-    """This process's rows of each planned batch."""
-    block = feed.batch_size // share.of
+    """Yield this process's part of each planned batch."""
+    block = feed.batch_size // share.num_blocks
     for indices, length in batches:
         whole = collate([rows[i] for i in indices], length, feed.num_token_types, feed.pad_id, feed.batch_size)
         mine = np.concatenate([np.arange(n * block, (n + 1) * block) for n in share.blocks])
-        yield {name: x[mine] for name, x in whole.items()} if share.of > 1 else whole
+        yield {name: x[mine] for name, x in whole.items()} if share.num_blocks > 1 else whole
 
 
 def make_predict(
     model: Model, mesh: jax.sharding.Mesh
 ) -> Callable[[Params, Sequence[Row], Iterable[PlannedBatch], Iterable[Batch]], list[Outputs]]:
-    """A function (params, rows, their plan, this process's batches of it) -> the outputs of each row.
+    """Return a function (params, inputs, their plan, this process's batches of it) -> the outputs of each input.
 
-    Without dropout. Every process gets all of them. Where the batches end early, so does the list.
+    It applies the model without dropout. Every process gets all outputs. Where the batches end early, so does the list.
     """
     apply = jax.jit(lambda params, batch: model.apply(params, batch, None), out_shardings=sharding.replicated(mesh))
 
@@ -69,17 +75,17 @@ def make_predict(
 
 
 def row_predictor(model: Model, params: Params, feed: Feed) -> Callable[[Sequence[Row]], list[Outputs]]:
-    """A function of rows -> the outputs of each, on one device of this process; each length is compiled once."""
+    """Return a function inputs -> the outputs of each, on one device of this process; each length is compiled once."""
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
-    share, predict = sharding.batch_share(mesh), make_predict(model, mesh)
+    share, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     params = jax.device_put(params, sharding.replicated(mesh))
 
-    def of(rows: Sequence[Row]) -> list[Outputs]:
+    def outputs_of(rows: Sequence[Row]) -> list[Outputs]:
         batches = evaluation_plan(feed, rows)
         with jax.set_mesh(mesh):
             return predict(params, rows, batches, collated(feed, rows, batches, share))
 
-    return of
+    return outputs_of
 
 
 def _scatter(found: list[Outputs], rows: Sequence[Row], indices: np.ndarray, outputs: dict[str, jax.Array]) -> None:

@@ -1,27 +1,34 @@
 """Texts -> vectors, or features of each token, from the layers of a model directory of any family."""
 
+import functools
 import itertools
+import os
 import pathlib
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import ComputeConfig, TaskConfig
+from bert_jax.config import ComputeConfig, EncoderConfig, TaskConfig
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
+from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.feature_files import token_file, vector_file
-from bert_jax.inference.inputs import read_texts
-from bert_jax.inference.load import open_model
-from bert_jax.models import Head, make_model
+from bert_jax.inference.inputs import Input, name_of, read_inputs, readable_twice, texts_of
+from bert_jax.inference.load import OpenModel, open_model
+from bert_jax.models import Head, Params, make_model
+from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import choose_buckets, plan
 from bert_jax.tasks.features import Row, collate, rows
 
 HEADS = (Head("hidden_states"),)
-CHUNK = 8_192  # texts in memory at once; their rows are sorted into batches of like length
+CHUNK = 8_192  # texts in memory at once; they are sorted into batches of similar length
 LAST = 4  # layers that BERT's feature-based tagger reads
+
+Compute = Callable[[Params, Batch], jax.Array]
+Text = str | tuple[str, str]  # a text, or a pair of texts
 
 
 def _mean(x: jax.Array, mask: jax.Array) -> jax.Array:
@@ -29,14 +36,14 @@ def _mean(x: jax.Array, mask: jax.Array) -> jax.Array:
     return (x * weights).sum(1) / weights.sum(1)
 
 
-# Hidden states [layers + 1, batch, length, hidden] -> [batch, length, width]. The four together: Devlin et al. 2018,
-# table 7; concatenated from the lowest of them to the last layer.
+# Hidden states [layers + 1, batch, length, hidden] -> [batch, length, width]. The last four layers: Devlin et al. 2018,
+# table 7; concatenated from the lowest of them to the last.
 LAYERS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "last": lambda states: states[-1],
     "sum4": lambda states: states[-LAST:].sum(0),
     "concat4": lambda states: jnp.concatenate(list(states[-LAST:]), axis=-1),
 }
-# [batch, length, width] and the mask of what is no padding -> one vector a text; None: one a token.
+# [batch, length, width] and the attention mask -> one vector per text; None: one per token.
 POOLINGS: dict[str, Callable[[jax.Array, jax.Array], jax.Array] | None] = {
     "mean": _mean,
     "cls": lambda x, mask: x[:, 0],
@@ -45,122 +52,202 @@ POOLINGS: dict[str, Callable[[jax.Array, jax.Array], jax.Array] | None] = {
 
 
 class Summary(NamedTuple):
-    """What was written."""
+    """Counts of what was written."""
 
     texts: int
-    tokens: int  # special ones included, padding not
+    tokens: int  # special tokens included, padding not
     truncated: int  # texts that were cut
     empty: int  # texts without a character, which are special tokens alone
     width: int
 
 
-def embed(
-    directory: pathlib.Path,
-    source: pathlib.Path,
-    output: pathlib.Path,
+def encode(
+    model: OpenModel,
+    texts: Sequence[Text],
     pooling: str = "mean",
     layers: str = "last",
     batch_size: int = 32,
-    max_seq_len: int = 0,
+    max_seq_len: int | None = None,
+    truncate: bool = False,
+    dtype: str = "float32",
+) -> np.ndarray:
+    """Return the vectors of texts, float32 `[texts, width]`, in their order.
+
+    Args:
+        model: with any heads, which are not used.
+        texts: each a string, or a pair of strings.
+        pooling: `mean` over all tokens, special tokens included, as in sentence-transformers; or `cls`, the first token
+            without the pooler.
+        layers: `last`; `sum4` or `concat4`, of the last four; or the number of a layer, 0 for the input of the first
+            block and -1 for the last.
+        batch_size: texts that are computed at once.
+        max_seq_len: maximum tokens of a text; None: as many as the model reads.
+        truncate: cut longer texts, the longer of a pair first; False: they are refused.
+        dtype: of matrix products, float32 or bfloat16.
+
+    Raises:
+        UserError: an unknown pooling, a layer that the model does not have, or a text that is too long.
+    """
+    if isinstance(texts, str):
+        raise UserError("texts is one string; give a list of them")
+    if POOLINGS.get(pooling, _mean) is None:
+        raise UserError(f"pooling {pooling}: gives no vector per text; choose mean or cls, or use `bert-jax embed`")
+    max_seq_len = _check_sizes(model.config, batch_size, max_seq_len)
+    compute, width = _make_compute(model.config, pooling, layers, dtype)
+    inputs = [Input(f"text {number}", number, _fields(text)) for number, text in enumerate(texts)]
+    made, truncated = _tokenized(inputs, model.tokenizer, max_seq_len)
+    _check_truncation("texts", truncated, len(texts), max_seq_len, model.config.max_positions, truncate)
+    batch_size = min(batch_size, 1 << max(len(texts) - 1, 0).bit_length())  # few sizes, so that few are compiled
+    found = np.empty((len(texts), width), np.float32)
+    for number, _, values in _computed(compute, model, made, fixed_buckets(max_seq_len), batch_size):
+        found[number] = values
+    return found
+
+
+def embed(
+    directory: str | os.PathLike[str],
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    pooling: str = "mean",
+    layers: str = "last",
+    batch_size: int = 32,
+    max_seq_len: int | None = None,
     truncate: bool = False,
     dtype: str = "float32",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Summary:
-    """Writes the embeddings of the texts of a file, in their order; memory does not grow with their number.
+    """Write the embeddings of the texts of a file, in their order; memory does not grow with their number.
 
     Args:
         directory: a model of any family.
-        source: a text file, one text a line; or with the suffix .jsonl, objects with `text`, perhaps `text_pair`.
+        source: as in `read_inputs`; objects have a `text` and may have a `text_pair`.
         output: `.npy`, float32 `[texts, width]`; or for `tokens` `.safetensors`: `features` float32 `[tokens, width]`,
             `input_ids` int32 `[tokens]`, and `offsets` int64 `[texts + 1]`: text i is at `offsets[i]:offsets[i + 1]`,
             special tokens included.
-        pooling: `mean` over all tokens that are no padding, special tokens included, which is the mean of
-            sentence-transformers; `cls`, the first token, without the pooler; or `tokens`, which pools nothing.
-        layers: `last`; `sum4` or `concat4`, of the last four; or the number of one, 0 for what enters the first block
-            and -1 for the last.
+        pooling: as in `encode`, or `tokens`, which pools nothing.
+        layers: as in `encode`, like the arguments that follow.
         batch_size: texts that are computed at once.
-        max_seq_len: tokens of the longest text; 0 takes what the model reads.
-        truncate: cut and count longer texts, the longer of a pair first; otherwise they are refused before any work.
+        max_seq_len: maximum tokens of a text; None: as many as the model reads.
+        truncate: cut and count longer texts; False: they are refused before any work.
         dtype: of matrix products, float32 or bfloat16.
-        progress: is told how many texts are done, and of how many.
+        progress: is called with the number of texts done, and of all texts.
 
     Raises:
-        UserError: an unknown way to pool, a layer the model does not have, a file that cannot be read or written or is
-            not as said, texts that are too long.
+        UserError: as `encode`; a file that cannot be read or written, or a line that is no text.
     """
-    if pooling not in POOLINGS:
-        raise UserError(f"--pooling {pooling}: choose from {', '.join(POOLINGS)}")
-    if batch_size < 1:
-        raise UserError(f"--batch_size {batch_size}: at least 1")
-    config, _, params, _, tokenizer = open_model(directory, HEADS)
-    select, width = _layers(layers, config.num_layers, config.hidden_size)
-    if not 0 <= max_seq_len <= config.max_positions:
-        raise UserError(f"--max_seq_len {max_seq_len}: this model reads up to {config.max_positions} tokens")
-    max_seq_len = max_seq_len or config.max_positions
-    lengths, truncated, empty = _measure(source, tokenizer, max_seq_len)
-    if truncated and not truncate:
-        raise UserError(
-            f"{source}: {truncated:,} of {len(lengths):,} texts are longer than {max_seq_len} tokens; "
-            "--truncate cuts them"
-            + (", a higher --max_seq_len reads more" if max_seq_len < config.max_positions else "")
-        )
-    model = make_model(config, ComputeConfig(dtype=dtype), HEADS)
-    pool, weights = POOLINGS[pooling], jax.device_put(params)
-
-    @jax.jit
-    def compute(params: Any, batch: dict[str, jax.Array]) -> jax.Array:
-        features = select(model.apply(params, batch, None)["hidden_states"])
-        return pool(features, batch["attention_mask"]) if pool else features
-
-    buckets = choose_buckets(lengths, int(lengths.max()))
-    with (vector_file if pool else token_file)(output, lengths, width) as put:
-        done = 0
-        for chunk in _chunks(source, tokenizer, max_seq_len):
-            found = np.array([row.length for row in chunk])
-            if not np.array_equal(found, lengths[done : done + len(chunk)]):
-                raise UserError(f"{source} changed while it was read; run again")
-            for indices, length in plan(found, buckets, batch_size, seed=0, epoch=0, shuffle=False):
-                batch_rows = [chunk[index] for index in indices]
-                batch = collate(batch_rows, length, config.num_token_types, tokenizer.pad_id, batch_size)
-                del batch["example_weights"]
-                values = np.asarray(compute(weights, batch))
-                for index, row, value in zip(indices, batch_rows, values, strict=False):  # fillers come last
-                    put(done + int(index), np.asarray(row.input_ids), value)
-            done += len(chunk)
-            progress(done, len(lengths))
+    if pooling not in POOLINGS:  # before the weights are read
+        raise UserError(f"pooling {pooling}: choose from {', '.join(POOLINGS)}")
+    model = open_model(directory, HEADS)
+    max_seq_len = _check_sizes(model.config, batch_size, max_seq_len)
+    compute, width = _make_compute(model.config, pooling, layers, dtype)
+    name = name_of(source)
+    with readable_twice(source) as source:
+        lengths, truncated, empty = _measure(read_inputs(source, name), model.tokenizer, max_seq_len)
+        if not len(lengths):
+            raise UserError(f"{name} holds no text")
+        _check_truncation(name, truncated, len(lengths), max_seq_len, model.config.max_positions, truncate)
+        buckets = choose_buckets(lengths, int(lengths.max()))
+        with (vector_file if POOLINGS[pooling] else token_file)(pathlib.Path(output), lengths, width) as put:
+            done = 0
+            for chunk, _ in _chunks(read_inputs(source, name), model.tokenizer, max_seq_len):
+                if not np.array_equal([row.length for row in chunk], lengths[done : done + len(chunk)]):
+                    raise UserError(f"{name} changed while it was read; run again")
+                for number, row, values in _computed(compute, model, chunk, buckets, batch_size):
+                    put(done + number, np.asarray(row.input_ids), values)
+                done += len(chunk)
+                progress(done, len(lengths))
     return Summary(len(lengths), int(lengths.sum()), truncated, empty, width)
 
 
+@functools.lru_cache(maxsize=16)
+def _make_compute(config: EncoderConfig, pooling: str, layers: str, dtype: str) -> tuple[Compute, int]:
+    """A jitted function (params, batch) -> features, and their width."""
+    if pooling not in POOLINGS:
+        raise UserError(f"pooling {pooling}: choose from {', '.join(POOLINGS)}")
+    select, width = _layers(layers, config.num_layers, config.hidden_size)
+    model, pool = make_model(config, ComputeConfig(dtype=dtype), HEADS), POOLINGS[pooling]
+
+    def compute(params: Params, batch: Batch) -> jax.Array:
+        features = select(model.apply(params, batch, None)["hidden_states"])
+        return pool(features, batch["attention_mask"]) if pool else features
+
+    return jax.jit(compute), width
+
+
+def _computed(
+    compute: Compute, model: OpenModel, made: Sequence[Row], buckets: Sequence[int], batch_size: int
+) -> Iterator[tuple[int, Row, np.ndarray]]:
+    """The index, the tokens and the features of each text, in the order of their lengths."""
+    lengths = np.array([row.length for row in made], np.int64)
+    encoder = {"encoder": model.params["encoder"]}
+    for indices, length in plan(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
+        of_batch = [made[index] for index in indices]
+        batch = collate(of_batch, length, model.config.num_token_types, model.tokenizer.pad_id, batch_size)
+        del batch["example_weights"]
+        values = np.asarray(compute(encoder, batch))
+        yield from zip(map(int, indices), of_batch, values, strict=False)  # fillers come last
+
+
 def _layers(layers: str, number: int, hidden: int) -> tuple[Callable[[jax.Array], jax.Array], int]:
-    """What `layers` takes of the hidden states, and how wide that is."""
+    """The function of `layers` over the hidden states, and its width."""
     if layers in LAYERS:
         if layers != "last" and number < LAST:
-            raise UserError(f"--layers {layers}: this model has {number} layers, not {LAST}")
+            raise UserError(f"layers {layers}: this model has {number} layers, not {LAST}")
         return LAYERS[layers], hidden * (LAST if layers == "concat4" else 1)
     try:
         index = int(layers)
     except ValueError:
-        raise UserError(f"--layers {layers}: choose from {', '.join(LAYERS)}, or give a layer's number") from None
+        raise UserError(f"layers {layers}: choose from {', '.join(LAYERS)}, or give the number of a layer") from None
     if not -number - 1 <= index <= number:
-        raise UserError(f"--layers {layers}: this model has {number} layers: give 0 to {number}, or -1 for the last")
+        raise UserError(f"layers {layers}: this model has {number} layers: give 0 to {number}, or -1 for the last")
     return lambda states: states[index], hidden
 
 
-def _chunks(source: pathlib.Path, tokenizer: Tokenizer, max_seq_len: int) -> Iterator[list[Row]]:
-    """The rows of the file, `CHUNK` at a time."""
-    texts = read_texts(source)
-    while examples := list(itertools.islice(texts, CHUNK)):
-        yield rows("classification", examples, tokenizer, TaskConfig(max_seq_len=max_seq_len))[0]
+def _check_sizes(config: EncoderConfig, batch_size: int, max_seq_len: int | None) -> int:
+    """The maximum number of tokens; UserError for one that the model does not read, and for a batch of nothing."""
+    if batch_size < 1:
+        raise UserError(f"batch_size {batch_size}: at least 1")
+    if max_seq_len is not None and not 1 <= max_seq_len <= config.max_positions:
+        raise UserError(f"max_seq_len {max_seq_len}: this model reads up to {config.max_positions} tokens")
+    return max_seq_len or config.max_positions
 
 
-def _measure(source: pathlib.Path, tokenizer: Tokenizer, max_seq_len: int) -> tuple[np.ndarray, int, int]:
+def _check_truncation(name: str, truncated: int, total: int, limit: int, max_positions: int, truncate: bool) -> None:
+    if truncated and not truncate:
+        more = "; a higher max_seq_len reads more" if limit < max_positions else ""
+        raise UserError(
+            f"{name}: {truncated:,} of {total:,} texts are longer than {limit} tokens; truncate cuts them{more}"
+        )
+
+
+def _fields(text: Text) -> dict[str, str]:
+    return {"text": text} if isinstance(text, str) else dict(zip(("text", "text_pair"), text, strict=True))
+
+
+def _tokenized(inputs: Iterable[Input], tokenizer: Tokenizer, max_seq_len: int) -> tuple[list[Row], int]:
+    """The tokens of each text after the cut, and how many texts are cut."""
+    examples = [{"id": str(one.number), **texts_of(one)} for one in inputs]
+    made, counts = rows("classification", examples, tokenizer, TaskConfig(max_seq_len=max_seq_len))
+    return made, counts["truncated_texts"]
+
+
+def _chunks(inputs: Iterator[Input], tokenizer: Tokenizer, max_seq_len: int) -> Iterator[tuple[list[Row], int]]:
+    """The tokens of all texts, `CHUNK` texts at a time."""
+    while chunk := list(itertools.islice(inputs, CHUNK)):
+        yield _tokenized(chunk, tokenizer, max_seq_len)
+
+
+def _measure(inputs: Iterator[Input], tokenizer: Tokenizer, max_seq_len: int) -> tuple[np.ndarray, int, int]:
     """Tokens of each text, int64 `[texts]`, after the cut; how many are cut, and how many are empty."""
-    lengths, truncated, empty, texts = [], 0, 0, read_texts(source)
-    while examples := list(itertools.islice(texts, CHUNK)):
-        made, counts = rows("classification", examples, tokenizer, TaskConfig(max_seq_len=max_seq_len))
-        lengths.append(np.array([row.length for row in made]))
-        truncated += counts["truncated_texts"]
-        empty += sum(not example["text"] for example in examples)
-    if not lengths:
-        raise UserError(f"{source} holds no text")
-    return np.concatenate(lengths), truncated, empty
+    lengths, cut, empty = [np.zeros(0, np.int64)], 0, 0
+
+    def counted() -> Iterator[Input]:
+        nonlocal empty
+        for one in inputs:
+            empty += not one.fields.get("text")
+            yield one
+
+    for made, truncated in _chunks(counted(), tokenizer, max_seq_len):
+        lengths.append(np.array([row.length for row in made], np.int64))
+        cut += truncated
+    return np.concatenate(lengths), cut, empty

@@ -1,58 +1,94 @@
-"""Guess masked tokens with a model directory of any family."""
+"""The likeliest tokens at each mask of a text, with a model directory of any family."""
 
-import pathlib
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import TypedDict
 
 import jax
 import numpy as np
 
-from bert_jax.config import ComputeConfig
+from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.inference.load import open_model
-from bert_jax.models import Head, make_model
+from bert_jax.inference.load import OpenModel
+from bert_jax.models import Head, Params, make_model
+from bert_jax.objectives.base import Batch
 
 HEADS = (Head("masked_token"),)
+MULTIPLE_OF_TOKENS, MULTIPLE_OF_MASKS = 16, 4  # texts are padded to these, so that few programs are compiled
 
 
-def fill_mask(directory: pathlib.Path, text: str, top_k: int = 5) -> list[dict[str, Any]]:
-    """The `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
+class Guess(TypedDict):
+    """A token for one mask."""
 
-    A mask is spelled as the tokenizer has it: `[MASK]`, in RoBERTa `<mask>`. Each guess has `token`, `id`,
-    `probability` and `text` (with this mask filled, others left).
-    Raises UserError for a model that was not trained to guess tokens, for a text without a mask or longer than the
-    model reads, and for a `top_k` it cannot give.
+    token: str
+    id: int
+    probability: float
+    text: str  # with this mask filled, others left
+
+
+def fill_mask(model: OpenModel, text: str, top_k: int = 5) -> list[Guess]:
+    """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
+
+    Args:
+        model: with a masked-token head.
+        text: with masks as the tokenizer spells them: `[MASK]`, in RoBERTa `<mask>`.
+        top_k: guesses per mask, 1 to the size of the vocabulary.
+
+    Raises:
+        UserError: the model has no masked-token head, the text has no mask or more tokens than the model reads, or
+            `top_k` is out of range.
     """
-    config, _, params, _, tokenizer = open_model(directory, HEADS)
+    tokenizer, config = model.tokenizer, model.config
+    if HEADS[0] not in model.heads:
+        names = ", ".join(head.name for head in model.heads) or "no head"
+        raise UserError(f"{model.directory}: a model with {names}, which cannot fill masks; give one with masked_token")
     if not 1 <= top_k <= tokenizer.vocab_size:
-        raise UserError(f"--top_k {top_k}: choose from 1 to {tokenizer.vocab_size}")
+        raise UserError(f"top_k {top_k}: choose from 1 to {tokenizer.vocab_size}")
     ids = np.array(tokenizer.encode(text), np.int32)
     masks = np.flatnonzero(ids == tokenizer.mask_id).astype(np.int32)
     if not masks.size:
-        raise UserError(
-            f"the text has no {tokenizer.tokens[tokenizer.mask_id]}: write it where a word is to be guessed"
-        )
+        raise UserError(f"the text has no {tokenizer.tokens[tokenizer.mask_id]}; write it where a token is missing")
     if ids.size > config.max_positions:
         raise UserError(f"the text has {ids.size} tokens; this model reads {config.max_positions}")
+    length = min(_rounded_up(ids.size, MULTIPLE_OF_TOKENS), config.max_positions)
     batch = {
-        "input_ids": ids[None],
-        "token_type_ids": np.zeros_like(ids)[None],
-        "attention_mask": np.ones_like(ids)[None],
-        "masked_positions": masks[None],
+        "input_ids": _padded(ids, length, tokenizer.pad_id),
+        "token_type_ids": np.zeros((1, length), np.int32),
+        "attention_mask": _padded(np.ones_like(ids), length, 0),
+        "masked_positions": _padded(masks, _rounded_up(masks.size, MULTIPLE_OF_MASKS), 0),
     }
-    model = make_model(config, ComputeConfig(), HEADS)
-    logits = jax.jit(model.apply, static_argnums=2)(params, batch, None)["mlm_logits"][0]
-    probabilities = np.asarray(jax.nn.softmax(logits[:, : tokenizer.vocab_size]))
-    guesses = []
-    for mask, row in zip(masks, probabilities, strict=True):
-        for token in np.argsort(-row, kind="stable")[:top_k]:
+    probabilities = np.asarray(_probabilities(config, tokenizer.vocab_size)(model.params, batch))[: masks.size]
+    guesses: list[Guess] = []
+    for mask, likely in zip(masks, probabilities, strict=True):
+        for token in np.argsort(-likely, kind="stable")[:top_k]:
             filled = ids.copy()
             filled[mask] = token
             guesses.append(
                 {
                     "token": tokenizer.tokens[token],
                     "id": int(token),
-                    "probability": float(row[token]),
+                    "probability": float(likely[token]),
                     "text": tokenizer.decode(filled[1:-1].tolist()),
                 }
             )
     return guesses
+
+
+@functools.lru_cache(maxsize=8)
+def _probabilities(config: EncoderConfig, vocab_size: int) -> Callable[[Params, Batch], jax.Array]:
+    """A jitted function -> float32 `[masks, vocab_size]` of a batch of one text."""
+    model = make_model(config, ComputeConfig(), HEADS)
+
+    def probabilities(params: Params, batch: Batch) -> jax.Array:
+        return jax.nn.softmax(model.apply(params, batch, None)["mlm_logits"][0, :, :vocab_size])
+
+    return jax.jit(probabilities)
+
+
+def _rounded_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _padded(values: np.ndarray, length: int, filler: int) -> np.ndarray:
+    """`values` as a batch of one row, int32 `[1, length]`."""
+    return np.pad(values, (0, length - values.size), constant_values=filler)[None]

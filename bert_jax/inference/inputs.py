@@ -1,44 +1,112 @@
-"""Texts of a file, one a line, read as they are asked for."""
+"""The inputs of `embed`, `predict` and `fill-mask`: text lines or JSON lines, from a file or standard input."""
 
+import codecs
+import contextlib
 import json
+import os
 import pathlib
-from collections.abc import Iterator
-from typing import Any
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple
 
 from bert_jax.errors import UserError
 
-JSON_LINES = ".jsonl"
-KEYS = ("text", "text_pair")
+STDIN = "-"
+OBJECTS, TEXT = ".jsonl", ".txt"
 
 
-def read_texts(path: pathlib.Path) -> Iterator[dict[str, Any]]:
-    """`{"id": line number, "text": ..., "text_pair": ...}` of each line, the pair only where there is one.
+class Input(NamedTuple):
+    """One line."""
 
-    A file with the suffix .jsonl holds JSON objects, whose other keys are left alone; in any other every line is a
-    text, an empty one too. UserError names the line that cannot be read.
+    where: str  # "texts.txt:3", for messages
+    number: int  # of the line, from 1
+    fields: Mapping[str, Any]  # {"text": the line}, or the object of a JSON line
+
+
+def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iterator[Input]:
+    """Yield the lines of a file, as they are asked for; `-` is standard input.
+
+    A file with the suffix .jsonl holds a JSON object per line, and blank lines between them are left out. In a .txt
+    file every line is a text, an empty one too. Any other input holds objects if its first character is `{`, otherwise
+    texts. `name` stands for the source in messages; None: `name_of` it.
+
+    Raises:
+        UserError: the file cannot be read, or a line is not UTF-8 or not an object.
     """
-    read = _object if path.suffix == JSON_LINES else _plain
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield {"id": str(number), **read(line.removesuffix(b"\n").removesuffix(b"\r").decode())}
-                except ValueError as error:  # JSON's and UTF-8's are such too
-                    raise UserError(f"{path}, line {number}: {error}") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
+    name = name or name_of(source)
+    suffix = pathlib.Path(source).suffix
+    with _opened(source) as stream:
+        first = next(stream, b"").removeprefix(codecs.BOM_UTF8)
+        objects = suffix == OBJECTS or (suffix != TEXT and first.startswith(b"{"))
+        for number, line in enumerate(_chain(first, stream), 1):
+            where = f"{name}:{number}"
+            try:
+                text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
+            except UnicodeDecodeError as error:
+                raise UserError(f"{where}: not UTF-8 ({error.reason} at byte {error.start}); convert it") from None
+            if not objects:
+                yield Input(where, number, {"text": text})
+            elif text.strip():
+                yield Input(where, number, _object(where, text))
 
 
-def _plain(line: str) -> dict[str, str]:
-    return {"text": line}
+def name_of(source: str | os.PathLike[str]) -> str:
+    """Return what messages call a source."""
+    return "standard input" if source == STDIN else str(source)
 
 
-def _object(line: str) -> dict[str, str]:
-    found = json.loads(line)
-    if not isinstance(found, dict) or "text" not in found:
-        raise ValueError('not an object with "text"')
-    texts = {key: found[key] for key in KEYS if key in found}
+def texts_of(one: Input, keys: Sequence[str] = ("text", "text_pair")) -> dict[str, str]:
+    """Return the texts of an input by key, the first of `keys` always; UserError where it is missing or no text."""
+    if keys[0] not in one.fields:
+        raise UserError(f"{one.where}: the object has no '{keys[0]}'; give it one")
+    texts = {key: one.fields[key] for key in keys if key in one.fields}
     for key, text in texts.items():
         if not isinstance(text, str):
-            raise ValueError(f'"{key}" is no string')
+            raise UserError(f"{one.where}: '{key}' is {text!r:.40}; give a text")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise UserError(f"{one.where}: '{key}' has half of a surrogate pair, which is no character; remove it")
     return texts
+
+
+@contextlib.contextmanager
+def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike[str]]:
+    """Yield a source that can be read more than once: standard input is copied to a temporary file."""
+    if source != STDIN:
+        yield source
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        copy = pathlib.Path(directory) / "standard input"
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield copy
+
+
+@contextlib.contextmanager
+def _opened(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    if source == STDIN:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = open(source, "rb")  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise UserError(f"{source}: cannot be read ({error.strerror or error})") from None
+    with file:
+        yield file
+
+
+def _chain(first: bytes, rest: IO[bytes]) -> Iterator[bytes]:
+    if first:
+        yield first
+    yield from rest
+
+
+def _object(where: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: invalid JSON ({error}); write one object per line") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{where}: not a JSON object; write one object per line")
+    return found

@@ -1,37 +1,167 @@
-"""A model directory opened to be used: weights and tokenizer together, checked against each other."""
+"""Open any model directory: weights, and with `open_model` the tokenizer, checked against each other.
 
+A directory is one of `export` or of transformers, a work directory of `finetune` (its best model) or of `pretrain`
+(its newest undamaged checkpoint), or a TensorFlow checkpoint of Google's BERT. Restoring needs no objective and no
+optimizer.
+"""
+
+import os
 import pathlib
 from typing import NamedTuple
 
-from bert_jax.config import EncoderConfig
+import jax
+
+from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, differences, from_json
+from bert_jax.console import Console
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import load_model
-from bert_jax.models import Head, Params
-from bert_jax.training.workdir import model_in
+from bert_jax.interop import google_tf
+from bert_jax.interop.huggingface import model as huggingface
+from bert_jax.models import HEADS, Head, Params, make_model
+from bert_jax.training import workdir
+from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
 
 
-class ModelDirectory(NamedTuple):
-    """What a directory holds."""
+class Weights(NamedTuple):
+    """A model as it was found."""
 
     config: EncoderConfig
     heads: tuple[Head, ...]
     params: Params  # of make_model(config, ..., heads): float32 numpy arrays
+    labels: tuple[str, ...]  # of a head with classes; () where they have no names
+    new: tuple[str, ...]  # parameters that were missing and are random
+    unused: tuple[str, ...]  # parameters or tensors that no wanted head has
+    directory: pathlib.Path  # of its tokenizer
+
+
+class OpenModel(NamedTuple):
+    """A model that is ready to use, with its tokenizer."""
+
+    config: EncoderConfig
+    heads: tuple[Head, ...]
+    params: Params  # of make_model(config, ..., heads), on the first device of this process
     labels: tuple[str, ...]
     tokenizer: Tokenizer
+    directory: pathlib.Path  # of the tokenizer, and of what an export keeps beside the model
 
 
-def open_model(directory: pathlib.Path, wanted: tuple[Head, ...] | None = None) -> ModelDirectory:
-    """The model of `directory` with its own heads, or with those `wanted`, and its tokenizer.
+def open_model(place: str | os.PathLike[str], wanted: tuple[Head, ...] | None = None) -> OpenModel:
+    """Return the model of a directory with its own heads, or with the `wanted` ones, and its tokenizer.
 
-    A work directory of `finetune` is opened by its best model. Raises UserError where either cannot be read, where the
-    model lacks a head, and where one is not the other's.
+    Raises UserError where either cannot be read, where the model lacks a head, and where the tokenizer is that of
+    another model.
     """
-    directory = model_in(directory)
-    loaded, tokenizer = load_model(directory, wanted), load_tokenizer(directory)
-    if tokenizer.vocab_size > loaded.config.vocab_size:
+    found = read_weights(place, wanted)
+    tokenizer = load_tokenizer(found.directory)
+    if tokenizer.vocab_size > found.config.vocab_size:
         raise UserError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model {loaded.config.vocab_size}: "
-            "it is another model's; export again"
+            f"{found.directory}: the tokenizer has {tokenizer.vocab_size} tokens, the model "
+            f"{found.config.vocab_size}; it is the tokenizer of another model, export again"
         )
-    return ModelDirectory(loaded.config, loaded.heads, loaded.params, loaded.labels, tokenizer)
+    params = jax.device_put(found.params, jax.local_devices()[0])
+    return OpenModel(found.config, found.heads, params, found.labels, tokenizer, found.directory)
+
+
+def read_weights(
+    place: str | os.PathLike[str],
+    wanted: tuple[Head, ...] | None = None,
+    rng: jax.Array | None = None,
+    console: Console | None = None,
+    step: int | None = None,
+) -> Weights:
+    """Return the model in a directory, whoever wrote it.
+
+    Args:
+        place: a directory as above; for a TensorFlow checkpoint also its path without a suffix.
+        wanted: the heads to load; None: those that are there.
+        rng: draws the wanted heads that are missing; None: a missing head is refused.
+        console: where the step of a checkpoint and damaged checkpoints are reported; None: stderr.
+        step: of a work directory of `pretrain`; None: the newest undamaged checkpoint.
+
+    Raises:
+        UserError: no model is there, it is damaged, or it lacks a wanted head and there is no `rng`.
+    """
+    console = console or Console()
+    directory = workdir.model_in(pathlib.Path(place))
+    if step is None and (directory / "config.json").is_file():
+        return Weights(*huggingface.load_model(directory, wanted, rng), directory)
+    folder = directory if directory.is_dir() else directory.parent
+    if (folder / google_tf.CONFIG).is_file():
+        if step is not None:
+            raise UserError(f"--step {step} is of a work directory; for a checkpoint of Google give its path")
+        return _with_heads(Weights(*google_tf.load_google(directory), folder), wanted, rng)
+    if (directory / "runs").is_dir():
+        raise UserError(f"{directory}: this `finetune` has not ended, so it has no model/ yet; run it to its end")
+    if step is not None or (directory / "run.json").is_file():
+        return _with_heads(_of_run(directory, step, console), wanted, rng)
+    raise UserError(
+        f"{directory}: no model here (no config.json); give a directory of `export` or of transformers, or a work "
+        "directory of `pretrain` or `finetune`"
+    )
+
+
+def restore_params(directory: pathlib.Path, step: int | None, console: Console) -> tuple[PretrainConfig, int, Params]:
+    """Return config, step and parameters (numpy arrays) of a pretraining run.
+
+    `step` None: the newest undamaged checkpoint. Raises UserError where there is none, where that of `step` is missing
+    or damaged, and where run.json is not that of the checkpoint.
+    """
+    config, _ = workdir.read_run(directory)
+    if not isinstance(config, PretrainConfig):
+        raise UserError(f"{directory} is one training of a `finetune`; give the work directory above it")
+    if not (directory / "checkpoints").is_dir():
+        raise UserError(f"{directory}: no checkpoint yet")
+    checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
+    try:
+        if step is None:
+            found = checkpoints.newest_params(console.say)
+            if found is None:
+                raise UserError(f"{directory}: no checkpoint yet")
+            step, params, record = found
+        elif step not in checkpoints.steps():
+            raise UserError(f"{directory}: no checkpoint of step {step}; there are {checkpoints.steps()}")
+        else:
+            params, record = checkpoints.restore_params(step)
+    except CorruptCheckpointError as error:
+        raise UserError(f"{directory}: the checkpoint of step {step} is damaged ({error})") from error
+    finally:
+        checkpoints.close()
+    different = differences(from_json(record["config"]), config)
+    if load_tokenizer(directory / "tokenizer").sha256 != record["fingerprint"]["tokenizer"]:
+        different.append("the tokenizer")
+    if different:
+        raise UserError(
+            f"{directory}: run.json and tokenizer/ are not those of the checkpoint ({'; '.join(different)}); "
+            "put back those of this run"
+        )
+    return config, step, params
+
+
+def _of_run(directory: pathlib.Path, step: int | None, console: Console) -> Weights:
+    """A pretraining run with the heads that its parameters have."""
+    if jax.process_count() > 1:
+        raise UserError(f"{directory}: several processes start from an export; make one with `bert-jax export`")
+    config, step, params = restore_params(directory, step, console)
+    console.say(f"weights of step {step:,} of {directory}")
+    heads = tuple(Head(name) for name in HEADS if name in params)
+    return Weights(config.model, heads, params, (), (), (), directory / "tokenizer")
+
+
+def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array | None) -> Weights:
+    """The model with the wanted heads: missing ones are drawn, others are left out."""
+    if wanted is None:
+        return found
+    shapes = jax.eval_shape(make_model(found.config, ComputeConfig(), wanted).init, jax.random.key(0))
+    missing = tuple(name for name in shapes if name not in found.params)
+    if missing and rng is None:
+        raise UserError(f"{found.directory} has no {', '.join(missing)}: it was pretrained only; fine-tune it first")
+    drawn = _draw(found.config, wanted, missing, rng) if missing else {}
+    kept = {name: found.params[name] for name in shapes if name in found.params}
+    unused = tuple(name for name in found.params if name not in shapes)
+    return found._replace(heads=wanted, params=kept | drawn, new=missing, unused=found.unused + unused)
+
+
+def _draw(config: EncoderConfig, heads: tuple[Head, ...], names: tuple[str, ...], rng: jax.Array) -> Params:
+    """The named parts of the model's initial parameters; XLA leaves out the others."""
+    model = make_model(config, ComputeConfig(), heads)
+    return jax.device_get(jax.jit(lambda rng: {name: model.init(rng)[name] for name in names})(rng))

@@ -1,6 +1,5 @@
-"""Use a fine-tuned model: JSON lines in, JSON lines out, a few at a time however many there are."""
+"""The predictions of a fine-tuned model: lines in, JSON lines out, a few at a time however many there are."""
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -8,26 +7,24 @@ import os
 import pathlib
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TextIO
-
-import numpy as np
 
 from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError, writing
-from bert_jax.inference.batching import Feed, row_predictor
-from bert_jax.inference.load import open_model
-from bert_jax.models import Model, Params, make_model
-from bert_jax.tasks.batching import choose_buckets
-from bert_jax.tasks.examples import make, name_of
+from bert_jax.inference.batching import Feed, Outputs, fixed_buckets, row_predictor
+from bert_jax.inference.inputs import Input, name_of, read_inputs
+from bert_jax.inference.load import OpenModel, open_model
+from bert_jax.models import make_model
+from bert_jax.tasks.examples import make
+from bert_jax.tasks.examples import name_of as name_of_record
 from bert_jax.tasks.features import rows
 from bert_jax.tasks.predictions import as_record, predictions
-from bert_jax.tasks.row import LABEL
+from bert_jax.tasks.row import LABEL, Row
 from bert_jax.tasks.task import FIELDS, LABEL_FIELDS, Record, Task
-from bert_jax.training.workdir import model_in
 
-CHUNK = 1024  # examples that are read before the first of them is written
+CHUNK = 1024  # examples that are read before the first of them is answered
 # The head that a model has -> the kind of its task, where no task.json says it.
 KINDS = ("classification", "tagging", "span", "choice")  # a head of a task is called as its kind
 
@@ -35,32 +32,36 @@ KINDS = ("classification", "tagging", "span", "choice")  # a head of a task is c
 class Predictor(NamedTuple):
     """A fine-tuned model with its tokenizer and its task."""
 
-    model: Model
-    params: Params
+    outputs_of: Callable[[Sequence[Row]], list[Outputs]]  # the model
     tokenizer: Tokenizer
     task: Task
     settings: TaskConfig
     null_threshold: float | None
 
 
-def load_predictor(directory: pathlib.Path) -> Predictor:
-    """The model of a directory: of `finetune`, or one of transformers with a task's head.
+def load_predictor(place: str | os.PathLike[str], batch_size: int = 32) -> Predictor:
+    """Return the model of a directory of `finetune`, or of one of transformers with the head of a task.
 
-    Raises UserError where it is none of these, or its head is of pretraining.
+    Raises UserError where it is none of these.
     """
-    directory = model_in(directory)
-    loaded = open_model(directory)
+    return make_predictor(open_model(place), batch_size)
+
+
+def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
+    """Return a predictor of a model with the head of a task; UserError where it has none."""
+    if batch_size < 1:
+        raise UserError(f"batch_size {batch_size}: at least 1")
     kinds = [head.name for head in loaded.heads if head.name in KINDS]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"
-        raise UserError(f"{directory}: a model with {names}, which answers no task; fine-tune it first")
+        raise UserError(f"{loaded.directory}: a model with {names}, which has no head of a task; fine-tune it first")
     classes = loaded.heads[0].classes
     labels = loaded.labels or tuple(f"LABEL_{number}" for number in range(classes))
     kind = "regression" if kinds[0] == "classification" and classes == 1 else kinds[0]
     described: dict[str, Any]
     described = {"kind": kind, "labels": [*labels], "impossible": False, "null_threshold": 0.0}
     described["config"] = {"max_seq_len": loaded.config.max_positions}  # of transformers: as long as it can read
-    path = directory / "task.json"
+    path = loaded.directory / "task.json"
     if path.is_file():
         described |= _read_settings(path, described)
     if described["kind"] != kind or (kind in ("classification", "tagging") and described["labels"] != [*labels]):
@@ -69,8 +70,11 @@ def load_predictor(directory: pathlib.Path) -> Predictor:
     settings = dataclasses.replace(settings, max_seq_len=min(settings.max_seq_len, loaded.config.max_positions))
     task = Task("predict", kind, {}, (), "", labels, impossible=described["impossible"], published=False)
     threshold = described["null_threshold"] if task.impossible else None
-    model = make_model(loaded.config, ComputeConfig(), loaded.heads)
-    return Predictor(model, loaded.params, loaded.tokenizer, task, settings, threshold)
+    longest = settings.max_seq_len
+    buckets = tuple(sorted({*(settings.buckets or fixed_buckets(longest)), longest}))
+    feed = Feed(buckets, batch_size, loaded.config.num_token_types, loaded.tokenizer.pad_id)
+    outputs_of = row_predictor(make_model(loaded.config, ComputeConfig(), loaded.heads), loaded.params, feed)
+    return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)
 
 
 def _read_settings(path: pathlib.Path, like: dict[str, Any]) -> dict[str, Any]:
@@ -86,88 +90,65 @@ def _read_settings(path: pathlib.Path, like: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def predict_file(directory: pathlib.Path, source: str, target: str, batch_size: int) -> Counter[str]:
-    """Answer the lines of a file (`-`: standard input) into another, which is there whole or not at all.
+def predict_file(place: str | os.PathLike[str], source: str, target: str, batch_size: int = 32) -> Counter[str]:
+    """Write the predictions for the lines of a file into another, which appears whole or not at all.
 
-    Returns how many examples there were, and how much was cut. Raises UserError as `load_predictor` and `predict`.
+    `-` is standard input or output. Returns how many examples there were, and how many texts were cut. Raises UserError
+    as `load_predictor`, `read_inputs` and `predict`.
     """
-    if batch_size < 1:
-        raise UserError(f"--batch_size {batch_size}: give at least 1")
-    predictor = load_predictor(directory)
-    partial = pathlib.Path(f"{target}.partial")
-    with contextlib.ExitStack() as stack:
-        if source == "-":
-            lines, name = sys.stdin, "standard input"
-        else:
-            try:
-                lines, name = stack.enter_context(open(source, encoding="utf-8")), source
-            except OSError as error:
-                raise UserError(f"--input {source}: cannot be read ({error.strerror})") from None
-        if target == "-":
-            return predict(predictor, lines, name, sys.stdout, batch_size)
-        stack.enter_context(writing(target, "choose another --output"))
-        stack.callback(partial.unlink, missing_ok=True)
-        with open(partial, "w", encoding="utf-8") as out:
-            counts = predict(predictor, lines, name, out, batch_size)
-        os.replace(partial, target)
-        return counts
-
-
-def predict(predictor: Predictor, source: TextIO, name: str, out: TextIO, batch_size: int) -> Counter[str]:
-    """Write a line for each line of `source`, in order; how many there were, and how many texts were cut.
-
-    A line is an object with the fields of tasks/task.py FIELDS, and an `id` if it wants one back. A mistake is named by
-    `name` and line; what was read before the `CHUNK` lines that it is in is written.
-    """
-    model, task, settings = predictor.model, predictor.task, predictor.settings
-    # The same few lengths whatever comes, the longest row among them: programs are compiled once.
-    longest = settings.max_seq_len
-    buckets = tuple(sorted({*(settings.buckets or choose_buckets(np.arange(8, longest + 1), longest)), longest}))
-    feed = Feed(buckets, batch_size, model.config.num_token_types, predictor.tokenizer.pad_id)
-    answer = row_predictor(model, predictor.params, feed)
+    predictor = load_predictor(place, batch_size)
     counts: Counter[str] = Counter()
-    numbered = enumerate(source, 1)
-    while chunk := list(_read(numbered, name)):
-        read = [(number, *_example(task, f"{name}:{number}", line)) for number, line in chunk if line.strip()]
-        if not read:
-            continue
-        # By place, not by the id of the input: that one may be there twice, or on some lines only.
-        examples = [{"id": f"{name}:{number}", **example} for number, _, example in read]
-        made, cut = rows(task.kind, examples, predictor.tokenizer, settings)
-        found = predictions(task.kind, examples, made, answer(made), settings, predictor.null_threshold)
-        for place, (number, given, _) in enumerate(read):
-            record = as_record(task.kind, task.labels, examples[place], found, place)
-            record["id"] = str(number) if given is None else given
-            out.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    def write(out: TextIO) -> None:
+        for one in predict(predictor, read_inputs(source), counts):
+            out.write(json.dumps(one, ensure_ascii=False) + "\n")
         out.flush()
-        counts.update(cut | {"examples": len(examples)})
-    if not counts["examples"]:
-        raise UserError(f"{name}: no example in it; write one JSON object a line")
+        if not counts["examples"]:
+            raise UserError(f"{name_of(source)}: no example in it; write one per line")
+
+    if target == "-":
+        write(sys.stdout)
+        return counts
+    partial = pathlib.Path(f"{target}.partial")
+    try:
+        with writing(target, "choose another --output"):
+            with partial.open("w", encoding="utf-8") as out:
+                write(out)
+            os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
     return counts
 
 
-def _read(numbered: Iterator[tuple[int, str]], name: str) -> Iterator[tuple[int, str]]:
-    try:
-        yield from itertools.islice(numbered, CHUNK)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{name}: not UTF-8 ({error.reason} at byte {error.start} of what was read last)") from None
+def predict(predictor: Predictor, inputs: Iterable[Input], counts: Counter[str]) -> Iterator[dict[str, Any]]:
+    """Yield a prediction for each input, in order, as JSON values.
+
+    An input has the fields of tasks/task.py FIELDS, and an `id` if it wants it back; its number stands for a missing
+    one. `counts` is updated with the number of examples and of texts that were cut. Where an input is refused, those
+    before the `CHUNK` inputs that it is in are answered.
+    """
+    task, settings, inputs = predictor.task, predictor.settings, iter(inputs)
+    while chunk := list(itertools.islice(inputs, CHUNK)):
+        # By place, not by the id of the input: that may be there twice, or on some lines only.
+        examples = [{"id": one.where, **_example(task, one)} for one in chunk]
+        made, cut = rows(task.kind, examples, predictor.tokenizer, settings)
+        outputs = predictor.outputs_of(made)
+        found = predictions(task.kind, examples, made, outputs, settings, predictor.null_threshold)
+        counts.update(cut | {"examples": len(examples)})
+        for place, one in enumerate(chunk):
+            given = one.fields.get("id")
+            answer = as_record(task.kind, task.labels, examples[place], found, place)
+            yield answer | {"id": str(one.number) if given is None else given}
 
 
-def _example(task: Task, where: str, line: str) -> tuple[str | int | None, dict[str, Any]]:
-    """The id as it stands in the line, None where there is none, and the example."""
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: invalid JSON ({error}); write one object a line") from None
-    if not isinstance(fields, dict):
-        raise UserError(f"{where}: not a JSON object")
+def _example(task: Task, one: Input) -> dict[str, Any]:
+    """The example of an input, without its id."""
     wanted = [field for field in FIELDS[task.kind] if field != LABEL[task.kind]]
     for field in wanted:
-        if field not in fields:
-            raise UserError(f"{where}: has no '{field}'; a {task.kind} needs {', '.join(wanted)}")
-    # Labels are not read: what is predicted may be labelled in a way that the model does not know.
-    unlabelled = {key: value for key, value in fields.items() if key not in LABEL_FIELDS}
-    record = Record(where, unlabelled)
-    if "id" in fields:
-        name_of(record)  # refuses what is no id
-    return fields.get("id"), make(record, task, Counter())
+        if field not in one.fields:
+            raise UserError(f"{one.where}: has no '{field}'; a {task.kind} needs {', '.join(wanted)}")
+    # Labels are not read: an input may be labeled in a way that the model does not know.
+    record = Record(one.where, {key: value for key, value in one.fields.items() if key not in LABEL_FIELDS})
+    if "id" in one.fields:
+        name_of_record(record)  # refuses what is no id
+    return make(record, task, Counter())

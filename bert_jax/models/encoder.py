@@ -1,9 +1,11 @@
 """The encoder: embeddings, then post-norm transformer blocks (Devlin et al. 2018), for all families.
 
-Their differences are fields of `EncoderConfig`: RoBERTa's offset of positions, ALBERT's one set of parameters for all
-blocks, narrower tables in ALBERT and ELECTRA, no token types in DistilBERT.
+Families differ in the fields of `EncoderConfig`: RoBERTa's first position, ALBERT's one set of parameters for all
+blocks, the narrower tables of ALBERT and ELECTRA, DistilBERT without token types. Norm, position scheme and MLP are
+rows of tables.
 """
 
+import functools
 from typing import Any, cast
 
 import flax.linen as nn
@@ -12,9 +14,12 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention import SelfAttention
+from bert_jax.models.attention.self_attention import SelfAttention
 from bert_jax.models.dropout import dropout, dropout_seeds
-from bert_jax.models.layers import ACTIVATIONS, KEPT, LayerNorm, Linear, keep, kernel_init, param
+from bert_jax.models.layers import KEPT, Linear, kernel_init, lookup, param, table_width
+from bert_jax.models.mlps import MLPS
+from bert_jax.models.norms import NORMS
+from bert_jax.models.positions import POSITIONS
 from bert_jax.parallel.sharding import constrain
 
 VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
@@ -23,17 +28,12 @@ KEEP = jax.checkpoint_policies.save_only_these_names(KEPT)
 
 
 def padded_vocab(vocab_size: int) -> int:
-    """The next multiple of 128: rows of the embedding table in the parameters."""
+    """Return the next multiple of 128: the rows of the embedding table in the parameters."""
     return -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
 
-def table_width(config: EncoderConfig) -> int:
-    """Features of the embedding tables, and of what the masked-token head compares with them."""
-    return config.embedding_size or config.hidden_size
-
-
 class Embeddings(nn.Module):
-    """Sum of token, position and token type embeddings, normalised, with dropout: `[batch, length, table_width]`."""
+    """Sum of token, position and token type embeddings, normalized, with dropout: `[batch, length, table_width]`."""
 
     config: EncoderConfig
     dtype: jnp.dtype
@@ -46,44 +46,31 @@ class Embeddings(nn.Module):
             real = init(rng, (config.vocab_size, width), dtype)
             return jnp.zeros(shape, dtype).at[: config.vocab_size].set(real)
 
-        positions = config.position_offset + config.max_positions
         self.token = param(self, "token", token_init, (padded_vocab(config.vocab_size), width), ("vocab", "features"))
-        self.position = param(self, "position", init, (positions, width), ("positions", "features"))
+        scheme = POSITIONS[config.positions]
+        self.embed_positions = scheme.embed(self, config) if scheme.embed else None
         if config.num_token_types:
             types = (config.num_token_types, width)
             self.token_type = param(self, "token_type", init, types, ("token_types", "features"))
-        self.norm = LayerNorm(config.layer_norm_epsilon, self.dtype)
+        self.norm = NORMS[config.norm](config.layer_norm_epsilon, self.dtype)
 
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, segments: jax.Array | None, seed: jax.Array | None
     ) -> jax.Array:
-        length, positions, first = input_ids.shape[1], self.config.max_positions, self.config.position_offset
+        length, positions = input_ids.shape[1], self.config.max_positions
         if length > positions:
-            raise UserError(f"rows of {length} tokens are longer than model.max_positions={positions}; raise it")
-        # An id outside of the table reads NaN, which stops the run: clamping would train on another token.
+            raise UserError(f"sequences of {length} tokens are longer than model.max_positions={positions}; raise it")
+        # An id outside the table reads NaN, which stops the run: clamping would train on another token.
         x = jnp.take(self.token, input_ids, axis=0, mode="fill")
         if self.config.num_token_types:
-            x = x + _lookup(token_type_ids, self.token_type)
-        table = self.position[first : first + length]
-        x = self.norm(x + (table if segments is None else _lookup(restarting_positions(segments), table)))
-        return dropout(x, self.config.dropout, seed)
-
-
-def restarting_positions(segments: jax.Array) -> jax.Array:
-    """int32 `[batch, length]`: the number of each column within its run of one segment, from 0 on."""
-    column = jax.lax.broadcasted_iota(jnp.int32, segments.shape, 1)
-    begins = jnp.pad(segments[:, 1:] != segments[:, :-1], ((0, 0), (1, 0)))
-    return column - jax.lax.cummax(jnp.where(begins, column, 0), axis=1)
-
-
-def _lookup(numbers: jax.Array, table: jax.Array) -> jax.Array:
-    """Rows of `table` as a product, because the gradient of a lookup in so few rows is a slow scatter."""
-    chosen = jax.nn.one_hot(numbers, len(table), dtype=jnp.float32)
-    return jnp.einsum("blt,th->blh", chosen, table, precision=jax.lax.Precision.HIGHEST)
+            x = x + lookup(token_type_ids, self.token_type)
+        if self.embed_positions:
+            x = x + self.embed_positions(length, segments)
+        return dropout(self.norm(x), self.config.dropout, seed)
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each `norm(x + dropout(sublayer(x)))`; `[batch, length, hidden]` in and out."""
+    """Attention and MLP, each `norm(x + dropout(sublayer(x)))`; `[batch, length, hidden]` in and out."""
 
     config: EncoderConfig
     dtype: jnp.dtype
@@ -95,23 +82,19 @@ class Block(nn.Module):
     ) -> jax.Array:
         config, dtype = self.config, self.dtype
         on_probabilities, on_attention, on_mlp = (None,) * 3 if seeds is None else seeds
+        norm = functools.partial(NORMS[config.norm], config.layer_norm_epsilon, dtype)
         attended = SelfAttention(config, dtype, self.attention, name="attention")(x, mask, segments, on_probabilities)
-        x = LayerNorm(config.layer_norm_epsilon, dtype, name="attention_norm")(
-            x + dropout(attended, config.dropout, on_attention)
-        )
-        up, down = (config.hidden_size, config.mlp_size), (config.mlp_size, config.hidden_size)
-        inner = Linear(up, ("embed", "mlp"), config.initializer_range, dtype, name="mlp_up")(x)
-        inner = ACTIVATIONS[config.activation](keep(constrain(inner, "batch", "length", "mlp")))
-        outer = Linear(down, ("mlp", "embed"), config.initializer_range, dtype, name="mlp_down")(inner)
-        x = LayerNorm(config.layer_norm_epsilon, dtype, name="mlp_norm")(x + dropout(outer, config.dropout, on_mlp))
+        x = norm(name="attention_norm")(x + dropout(attended, config.dropout, on_attention))
+        outer = MLPS[config.mlp](config, dtype, x)
+        x = norm(name="mlp_norm")(x + dropout(outer, config.dropout, on_mlp))
         return constrain(x, "batch", "length", "features")
 
 
 class Encoder(nn.Module):
-    """Token ids -> hidden states `[batch, length, hidden]`, in `compute.dtype`; and where asked those of every layer.
+    """Token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`, and with `every_layer` those of all.
 
-    These are `[layers + 1, batch, length, hidden]`, the first what enters the first block; otherwise None.
-    Packed rows have `segments`, int32 `[batch, length]`: 1, 2, ... for the tokens of each example in turn, 0 for
+    These are `[layers + 1, batch, length, hidden]`, the first the input of the first block; otherwise None.
+    Packed sequences have `segments`, int32 `[batch, length]`: 1, 2, ... for the tokens of each example in turn, 0 for
     padding. Their positions restart, and no example reads another.
     """
 
@@ -153,7 +136,7 @@ class Encoder(nn.Module):
         if self.config.embedding_size:
             x = self.projection(x)
         x = constrain(x, "batch", "length", "features")
-        # The kernels in the dtype they are used in: so their gradients are stacked in it too.
+        # Kernels in the dtype they are used in, so that their gradients are stacked in it too.
         params = jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, self.layers)
         block_seeds = None if seeds is None else seeds[1:].reshape(number, 3, -1)
         shared = jax.tree.map(lambda p: p[0], params) if self.config.share_layers else None

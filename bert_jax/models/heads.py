@@ -1,4 +1,4 @@
-"""What is read off the encoder, as rows of one table: pretraining's heads and those of the tasks."""
+"""Heads on the encoder, as rows of one table: those of pretraining and of the tasks."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models.dropout import dropout, dropout_seeds
-from bert_jax.models.encoder import Encoder, table_width
-from bert_jax.models.layers import ACTIVATIONS, LayerNorm, Linear, param
+from bert_jax.models.encoder import Encoder
+from bert_jax.models.layers import ACTIVATIONS, Linear, param, table_width
+from bert_jax.models.norms import NORMS
 from bert_jax.parallel.sharding import constrain
 
 PADDING_LOGIT = -1e9  # of vocabulary rows that exist only to fill up the table: exp of it is exactly 0
@@ -48,7 +49,7 @@ class MaskedTokenHead(nn.Module):
         config, sizes = self.config, (self.config.hidden_size, table_width(self.config))
         activation = ACTIVATIONS[config.masked_activation or config.activation]
         x = Linear(sizes, ("embed", "features"), config.initializer_range, self.dtype, name="dense")(x)
-        x = LayerNorm(config.layer_norm_epsilon, self.dtype, name="norm")(activation(x))
+        x = NORMS[config.norm](config.layer_norm_epsilon, self.dtype, name="norm")(activation(x))
         bias = param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
         bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
         # Two matrices, for the same reason as in Linear.

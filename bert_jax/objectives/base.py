@@ -8,22 +8,42 @@ import jax
 from bert_jax.objectives.means import Mean
 
 Params = Any
-Batch = dict[str, Any]  # see data/rows/pipeline.py for keys, dtypes and shapes
+Batch = dict[str, Any]  # data/sequences/pipeline.py has keys, dtypes and shapes
 Normalizers = dict[str, jax.Array]
 
 
-class Objective(NamedTuple):
-    """`loss` is a share of the whole batch's loss, so that the shares of micro-batches add up to it exactly.
+class Rngs(NamedTuple):
+    """Keys of one call of a loss. An evaluation has no dropout, but may sample."""
 
-    init(rng) -> params
-    normalizers(batch) -> by how much each loss term is divided: float32 scalars over the whole batch
-    loss(params, micro_batch, rng | None, normalizers) -> (float32 scalar, metrics as Means)
-    logical_axes: the structure of the parameters with a tuple of axis names a leaf (sharding.py)
-    flops(length) -> model FLOPs of training on one row of that length
+    dropout: jax.Array | None  # None: no dropout
+    sampling: jax.Array  # what the objective itself draws, such as the replaced tokens of ELECTRA
+
+
+def training_rngs(rng: jax.Array) -> Rngs:
+    """Return both keys of a training step from its one key."""
+    return Rngs(rng, jax.random.fold_in(rng, 1 << 20))
+
+
+class Objective(NamedTuple):
+    """A loss and what the trainer has to know of its parameters.
+
+    `loss` is a fraction of the whole batch's loss, so that the fractions of micro-batches add up to it exactly.
+
+    init(rng) -> params, float32
+    normalizers(batch) -> the divisor of each loss term: float32 scalars over the whole batch
+    loss(params, frozen, micro_batch, rngs, normalizers) -> (float32 scalar, metrics as Means)
+    logical_axes: the structure of the parameters, a tuple of axis names per leaf (parallel/sharding.py)
+    sections: the structure of the parameters, "embeddings", "layers" or "heads" per leaf (models.Model)
+    flops(seq_len) -> model FLOPs of training on one sequence
+    num_heads: attention heads, which mesh.tensor must divide
+    frozen_axes: as logical_axes, of parameters that are read and not trained, such as a teacher's; () for none
     """
 
     init: Callable[[jax.Array], Params]
     normalizers: Callable[[Batch], Normalizers]
-    loss: Callable[[Params, Batch, jax.Array | None, Normalizers], tuple[jax.Array, dict[str, Mean]]]
+    loss: Callable[[Params, Params, Batch, Rngs, Normalizers], tuple[jax.Array, dict[str, Mean]]]
     logical_axes: Any
+    sections: Any
     flops: Callable[[int], float]
+    num_heads: int
+    frozen_axes: Any = ()

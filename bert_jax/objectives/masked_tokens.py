@@ -1,52 +1,49 @@
-"""Masked language model, and where rows are sentence pairs, next sentence (Devlin et al. 2019) or sentence order.
-
-Sentence order is of Lan et al. 2020. Liu et al. 2019 train on masked tokens alone.
-"""
+"""Masked tokens (Devlin et al. 2019), with next sentence, sentence order (Lan et al. 2020) or neither (Liu et al. 2019)."""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import Config
+from bert_jax.config import PretrainConfig
 from bert_jax.models import PRETRAINING_HEADS, Head, make_model, model_flops
-from bert_jax.objectives.base import Batch, Normalizers, Objective, Params
+from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.losses import Targets, cross_entropy
 from bert_jax.objectives.means import Mean
 
 
-class Pairs(NamedTuple):
-    """What is learned of sentence pairs: the names of its metrics, and of a pair with label 1."""
+class PairLabels(NamedTuple):
+    """The names of the metrics of labeled sentence pairs, and of a pair with label 1."""
 
     metric: str
     label: str
 
 
-# The pairings that have a label; those that are not here train masked tokens alone.
-PAIRS = {"next_sentence": Pairs("nsp", "random"), "sentence_order": Pairs("sop", "swapped")}
+# The values of config.data.sentence_pairs that have labels; the others train masked tokens alone.
+PAIR_LABELS = {"next_sentence": PairLabels("nsp", "random"), "sentence_order": PairLabels("sop", "swapped")}
 
 
-def pretraining_heads(config: Config) -> tuple[Head, ...]:
-    """The heads that `config.data.sentence_pairs` trains."""
-    return PRETRAINING_HEADS if config.data.sentence_pairs in PAIRS else (Head("masked_token"),)
+def heads(config: PretrainConfig) -> tuple[Head, ...]:
+    """Return the heads that `config.data.sentence_pairs` trains."""
+    return PRETRAINING_HEADS if config.data.sentence_pairs in PAIR_LABELS else (Head("masked_token"),)
 
 
-def pretraining(config: Config) -> Objective:
-    """The mean masked-token loss of `config.model`, plus that of the pairs where `config.data.sentence_pairs` has labels."""
-    model = make_model(config.model, config.compute, pretraining_heads(config))
-    pairs = PAIRS.get(config.data.sentence_pairs)
+def make(config: PretrainConfig) -> Objective:
+    """Return the mean loss of the masked tokens, plus that of the sentence pairs where they have labels."""
+    model = make_model(config.model, config.compute, heads(config))
+    pairs = PAIR_LABELS.get(config.data.sentence_pairs)
 
     def normalizers(batch: Batch) -> Normalizers:
-        """How many masked tokens and pairs carry weight; at least 1 each, so that none divides by 0."""
+        """The number of masked tokens and of pairs that carry weight; at least 1 each, against a division by 0."""
         found = {"mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0)}
         if pairs:
             found[pairs.metric] = jnp.maximum(jnp.sum(batch["example_weights"]), 1.0)
         return found
 
     def loss(
-        params: Params, batch: Batch, rng: jax.Array | None, normalizers: Normalizers
+        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
     ) -> tuple[jax.Array, dict[str, Mean]]:
-        outputs = model.apply(params, batch, rng)
+        outputs = model.apply(params, batch, rngs.dropout)
         terms = {"mlm": _masked_tokens(outputs["mlm_logits"], batch)}
         if pairs:
             terms[pairs.metric] = _sentence_pairs(outputs["nsp_logits"], batch)
@@ -55,9 +52,9 @@ def pretraining(config: Config) -> Objective:
         for name, term in terms.items():
             metrics[f"{name}_loss"] = means[name]
             metrics[f"{name}_accuracy"] = Mean.of(term.correct, term.weights)
-        if pairs:  # above one half where documents are too short for a pair of their own; accuracy is judged against it
+        if pairs:  # above one half where documents are too short for a pair of their own: the baseline of the accuracy
             labels = batch["next_sentence_labels"].reshape(-1).astype(jnp.float32)
-            metrics[f"{pairs.metric}_{pairs.label}_share"] = Mean.of(labels, terms[pairs.metric].weights)
+            metrics[f"{pairs.metric}_{pairs.label}_fraction"] = Mean.of(labels, terms[pairs.metric].weights)
         first, *others = (mean.total / normalizers[name] for name, mean in means.items())
         return sum(others, start=first), metrics
 
@@ -66,7 +63,9 @@ def pretraining(config: Config) -> Objective:
         normalizers=normalizers,
         loss=loss,
         logical_axes=model.logical_axes,
-        flops=lambda length: model_flops(config.model, length, round(config.data.mask_probability * length)),
+        sections=model.sections,
+        flops=lambda seq_len: model_flops(config.model, seq_len, round(config.data.mask_probability * seq_len)),
+        num_heads=config.model.num_heads,
     )
 
 
@@ -81,6 +80,6 @@ def _masked_tokens(logits: jax.Array, batch: Batch) -> Targets:
 
 
 def _sentence_pairs(logits: jax.Array, batch: Batch) -> Targets:
-    """Of packed rows, whose labels and weights are `[batch, examples]`, every example is a target."""
+    """In packed sequences, whose labels and weights are `[batch, examples]`, every example is a target."""
     labels, weights = batch["next_sentence_labels"].reshape(-1), batch["example_weights"].reshape(-1)
     return Targets(*cross_entropy(logits, labels), weights)

@@ -6,9 +6,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import Config
-from bert_jax.models import Head, Model, make_model, model_flops
-from bert_jax.objectives.base import Batch, Normalizers, Objective, Params
+from bert_jax.models import Head, Model, model_flops
+from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.losses import Targets, cross_entropy
 from bert_jax.objectives.means import Mean
 
@@ -72,27 +71,27 @@ def head(kind: str, classes: int) -> Head:
     return Head(name, {"classification": classes, "regression": 1, "tagging": classes}.get(kind, 0))
 
 
-def task_model(config: Config, kind: str, classes: int) -> Model:
-    """The encoder of `config.model` with the head of `kind`."""
-    return make_model(config.model, config.compute, (head(kind, classes),))
+def finetuning(model: Model, kind: str, freeze_encoder: bool) -> Objective:
+    """Return the mean loss of a task's targets: cross entropy, or in regression the squared error.
 
-
-def finetuning(config: Config, kind: str, classes: int) -> Objective:
-    """The mean loss of a task's targets: cross entropy, or of a regression the squared error.
-
-    With `config.optimizer.freeze_encoder` the gradient ends at the heads.
+    Args:
+        model: with the head of `kind`.
+        kind: of the task.
+        freeze_encoder: the gradient ends at the heads.
     """
-    model, row = task_model(config, kind, classes), KINDS[kind]
+    row = KINDS[kind]
 
     def normalizers(batch: Batch) -> Normalizers:
         return {"targets": jnp.maximum(jnp.sum(row.weights(batch)), 1.0)}
 
     def loss(
-        params: Params, batch: Batch, rng: jax.Array | None, normalizers: Normalizers
+        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
     ) -> tuple[jax.Array, dict[str, Mean]]:
-        if config.optimizer.freeze_encoder:
-            params = params | {"encoder": jax.lax.stop_gradient(params["encoder"])}
-        targets = row.targets(model.apply(params, batch, rng), batch)
+        if freeze_encoder:
+            params = jax.tree.map(
+                lambda section, x: x if section == "heads" else jax.lax.stop_gradient(x), model.sections, params
+            )
+        targets = row.targets(model.apply(params, batch, rngs.dropout), batch)
         mean = Mean.of(targets.loss, targets.weights)
         metrics = {"task_loss": mean}
         if kind != "regression":
@@ -104,5 +103,7 @@ def finetuning(config: Config, kind: str, classes: int) -> Objective:
         normalizers=normalizers,
         loss=loss,
         logical_axes=model.logical_axes,
-        flops=lambda length: model_flops(config.model, length, 0),
+        sections=model.sections,
+        flops=lambda seq_len: model_flops(model.config, seq_len, 0),
+        num_heads=model.config.num_heads,
     )

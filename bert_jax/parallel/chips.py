@@ -1,23 +1,26 @@
-"""Peak figures of accelerators: the vendors' data sheets as a table, and a measurement for devices not in it."""
+"""Peak figures of accelerators: a table from the vendors' data sheets, and a measurement for other devices.
+
+A chip is one row of CHIPS.
+"""
 
 import statistics
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 
 class Chip(NamedTuple):
-    """One chip. A figure that its vendor does not publish is None."""
+    """Peak figures of one chip; None where its vendor publishes no figure."""
 
     name: str
-    flops: float  # peak FLOP/s of bfloat16 matrix products with float32 grad_accum_steps, dense
-    hbm_bytes: int  # what a program can use of the memory
+    flops: float  # peak FLOP/s of bfloat16 matrix products with float32 accumulation, dense
+    hbm_bytes: int  # memory that a program can use
     hbm_bandwidth: float  # bytes/s
-    interconnect: float  # bytes/s that leave the chip over all its links (half of what is sold as bidirectional)
+    interconnect: float  # bytes/s sent over all links (half of the bidirectional figure)
     watts: float | None
-    cores: int  # a device of JAX is a chip, or one of this many cores of it
+    cores: int  # a JAX device is a chip, or one of its cores
     source: str
 
 
@@ -25,9 +28,9 @@ def _usable(gibibytes: float) -> int:
     return int(gibibytes * 2**30)
 
 
-# hbm_bytes of TPUs: what the compiler of libtpu 0.0.42 allows a program ("exceeds available HBM"), less than is sold.
-# Watts: TPU v4 the mean of Jouppi et al. 2023, table 4 (90 to 192 W); Google publishes none of the later ones.
-# NVIDIA's are the limits of the SXM modules.
+# hbm_bytes of TPUs: the limit of the compiler in libtpu 0.0.42 ("exceeds available HBM"), below the advertised size.
+# Watts: TPU v4 the mean of Jouppi et al. 2023, table 4 (90 to 192 W); Google publishes none for later TPUs.
+# NVIDIA: the limits of the SXM modules.
 _V4 = Chip(
     "TPU v4", 275e12, _usable(30.5), 1.2e12, 300e9, 170.0, 2, "docs.cloud.google.com/tpu/docs/v4; Jouppi et al. 2023"
 )
@@ -56,8 +59,14 @@ CHIPS = {
 }
 
 
+def fraction_of_chip(device: Any) -> float:
+    """The fraction of its chip that a device of JAX is; below 1 where each core is a device."""
+    chip = CHIPS.get(device.device_kind)
+    return getattr(device, "num_cores", chip.cores) / chip.cores if chip and chip.cores > 1 else 1.0
+
+
 def peak_flops() -> float:
-    """FLOP/s of one present device: from the table, or measured where the kind is not in it (a CPU)."""
+    """Return the peak FLOP/s of one present device: from the table, or measured if its kind has no row (a CPU)."""
     device = jax.devices()[0]
     if chip := CHIPS.get(device.device_kind):
         return chip.flops
@@ -66,7 +75,10 @@ def peak_flops() -> float:
 
 
 def measured_flops() -> float:
-    """FLOP/s of a float32 matrix product of 1,024 x 1,024, the median of 7 after a first; the whole host where CPU."""
+    """Return the FLOP/s of a float32 product of two 1,024 x 1,024 matrices: median of 7 after one warmup.
+
+    On a CPU this is the speed of the whole host.
+    """
     size = 1024
     x = jnp.ones((size, size), jnp.float32)
     product = jax.jit(lambda a: a @ a).lower(x).compile()

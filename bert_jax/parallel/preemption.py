@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: asked of one process, answered by all of them at the same step."""
+"""SIGTERM and Ctrl-C: one process receives the signal, and all of them stop after the same step."""
 
 import os
 import signal
@@ -6,39 +6,39 @@ from typing import Any
 
 
 class Interrupt:
-    """Notes the wish to stop; a second Ctrl-C stops at once. A context manager that puts the old handlers back.
+    """A context manager that records SIGTERM and Ctrl-C; a second Ctrl-C raises KeyboardInterrupt at once.
 
-    Of several processes only one may be asked. JAX's preemption service, which has its own handler of SIGTERM, then
-    lets all of them agree on the next call of `check` that none has made yet.
+    Of several processes only one may receive the signal. JAX's preemption service, which has its own handler of
+    SIGTERM, then lets all of them agree on the next call of `check` that no process has made yet.
     """
 
     def __init__(self) -> None:
-        self.asked: str | None = None  # name of the signal that this process got
+        self.received: str | None = None  # name of the signal that this process received
         self.stopping = False
-        self._together = False
+        self._shared = False  # the decision is shared with other processes
         self._calls = 0
 
     def __enter__(self) -> "Interrupt":
-        self._old = {number: signal.signal(number, self._ask) for number in (signal.SIGTERM, signal.SIGINT)}
+        self._old = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
         return self
 
     def __exit__(self, *_: Any) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
 
-    def together(self) -> None:
-        """From now on agree with the other processes: called once, after `jax.distributed.initialize`."""
+    def use_preemption_service(self) -> None:
+        """Decide together with the other processes; call it once, after `jax.distributed.initialize`."""
         del self._old[signal.SIGTERM]  # the handler is JAX's now
-        self._together = True
-        if self.asked:
+        self._shared = True
+        if self.received:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def check(self) -> bool:
-        """Whether to stop here. Every process must ask as often, and at the same places."""
+        """Whether to stop here. All processes must call it the same number of times, at the same places."""
         if self.stopping:
             return True
-        if not self._together:
-            self.stopping = self.asked is not None
+        if not self._shared:
+            self.stopping = self.received is not None
             return self.stopping
         from jax.experimental import multihost_utils
 
@@ -48,12 +48,12 @@ class Interrupt:
 
     @property
     def name(self) -> str:
-        """Of the signal."""
-        return self.asked or "SIGTERM"
+        """Name of the signal."""
+        return self.received or "SIGTERM"
 
-    def _ask(self, number: int, _: Any) -> None:
-        if self.asked and number == signal.SIGINT:
+    def _handle(self, number: int, _: Any) -> None:
+        if self.received and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.asked = signal.Signals(number).name
-        if self._together:
+        self.received = signal.Signals(number).name
+        if self._shared:
             os.kill(os.getpid(), signal.SIGTERM)

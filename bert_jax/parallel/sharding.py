@@ -1,4 +1,7 @@
-"""The mesh, the one table of logical axis -> mesh axis, and the placing of parameters and batches."""
+"""The mesh, the table that maps logical axes to mesh axes, and the placement of parameters and batches.
+
+A logical axis is one row of RULES.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +19,9 @@ from bert_jax.errors import UserError
 AXES = ("data", "fsdp", "tensor")
 BATCH_AXES = ("data", "fsdp")
 
-# The feature axis of the embedding tables is never sharded: XLA would rematerialise them in full.
+# The feature axis of the embedding tables is never sharded: XLA would rematerialize whole tables.
 RULES: dict[str, str | tuple[str, ...] | None] = {
-    # of parameters
+    # axes of parameters
     "layers": None,
     "vocab": ("fsdp", "tensor"),
     "positions": None,
@@ -28,8 +31,8 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "heads": "tensor",
     "mlp": "tensor",
     "classes": None,
-    # of activations
-    "grad_accum_steps": None,
+    # axes of activations and batches
+    "accumulation": None,  # micro-batches of a step
     "batch": BATCH_AXES,
     "length": None,
     "predictions": None,
@@ -39,15 +42,16 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """The mesh of axes `data`, `fsdp` and `tensor` over `devices` (all of them if None); -1 takes what is left.
+    """Return the mesh with axes `data`, `fsdp` and `tensor` over `devices` (None: all); a size of -1 takes the rest.
 
-    Raises `UserError` where the sizes do not multiply to the number of devices.
+    Raises:
+        UserError: the product of the sizes is not the number of devices.
     """
     devices = jax.devices() if devices is None else list(devices)
     sizes = [getattr(config, axis) for axis in AXES]
     shown = ", ".join(f"mesh.{axis}={size}" for axis, size in zip(AXES, sizes, strict=True))
     if sizes.count(-1) > 1 or any(size < 1 and size != -1 for size in sizes):
-        raise UserError(f"{shown}: sizes are positive, and at most one is -1 (takes what is left)")
+        raise UserError(f"{shown}: sizes must be positive; one of them may be -1, which takes the rest")
     known = math.prod(size for size in sizes if size != -1)
     if -1 in sizes and len(devices) % known == 0:
         sizes[sizes.index(-1)] = len(devices) // known
@@ -55,21 +59,21 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
         fitting = ", ".join(str(size) for size in range(1, len(devices) + 1) if len(devices) % size == 0)
         raise UserError(
             f"{shown} does not divide {len(devices)} devices; set sizes whose product is {len(devices)} "
-            f"(each one of {fitting}), one of them -1 for the rest"
+            f"(each of them from {fitting}), or one of them to -1 for the rest"
         )
     types = (AxisType.Auto,) * len(AXES)
     if any(getattr(device, "core_on_chip", 0) for device in devices):
-        # The cores of a TPU v4 apart, as its compiler sees them without a TPU: JAX knows no torus of these.
+        # Single cores of a TPU v4, as its compiler reports them without a TPU: JAX knows no torus of cores.
         return Mesh(np.asarray(devices).reshape(sizes), AXES, axis_types=types)
     try:
         return jax.make_mesh(tuple(sizes), AXES, axis_types=types, devices=devices)
-    except NotImplementedError:  # a size that is no product of whole axes of the torus
+    except NotImplementedError:  # a size that is not a product of whole axes of the torus
         placed = mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
         return Mesh(placed, AXES, axis_types=types)
 
 
 def partition_spec(names: Sequence[str]) -> PartitionSpec:
-    """The `PartitionSpec` of an array whose axes have these logical names; in `over_data` that of a shard's rows."""
+    """Return the PartitionSpec of an array with these logical axes; inside `over_data`, without the axis `data`."""
     manual = jax.sharding.get_abstract_mesh().manual_axes
 
     def axes(name: str) -> tuple[str, ...]:
@@ -81,10 +85,10 @@ def partition_spec(names: Sequence[str]) -> PartitionSpec:
 
 
 def over_data(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function(batch, *others)` on the rows of each shard of the `data` axis alone, its results added up at the end.
+    """Return `function(batch, *others)` mapped over the shards of the `data` axis, with its results summed at the end.
 
-    So gradients are summed over `data` once, and not after every micro-batch, as the compiler by itself would.
-    With one shard or no mesh: `function` as it is.
+    Gradients are then summed over `data` once per step; the compiler alone would sum them after every micro-batch.
+    With one shard or no mesh, returns `function` itself.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.shape["data"] == 1:
@@ -102,19 +106,23 @@ def over_data(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def first_row(rows: int) -> jax.Array:
-    """uint32: which row of the whole batch is the first of the `rows` at hand; 0 but inside of `over_data`."""
+    """Return the index (uint32) in the whole batch of the first of these `rows`; 0 outside `over_data`."""
     if "data" in jax.sharding.get_abstract_mesh().manual_axes:
         return jax.lax.axis_index("data").astype(np.uint32) * np.uint32(rows)
     return jnp.uint32(0)
 
 
 def shardings(logical_axes: Any, mesh: Mesh) -> Any:
-    """A tree of `NamedSharding` from a tree of tuples of logical names (`Model.logical_axes`)."""
+    """Return a tree of `NamedSharding` for a tree of tuples of logical axes (`Model.logical_axes`)."""
     return jax.tree.map(lambda names: NamedSharding(mesh, partition_spec(names)), logical_axes, is_leaf=_is_names)
 
 
 def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
-    """Raises `UserError` where the mesh does not divide a parameter; `shapes` is the tree of arrays or their shapes."""
+    """Check that the mesh divides every parameter; `shapes` is the tree of arrays or of their shapes.
+
+    Raises:
+        UserError: it does not divide one of them.
+    """
 
     def check(path: tuple[Any, ...], names: tuple[str, ...], leaf: Any) -> None:
         for name, size in zip(names, leaf.shape, strict=True):
@@ -132,7 +140,11 @@ def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
 
 
 def check_heads(mesh: Mesh, num_heads: int) -> None:
-    """Raises `UserError` where `mesh.tensor` would cut an attention head in two."""
+    """Check that `mesh.tensor` keeps attention heads whole.
+
+    Raises:
+        UserError: it does not divide the number of heads.
+    """
     if num_heads % mesh.shape["tensor"]:
         raise UserError(
             f"mesh.tensor={mesh.shape['tensor']} does not divide model.num_heads={num_heads}; "
@@ -141,76 +153,77 @@ def check_heads(mesh: Mesh, num_heads: int) -> None:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows over `data` and `fsdp`, every other axis whole."""
+    """Return the sharding of a batch: sequences over `data` and `fsdp`, all other axes whole."""
     return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The whole array on every device."""
+    """Return the sharding of an array that every device holds in full."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def check_batch(mesh: Mesh, batch_size: int, grad_accum_steps: int = 1, name: str = "config.train.batch_size") -> None:
-    """Raises `UserError` where a micro-batch of `batch_size / grad_accum_steps` rows does not divide over the mesh.
+    """Check that every micro-batch of `batch_size / grad_accum_steps` sequences divides over the mesh.
 
-    `name` is the knob to mend.
+    Raises:
+        UserError: it does not; the message names `name` as the key to change.
     """
     shards = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
     unit = shards * grad_accum_steps
     if batch_size < 1 or batch_size % unit:
         below, above = batch_size // unit * unit, (batch_size // unit + 1) * unit
-        near = f"{below} or {above}" if below > 0 else f"{above}"
+        nearest = f"{below} or {above}" if below > 0 else f"{above}"
         raise UserError(
-            f"{name}: a batch of {batch_size} rows does not divide over mesh.data x mesh.fsdp = {shards} times "
-            f"{grad_accum_steps} micro-batches; take {near}, or any multiple of {unit}"
+            f"{name}: a batch of {batch_size} sequences does not divide over mesh.data x mesh.fsdp = {shards} times "
+            f"{grad_accum_steps} micro-batches; use {nearest}, or any multiple of {unit}"
         )
 
 
-class Share(NamedTuple):
-    """The rows that this process's devices need: of `of` equal blocks of a batch those numbered `blocks`, in order.
+class BatchBlocks(NamedTuple):
+    """The part of every batch that this process's devices need, as blocks of equal size.
 
-    Processes that a tensor axis spans have the same share; where a TPU's topology orders the devices, a share may be
+    Processes that a tensor axis spans need the same part. Where a TPU's topology orders the devices, the part may be
     several blocks.
     """
 
-    blocks: tuple[int, ...]
-    of: int
+    blocks: tuple[int, ...]  # numbers of this process's blocks, ascending
+    num_blocks: int  # of the whole batch
 
 
-def batch_share(mesh: Mesh) -> Share:
-    """This process's share of every batch, in the fewest blocks."""
+def batch_blocks(mesh: Mesh) -> BatchBlocks:
+    """Return this process's part of every batch, in as few blocks as possible."""
     shards = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
     indices = batch_sharding(mesh).addressable_devices_indices_map((shards,)).values()
     mine = sorted({index[0].indices(shards)[0] for index in indices if index})
     for size in range(len(mine), 0, -1):
         begins = mine[::size]
         if shards % size == 0 and mine == [begin + i for begin in begins for i in range(size) if begin % size == 0]:
-            return Share(tuple(begin // size for begin in begins), shards // size)
+            return BatchBlocks(tuple(begin // size for begin in begins), shards // size)
     raise AssertionError("blocks of one shard always fit")
 
 
 def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
-    """Global arrays from this process's rows, `batch_share(mesh)`: numpy `[rows here, ...]` -> `[rows, ...]`."""
-    blocks, of = batch_share(mesh)
-    place = batch_sharding(mesh)
+    """Return global arrays `[batch, ...]` made of this process's blocks of them, numpy arrays `[batch here, ...]`."""
+    blocks, num_blocks = batch_blocks(mesh)
+    target = batch_sharding(mesh)
 
-    def globally(local: np.ndarray) -> jax.Array:
-        size = len(local) // len(blocks)  # rows of a block
-        rows = size * of
+    def to_global(local: np.ndarray) -> jax.Array:
+        size = len(local) // len(blocks)  # sequences per block
+        total = size * num_blocks
 
-        def rows_of(index: tuple[slice, ...] | None) -> np.ndarray:
-            assert index is not None  # None is for an array that is no array
-            begin, end, _ = index[0].indices(rows)
+        def shard(index: tuple[slice, ...] | None) -> np.ndarray:
+            assert index is not None
+            begin, end, _ = index[0].indices(total)
             begin_here = blocks.index(begin // size) * size + begin % size
             return local[begin_here : begin_here + end - begin]
 
-        return jax.make_array_from_callback((rows, *local.shape[1:]), place, rows_of)
+        return jax.make_array_from_callback((total, *local.shape[1:]), target, shard)
 
-    return {name: globally(array) for name, array in batch.items()}
+    return {name: to_global(array) for name, array in batch.items()}
 
 
 def constrain(x: jax.Array, *names: str) -> jax.Array:
-    """Tells the compiler how the activation `x` lies on the mesh of `jax.set_mesh`; without one, nothing."""
+    """Constrain the sharding of an activation with these logical axes; without a mesh (`jax.set_mesh`), return `x`."""
     if jax.sharding.get_abstract_mesh().empty:
         return x
     return jax.lax.with_sharding_constraint(x, partition_spec(names))

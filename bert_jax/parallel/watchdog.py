@@ -1,7 +1,7 @@
-"""A thread that ends a run which no longer moves, and says which process is to blame.
+"""A thread that ends a run that makes no progress, and reports which process is the cause.
 
-Every process tells its watchdog what it is about to do; each stage has its budget (`config.watchdog`). Process 0 hears
-from all others once a second, decides, and tells them; a process that is gone is seen by its closed connection.
+Every process reports the stage that it enters; each stage has a limit (`config.watchdog`). Process 0 receives a
+heartbeat from every other process each second, decides, and sends its decision; a closed connection is a dead process.
 """
 
 import contextlib
@@ -15,23 +15,23 @@ import traceback
 from typing import NamedTuple, NoReturn
 
 from bert_jax.config import WatchdogConfig
-from bert_jax.parallel.rendezvous import Membership, Message
+from bert_jax.parallel.processes.rendezvous import Membership, Message
 
 LOST = 124  # exit status where a process is lost or hangs
-BEAT = 1.0  # seconds between two signs of life
-TICK = 0.2  # seconds between two looks at the clock
-SILENCE = 3.0  # seconds without one after which a process is held to be stopped, where the run does not move
-GRACE = 2.0  # seconds for the cause to show where only its effect, an error of a collective, was seen
-ANSWER = 10.0  # seconds to wait for what another process has to say
+HEARTBEAT = 1.0  # seconds between two heartbeats
+TICK = 0.2  # seconds between two checks of the clock
+SILENCE = 3.0  # seconds without a heartbeat after which a process of a run without progress counts as stopped
+GRACE = 2.0  # seconds to find the cause of a failed collective, which is only an effect
+ANSWER = 10.0  # seconds to wait for a message of another process
 
 
 class Stage(NamedTuple):
-    """What a process does; all of them go through the same stages."""
+    """The work that a process is doing; all processes enter the same stages in the same order."""
 
     number: int  # counted from the start of the run
-    name: str  # 'start', 'compile', 'step' or 'save'
+    name: str  # "start", "compile", "step" or "save"
     step: int | None
-    began: float  # when this process knew of it, on its own monotonic clock
+    began: float  # when this process learned of it, on its own monotonic clock
 
     def __str__(self) -> str:
         if self.step is None:
@@ -40,201 +40,204 @@ class Stage(NamedTuple):
 
 
 class Watchdog:
-    """Of one process: alone, or with links to the others."""
+    """The watchdog of one process: alone, or connected to the other processes."""
 
-    def __init__(self, config: WatchdogConfig, process_id: int = 0, roll: Membership | None = None) -> None:
+    def __init__(self, config: WatchdogConfig, process_id: int = 0, membership: Membership | None = None) -> None:
         self.process_id = process_id
-        self.hosts, self.links = roll or Membership(("",), {})
-        self._budgets = {
+        self.hosts, self.links = membership or Membership(("",), {})
+        self._limits = {
             "start": config.start_seconds,
             "compile": config.compile_seconds,
             "step": config.step_seconds,
             "save": config.save_seconds,
         }
         self._stage = Stage(0, "start", None, time.monotonic())
-        self._theirs = dict.fromkeys(self.links, self._stage)  # the last known stage of the others
-        self._heard = dict.fromkeys(self.links, time.monotonic())
-        self._done = set[int]()  # who said goodbye
-        self._facts: dict[int, dict[str, str]] = {}
+        self._peer_stages = dict.fromkeys(self.links, self._stage)  # the last known stage of each peer
+        self._last_message = dict.fromkeys(self.links, time.monotonic())
+        self._finished = set[int]()  # peers that have closed their watchdog
+        self._fingerprints: dict[int, dict[str, str]] = {}
         self._agreed, self._closing = threading.Event(), threading.Event()
-        self._outbox = queue.SimpleQueue[Message]()  # of this process's other threads
-        self._error: tuple[float, str] | None = None  # what a process failed of, and when to take it for the cause
-        self._beat = (0.0, "")  # when the others last heard of this one, and in which kind of stage
-        self._own = ""  # what this process has to say of its own end
+        self._outbox = queue.SimpleQueue[Message]()  # filled by the other threads of this process
+        self._error: tuple[float, str] | None = None  # first error of a process, and when it counts as the cause
+        self._sent = (0.0, "")  # time and stage name of the last heartbeat
+        self._own_error = ""  # what this process prints of its own failure
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
 
     def stage(self, name: str, step: int | None = None) -> None:
-        """Say what comes next; every process calls this as often, in the same order."""
+        """Enter a stage; every process enters the same stages in the same order."""
         self._stage = Stage(self._stage.number + 1, name, step, time.monotonic())
 
-    def check_agreement(self, facts: dict[str, str]) -> None:
-        """Wait until every process has the same facts; all end with status 2 where one differs."""
+    def check_agreement(self, fingerprint: dict[str, str]) -> None:
+        """Wait until every process has sent the same run fingerprint; all end with status 2 where one differs."""
         if self.links:
-            self._outbox.put({"facts": facts})
+            self._outbox.put({"fingerprint": fingerprint})
             self._agreed.wait()
 
     def fail(self, message: str, status: int) -> NoReturn:
-        """End every process with this status; the others say `message`, which this one has said."""
-        self._own = "\n"
+        """End every process with this status; this process has printed `message`, the others print it now."""
+        self._own_error = "\n"
         self._outbox.put({"failed": message, "status": status})
         self._thread.join(ANSWER)
         _exit(status)
 
-    def explain(self, error: Exception) -> NoReturn:
-        """End as the cause of an error demands: another process's end, or a fault of this one, with its traceback."""
-        self._own = "".join(traceback.format_exception(error))
+    def fail_with_traceback(self, error: Exception) -> NoReturn:
+        """End every process after an exception: as the effect of a lost process, or as a bug, with its traceback."""
+        self._own_error = "".join(traceback.format_exception(error))
         self._outbox.put({"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"})
         self._thread.join(GRACE + ANSWER)
-        sys.stderr.write(self._own)
+        sys.stderr.write(self._own_error)
         _exit(1)
 
     def close(self) -> None:
-        """Stop watching, once every other process is done as well."""
+        """Stop watching, after every other process has finished too."""
         self._outbox.put({"bye": True})
         self._closing.set()
         self._thread.join(ANSWER)
 
-    # What follows runs in the watchdog's own thread.
+    # The methods below run in the watchdog's own thread.
 
     def _watch(self) -> None:
         with selectors.DefaultSelector() as selector:
-            for other, link in self.links.items():
+            for peer, link in self.links.items():
                 link.socket.settimeout(TICK)
-                selector.register(link.socket, selectors.EVENT_READ, other)
-            while not (self._closing.is_set() and self._is_over()):
+                selector.register(link.socket, selectors.EVENT_READ, peer)
+            while not (self._closing.is_set() and self._all_finished()):
                 for key, _ in selector.select(TICK):
                     try:
                         for message in self.links[key.data].receive():
-                            self._hear(key.data, message)
+                            self._handle(key.data, message)
                     except EOFError:
                         selector.unregister(key.fileobj)
-                        self._lose(key.data)
-                self._speak()
-                self._judge(time.monotonic())
+                        self._handle_closed(key.data)
+                self._send_pending()
+                self._check_progress(time.monotonic())
 
-    def _is_over(self) -> bool:
-        """Process 0 waits for every goodbye and answers; the others wait for the answer."""
-        if not self._done >= set(self.links):
+    def _all_finished(self) -> bool:
+        """Whether all is done: process 0 waits for every goodbye and answers, the others wait for its answer."""
+        if not self._finished >= set(self.links):
             return False
         if self.process_id == 0:
-            self._tell_all({"bye": True})
+            self._broadcast({"bye": True})
         return True
 
-    def _speak(self) -> None:
+    def _send_pending(self) -> None:
         while not self._outbox.empty():
             message = self._outbox.get()
             if self.process_id == 0:
-                self._hear(0, message)
+                self._handle(0, message)
             else:
                 self._send(0, message)
         stage, now = self._stage, time.monotonic()
-        if now - self._beat[0] >= BEAT or stage.name != self._beat[1]:
-            self._beat = (now, stage.name)
-            self._tell_all({"beat": stage[:3]})
+        if now - self._sent[0] >= HEARTBEAT or stage.name != self._sent[1]:
+            self._sent = (now, stage.name)
+            self._broadcast({"stage": stage[:3]})
 
-    def _hear(self, other: int, message: Message) -> None:
-        self._heard[other] = time.monotonic()
+    def _handle(self, peer: int, message: Message) -> None:
+        self._last_message[peer] = time.monotonic()
         match message:
-            case {"beat": [number, name, step]}:
-                if number != self._theirs[other].number:
-                    self._theirs[other] = Stage(number, name, step, time.monotonic())
-            case {"facts": facts}:
-                self._facts[other] = facts
-                if len(self._facts) == len(self.hosts):
-                    self._compare()
+            case {"stage": [number, name, step]}:
+                if number != self._peer_stages[peer].number:
+                    self._peer_stages[peer] = Stage(number, name, step, time.monotonic())
+            case {"fingerprint": fingerprint}:
+                self._fingerprints[peer] = fingerprint
+                if len(self._fingerprints) == len(self.hosts):
+                    self._compare_fingerprints()
             case {"agreed": True}:
                 self._agreed.set()
             case {"bye": True}:
-                self._done.add(other)
+                self._finished.add(peer)
             case {"error": error}:
-                self._error = self._error or (time.monotonic() + GRACE, f"{self._who(other)} failed: {error}")
+                self._error = self._error or (time.monotonic() + GRACE, f"{self._label(peer)} failed: {error}")
             case {"failed": text, "status": status}:
-                self._end(f"{self._who(other)}: {text}", status)
+                self._end(f"{self._label(peer)}: {text}", status)
             case {"end": text, "status": status}:
                 self._end(text, status)
 
-    def _lose(self, other: int) -> None:
-        """The connection is closed."""
+    def _handle_closed(self, peer: int) -> None:
         if self._closing.is_set():
-            self._done.add(other)
-        elif other not in self._done:
-            role = ", the coordinator," if other == 0 else ""
-            self._end(f"{self._who(other)}{role} died; it was in its {self._theirs[other]}")
+            self._finished.add(peer)
+        elif peer not in self._finished:
+            role = ", the coordinator," if peer == 0 else ""
+            self._end(f"{self._label(peer)}{role} died; it was in its {self._peer_stages[peer]}")
 
-    def _judge(self, now: float) -> None:
-        """End a run that does not move. What counts is the process furthest behind: the others wait for it."""
+    def _check_progress(self, now: float) -> None:
+        """End a run without progress. The process furthest behind counts: the others wait for it."""
         if self.process_id > 0:
-            if self._is_late(self._theirs[0], self._heard[0], now):
+            if self._is_late(self._peer_stages[0], self._last_message[0], now):
                 self._end(self._silence(0, now))
             return
         if self._error and now >= self._error[0]:
-            silent = [self._silence(other, now) for other in self.links if now - self._heard[other] > SILENCE]
+            silent = [self._silence(peer, now) for peer in self.links if now - self._last_message[peer] > SILENCE]
             self._end("; ".join(silent) or self._error[1], LOST if silent else 1)
-        stages = {0: self._stage} | self._theirs
+        stages = {0: self._stage} | self._peer_stages
         last = min(stages.values())
-        behind = [other for other, stage in stages.items() if stage.number == last.number]
-        if not all(self._is_late(stages[other], stages[other].began, now) for other in behind):
+        behind = [peer for peer, stage in stages.items() if stage.number == last.number]
+        if not all(self._is_late(stages[peer], stages[peer].began, now) for peer in behind):
             return
-        text = f"{last} took longer than config.watchdog.{last.name}_seconds={self._budgets[last.name]:g}"
-        silent = [self._silence(other, now) for other in behind if other and now - self._heard[other] > SILENCE]
+        text = f"{last} took longer than config.watchdog.{last.name}_seconds={self._limits[last.name]:g}"
+        silent = [self._silence(peer, now) for peer in behind if peer and now - self._last_message[peer] > SILENCE]
         if silent:
             text = f"{'; '.join(silent)}; {text}"
         elif len(behind) < len(stages):
             verb = "hangs" if len(behind) == 1 else "hang"
-            text = f"{', '.join(map(self._who, behind))} {verb} in {last}, the others wait; {text}"
+            text = f"{', '.join(map(self._label, behind))} {verb} in {last}, the others wait; {text}"
         elif self.links:
             text = f"all {len(stages)} processes answer and wait in the same stage; {text}"
         self._end(text)
 
     def _is_late(self, stage: Stage, since: float, now: float) -> bool:
-        budget = self._budgets[stage.name]
-        return budget > 0 and now - since > budget
+        limit = self._limits[stage.name]
+        return limit is not None and now - since > limit
 
-    def _silence(self, other: int, now: float) -> str:
-        role = ", the coordinator," if other == 0 else ""
-        seconds = now - self._heard[other]
-        return f"{self._who(other)}{role} does not answer since {seconds:.0f} s; it was in its {self._theirs[other]}"
+    def _silence(self, peer: int, now: float) -> str:
+        role = ", the coordinator," if peer == 0 else ""
+        seconds = now - self._last_message[peer]
+        return (
+            f"{self._label(peer)}{role} has not answered for {seconds:.0f} s; it was in its {self._peer_stages[peer]}"
+        )
 
-    def _compare(self) -> None:
-        mine = self._facts[0]
-        for other, theirs in sorted(self._facts.items()):
+    def _compare_fingerprints(self) -> None:
+        mine = self._fingerprints[0]
+        for peer, theirs in sorted(self._fingerprints.items()):
             wrong = [key for key in sorted(mine.keys() | theirs.keys()) if mine.get(key) != theirs.get(key)]
             if wrong:
                 shown = "; ".join(f"{key}: {mine.get(key)} -> {theirs.get(key)}" for key in wrong)
-                self._end(f"{self._who(other)} differs from {self._who(0)} ({shown}); start all with the same", 2)
+                self._end(
+                    f"{self._label(peer)} differs from {self._label(0)} ({shown}); start all processes with the same", 2
+                )
         self._agreed.set()
-        self._tell_all({"agreed": True})
+        self._broadcast({"agreed": True})
 
     def _end(self, message: str, status: int = LOST) -> NoReturn:
-        """Tell, say and go. Process 0 goes last: a closed connection would be taken for its death."""
+        """Send and print the message, then exit. Process 0 exits last: its closed connection would count as a death."""
         if self.process_id == 0:
-            self._tell_all({"end": message, "status": status})
+            self._broadcast({"end": message, "status": status})
             for link in self.links.values():
                 with contextlib.suppress(OSError, EOFError):
                     link.socket.settimeout(GRACE)
                     while True:
                         link.receive()
-        if status == LOST or not self._own:
+        if status == LOST or not self._own_error:
             sys.stderr.write(f"bert-jax: {message}\n")
         elif status == 1:
-            sys.stderr.write(self._own)
+            sys.stderr.write(self._own_error)
         _exit(status)
 
-    def _tell_all(self, message: Message) -> None:
-        for other in self.links:
-            self._send(other, message)
+    def _broadcast(self, message: Message) -> None:
+        for peer in self.links:
+            self._send(peer, message)
 
-    def _send(self, other: int, message: Message) -> None:
-        with contextlib.suppress(OSError):  # who is gone is noticed where it is listened to
-            self.links[other].send(message)
+    def _send(self, peer: int, message: Message) -> None:
+        with contextlib.suppress(OSError):  # receiving notices a lost peer
+            self.links[peer].send(message)
 
-    def _who(self, other: int) -> str:
-        return f"process {other} ({self.hosts[other]})"
+    def _label(self, peer: int) -> str:
+        return f"process {peer} ({self.hosts[peer]})"
 
 
 def _exit(status: int) -> NoReturn:
-    """At once: the threads of a run that hangs would keep the interpreter from its end."""
+    """Exit at once: the threads of a hanging run would block the interpreter's normal exit."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,1 +1,11 @@
-"""To be described."""
+"""Reports that a person reads or looks at: a corpus before training, a run after it.
+
+inspect.py         `bert-jax inspect`: figures of a corpus, warnings, and sequences as text
+inspect_text.py    the figures as text and as JSON
+sequences_text.py  sequences as text: what the model reads, what it predicts
+corpus_checks.py   likely problems of a corpus, one line each: add a row to CHECKS or SEQUENCE_CHECKS
+plots.py           `bert-jax plot`: learning curves; add a row to PANELS for a metric that is no loss or accuracy
+
+A report computes nothing that training needs: it reads a corpus, a configuration or a metrics file and returns text or
+draws a picture.
+"""

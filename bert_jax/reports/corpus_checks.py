@@ -1,173 +1,188 @@
-"""What in a corpus or in its rows will hurt a training, each in a line with what to do about it."""
+"""Likely problems of a corpus and of its sequences, each as a line that says what to do about it."""
 
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bert_jax.config import DataConfig
-from bert_jax.data.sequences.sampling import SENTENCE_PAIRS
-from bert_jax.data.statistics import Distribution, Duplicates, RowFigures, Tokens
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
+from bert_jax.data.statistics import Distribution, Duplicates, SequenceFigures, Tokens
 
-NEARLY_ALL_RANDOM = 0.75  # of the pairs; half of them should be
-ONE_SENTENCE = 0.5  # of the documents
-MANY_DUPLICATES = 0.05  # of the documents
-LEAKED = 0.01  # of the held-out documents
-MANY_UNKNOWN = 0.01  # of the tokens
-MANY_PIECES = 2.5  # a word
-LONG_WORDS = 12  # characters, on average: a script without spaces, of which a word is no measure
-LARGE_PART_UNUSED = 0.5  # of the vocabulary
-LOW_FILL = 0.7
-SHORTEST = 8  # tokens of an example that is worth a place in a row
-BOUND_BY_PACKING = 0.8  # examples a row, of those that packing allows: fewer are bound by their lengths
-IDLE = 0.01  # of the rows
+# Limits, as fractions; a check warns beyond them.
+MAX_RANDOM_PAIRS = 0.75  # of the pairs; half of them should be random
+MAX_ONE_SENTENCE = 0.5  # of the documents
+MAX_DUPLICATES = 0.05  # of the documents
+MAX_LEAKED = 0.01  # of the held-out documents
+MAX_UNKNOWN = 0.01  # of the tokens
+MAX_UNUSED = 0.5  # of the vocabulary
+MAX_IDLE = 0.01  # of the sequences
+MIN_FILL = 0.7  # of a sequence
+FILLED_BY_PACKING = 0.8  # of the examples that packing allows; with fewer, their lengths are the limit
+
+MAX_TOKENS_PER_WORD = 2.5
+MAX_WORD_CHARACTERS = 12  # on average; more means a script without spaces, in which tokens per word say nothing
+MIN_PACKED_TOKENS = 8  # length of the shortest example that is worth packing
 
 
 class Source(NamedTuple):
-    """A corpus, alone or one of a mixture. `prepared` is from its manifest; `tokens_share` and `rows_share` of all."""
+    """A corpus, alone or in a mixture.
+
+    `train` and `heldout`: numbers of documents, sentences and tokens. `prepared`: from the manifest. `rejected`: number
+    of documents by reason. `tokens_fraction` and `sequences_fraction`: of the mixture.
+    """
 
     name: str
     train: dict[str, int]
     heldout: dict[str, int]
     prepared: dict[str, Any]
     rejected: dict[str, int]
-    tokens_share: float
-    rows_share: float | None
+    tokens_fraction: float
+    sequences_fraction: float | None
 
 
 class Report(NamedTuple):
-    """All that is known; `rows` is None where the text cannot be made into rows, for the reason `no_rows`."""
+    """All figures of a corpus or mixture.
+
+    `one_sentence`: fraction of documents of one sentence. `unused`: vocabulary entries that never occur. `sequences` is
+    None where the corpus has too few documents, and `no_sequences` then says so.
+    """
 
     sources: tuple[Source, ...]
     tokenizer: dict[str, str | int | bool]
     documents: Distribution
-    sentences_a_document: Distribution
+    sentences_per_document: Distribution
     one_sentence: float
     tokens: Tokens
     unused: int
     duplicates: Duplicates
-    rows: RowFigures | None
-    no_rows: str
+    sequences: SequenceFigures | None
+    no_sequences: str
     data: DataConfig
 
 
 def warnings(report: Report) -> dict[str, str]:
-    """The lines of `CHECKS` and `ROW_CHECKS` that say something, by name."""
+    """Return the warnings of `CHECKS` and `SEQUENCE_CHECKS`, by name of the check."""
     found = {name: line for name, check in CHECKS.items() if (line := check(report))}
-    return found | (row_warnings(report.rows, report.data) if report.rows else {})
+    return found | (sequence_warnings(report.sequences, report.data) if report.sequences else {})
 
 
-def row_warnings(rows: RowFigures, data: DataConfig) -> dict[str, str]:
-    """The lines of `ROW_CHECKS` that say something, by name."""
-    return {name: line for name, check in ROW_CHECKS.items() if (line := check(rows, data))}
+def sequence_warnings(figures: SequenceFigures, data: DataConfig) -> dict[str, str]:
+    """Return the warnings of `SEQUENCE_CHECKS`, by name of the check."""
+    return {name: line for name, check in SEQUENCE_CHECKS.items() if (line := check(figures, data))}
 
 
 def _one_document(report: Report) -> str:
     alone = [source.name for source in report.sources if source.train["documents"] == 1]
     if not alone:
         return ""
-    pairs = "next-sentence pairs need two, and " if report.data.sentence_pairs == "next_sentence" else ""
+    needed = SENTENCE_PAIRS[report.data.sentence_pairs].min_documents
+    pairs = f"sentence_pairs={report.data.sentence_pairs} needs {needed}, and " if needed > 1 else ""
     return (
-        f"{', '.join(alone)}: one training document; {pairs}none can be held out: prepare "
-        "it again with --documents blank-line or line, or from more files"
+        f"{', '.join(alone)}: one training document; {pairs}none can be held out. Prepare it again with "
+        "--documents blank-line or line, or from more files"
     )
 
 
 def _nothing_held_out(report: Report) -> str:
-    least = SENTENCE_PAIRS[report.data.sentence_pairs].documents
-    bare = [source for source in report.sources if source.heldout["documents"] < least]
-    if not bare:
+    needed = SENTENCE_PAIRS[report.data.sentence_pairs].min_documents
+    lacking = [source for source in report.sources if source.heldout["documents"] < needed]
+    if not lacking:
         return ""
-    number = max(source.heldout["documents"] for source in bare)
-    held = f"{number} held-out document, and pairs need {least}" if number else "no held-out document"
+    number = max(source.heldout["documents"] for source in lacking)
+    held = f"{number} held-out document, and pairs need {needed}" if number else "no held-out document"
     return (
-        f"{', '.join(source.name for source in bare)}: {held}, so nothing to evaluate on: prepare it again from more "
-        "documents, or with a larger --heldout_fraction"
+        f"{', '.join(source.name for source in lacking)}: {held}, so nothing to evaluate on. Prepare it again from "
+        "more documents, or with a larger --heldout_fraction"
     )
 
 
-def _random_pairs(rows: RowFigures, data: DataConfig) -> str:
-    if data.sentence_pairs != "next_sentence" or (rows.labelled or 0) <= NEARLY_ALL_RANDOM:
+def _random_pairs(figures: SequenceFigures, data: DataConfig) -> str:
+    has_random = SENTENCE_PAIRS[data.sentence_pairs].min_documents > 1  # second texts from other documents
+    if not has_random or (figures.labelled or 0) <= MAX_RANDOM_PAIRS:
         return ""
     return (
-        f"{rows.labelled:.0%} of the pairs are random ones (half should be), so the label says little: join lines that "
-        "belong together into documents, make rows longer, or set --config.data.sentence_pairs=full_sentences"
+        f"{figures.labelled:.0%} of the pairs are random ones (half should be), so the label says little. Join lines "
+        "that belong together into documents, make sequences longer, or set "
+        "--config.data.sentence_pairs=full_sentences"
     )
 
 
 def _one_sentence(report: Report) -> str:
-    if SENTENCE_PAIRS[report.data.sentence_pairs].parts == 1 or report.one_sentence <= ONE_SENTENCE:
+    if SENTENCE_PAIRS[report.data.sentence_pairs].num_texts == 1 or report.one_sentence <= MAX_ONE_SENTENCE:
         return ""
     return (
-        f"{report.one_sentence:.0%} of the documents are one sentence, which has no next one: join lines that belong "
-        "together (--documents blank-line or file), or set --config.data.sentence_pairs=full_sentences"
+        f"{report.one_sentence:.0%} of the documents have one sentence, so there is no next sentence. Join lines that "
+        "belong together (--documents blank-line or file), or set --config.data.sentence_pairs=full_sentences"
     )
 
 
 def _duplicates(report: Report) -> str:
     found = report.duplicates
-    if found.repeated <= MANY_DUPLICATES * found.train:
+    if found.repeated <= MAX_DUPLICATES * found.train:
         return ""
     return (
-        f"{found.repeated / found.train:.0%} of the training documents repeat another word for word: remove the copies "
-        "from the text and prepare it again, or they are learned by heart"
+        f"{found.repeated / found.train:.0%} of the training documents are copies of another, which a model memorizes. "
+        "Remove the copies from the text and prepare it again"
     )
 
 
 def _leaked(report: Report) -> str:
     found = report.duplicates
-    if found.leaked <= LEAKED * found.heldout:
+    if found.leaked <= MAX_LEAKED * found.heldout:
         return ""
     return (
-        f"{found.leaked / found.heldout:.0%} of the held-out documents are also trained on, so the evaluation is too "
-        "good: remove the copies, or prepare texts that overlap as one corpus"
+        f"{found.leaked / found.heldout:.0%} of the held-out documents are also training documents, so the evaluation "
+        "is too good. Remove the copies, or prepare texts that overlap as one corpus"
     )
 
 
 def _unknown(report: Report) -> str:
-    if report.tokens.unknown <= MANY_UNKNOWN:
+    if report.tokens.unknown <= MAX_UNKNOWN:
         return ""
     return (
-        f"{report.tokens.unknown:.1%} of the tokens are unknown: train a vocabulary on this text with `tokenizer`, or "
-        "take one of its language, and prepare again"
+        f"{report.tokens.unknown:.1%} of the tokens are unknown. Train a vocabulary on this text with `tokenizer`, or "
+        "use one of its language, and prepare again"
     )
 
 
-def _many_pieces(report: Report) -> str:
+def _many_tokens_per_word(report: Report) -> str:
     tokens = report.tokens
-    if len(report.sources) > 1 or tokens.pieces_a_word <= MANY_PIECES or tokens.characters_a_word > LONG_WORDS:
+    if tokens.tokens_per_word <= MAX_TOKENS_PER_WORD or tokens.characters_per_word > MAX_WORD_CHARACTERS:
+        return ""
+    if len(report.sources) > 1:  # of a mixture of languages, an average says little
         return ""
     return (
-        f"{tokens.pieces_a_word:.1f} tokens a word: usual for languages of long words, as Korean or Finnish; else the "
-        "vocabulary does not fit this text: train one on it with `tokenizer`, or a larger one"
+        f"{tokens.tokens_per_word:.1f} tokens per word. This is usual for languages of long words, such as Korean or "
+        "Finnish; otherwise the vocabulary does not fit this text: train one on it with `tokenizer`, or a larger one"
     )
 
 
 def _unused(report: Report) -> str:
-    share = report.unused / len(report.tokens.counts)
-    if share <= LARGE_PART_UNUSED:
+    fraction = report.unused / len(report.tokens.counts)
+    if fraction <= MAX_UNUSED:
         return ""
     return (
-        f"{share:.0%} of the vocabulary never occurs: its embeddings cost memory and learn nothing; train a smaller "
-        "one on this text, or give more text"
+        f"{fraction:.0%} of the vocabulary never occurs; its embeddings cost memory and learn nothing. Train a smaller "
+        "vocabulary on this text, or add text"
     )
 
 
-def _mostly_empty(rows: RowFigures, data: DataConfig) -> str:
-    if rows.fill >= LOW_FILL:
+def _mostly_padding(figures: SequenceFigures, data: DataConfig) -> str:
+    if figures.fill >= MIN_FILL:
         return ""
-    padding = f"rows are {1 - rows.fill:.0%} padding, which costs as much as text"
-    if rows.examples < BOUND_BY_PACKING * data.packing:
-        return f"{padding}: no more examples fit in one; take another length, of which texts fill several or a half"
-    packing = min(data.packing * math.ceil(1 / rows.fill) * 2, rows.length // SHORTEST)
-    return f"{padding}: put several examples in a row with --config.data.packing={packing}, or make rows shorter"
+    padding = f"sequences are {1 - figures.fill:.0%} padding, which costs as much as text"
+    if figures.examples < FILLED_BY_PACKING * data.packing:
+        return f"{padding}. No more examples fit; choose another length, which several texts or half a text fill"
+    packing = min(data.packing * math.ceil(1 / figures.fill) * 2, figures.seq_len // MIN_PACKED_TOKENS)
+    return f"{padding}. Pack several examples into one with --config.data.packing={packing}, or make sequences shorter"
 
 
-def _idle(rows: RowFigures, data: DataConfig) -> str:
-    if rows.idle <= IDLE:
+def _idle(figures: SequenceFigures, data: DataConfig) -> str:
+    if figures.idle <= MAX_IDLE:
         return ""
     return (
-        f"{rows.idle:.1%} of the rows have nothing to predict: their words are longer than the budget; "
-        "put more in a row with --config.data.packing, or set --config.data.masking=token"
+        f"{figures.idle:.1%} of the sequences have nothing to predict: each of their words has more tokens than may be "
+        "masked. Pack several examples with --config.data.packing, or set --config.data.masking=token"
     )
 
 
@@ -178,11 +193,11 @@ CHECKS: dict[str, Callable[[Report], str]] = {
     "duplicates": _duplicates,
     "leaked": _leaked,
     "unknown": _unknown,
-    "many_pieces": _many_pieces,
+    "many_tokens_per_word": _many_tokens_per_word,
     "unused": _unused,
 }
-ROW_CHECKS: dict[str, Callable[[RowFigures, DataConfig], str]] = {
+SEQUENCE_CHECKS: dict[str, Callable[[SequenceFigures, DataConfig], str]] = {
     "random_pairs": _random_pairs,
-    "mostly_empty": _mostly_empty,
+    "mostly_padding": _mostly_padding,
     "idle": _idle,
 }

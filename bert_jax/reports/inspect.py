@@ -1,111 +1,119 @@
-"""A corpus looked at before it is trained on: figures, warnings, and rows as text."""
+"""A corpus before training: figures, warnings, and sequences as text."""
 
 import json
 import os
 import shutil
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_jax.config import DataConfig, read_config
+from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config
 from bert_jax.data.corpus import Corpus
 from bert_jax.data.mixture import Mixture, open_mixture
-from bert_jax.data.sequences.pipeline import Rows, make_rows, symbols_of
-from bert_jax.data.statistics import distribution, document_sizes, duplicates, row_figures, token_figures
-from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_of
+from bert_jax.data.statistics import distribution, document_sizes, find_duplicates, sequence_figures, token_figures
 from bert_jax.errors import UserError
 from bert_jax.reports import inspect_text
 from bert_jax.reports.corpus_checks import Report, Source, warnings
-from bert_jax.reports.sequences_text import Example, examples_of_row
+from bert_jax.reports.sequences_text import Example, examples_of
 
-FIRST_ROWS = 3
-LAST_ROW = 1 << 62
-WIDTHS = 40, 120  # columns, at least and at most: longer lines are hard to read
+if TYPE_CHECKING:
+    from bert_jax.data.tokenizer import Tokenizer
+
+NUM_SHOWN = 3
+MAX_NUMBER = (1 << 62) - 1
+WIDTHS = 40, 120  # minimum and maximum columns: longer lines are hard to read
 
 
-def inspect(corpus: str, config_file: str | None, overrides: Sequence[str], row: int | None, as_json: bool) -> None:
-    """Prints figures, warnings and the first rows of a corpus or a mixture; with `row`, that row alone.
+def inspect_corpus(
+    corpus: str, recipe: str | None, overrides: Sequence[str], number: int | None, as_json: bool
+) -> None:
+    """Print figures, warnings and the first sequences of a corpus or mixture; with `number`, that sequence alone.
 
     Args:
-        corpus: as `config.data.corpus`, which it takes the place of.
-        config_file: a recipe, whose rows of its first phase are shown; None: of the defaults.
-        overrides: of it.
-        row: number of a row, from 0; after the last of an epoch follow those of the next.
-        as_json: print all of it, with this row or the first ones, as one object.
+        corpus: as `config.data.corpus`, which it replaces.
+        recipe: name or file of a recipe; the sequences are those of its first phase. None: the defaults.
+        overrides: of the recipe.
+        number: of a sequence, from 0; the numbers continue from one epoch to the next.
+        as_json: print one JSON object with all figures, and with that sequence or the first ones.
 
     Raises:
-        UserError: as `read_config`, `open_mixture` and `make_rows`; a row below 0 or beyond any run.
+        UserError: as `read_config`, `open_mixture` and `make_sequences`; `number` is out of range.
     """
-    config = read_config(config_file, overrides)
+    config = read_config(PretrainConfig, recipe, overrides)
+    check_choices(config.data, "config.data")
     if any(override.startswith("--config.data.corpus") for override in overrides):
-        raise UserError(f"--config.data.corpus: which corpus is meant, that or {corpus}? Leave the option out")
-    if row is not None and not 0 <= row < LAST_ROW:
-        raise UserError(f"--row {row}: rows are numbered from 0 to {LAST_ROW - 1}; they go on over all epochs")
+        raise UserError(f"--config.data.corpus and {corpus} both name a corpus; leave out the option")
+    if number is not None and not 0 <= number <= MAX_NUMBER:
+        raise UserError(f"--sequence {number}: give a number from 0 to {MAX_NUMBER}")
     mixture = open_mixture(corpus)
     tokenizer = mixture.tokenizer()
-    length = config.train.phases[0].seq_len
-    rows, no_rows = _rows(mixture, tokenizer, length, config.seed, config.data, row is not None)
+    seq_len = config.train.phases[0].seq_len
+    sequences, no_sequences = _make_sequences(mixture, tokenizer, seq_len, config, number is not None)
     report = None
-    if row is None or as_json:
-        report = examine(mixture, tokenizer, rows, no_rows, config.data)
-    numbers = range(FIRST_ROWS) if row is None else [row]
-    shown = {number: _examples(rows, number, tokenizer) for number in numbers} if rows else {}
+    if number is None or as_json:
+        report = make_report(mixture, tokenizer, sequences, no_sequences, config.data)
+    numbers = range(NUM_SHOWN) if number is None else [number]
+    shown = {each: _examples(sequences, each, tokenizer) for each in numbers} if sequences else {}
     if as_json:
         assert report
-        values = inspect_text.as_json(report, tokenizer, warnings(report), shown)
-        print(json.dumps(values))
+        print(json.dumps(inspect_text.as_json(report, tokenizer, warnings(report), shown)))
         return
     width = min(max(WIDTHS[0], shutil.get_terminal_size().columns), WIDTHS[1])
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     lines: list[str] = []
     if report:
-        lines += inspect_text.report_lines(report, tokenizer, width, colour)
-        lines += inspect_text.warning_lines(warnings(report), width, colour)
-    if rows:
-        lines += inspect_text.rows_lines(shown, rows.per_epoch, length, config.data.sentence_pairs, width, colour)
+        lines += inspect_text.report_lines(report, tokenizer, width, color)
+        lines += inspect_text.warning_lines(warnings(report), width, color)
+    if sequences:
+        epoch, pairs = sequences.num_per_epoch, config.data.sentence_pairs
+        lines += inspect_text.sequences_lines(shown, epoch, seq_len, pairs, width, color)
     encoding = sys.stdout.encoding or "utf-8"
-    print("\n".join(lines).encode(encoding, "replace").decode(encoding))  # not every terminal knows every script
+    print("\n".join(lines).encode(encoding, "replace").decode(encoding))  # a terminal may lack some scripts
 
 
-def examine(mixture: Mixture, tokenizer: Tokenizer, rows: Rows | None, no_rows: str, data: DataConfig) -> Report:
-    """All figures of a mixture, and of its rows where there are any."""
+def make_report(
+    mixture: Mixture, tokenizer: "Tokenizer", sequences: Sequences | None, no_sequences: str, data: DataConfig
+) -> Report:
+    """Return all figures of a mixture, and of its sequences where there are any."""
     train, heldout = mixture.split("train"), mixture.split("heldout")
     tokens, sentences = document_sizes(train)
-    counts = token_figures(train, tokenizer)
+    figures = token_figures(train, tokenizer)
     special = {getattr(tokenizer, f"{role}_id") for role in tokenizer.special._fields}
-    ordinary = np.delete(counts.counts, sorted(special))
+    ordinary = np.delete(figures.counts, sorted(special))
     return Report(
-        sources=tuple(_sources(mixture, rows)),
+        sources=tuple(_sources(mixture, sequences)),
         tokenizer=dict(mixture.corpora[0].manifest["tokenizer"]),
         documents=distribution(tokens),
-        sentences_a_document=distribution(sentences),
+        sentences_per_document=distribution(sentences),
         one_sentence=float((sentences == 1).mean()),
-        tokens=counts,
+        tokens=figures,
         unused=int((ordinary == 0).sum()),
-        duplicates=duplicates(train, heldout),
-        rows=rows and row_figures(rows, tokenizer.mask_id),
-        no_rows=no_rows,
+        duplicates=find_duplicates(train, heldout),
+        sequences=sequences and sequence_figures(sequences, tokenizer.mask_id),
+        no_sequences=no_sequences,
         data=data,
     )
 
 
-def _sources(mixture: Mixture, rows: Rows | None) -> list[Source]:
+def _sources(mixture: Mixture, sequences: Sequences | None) -> list[Source]:
     tokens = np.array([corpus.split("train").num_tokens for corpus in mixture.corpora])
-    shares = rows.per_source / rows.per_source.sum() if rows else None
+    fractions = sequences.num_per_source / sequences.num_per_source.sum() if sequences else None
     names = [str(corpus.directory) for corpus in mixture.corpora]
-    above = os.path.commonpath([os.path.dirname(name) for name in names])
+    parent = os.path.commonpath([os.path.dirname(name) for name in names])
     return [
         Source(
-            name=os.path.relpath(name, above),
+            name=os.path.relpath(name, parent),
             train=_sizes(corpus, "train"),
             heldout=_sizes(corpus, "heldout"),
             prepared={key: corpus.manifest["documents"][key] for key in ("in", "stored")}
             | {"sentences_split": corpus.manifest["sentences_split"]}
             | {"language": corpus.manifest["settings"]["language"]},
             rejected=corpus.manifest["documents"]["rejected"],
-            tokens_share=float(own / tokens.sum()),
-            rows_share=None if shares is None else float(shares[number]),
+            tokens_fraction=float(own / tokens.sum()),
+            sequences_fraction=None if fractions is None else float(fractions[number]),
         )
         for number, (name, corpus, own) in enumerate(zip(names, mixture.corpora, tokens, strict=True))
     ]
@@ -116,19 +124,19 @@ def _sizes(corpus: Corpus, name: str) -> dict[str, int]:
     return {"documents": split.num_documents, "sentences": split.num_sentences, "tokens": split.num_tokens}
 
 
-def _rows(
-    mixture: Mixture, tokenizer: Tokenizer, length: int, seed: int, data: DataConfig, needed: bool
-) -> tuple[Rows | None, str]:
-    """The rows, or why there are none: the figures of a corpus of too few documents are worth a look all the same."""
+def _make_sequences(
+    mixture: Mixture, tokenizer: "Tokenizer", seq_len: int, config: PretrainConfig, required: bool
+) -> tuple[Sequences | None, str]:
+    """The sequences, or why there are none: a corpus of too few documents still has figures to show."""
     split = mixture.split("train")
     try:
-        # Two token types even for a model that has one: the second texts of pairs are told by them.
-        return make_rows(split, symbols_of(tokenizer), length, seed, data, num_token_types=2), ""
+        # With two token types even for a model that has one: they show where the second text of a pair begins.
+        return make_sequences(split, symbols_of(tokenizer), seq_len, config.seed, config.data, num_token_types=2), ""
     except UserError as error:
-        if needed or np.diff(split.source_documents).min() > 1:
+        if required or np.diff(split.source_documents).min() > 1:
             raise
         return None, str(error)
 
 
-def _examples(rows: Rows, number: int, tokenizer: Tokenizer) -> tuple[Example, ...]:
-    return examples_of_row(rows.batch(np.array([number])), 0, tokenizer)
+def _examples(sequences: Sequences, number: int, tokenizer: "Tokenizer") -> tuple[Example, ...]:
+    return examples_of(sequences.batch(np.array([number])), 0, tokenizer)

@@ -1,90 +1,106 @@
-"""The figures of a corpus for a person and for a program."""
+"""The figures of a corpus as text and as JSON."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.data.sources.rejections import describe_rejections
-from bert_jax.data.preparation.encoding import NO_LANGUAGE
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.data.statistics import QUANTILES, Distribution
-from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.reports.corpus_checks import Report, Source
-from bert_jax.reports.sequences_text import Example, entry, legend, paint, plain_text, printable, row_lines, wrapped
+from bert_jax.reports.sequences_text import (
+    Example,
+    example_lines,
+    legend,
+    paint,
+    plain_text,
+    printable,
+    vocabulary_entry,
+    wrapped,
+)
+
+if TYPE_CHECKING:
+    from bert_jax.data.tokenizer import Tokenizer
 
 MOST_FREQUENT = 20
-KEPT_SPACE = "\xa0"  # where no line is broken
+KEPT_SPACE = "\xa0"  # no line is broken here
 BARS = " ▁▂▃▄▅▆▇█"
-SHOWN = {0.0: "least", 0.05: "5%", 0.5: "median", 0.95: "95%", 1.0: "most"}  # of `QUANTILES`
-LABELLED = {"next_sentence": "a random second text", "sentence_order": "a changed order"}
+SHOWN_QUANTILES = {0.0: "min", 0.05: "5%", 0.5: "median", 0.95: "95%", 1.0: "max"}
 
 
-def report_lines(report: Report, tokenizer: Tokenizer, width: int, colour: bool) -> list[str]:
-    """The figures, a block each: size, preparation, lengths, vocabulary, rows."""
+def report_lines(report: Report, tokenizer: "Tokenizer", width: int, color: bool) -> list[str]:
+    """Return the figures in blocks: size, preparation, lengths, vocabulary, sequences."""
     blocks = {
         "text": _sizes(report.sources),
         "preparation": _preparation(report, width),
         "lengths": _lengths(report),
         "vocabulary": _vocabulary(report, tokenizer, width),
-        "rows": _rows(report, width),
+        "sequences": _sequences(report, width),
     }
     lines = []
     for title, block in blocks.items():
-        lines += [paint(title, "title", colour), *(f"  {line}".rstrip() for line in block), ""]
+        lines += [paint(title, "title", color), *(f"  {line}".rstrip() for line in block), ""]
     return lines
 
 
-def warning_lines(warnings: Mapping[str, str], width: int, colour: bool) -> list[str]:
-    """The warnings, or that there are none."""
+def warning_lines(warnings: Mapping[str, str], width: int, color: bool) -> list[str]:
+    """Return the warnings, or a line that there are none."""
     if not warnings:
-        return [paint("no warnings", "kept", colour), ""]
-    lines = [paint("warnings", "random", colour)]
+        return [paint("no warnings", "kept", color), ""]
+    lines = [paint("warnings", "random", color)]
     for line in warnings.values():
         lines += textwrap.wrap(line, width, initial_indent="  - ", subsequent_indent="    ", break_on_hyphens=False)
     return [*lines, ""]
 
 
-def rows_lines(
-    shown: Mapping[int, Sequence[Example]], per_epoch: int, length: int, pairing: str, width: int, colour: bool
+def sequences_lines(
+    shown: Mapping[int, Sequence[Example]],
+    num_per_epoch: int,
+    seq_len: int,
+    sentence_pairs: str,
+    width: int,
+    color: bool,
 ) -> list[str]:
-    """Rows as text under a legend."""
-    lines = wrapped(legend(), width, colour)
+    """Return sequences as text under a legend; `shown` maps their numbers to their examples."""
+    lines = wrapped(legend(), width, color)
     for number, examples in shown.items():
-        pieces = [piece for example in examples for part in example.parts for piece in part]
+        pieces = [piece for example in examples for text in example.texts for piece in text]
         kinds = {style: sum(piece.style == style for piece in pieces) for style in ("mask", "random", "kept")}
         about = (
-            f" (epoch {number // per_epoch + 1:,}, row {number % per_epoch + 1:,} of {per_epoch:,}; {length} tokens "
-            f"long, {sum(kinds.values())} to predict: {kinds['mask']} hidden, {kinds['random']} random, "
+            f" (epoch {number // num_per_epoch + 1:,}, {number % num_per_epoch + 1:,} of {num_per_epoch:,}; {seq_len} "
+            f"tokens, {sum(kinds.values())} to predict: {kinds['mask']} hidden, {kinds['random']} random, "
             f"{kinds['kept']} kept)"
         )
-        lines += ["", *wrapped([(f"row {number:,}", "title"), (about, "text")], width, colour)]
-        lines += row_lines(examples, pairing, width, colour)
+        lines += ["", *wrapped([(f"sequence {number:,}", "title"), (about, "text")], width, color)]
+        lines += example_lines(examples, sentence_pairs, width, color)
     return lines
 
 
 def as_json(
-    report: Report, tokenizer: Tokenizer, warnings: Mapping[str, str], shown: Mapping[int, Sequence[Example]]
+    report: Report, tokenizer: "Tokenizer", warnings: Mapping[str, str], shown: Mapping[int, Sequence[Example]]
 ) -> dict[str, Any]:
-    """Plain values: counts, and shares from 0 to 1."""
+    """Return plain values for JSON: counts, and fractions from 0 to 1."""
     tokens = report.tokens._asdict()
     del tokens["counts"]
     return {
         "sources": [source._asdict() for source in report.sources],
         "tokenizer": report.tokenizer,
         "document_tokens": _distribution_json(report.documents),
-        "document_sentences": _distribution_json(report.sentences_a_document),
+        "document_sentences": _distribution_json(report.sentences_per_document),
         "sentence_tokens": _distribution_json(tokens.pop("sentences")),
-        "one_sentence_share": report.one_sentence,
+        "one_sentence_fraction": report.one_sentence,
         "tokens": tokens,
-        "most_frequent": [{"token": token, "share": share} for token, share in _frequent(report, tokenizer)],
+        "most_frequent": [
+            {"token": token, "fraction": fraction} for token, fraction in _most_frequent(report, tokenizer)
+        ],
         "vocabulary_unused": report.unused,
         "duplicates": report.duplicates._asdict(),
-        "rows": report.rows and report.rows._asdict(),
-        "no_rows": report.no_rows,
+        "sequences": report.sequences and report.sequences._asdict(),
+        "no_sequences": report.no_sequences,
         "warnings": dict(warnings),
         "examples": [
-            {"row": number, "label": example.label, "texts": [plain_text(part) for part in example.parts]}
+            {"sequence": number, "label": example.label, "texts": [plain_text(text) for text in example.texts]}
             for number, examples in shown.items()
             for example in examples
         ],
@@ -95,14 +111,14 @@ def _distribution_json(found: Distribution) -> dict[str, Any]:
     return {
         "number": found.number,
         "mean": found.mean,
-        "quantiles": {f"{share:g}": value for share, value in zip(QUANTILES, found.quantiles, strict=True)},
+        "quantiles": {f"{each:g}": value for each, value in zip(QUANTILES, found.quantiles, strict=True)},
         "from_powers_of_two": {str(1 << power): number for power, number in enumerate(found.doublings)},
     }
 
 
 def _sizes(sources: Sequence[Source]) -> list[str]:
     many = len(sources) > 1
-    head = ["", "documents", "sentences", "tokens", *(["of the tokens", "of the rows"] if many else [])]
+    head = ["", "documents", "sentences", "tokens", *(["of the tokens", "of the sequences"] if many else [])]
     table = [head]
     for split in ("train", "heldout"):
         found = [getattr(source, split) for source in sources]
@@ -110,13 +126,17 @@ def _sizes(sources: Sequence[Source]) -> list[str]:
         table.append([split, *total, *([""] * 2 if many else [])])
         if many and split == "train":
             for source, each in zip(sources, found, strict=True):
-                rows = "-" if source.rows_share is None else f"{source.rows_share:.2%}"
+                sequences = "-" if source.sequences_fraction is None else f"{source.sequences_fraction:.2%}"
                 own = [f"{each[unit]:,}" for unit in ("documents", "sentences", "tokens")]
-                table.append([f"  {source.name}", *own, f"{source.tokens_share:.2%}", rows])
+                table.append([f"  {source.name}", *own, f"{source.tokens_fraction:.2%}", sequences])
     return _table(table)
 
 
 def _preparation(report: Report, width: int) -> list[str]:
+    # Imported here: these load the libraries that prepare text.
+    from bert_jax.data.preparation.encoding import NO_LANGUAGE
+    from bert_jax.data.sources.rejections import describe_rejections
+
     lines = []
     for source in report.sources:
         language = source.prepared["language"]
@@ -127,13 +147,13 @@ def _preparation(report: Report, width: int) -> list[str]:
             f"{sum(source.rejected.values()):,} rejected"
             + (f" ({describe_rejections(source.rejected)})" if source.rejected else "")
             + (f"; {cut:,} overlong sentence{'s' * (cut != 1)} cut" if cut else "")
-            + ("; a line is a sentence" if language == NO_LANGUAGE else f"; sentences by the rules of '{language}'")
+            + ("; every line is a sentence" if language == NO_LANGUAGE else f"; sentences split as in '{language}'")
         )
     found = report.duplicates
     copies = f"{found.repeated:,} of {found.train:,} training documents ({found.repeated / found.train:.1%})"
     lines.append(
-        f"repeat an earlier one word for word: {copies}"
-        + (f"; {found.leaked:,} of {found.heldout:,} held-out ones are trained on too" if found.heldout else "")
+        f"copies of an earlier document: {copies}"
+        + (f"; {found.leaked:,} of {found.heldout:,} held-out documents are in training too" if found.heldout else "")
         + ("" if found.exact else " (a sample)")
     )
     return _filled(lines, width)
@@ -141,38 +161,37 @@ def _preparation(report: Report, width: int) -> list[str]:
 
 def _lengths(report: Report) -> list[str]:
     rows = {
-        "tokens a document": report.documents,
-        "sentences a document": report.sentences_a_document,
-        "tokens a sentence": report.tokens.sentences,
+        "tokens per document": report.documents,
+        "sentences per document": report.sentences_per_document,
+        "tokens per sentence": report.tokens.sentences,
     }
-    table = [["", *SHOWN.values(), "mean"]]
-    bars = [["", "from", "histogram, a bar a doubling", "below"]]
+    table = [["", *SHOWN_QUANTILES.values(), "mean"]]
+    bars = [["", "from", "histogram, one bar per doubling", "below"]]
     for name, found in rows.items():
         values = dict(zip(QUANTILES, found.quantiles, strict=True))
-        table.append([name, *(f"{values[share]:,}" for share in SHOWN), f"{found.mean:,.1f}"])
+        table.append([name, *(f"{values[each]:,}" for each in SHOWN_QUANTILES), f"{found.mean:,.1f}"])
         bars.append([name, *_bars(found)])
     return [*_table(table), *_table(bars, left=(0, 2, 3))]
 
 
 def _bars(found: Distribution) -> tuple[str, str, str]:
-    """Where the first bar begins, a bar a doubling of the length, where the last one ends."""
+    """Where the first bar begins, one bar per doubling of the length, where the last bar ends."""
     counts = np.array(found.doublings)
     first = int(np.flatnonzero(counts)[0])
-    heights = np.ceil(counts[first:] / counts.max() * (len(BARS) - 1)).astype(int)  # what is there at all is seen
+    heights = np.ceil(counts[first:] / counts.max() * (len(BARS) - 1)).astype(int)  # a count above 0 has a visible bar
     return f"{1 << first:,}", "".join(BARS[height] for height in heights), f"{1 << len(counts):,}"
 
 
-def _vocabulary(report: Report, tokenizer: Tokenizer, width: int) -> list[str]:
-    facts, tokens = report.tokenizer, report.tokens
-    seen = "all tokens" if tokens.records == tokens.of_records else f"{tokens.tokens:,} tokens, a sample"
-    frequent = "  ".join(f"{token}{KEPT_SPACE}{share:.1%}" for token, share in _frequent(report, tokenizer))
+def _vocabulary(report: Report, tokenizer: "Tokenizer", width: int) -> list[str]:
+    case, tokens = "uncased" if report.tokenizer["lowercase"] else "cased", report.tokens
+    seen = "all tokens" if tokens.records == tokens.num_records else f"a sample of {tokens.tokens:,} tokens"
+    frequent = "  ".join(f"{token}{KEPT_SPACE}{part:.1%}" for token, part in _most_frequent(report, tokenizer))
     return _filled(
         [
-            f"{tokenizer.kind.name}, {'uncased' if facts['lowercase'] else 'cased'}, {len(tokens.counts):,} tokens, "
-            f"{report.unused:,} of them never used ({report.unused / len(tokens.counts):.1%}); counted over {seen}",
-            f"{tokens.characters_a_word / tokens.pieces_a_word:.2f} characters a token; "
-            f"{tokens.pieces_a_word:.2f} tokens a word as the vocabulary parts them, of {tokens.characters_a_word:.1f} "
-            "characters; "
+            f"{tokenizer.kind.name}, {case}, {len(tokens.counts):,} tokens, {report.unused:,} of them never used "
+            f"({report.unused / len(tokens.counts):.1%}); counted over {seen}",
+            f"{tokens.characters_per_word / tokens.tokens_per_word:.2f} characters per token; "
+            f"{tokens.tokens_per_word:.2f} tokens per word of {tokens.characters_per_word:.1f} characters; "
             f"{_percent(tokens.unknown)} unknown",
             f"most frequent:  {frequent}",
         ],
@@ -180,37 +199,39 @@ def _vocabulary(report: Report, tokenizer: Tokenizer, width: int) -> list[str]:
     )
 
 
-def _frequent(report: Report, tokenizer: Tokenizer) -> list[tuple[str, float]]:
-    """Tokens as the vocabulary spells them, with their shares."""
+def _most_frequent(report: Report, tokenizer: "Tokenizer") -> list[tuple[str, float]]:
+    """Tokens as the vocabulary spells them, with their fractions of all tokens."""
     counts = report.tokens.counts
     order = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
     return [
-        (printable(entry(number, tokenizer)), float(counts[number] / report.tokens.tokens))
+        (printable(vocabulary_entry(number, tokenizer)), float(counts[number] / report.tokens.tokens))
         for number in order.tolist()
         if counts[number]
     ]
 
 
-def _rows(report: Report, width: int) -> list[str]:
-    rows, data = report.rows, report.data
-    if rows is None:
-        return _filled([f"none: {report.no_rows}"], width)
-    seen = f"{rows.rows:,} of the {rows.per_epoch:,} rows of an epoch"
+def _sequences(report: Report, width: int) -> list[str]:
+    figures, data = report.sequences, report.data
+    if figures is None:
+        return _filled([f"none: {report.no_sequences}"], width)
+    number, per_epoch = figures.num_sequences, figures.num_per_epoch
+    seen = f"the first {number:,} of {per_epoch:,}" if number < per_epoch else f"all {number:,}"
     lines = [
-        f"{rows.length} tokens long, pairing {data.sentence_pairs}, masking {data.masking}, packing {data.packing}; these "
-        f"figures: {seen if rows.rows < rows.per_epoch else f'all {rows.rows:,} rows of an epoch'}",
-        f"{rows.fill:.1%} full, {rows.examples:.2f} example{'s' * (rows.examples != 1)} a row",
-        f"{rows.predicted:.2%} of the tokens to predict: {rows.masked:.1%} hidden, {rows.random:.1%} replaced at "
-        f"random, {rows.kept:.1%} left as they are; {_percent(rows.idle)} of the rows without any",
+        f"seq_len {figures.seq_len}, sentence_pairs {data.sentence_pairs}, masking {data.masking}, packing "
+        f"{data.packing}; figures of {seen} sequences of an epoch",
+        f"{figures.fill:.1%} full, {figures.examples:.2f} example{'s' * (figures.examples != 1)} per sequence",
+        f"{figures.predicted:.2%} of the tokens to predict: {figures.masked:.1%} hidden, {figures.random:.1%} replaced "
+        f"at random, {figures.kept:.1%} kept; {_percent(figures.idle)} of the sequences without any",
     ]
-    if rows.labelled is not None:
-        lines.append(f"{rows.labelled:.1%} of the pairs have {LABELLED[data.sentence_pairs]} (label 1)")
+    meanings = SENTENCE_PAIRS[data.sentence_pairs].label_meanings
+    if figures.labelled is not None and meanings:
+        lines.append(f"{figures.labelled:.1%} of the pairs have label 1: {meanings[1]}")
     return _filled(lines, width)
 
 
-def _percent(share: float) -> str:
-    """As precise as it takes to tell a small share from none."""
-    return f"{share:.2%}" if share >= 1e-4 else f"{100 * share:.1g}%"
+def _percent(fraction: float) -> str:
+    """A percentage with two decimals, or with one significant digit where those would be 0."""
+    return f"{fraction:.2%}" if fraction >= 1e-4 else f"{100 * fraction:.1g}%"
 
 
 def _filled(lines: Sequence[str], width: int) -> list[str]:

@@ -2,26 +2,22 @@
 
 import math
 import pathlib
+from collections.abc import Iterable
 
 from bert_jax.errors import UserError
-from bert_jax.training.metrics import Line, read_lines
+from bert_jax.training.metrics import Line, read_metrics
 
-PANELS = {
-    "masked-token loss (nats)": "mlm_loss",
-    "masked-token accuracy": "mlm_accuracy",
-    "next-sentence loss (nats)": "nsp_loss",
-    "next-sentence accuracy": "nsp_accuracy",
-    "sentence-order loss (nats)": "sop_loss",
-    "sentence-order accuracy": "sop_accuracy",
-    "learning rate": "learning_rate",
-    "gradient norm": "grad_norm",
-}
+# Panels: the losses and accuracies of whatever objective the run has, by the ending of their names, and these metrics.
+MEASURES = {"_loss": "loss (nats)", "_accuracy": "accuracy"}
+PANELS = {"learning_rate": "learning rate", "grad_norm": "gradient norm"}
+IN_WORDS = {"mlm": "masked-token", "nsp": "next-sentence", "sop": "sentence-order"}
 
 
-def plot(workdir: pathlib.Path, output: pathlib.Path) -> None:
+def plot_run(workdir: pathlib.Path, output: pathlib.Path) -> None:
     """Draw `metrics.jsonl` of `workdir` into `output` (.png, .pdf or .svg): training as lines, held-out as points.
 
-    Raises UserError where matplotlib is not installed or the run has no metrics yet.
+    Raises:
+        UserError: matplotlib is not installed, the run has no metrics yet, or `output` cannot be written.
     """
     try:
         import matplotlib
@@ -30,18 +26,19 @@ def plot(workdir: pathlib.Path, output: pathlib.Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    lines = read_lines(workdir / "metrics.jsonl")
-    train = [line for line in lines if line["split"] == "train"]
-    heldout = [line for line in lines if line["split"] == "heldout"]
-    if not train:
-        raise UserError(f"{workdir}: no metrics yet to plot")
-    panels = {title: name for title, name in PANELS.items() if name in train[0]}  # as many as the objective has
+    lines = read_metrics(workdir / "metrics.jsonl")
+    splits = {split: [line for line in lines if line["split"] == split] for split in ("train", "heldout")}
+    panels = panel_titles(dict.fromkeys(name for line in lines for name in line))
+    if not splits["train"] or not panels:
+        raise UserError(f"{workdir}: no metrics to plot yet")
     columns = -(-len(panels) // 2)
     figure, axes = pyplot.subplots(2, columns, figsize=(1 + 4 * columns, 6.5), squeeze=False, layout="constrained")
-    for panel, (title, name) in zip(axes.T.flat, panels.items(), strict=True):
-        panel.plot([x["step"] for x in train], _numbers(train, name), linewidth=1, label="training")
-        if heldout and name in heldout[0]:
-            panel.plot([x["step"] for x in heldout], _numbers(heldout, name), "o-", markersize=4, label="held out")
+    for panel in axes.T.flat[len(panels) :]:
+        panel.set_axis_off()
+    for panel, (name, title) in zip(axes.T.flat, panels.items(), strict=False):
+        panel.plot(*_curve(splits["train"], name), linewidth=1, label="training")
+        if any(name in line for line in splits["heldout"]):
+            panel.plot(*_curve(splits["heldout"], name), "o-", markersize=4, label="held out")
             panel.legend()
         panel.set_title(title)
         panel.set_xlabel("step")
@@ -55,6 +52,17 @@ def plot(workdir: pathlib.Path, output: pathlib.Path) -> None:
         pyplot.close(figure)
 
 
-def _numbers(lines: list[Line], name: str) -> list[float]:
-    """NaN, which matplotlib leaves out, where the run had no finite number."""
-    return [math.nan if line[name] is None else line[name] for line in lines]
+def panel_titles(names: Iterable[str]) -> dict[str, str]:
+    """Return the titles of the metrics that have a panel, by name: each loss with its accuracy, then `PANELS`."""
+    names = list(names)
+    titles: dict[str, str] = {}
+    for prefix in dict.fromkeys(name.rpartition("_")[0] for name in names if name.endswith(tuple(MEASURES))):
+        words = IN_WORDS.get(prefix, prefix.replace("_", " "))
+        titles |= {f"{prefix}{ending}": f"{words} {measure}" for ending, measure in MEASURES.items()}
+    return {name: title for name, title in (titles | PANELS).items() if name in names}
+
+
+def _curve(lines: list[Line], name: str) -> tuple[list[int], list[float]]:
+    """Steps and values; NaN, which matplotlib leaves out, where the run had no finite number."""
+    chosen = [line for line in lines if name in line]
+    return [line["step"] for line in chosen], [math.nan if line[name] is None else line[name] for line in chosen]

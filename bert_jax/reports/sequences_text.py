@@ -1,21 +1,19 @@
-"""Rows of a batch as text: what the model reads, what it is to predict, where texts and examples begin."""
+"""Sequences as text: what the model reads, what it is to predict, where texts and examples begin."""
 
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bert_jax.data.sequences.pipeline import Batch
-from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 
-# What a label 0 and a label 1 say of a pair.
-RELATIONS = {
-    "next_sentence": ("B follows A in the same document", "B comes from another document"),
-    "sentence_order": ("A and B stand in their order", "A and B have changed places"),
-}
-# Colours of a terminal: parameters of the control sequence that begins one.
+if TYPE_CHECKING:
+    from bert_jax.data.tokenizer import Tokenizer
+
+# Styles of a terminal: parameters of the control sequence that begins the style.
 STYLES = {
     "text": "",
     "second": "36",  # cyan: the second text of a pair
@@ -28,14 +26,14 @@ STYLES = {
 LEGEND = (
     ("[MASK|word]", "mask", "hidden"),
     ("[other|word]", "random", "replaced at random"),
-    ("[word|word]", "kept", "left as it is"),
+    ("[word|word]", "kept", "kept"),
 )
-NAMES = "AB"
-BROKEN = "\ufffd"
+TEXT_NAMES = "AB"
+REPLACEMENT = "\ufffd"  # of a control character, or of bytes that are no character
 
 
 class Piece(NamedTuple):
-    """A stretch of a row: `text` with the space before it, its style, and the text to predict there, if any."""
+    """A stretch of a sequence: `text` with the space before it, its style, and the text to predict there, if any."""
 
     text: str
     style: str
@@ -43,14 +41,14 @@ class Piece(NamedTuple):
 
 
 class Example(NamedTuple):
-    """Texts of an example, with their special tokens, and the label of a pair; None where there is none."""
+    """Texts of an example with their special tokens, and the label of a pair; None for a single text."""
 
-    parts: tuple[tuple[Piece, ...], ...]
+    texts: tuple[tuple[Piece, ...], ...]
     label: int | None
 
 
-def examples_of_row(batch: Batch, row: int, tokenizer: Tokenizer) -> tuple[Example, ...]:
-    """The examples of a row of a `pipeline.Batch` that was made with two token types."""
+def examples_of(batch: Batch, row: int, tokenizer: "Tokenizer") -> tuple[Example, ...]:
+    """Return the examples of one sequence of a batch, row `row`; the batch has two token types."""
     read = batch["input_ids"][row]
     weights = batch["masked_weights"][row] > 0
     wanted, predicted = read.copy(), np.zeros(len(read), bool)
@@ -60,26 +58,26 @@ def examples_of_row(batch: Batch, row: int, tokenizer: Tokenizer) -> tuple[Examp
     labels = np.atleast_1d(batch["next_sentence_labels"][row]) if "next_sentence_labels" in batch else None
     found = []
     for number in range(1, int(segments.max()) + 1):
-        parts = []
-        for kind in range(1 if labels is None else 2):
-            here = (segments == number) & (batch["token_type_ids"][row] == kind)
-            plain = "second" if kind else "text"
-            parts.append(tuple(_pieces(read[here], wanted[here], predicted[here], plain, tokenizer)))
-        found.append(Example(tuple(parts), None if labels is None else int(labels[number - 1])))
+        texts = []
+        for token_type in range(1 if labels is None else 2):
+            here = (segments == number) & (batch["token_type_ids"][row] == token_type)
+            plain = "second" if token_type else "text"
+            texts.append(tuple(_pieces(read[here], wanted[here], predicted[here], plain, tokenizer)))
+        found.append(Example(tuple(texts), None if labels is None else int(labels[number - 1])))
     return tuple(found)
 
 
 def _pieces(
-    read: np.ndarray, wanted: np.ndarray, predicted: np.ndarray, plain: str, tokenizer: Tokenizer
+    read: np.ndarray, wanted: np.ndarray, predicted: np.ndarray, plain: str, tokenizer: "Tokenizer"
 ) -> Iterator[Piece]:
-    # Neighbours that are neither predicted nor special are decoded together: a character may be several tokens.
+    # Neighbors that are neither predicted nor special are decoded together: a character may be several tokens.
     special = np.isin(read, [tokenizer.cls_id, tokenizer.sep_id]) & ~predicted
     alone = special | predicted
     begins = np.ones(len(read), bool)
     begins[1:] = alone[1:] | alone[:-1]
-    for place in np.split(np.arange(len(read)), np.flatnonzero(begins)[1:]) if len(read) else []:
-        first = place[0]
-        text = _surface(wanted[place].tolist(), tokenizer)
+    for indexes in np.split(np.arange(len(read)), np.flatnonzero(begins)[1:]) if len(read) else []:
+        first = indexes[0]
+        text = _decode_after_text(wanted[indexes].tolist(), tokenizer)
         if special[first]:
             yield Piece(f" {tokenizer.tokens[read[first]]} ", "special")
         elif predicted[first]:
@@ -92,63 +90,66 @@ def _pieces(
             yield Piece(text, plain)
 
 
-def _surface(ids: list[int], tokenizer: Tokenizer) -> str:
-    """The text of ids as it goes on after other text, so with the space before its first word."""
+def _decode_after_text(ids: list[int], tokenizer: "Tokenizer") -> str:
+    """The text of ids after other text, and so with the space before its first word."""
     before = [tokenizer.unk_id]
     return tokenizer.decode(before + ids)[len(tokenizer.decode(before)) :]
 
 
-def _spelled(number: int, tokenizer: Tokenizer) -> str:
-    """A token alone: its text, or as the vocabulary spells it where it has none: a space, part of a character."""
-    text = _surface([number], tokenizer).strip()
-    return text if text and BROKEN not in text else tokenizer.tokens[number]
+def _spelled(token_id: int, tokenizer: "Tokenizer") -> str:
+    """A token alone: its text, or its vocabulary entry where it is a space or a part of a character."""
+    text = _decode_after_text([token_id], tokenizer).strip()
+    return text if text and REPLACEMENT not in text else tokenizer.tokens[token_id]
 
 
-def entry(number: int, tokenizer: Tokenizer) -> str:
-    """A token as the vocabulary spells it, unless it spells characters as bytes and the token has whole ones."""
-    text = _spelled(number, tokenizer)
-    return tokenizer.tokens[number] if text in tokenizer.tokens[number] else text
+def vocabulary_entry(token_id: int, tokenizer: "Tokenizer") -> str:
+    """Return a token as the vocabulary spells it; its text, where the vocabulary spells characters as bytes."""
+    text = _spelled(token_id, tokenizer)
+    return tokenizer.tokens[token_id] if text in tokenizer.tokens[token_id] else text
 
 
 def plain_text(pieces: Iterable[Piece]) -> str:
-    """Pieces in one line, without colour."""
+    """Return pieces as one line without color."""
     return " ".join("".join(printable(piece.text) for piece in pieces).split())
 
 
-def row_lines(examples: Sequence[Example], pairing: str, width: int, colour: bool) -> list[str]:
-    """The lines of a row, none wider than `width`: each example, what its label says, its texts."""
+def example_lines(examples: Sequence[Example], sentence_pairs: str, width: int, color: bool) -> list[str]:
+    """Return the lines of the examples of a sequence, at most `width` wide: label and its meaning, then the texts."""
+    meanings = SENTENCE_PAIRS[sentence_pairs].label_meanings or ("", "")
     lines = []
     for number, example in enumerate(examples, 1):
         title = f"example {number} of {len(examples)}" if len(examples) > 1 else ""
         if example.label is not None:
-            title += f"{', ' if title else ''}label {example.label}: {RELATIONS[pairing][example.label]}"
+            title += f"{', ' if title else ''}label {example.label}: {meanings[example.label]}"
         if title:
-            lines += [f"  {line}" for line in wrapped([(title, "title")], max(8, width - 2), colour)]
-        for name, pieces in zip(NAMES, example.parts, strict=False):
-            head = f"  {name} " if len(example.parts) > 1 else "    "
+            lines += [f"  {line}" for line in wrapped([(title, "title")], max(8, width - 2), color)]
+        for name, pieces in zip(TEXT_NAMES, example.texts, strict=False):
+            head = f"  {name} " if len(example.texts) > 1 else "    "
             spans = [(piece.text, piece.style) for piece in pieces]
-            for at, line in enumerate(wrapped(spans, max(8, width - len(head)), colour)):
+            for at, line in enumerate(wrapped(spans, max(8, width - len(head)), color)):
                 lines.append((" " * len(head) if at else head) + line)
     return lines
 
 
 def legend() -> list[tuple[str, str]]:
-    """What the marks mean, as texts with their styles."""
+    """Return the meaning of the marks, as texts with their styles."""
     marks = [part for mark, style, says in LEGEND for part in ((f" {mark}", style), (f" {says},", "text"))]
-    return [("To predict, as [what is read|what is right]:", "text"), *marks[:-1], (marks[-1][0].rstrip(","), "text")]
+    return [("Tokens to predict, as [input|target]:", "text"), *marks[:-1], (marks[-1][0].rstrip(","), "text")]
 
 
-def paint(text: str, style: str, colour: bool) -> str:
-    """`text` in a style, if there is colour."""
-    return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if colour and STYLES[style] and text else text
+def paint(text: str, style: str, color: bool) -> str:
+    """Return `text` in a style, or unchanged without color."""
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if color and STYLES[style] and text else text
 
 
-def wrapped(spans: Sequence[tuple[str, str]], width: int, colour: bool) -> list[str]:
-    """Texts with their styles as lines of at most `width` columns, broken at spaces; wider words break anywhere but
-    inside of a mark that a line has room for."""
-    characters = [(one, style) for text, style in spans for one in printable(text)]
+def wrapped(spans: Sequence[tuple[str, str]], width: int, color: bool) -> list[str]:
+    """Return texts with their styles as lines of at most `width` columns, broken at spaces.
+
+    A word that is wider than a line is broken anywhere except inside a mark that fits on a line.
+    """
+    characters = [(character, style) for text, style in spans for character in printable(text)]
     marks = dict(_marks(spans))
-    text = "".join(one for one, _ in characters)
+    text = "".join(character for character, _ in characters)
     lines: list[list[tuple[str, str]]] = [[]]
     used = 0
     for word in re.finditer(r"\S+", text):
@@ -160,43 +161,45 @@ def wrapped(spans: Sequence[tuple[str, str]], width: int, colour: bool) -> list[
             style = characters[word.start()][1]
             lines[-1].append((" ", style if lines[-1][-1][1] == style else "text"))
             used += 1
-        for place in range(word.start(), word.end()):
-            own = columns(text[place])
-            ahead = columns(text[place : marks.get(place, place + 1)])
-            if used and used + (ahead if ahead <= width else own) > width:
+        for index in range(word.start(), word.end()):
+            own = columns(text[index])
+            unbroken = columns(text[index : marks.get(index, index + 1)])
+            if used and used + (unbroken if unbroken <= width else own) > width:
                 lines.append([])
                 used = 0
-            lines[-1].append(characters[place])
+            lines[-1].append(characters[index])
             used += own
-    return [_painted(line, colour) for line in lines]
+    return [_painted(line, color) for line in lines]
 
 
 def _marks(spans: Sequence[tuple[str, str]]) -> Iterator[tuple[int, int]]:
     """Begin and end of each mark among all characters, without the space before it."""
-    place = 0
+    begin = 0
     for text, style in spans:
         if style in ("mask", "random", "kept"):
-            yield place + text.startswith(" "), place + len(text)
-        place += len(text)
+            yield begin + text.startswith(" "), begin + len(text)
+        begin += len(text)
 
 
-def _painted(line: Sequence[tuple[str, str]], colour: bool) -> str:
+def _painted(line: Sequence[tuple[str, str]], color: bool) -> str:
     out = run = ""
     style = "text"
-    for one, own in line:
+    for character, own in line:
         if own != style:
-            out, run, style = out + paint(run, style, colour), "", own
-        run += one
-    return out + paint(run, style, colour)
+            out, run, style = out + paint(run, style, color), "", own
+        run += character
+    return out + paint(run, style, color)
 
 
 def columns(text: str) -> int:
-    """Columns that a terminal needs: two for a wide character, none for what combines with the one before."""
+    """Return the columns that a terminal needs: two for a wide character, none for a combining character."""
     return sum(
-        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text
     )
 
 
 def printable(text: str) -> str:
-    """Without control characters, which a text could command the terminal with."""
-    return "".join(" " if one.isspace() else BROKEN if unicodedata.category(one) == "Cc" else one for one in text)
+    """Return text without control characters, which could control the terminal."""
+    return "".join(
+        " " if each.isspace() else REPLACEMENT if unicodedata.category(each) == "Cc" else each for each in text
+    )

@@ -1,1 +1,9 @@
-"""To be described."""
+"""Whole runs: each verb of the command line and each function of the Python API is put together here.
+
+pretrain.py        corpus and config -> a work directory
+corpus_data.py     a corpus as the batches of the loop
+evaluate.py        held-out metrics of a pretraining run
+finetune.py        weights, task and config -> the best model, scores and predictions; its parts are in finetuning/
+initial_weights.py checks and messages about weights that a run starts from
+export.py          a model for others to use: add a target format as a function and a row of FORMATS
+"""

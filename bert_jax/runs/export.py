@@ -8,13 +8,11 @@ import jax
 
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.interop import google_tf
+from bert_jax.inference.load import Weights, read_weights
 from bert_jax.interop.huggingface import model as huggingface
 from bert_jax.interop.onnx_file import export_onnx
 from bert_jax.interop.stablehlo import export_stablehlo
-from bert_jax.objectives.masked_tokens import pretraining_heads
-from bert_jax.runs.finetune import SETTINGS
-from bert_jax.runs.initial_weights import Weights, read_weights, restore_params
+from bert_jax.runs.finetuning.train import SETTINGS
 
 
 def export(place: pathlib.Path, step: int | None, output: pathlib.Path, form: str, console: Console) -> None:
@@ -25,21 +23,9 @@ def export(place: pathlib.Path, step: int | None, output: pathlib.Path, form: st
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} exists and is not an empty directory; name another, or remove it")
-    found = _read(place, step, console)
+    found = read_weights(place, console=console, step=step)
     FORMS[form](found, output)
     console.say(f"{found.config.family} with {', '.join(head.name for head in found.heads) or 'no head'} -> {output}")
-
-
-def _read(place: pathlib.Path, step: int | None, console: Console) -> Weights:
-    if (place / google_tf.CONFIG).is_file() or (place.parent / google_tf.CONFIG).is_file():
-        if step is not None:
-            raise UserError(f"--step {step} is of a work directory; of Google's checkpoints give the path of one")
-        directory = place if place.is_dir() else place.parent
-        return Weights(*google_tf.load_google(place), directory)
-    if step is not None:
-        config, _, params = restore_params(place, step, console)
-        return Weights(config.model, pretraining_heads(config), params, (), (), (), place / "tokenizer")
-    return read_weights(place, None, None, console)
 
 
 def _huggingface(found: Weights, output: pathlib.Path) -> None:

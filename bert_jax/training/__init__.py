@@ -1,1 +1,11 @@
-"""To be described."""
+"""Training: the same loop and step for every objective.
+
+loop.py       the loop around the step: resume, evaluate, save, stop
+step.py       the state, and one update from one batch
+optimizers.py optimizers over optax: add a function and its row to OPTIMIZERS
+schedules.py  phases and learning-rate schedules: add a function and its row to SCHEDULES
+evaluation.py the objective's loss over a held-out set
+checkpoint.py Orbax checkpoints with a digest per leaf
+workdir.py    a work directory: lock, config, tokenizer
+metrics.py    metrics.jsonl and TensorBoard events
+"""

@@ -1,4 +1,4 @@
-"""Orbax behind one door: the state, the cursor, the config and a digest a leaf, written together or not at all."""
+"""Checkpoints by Orbax: state, cursor, config and a digest per leaf, written together or not at all."""
 
 import contextlib
 import errno
@@ -28,7 +28,7 @@ from bert_jax.config import CheckpointConfig
 from bert_jax.errors import UserError
 
 Tree = Any
-Record = dict[str, Any]  # what stands beside the state, as JSON
+Record = dict[str, Any]  # saved beside the state, as JSON
 DISK_MARGIN = 16 << 20  # bytes that a disk must have free beside a checkpoint's arrays
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
 
@@ -37,9 +37,9 @@ class CorruptCheckpointError(Exception):
     """A checkpoint whose bytes are not those that were saved."""
 
 
-@functools.cache  # once a process
-def _hush_dropped_reads() -> None:
-    """Orbax drops the other reads once one has failed; they would print a page for each array of a checkpoint."""
+@functools.cache  # once per process
+def _silence_dropped_reads() -> None:
+    """Orbax drops the other reads once one has failed; each of them would print a page to stderr."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine '_read_array.*' was never awaited", RuntimeWarning)
     report = sys.unraisablehook
@@ -56,9 +56,9 @@ class Checkpoints:
     """The checkpoints of one work directory, `WORKDIR/checkpoints/STEP`."""
 
     def __init__(self, workdir: pathlib.Path, config: CheckpointConfig, read_only: bool = False) -> None:
-        # Orbax warns of its own defaults, and logs the traceback of what it raises as well.
+        # Orbax warns about its own defaults, and logs the traceback of what it also raises.
         absl.logging.set_verbosity(absl.logging.FATAL)
-        _hush_dropped_reads()
+        _silence_dropped_reads()
         self.directory = workdir.absolute() / "checkpoints"
         options = ocp.CheckpointManagerOptions(
             max_to_keep=None if read_only else config.keep,
@@ -69,28 +69,29 @@ class Checkpoints:
         )
         with writing(self.directory):
             self._manager = ocp.CheckpointManager(self.directory, options=options)
-        # Each process reads for itself: where one finds damage, it must not leave the others in a barrier of Orbax's.
+        # Each process reads on its own: one that finds damage must not leave the others in a barrier inside Orbax.
         me = jax.process_index()
         alone = ocp.options.MultiprocessingOptions(
             primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process_{me}"
         )
+        self._alone = alone
         reading = ocp.CheckpointManagerOptions(read_only=True, create=False, multiprocessing_options=alone)
         self._reader = ocp.CheckpointManager(self.directory, options=reading)
 
     def steps(self) -> list[int]:
-        """Steps with a complete checkpoint, newest first, as process 0 sees the directory."""
+        """Return the steps with a complete checkpoint, newest first, as process 0 sees the directory."""
         found = sorted(self._manager.all_steps(), reverse=True)
         count = int(multihost_utils.broadcast_one_to_all(np.array(len(found), np.int32)))
         seen = np.resize(np.array(found or [0], np.int32), count)  # another process may see more or fewer
         return [int(step) for step in multihost_utils.broadcast_one_to_all(seen)]
 
     def save(self, step: int, state: Tree, record: Record) -> None:
-        """Begin to write; returns once the state is copied, the rest happens in the background."""
+        """Start writing; return once the state is copied, the rest happens in the background."""
         record = record | {"digests": digests(state), "versions": versions()}
         record["seal"] = _seal(record)
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         with writing(self.directory):
-            # Where Orbax hits the end of the disk, TensorStore's threads print a traceback for every array.
+            # On a full disk, TensorStore's threads would print a traceback for every array.
             if shutil.disk_usage(self.directory).free < size + DISK_MARGIN:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._manager.save(
@@ -98,25 +99,28 @@ class Checkpoints:
             )
 
     def wait(self) -> None:
-        """Until everything is on disk; raises UserError where it could not be written."""
+        """Wait until everything is on disk; UserError where it cannot be written."""
         with writing(self.directory):
             self._manager.wait_until_finished()
 
     def record(self, step: int) -> Record:
-        """What was saved beside the state."""
+        """Return the record saved beside the state; CorruptCheckpointError where it cannot be trusted."""
         try:
             record = self._reader.restore(step, args=ocp.args.Composite(run=ocp.args.JsonRestore()))["run"]
         except Exception as error:  # Orbax raises whatever its storage layers raise
             raise CorruptCheckpointError(f"its record cannot be read: {_first_line(error)}") from error
         seal = record.pop("seal", None) if isinstance(record, dict) else None
         if seal is None or seal != _seal(record):
-            raise CorruptCheckpointError("the digest of its record does not hold")
+            raise CorruptCheckpointError("the digest of its record does not match")
         return record
 
     def restore(self, step: int, abstract: Tree) -> tuple[Tree, Record]:
-        """The state with the shapes, dtypes and shardings of `abstract`; CorruptCheckpointError where it is not what was saved.
+        """Return the state with the shapes, dtypes and shardings of `abstract`, and the record.
 
-        Every process decides as all do: each reads other parts, but they must go on with the same step.
+        Each process reads other parts, but all of them must resume from the same step, so they decide together.
+
+        Raises:
+            CorruptCheckpointError: the bytes are not those that were saved.
         """
         damage: CorruptCheckpointError | None = None
         record: Record = {}
@@ -131,24 +135,59 @@ class Checkpoints:
         elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
         if damage or elsewhere.size:
             raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")
-        wrong = [name for name, digest in digests(state["state"]).items() if record["digests"].get(name) != digest]
-        if wrong:
-            raise CorruptCheckpointError(f"{len(wrong)} of its digests do not hold, the first of {wrong[0]}")
+        _check_digests(record["digests"], digests(state["state"]))
         return state["state"], record
 
-    def newest(self, abstract: Tree, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
-        """Step, state and record of the newest undamaged checkpoint; None where there is none at all.
+    def restore_params(self, step: int) -> tuple[Tree, Record]:
+        """Return the parameters as numpy arrays, and the record.
 
-        Raises UserError where every checkpoint is damaged: to begin anew is the user's decision.
+        Structure and shapes come from the checkpoint itself, so neither objective nor optimizer is needed.
+
+        Raises:
+            CorruptCheckpointError: the bytes are not those that were saved.
         """
+        record = self.record(step)
+        try:
+            handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=self._alone)
+            with contextlib.closing(ocp.Checkpointer(handler, multiprocessing_options=self._alone)) as reader:
+                place = self.directory / str(step) / "state"
+                stored = reader.metadata(place).item_metadata.tree["params"]
+                wanted = {"params": jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), stored)}
+                to_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
+                found = reader.restore(
+                    place, args=ocp.args.PyTreeRestore(item=wanted, restore_args=to_numpy, partial_restore=True)
+                )
+        except Exception as error:  # Orbax raises whatever its storage layers raise
+            raise CorruptCheckpointError(f"its parameters cannot be read: {_first_line(error)}") from error
+        saved = {name: digest for name, digest in record["digests"].items() if name.startswith("params.")}
+        _check_digests(saved, digests(found))
+        return found["params"], record
+
+    def newest(self, abstract: Tree, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
+        """Return step, state and record of the newest undamaged checkpoint; None where there is no checkpoint.
+
+        Raises:
+            UserError: every checkpoint is damaged; starting over is the user's decision.
+        """
+        return self._newest(lambda step: self.restore(step, abstract), say)
+
+    def newest_params(self, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
+        """Return the same with the parameters alone, as `restore_params` does."""
+        return self._newest(self.restore_params, say)
+
+    def _newest(
+        self, restore: Callable[[int], tuple[Tree, Record]], say: Callable[[str], None]
+    ) -> tuple[int, Tree, Record] | None:
         steps = self.steps()
         for step in steps:
             try:
-                return step, *self.restore(step, abstract)
+                return step, *restore(step)
             except CorruptCheckpointError as error:
-                say(f"checkpoint {self.directory / str(step)} is damaged ({error}); trying the one before")
+                say(f"checkpoint {self.directory / str(step)} is damaged ({error}); trying the previous one")
         if steps:
-            raise UserError(f"{self.directory}: no undamaged checkpoint among {steps}; move it away to begin anew")
+            raise UserError(
+                f"{self.directory}: no undamaged checkpoint among {steps}; move the directory away to start over"
+            )
         return None
 
     def set_aside(self, step: int) -> None:
@@ -162,7 +201,7 @@ class Checkpoints:
         self._manager.reload()
 
     def close(self) -> None:
-        """Wait for what is being written and release threads."""
+        """Wait for pending writes and release threads."""
         self._reader.close()
         with writing(self.directory):
             self._manager.close()
@@ -170,7 +209,7 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def writing(place: pathlib.Path) -> Iterator[None]:
-    """As `errors.writing`, also for the ValueErrors in which TensorStore wraps what the system said."""
+    """As `errors.writing`, also for the ValueErrors in which TensorStore wraps an OSError."""
     with errors.writing(place, "make room, then start again: the run resumes"):
         try:
             yield
@@ -182,9 +221,9 @@ def writing(place: pathlib.Path) -> Iterator[None]:
 
 
 def digests(tree: Tree) -> dict[str, str]:
-    """Per leaf, 64 bits in hex that every single changed bit changes; independent of mesh, layout and summing order.
+    """Return 64 bits per leaf, in hex, that any flipped bit changes; independent of mesh, layout and summing order.
 
-    Orbax 0.12 restores flipped bits without a word (docs/decisions.md), so the project keeps its own.
+    Orbax 0.12 restores flipped bits without an error (docs/decisions/), so the project keeps digests of its own.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     sums = jax.device_get(_sums([leaf for _, leaf in leaves]))
@@ -211,20 +250,27 @@ def _digest(x: jax.Array) -> list[jax.Array]:
         for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
             mixed = (mixed ^ (mixed >> shift)) * np.uint32(factor)
         lanes.append(jnp.sum(mixed ^ (mixed >> 16), dtype=jnp.uint32))
-    return lanes  # scalars, which every process holds
+    return lanes  # scalars, replicated on every process
+
+
+def _check_digests(saved: dict[str, str], found: dict[str, str]) -> None:
+    """Raise CorruptCheckpointError where a leaf is not what was saved, or is missing."""
+    wrong = sorted(name for name in saved.keys() | found.keys() if saved.get(name) != found.get(name))
+    if wrong:
+        raise CorruptCheckpointError(f"{len(wrong)} of its digests do not match, the first is that of {wrong[0]}")
 
 
 def _seal(record: Record) -> str:
-    """SHA-256 of a record, in hex."""
+    """Return the SHA-256 of a record, in hex."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def _first_line(error: Exception) -> str:
-    cause = error.__cause__ or error  # Orbax puts a page about the array around what TensorStore says
+    cause = error.__cause__ or error  # Orbax wraps TensorStore's message in a page about the array
     return f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0].partition(' [')[0][:200]}"
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that decide what a number becomes."""
+    """Return the versions of the packages that numbers depend on."""
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "grain", "array_record")
     return {name: importlib.metadata.version(name) for name in names}

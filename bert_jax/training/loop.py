@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import optax
 from jax.experimental import multihost_utils
 
 from bert_jax.config import Config, differences, from_json, to_json
@@ -20,24 +19,32 @@ from bert_jax.objectives.base import Batch, Objective, Params
 from bert_jax.objectives.means import Mean, fetched, merge, values
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
+from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.training.checkpoint import Checkpoints, Record, versions
 from bert_jax.training.evaluation import Evaluate, make_evaluate
 from bert_jax.training.metrics import Line, MetricsFile, Stopwatch
-from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.optimizers import Optimizer, make_optimizer
 from bert_jax.training.schedules import Phase
-from bert_jax.training.step import TrainState, abstract_state, init_state, jit_step, layout, state_shardings
+from bert_jax.training.step import (
+    TrainState,
+    abstract_state,
+    check_layout,
+    init_state,
+    jit_step,
+    state_shardings,
+)
 
 
 class Data(NamedTuple):
     """Where the loop gets its batches from.
 
-    batches(phase, step) -> an endless generator of this host's share of the batches from `step` on
-    heldout(phase) -> one pass over the held-out rows, or None where there are none
+    batches(phase, step) -> an endless generator of this host's part of the batches from `step` on
+    heldout(phase) -> one pass over the held-out sequences, or None where there are none
     fingerprint: what a resumed run must find again (corpus and tokenizer)
-    evaluate(params, held-out batches) -> what is written of them; None: the objective's own means
-    should_stop(step, what was written, params) -> whether the run shall end here (early stopping)
+    evaluate(params, frozen params, held-out batches) -> what is measured; None: the objective's own means
+    should_stop(step, what was measured, params) -> whether the run ends here (early stopping)
     """
 
     batches: Callable[[Phase, int], Generator[Batch, None, None]]
@@ -47,93 +54,104 @@ class Data(NamedTuple):
     should_stop: Callable[[int, dict[str, float], Params], bool] | None = None
 
 
-def fit(
-    config: Config,
-    objective: Objective,
-    data: Data,
-    workdir: pathlib.Path,
-    console: Console,
-    interrupt: Interrupt | None = None,
-    watchdog: Watchdog | None = None,
-    start: Params | None = None,
-) -> bool:
-    """Train from the newest checkpoint of `workdir`, or from the beginning, to the last step of the last phase.
+class RunContext(NamedTuple):
+    """One training run: what is trained, on what, how, and where it is kept."""
 
-    The beginning is `start`, float32 parameters of the objective's structure, or where None its random ones. Every
-    process of a run calls it; process 0 alone writes metrics. `interrupt` and `watchdog` are those of the whole
-    process, where it has them.
+    config: Config
+    objective: Objective
+    phases: tuple[Phase, ...]
+    data: Data
+    workdir: pathlib.Path
+    console: Console
+    interrupt: Interrupt | None = None  # those of the whole process, where it has them
+    watchdog: Watchdog | None = None
+    start: Params | None = None  # float32 parameters of the objective's structure; None: random ones
+    frozen: Params = ()
 
-    Returns False where SIGTERM or Ctrl-C ended it before; the state is saved then, and the same call goes on.
-    Raises UserError for a config that does not fit the devices or the checkpoints, and after
-    `config.train.max_skipped_steps` steps in a row whose loss or gradient is not finite.
+
+def fit(run: RunContext) -> bool:
+    """Train from the newest checkpoint of `run.workdir`, or from the start, to the last step of the last phase.
+
+    Every process of a run calls it; process 0 alone writes metrics.
+
+    Returns:
+        False where SIGTERM or Ctrl-C ended it early; the state is saved then, and the same call resumes.
+
+    Raises:
+        UserError: a config that does not fit the devices or the checkpoints, or `config.train.max_skipped_steps`
+            consecutive steps whose loss or gradient is not finite.
     """
-    mesh, phases = layout(config, objective)
-    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
+    config, objective, console = run.config, run.objective, run.console
+    mesh = check_layout(config, objective, run.phases)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
-        interrupt = interrupt or stack.enter_context(Interrupt())
-        watchdog = watchdog or stack.enter_context(contextlib.closing(Watchdog(config.watchdog)))
+        interrupt = run.interrupt or stack.enter_context(Interrupt())
+        watchdog = run.watchdog or stack.enter_context(contextlib.closing(Watchdog(config.watchdog)))
+        run = run._replace(interrupt=interrupt, watchdog=watchdog)
         watchdog.stage("start")
         if interrupt.check():
             console.say(f"{interrupt.name}: stopped before the start")
             return False
-        shapes, shardings = state_shardings(config, objective, optimizer, mesh)
-        checkpoints = Checkpoints(workdir, config.checkpoint)
+        shapes, shardings = state_shardings(config, objective, optimizer, mesh, run.frozen)
+        checkpoints = Checkpoints(run.workdir, config.checkpoint)
         found = checkpoints.newest(abstract_state(shapes, shardings), console.say)
         if found:
-            step, state, record = found
-            _check_record(config, data, record, checkpoints.directory / str(step), console)
-            checkpoints.set_aside(step)
-            means = {name: Mean(*parts) for name, parts in record["means"].items()}
-            place = checkpoints.directory / str(step)
-            if step < phases[-1].end:
-                console.say(f"resuming at step {step:,} from {place}, row {record['row']:,}")
-            else:
-                # A judged training is one of several, whose way on its caller knows.
-                way_on = f"; to train on from {place.parents[1]}, give another --workdir and --config.init_from"
-                console.say(f"finished: all {step:,} steps are done{'' if data.should_stop else way_on}")
+            step, state, means = _resumed(run, checkpoints, *found)
         else:
-            step, means = 0, {}
-            state = _first_state(config, objective, optimizer, shardings, start)
-        file = MetricsFile(workdir, step) if jax.process_index() == 0 else None
-        loop = _Loop(config, objective, data, mesh, checkpoints, file, console, interrupt, watchdog, means)
+            step, state, means = 0, _first_state(run, optimizer, shardings), {}
+        file = MetricsFile(run.workdir, step) if jax.process_index() == 0 else None
+        loop = _Loop(run, mesh, optimizer, shardings, checkpoints, file, means)
         try:
-            done = loop.run(phases, optimizer, shardings, state, step)
+            done = loop.run(state, step)
         except BaseException:
-            if jax.process_count() == 1:  # one of several cannot end alone what all write together
+            if jax.process_count() == 1:  # one of several processes cannot end alone what all write together
                 loop.close()
             raise
         loop.close()
         return done
 
 
-def _first_state(
-    config: Config,
-    objective: Objective,
-    optimizer: optax.GradientTransformation,
-    shardings: TrainState,
-    start: Params | None,
-) -> TrainState:
-    init = functools.partial(init_state, config, objective, optimizer)
-    if start is None:
-        return jax.jit(init, out_shardings=shardings)()
-    params = jax.device_put(start, shardings.params)
+def _resumed(
+    run: RunContext, checkpoints: Checkpoints, step: int, state: TrainState, record: Record
+) -> tuple[int, TrainState, dict[str, Mean]]:
+    """Step, state and unwritten means of a checkpoint, after checks, with one line on the console."""
+    place = checkpoints.directory / str(step)
+    _check_record(run, record, place)
+    checkpoints.set_aside(step)
+    if step < run.phases[-1].end:
+        run.console.say(f"resuming at step {step:,} from {place}, sequence {record['sequence']:,}")
+    else:
+        # A run with early stopping is one of several; its caller says what comes next.
+        advice = f"; to train further from {run.workdir}, use another --workdir and --config.init_from"
+        run.console.say(f"finished: all {step:,} steps are done{'' if run.data.should_stop else advice}")
+    return step, state, {name: Mean(*parts) for name, parts in record["means"].items()}
+
+
+def _first_state(run: RunContext, optimizer: Optimizer, shardings: TrainState) -> TrainState:
+    init = functools.partial(init_state, run.config, run.objective, optimizer, frozen=())
+    frozen = jax.device_put(run.frozen, shardings.frozen)
+    if run.start is None:
+        return jax.jit(init, out_shardings=shardings._replace(frozen=()))()._replace(frozen=frozen)
+    params = jax.device_put(run.start, shardings.params)
     # All but the parameters, which would be copied.
-    rest = jax.jit(lambda params: init(params)._replace(params=()), out_shardings=shardings._replace(params=()))
-    return rest(params)._replace(params=params)
+    rest = jax.jit(
+        lambda params: init(params)._replace(params=()), out_shardings=shardings._replace(params=(), frozen=())
+    )
+    return rest(params)._replace(params=params, frozen=frozen)
 
 
-def _check_record(config: Config, data: Data, record: Record, place: pathlib.Path, console: Console) -> None:
+def _check_record(run: RunContext, record: Record, place: pathlib.Path) -> None:
     """Refuse the checkpoint of another run; say where packages differ, since bits may then differ too."""
-    different = differences(from_json(record["config"]), config)
-    if record["fingerprint"] != data.fingerprint:
+    different = differences(from_json(record["config"]), run.config)
+    if record["fingerprint"] != run.data.fingerprint:
         different.append("the corpus or its tokenizer")
     if different:
-        raise UserError(f"{place} is of a run that differs ({'; '.join(different)}); choose another --workdir")
+        raise UserError(f"{place} belongs to a run that differs ({'; '.join(different)}); choose another --workdir")
     saved, present = record["versions"], versions()
     changed = [f"{name} {saved[name]} -> {present[name]}" for name in present if saved.get(name) != present[name]]
     if changed:
-        console.say(f"saved with other versions ({', '.join(changed)}): going on, but not bit for bit")
+        run.console.say(f"saved with other versions ({', '.join(changed)}): resuming, but not bit for bit")
 
 
 class Launched(NamedTuple):
@@ -141,8 +159,8 @@ class Launched(NamedTuple):
 
     step: int
     phase: Phase
-    rows: int
-    length: int
+    sequences: int
+    seq_len: int
     metrics: Any
 
 
@@ -151,60 +169,56 @@ class _Loop:
 
     def __init__(
         self,
-        config: Config,
-        objective: Objective,
-        data: Data,
+        run: RunContext,
         mesh: jax.sharding.Mesh,
+        optimizer: Optimizer,
+        shardings: TrainState,
         checkpoints: Checkpoints,
         file: MetricsFile | None,
-        console: Console,
-        interrupt: Interrupt,
-        watchdog: Watchdog,
         means: dict[str, Mean],
     ) -> None:
-        self.config, self.objective, self.data, self.mesh = config, objective, data, mesh
-        self.checkpoints, self.file, self.console = checkpoints, file, console
-        self.interrupt, self.watchdog = interrupt, watchdog
+        assert run.interrupt
+        assert run.watchdog
+        self.context, self.mesh, self.optimizer, self.shardings = run, mesh, optimizer, shardings
+        self.config, self.data, self.phases = run.config, run.data, run.phases
+        self.console, self.interrupt, self.watchdog = run.console, run.interrupt, run.watchdog
+        self.checkpoints, self.file = checkpoints, file
         self.means = means  # merged since the last line
         self.launched: Launched | None = None  # the newest step
         self.programs: dict[Any, Callable[[TrainState, Batch], tuple[TrainState, Any]]] = {}  # by phase and shapes
-        self.ended = False  # by the should_stop
+        self.stopped = False  # by data.should_stop
         self.watch = Stopwatch()
         self.steps_timed, self.tokens_timed, self.flops_timed = 0, 0, 0.0
-        self.evaluate = data.evaluate or make_evaluate(objective, mesh)
+        self.evaluate = run.data.evaluate or make_evaluate(run.objective, mesh)
         self.peak = peak_flops() * mesh.size
 
-    def run(
-        self,
-        phases: tuple[Phase, ...],
-        optimizer: optax.GradientTransformation,
-        shardings: TrainState,
-        state: TrainState,
-        step: int,
-    ) -> bool:
-        """Through the phases; True at the end, False when interrupted."""
+    def run(self, state: TrainState, step: int) -> bool:
+        """Train from `step` on; whether the last step was reached."""
         saved = step
-        if step > 0 and self._owes_evaluation(step, phases):
-            self._evaluate(step, next(phase for phase in phases if step <= phase.end), state)
-        for phase in (phase for phase in phases if step < phase.end):
+        compiled_at = step
+        last_step = self.phases[-1].end
+        if step > 0 and self._owes_evaluation(step):
+            self._evaluate(step, next(phase for phase in self.phases if step <= phase.end), state)
+        for phase in (phase for phase in self.phases if step < phase.end):
             if self.interrupt.check():  # before a compilation, which cannot be stopped
                 break
             with contextlib.closing(self.data.batches(phase, step)) as batches:
                 self.watchdog.stage("step", step + 1)
                 batch = self._next(batches)
                 compiled_at = step
-                while step < phase.end and not self.ended and not self.interrupt.check():
-                    rows, length = _size(batch)
+                while step < phase.end and not self.stopped and not self.interrupt.check():
+                    sequences, seq_len = _size(batch)
                     key = (phase, tuple((name, x.shape) for name, x in sorted(batch.items())))
                     if key not in self.programs:
-                        self.programs[key] = self._compile(phase, optimizer, shardings, state, batch)
+                        self.programs[key] = self._compile(phase, state, batch)
                         compiled_at = step
                     self._begin(step, compiled_at)
-                    state, metrics = self.programs[key](state, batch)
+                    with out_of_memory_as_user_error(self._settings(phase, batch)):
+                        state, metrics = self.programs[key](state, batch)
                     self._read()  # the step before, while this one runs
                     step += 1
-                    self.launched = Launched(step, phase, rows, length, metrics)
-                    last = step == phases[-1].end
+                    self.launched = Launched(step, phase, sequences, seq_len, metrics)
+                    last = step == last_step
                     if last or _due(step, self.config.evaluate.every):
                         self._evaluate(step, phase, state)
                     if last or _due(step, self.config.checkpoint.every):
@@ -213,43 +227,47 @@ class _Loop:
                     if step < phase.end:
                         self._begin(step, compiled_at)
                         batch = self._next(batches)
-            if self.interrupt.stopping or self.ended:
+            if self.interrupt.stopping or self.stopped:
                 break
-        if (self.interrupt.stopping or self.ended) and saved < step:
+        if (self.interrupt.stopping or self.stopped) and saved < step:
             self._save(step, phase, state)
         self.watchdog.stage("save", step)
+        self.console.progress("saving the last checkpoint")
         self.checkpoints.wait()
         if self.interrupt.stopping:
-            self.console.say(f"{self.interrupt.name}: stopped after step {step:,}; the same command goes on there")
-        return self.ended or step == phases[-1].end
+            self.console.say(f"{self.interrupt.name}: stopped after step {step:,}; the same command resumes there")
+        return self.stopped or step == last_step
 
     def close(self) -> None:
-        """Flush and close what is written to."""
+        """Flush and close all files."""
         if self.file:
             self.file.close()
         self.checkpoints.close()
 
     def _compile(
-        self,
-        phase: Phase,
-        optimizer: optax.GradientTransformation,
-        shardings: TrainState,
-        state: TrainState,
-        batch: Batch,
+        self, phase: Phase, state: TrainState, batch: Batch
     ) -> Callable[[TrainState, Batch], tuple[TrainState, Any]]:
         """The step of a phase, compiled before its clock starts."""
         self._read()
         self.watchdog.stage("compile")
         began = time.perf_counter()
-        step = jit_step(self.config, self.objective, optimizer, phase, self.mesh, shardings)
-        compiled = step.lower(state, batch).compile()
-        length = _size(batch)[1]
-        self.console.say(f"compiled the step for {length} tokens in {time.perf_counter() - began:.1f} s")
+        objective = self.context.objective
+        step = jit_step(self.config, objective, self.optimizer, self.phases, phase, self.mesh, self.shardings)
+        settings = self._settings(phase, batch)
+        self.console.progress(f"compiling the step for {settings.seq_len} tokens (usually less than a minute)")
+        with out_of_memory_as_user_error(settings):
+            compiled = step.lower(state, batch).compile()
+        check_memory(compiled, self.mesh, settings)
+        self.console.say(f"compiled the step for {settings.seq_len} tokens in {time.perf_counter() - began:.1f} s")
         self.watch.pause(time.perf_counter() - began)
         return compiled
 
+    def _settings(self, phase: Phase, batch: Batch) -> BatchSettings:
+        """What the memory of a step follows from."""
+        return BatchSettings(phase.batch_size, _size(batch)[1], phase.grad_accum_steps, self.config.compute.remat)
+
     def _begin(self, step: int, compiled_at: int) -> None:
-        """Tell the watchdog of the step after `step`; the first of a program, read one later, opens connections too."""
+        """Start the watchdog's clock of the step after `step`; the first run of a program opens connections as well."""
         self.watchdog.stage("compile" if step < compiled_at + 2 else "step", step + 1)
 
     def _next(self, batches: Generator[Batch, None, None]) -> Batch:
@@ -262,26 +280,26 @@ class _Loop:
         """Fetch the launched step's metrics, merge them, and write a line where one is due."""
         if self.launched is None:
             return
-        step, phase, rows, length, metrics = self.launched
+        step, phase, sequences, seq_len, metrics = self.launched
         self.launched = None
         self.means = merge(self.means, fetched(metrics["means"]))
         self.steps_timed += 1
-        self.tokens_timed += rows * length
-        self.flops_timed += rows * self.objective.flops(length)
+        self.tokens_timed += sequences * seq_len
+        self.flops_timed += sequences * self.context.objective.flops(seq_len)
         report = {name: value.item() for name, value in jax.device_get(metrics["report"]).items()}
         if report["skipped_in_a_row"] >= self.config.train.max_skipped_steps:
             raise UserError(
-                f"step {step:,}: loss or gradient not finite for {report['skipped_in_a_row']} steps in a row; "
-                "begin again in another --workdir with a lower config.optimizer.peak_learning_rate"
+                f"step {step:,}: loss or gradient not finite for {report['skipped_in_a_row']} consecutive steps; "
+                "start again in another --workdir with a lower config.optimizer.peak_learning_rate"
             )
-        if _due(step, self.config.train.log_every) or step == self.config.train.steps:
-            self._write(step, phase, length, report)
+        if _due(step, self.config.train.log_every) or step == self.phases[-1].end:
+            self._write(step, phase, seq_len, report)
 
-    def _write(self, step: int, phase: Phase, length: int, report: Line) -> None:
+    def _write(self, step: int, phase: Phase, seq_len: int, report: Line) -> None:
         seconds = self.watch.seconds()
         line: Line = {"step": step, "split": "train"} | values(self.means)
         line |= {"learning_rate": report["learning_rate"], "grad_norm": report["grad_norm"]}
-        line |= {"skipped_steps": report["skipped"], "seq_len": length, "batch_size": phase.batch_size}
+        line |= {"skipped_steps": report["skipped"], "seq_len": seq_len, "batch_size": phase.batch_size}
         line |= {
             "tokens_per_second": self.tokens_timed / seconds,
             "model_flops_utilization": self.flops_timed / seconds / self.peak,
@@ -289,7 +307,7 @@ class _Loop:
         }
         if self.file:
             self.file.write(line)
-        self.console.training(line, self.config.train.steps, seconds / self.steps_timed)
+        self.console.training(line, self.phases[-1].end, seconds / self.steps_timed)
         self.means = {}
         self.steps_timed, self.tokens_timed, self.flops_timed = 0, 0, 0.0
         self.watch.restart()
@@ -300,14 +318,14 @@ class _Loop:
             return
         began = time.perf_counter()
         with contextlib.closing(self._unless_interrupted(self.data.heldout(phase), step)) as batches:
-            found = self.evaluate(state.params, batches)
+            found = self.evaluate(state.params, state.frozen, batches)
         if self.interrupt.stopping:
-            return  # a part of the rows measures nothing; the resumed run evaluates this step
+            return  # a part of the set measures nothing; the resumed run evaluates this step
         if self.file:
             self.file.write({"step": step, "split": "heldout"} | found | {"seq_len": phase.seq_len})
         self.console.heldout(step, found)
         if self.data.should_stop:
-            self.ended = self.data.should_stop(step, found, state.params)
+            self.stopped = self.data.should_stop(step, found, state.params)
         self.watch.pause(time.perf_counter() - began)
 
     def _unless_interrupted(self, batches: Iterable[Batch], step: int) -> Generator[Batch, None, None]:
@@ -318,11 +336,13 @@ class _Loop:
                 return
             if number:
                 self.watchdog.stage("step", step)
+                self.console.progress("evaluating", number, unit="batches")
             yield batch
 
-    def _owes_evaluation(self, step: int, phases: tuple[Phase, ...]) -> bool:
-        """Whether the run was stopped in the evaluation of `step`: it has no line of it."""
-        if self.data.heldout is None or not (step == phases[-1].end or _due(step, self.config.evaluate.every)):
+    def _owes_evaluation(self, step: int) -> bool:
+        """Whether the run was stopped in the evaluation of `step`, and so has no line of it."""
+        due = step == self.phases[-1].end or _due(step, self.config.evaluate.every)
+        if self.data.heldout is None or not due:
             return False
         missing = self.file is not None and not self.file.has(step, "heldout")
         return bool(multihost_utils.broadcast_one_to_all(np.array(missing)))
@@ -336,7 +356,7 @@ class _Loop:
             self.file.flush()
         record = {
             "step": step,
-            "row": phase.first_row(step),
+            "sequence": phase.first_sequence(step),
             "config": to_json(self.config),
             "means": {name: [mean.total, mean.weight] for name, mean in self.means.items()},
             "fingerprint": self.data.fingerprint,
@@ -346,10 +366,10 @@ class _Loop:
 
 
 def _size(batch: Batch) -> tuple[int, int]:
-    """Rows and their length; several choices of one example are rows of their own."""
+    """The number of sequences and their length; several choices of one example are sequences of their own."""
     shape = batch["input_ids"].shape
     return math.prod(shape[:-1]), shape[-1]
 
 
-def _due(step: int, every: int) -> bool:
-    return every > 0 and step % every == 0
+def _due(step: int, every: int | None) -> bool:
+    return every is not None and step % every == 0

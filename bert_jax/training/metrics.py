@@ -20,8 +20,6 @@ class MetricsFile:
     """
 
     def __init__(self, workdir: pathlib.Path, step: int) -> None:
-        from bert_jax.training.tensorboard import Board  # a second or more where torch is installed
-
         self.path = workdir / "metrics.jsonl"
         with self._writing():
             keep_lines_until(self.path, step)
@@ -37,9 +35,9 @@ class MetricsFile:
             self._board.write(line["step"], numbers)
 
     def has(self, step: int, split: str) -> bool:
-        """Whether a line of `step` and `split` stands in the file."""
+        """Whether a line of `step` and `split` is in the file."""
         self.flush()
-        return any(line["step"] == step and line["split"] == split for line in read_lines(self.path))
+        return any(line["step"] == step and line["split"] == split for line in read_metrics(self.path))
 
     def flush(self) -> None:
         """Make every line durable; called before a checkpoint, which must never be newer than its metrics."""
@@ -57,7 +55,7 @@ class MetricsFile:
         return writing(self.path, "make room, then start again: the run resumes")
 
 
-def read_lines(path: pathlib.Path) -> list[Line]:
+def read_metrics(path: pathlib.Path) -> list[Line]:
     """The whole lines of a metrics file; a last line that a killed run left half-written is not one of them."""
     if not path.exists():
         return []
@@ -67,7 +65,7 @@ def read_lines(path: pathlib.Path) -> list[Line]:
 
 def keep_lines_until(path: pathlib.Path, step: int) -> None:
     """Drop every line after `step`, atomically: the resumed run writes them again."""
-    lines = [json.dumps(line) + "\n" for line in read_lines(path) if line["step"] <= step]
+    lines = [json.dumps(line) + "\n" for line in read_metrics(path) if line["step"] <= step]
     fresh = path.with_suffix(".jsonl.tmp")
     with open(fresh, "w", encoding="utf-8") as file:
         file.writelines(lines)
@@ -76,8 +74,41 @@ def keep_lines_until(path: pathlib.Path, step: int) -> None:
     os.replace(fresh, path)
 
 
+class Board:
+    """A TensorBoard event file of a run that continues after `step`; later steps of earlier files are hidden.
+
+    Events are written at once: SummaryWriter writes from a thread, which a full disk ends, and then waits forever.
+    """
+
+    def __init__(self, directory: pathlib.Path, step: int) -> None:
+        # Imported here, since tensorboardX loads torch where it finds it: a second or more.
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2, summary_pb2
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        directory.mkdir(exist_ok=True)
+        self._events = EventsWriter(str(directory / "events"))
+        self._add(step + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
+
+    def write(self, step: int, numbers: dict[str, float]) -> None:
+        """Write each number under its name."""
+        values = [self._summary.Value(tag=name, simple_value=x) for name, x in numbers.items()]
+        self._add(step, summary=self._summary(value=values))
+
+    def flush(self) -> None:
+        """To the file."""
+        self._events.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._events.close()
+
+    def _add(self, step: int, **content: Any) -> None:
+        self._events.write_event(self._event(wall_time=time.time(), step=step, **content))
+
+
 class Stopwatch:
-    """Seconds of a stretch of steps and of waiting for input in it; pauses (evaluation, saving) are left out."""
+    """Times a stretch of steps and the waiting for input in it; pauses (evaluation, saving) are left out."""
 
     def __init__(self) -> None:
         self.restart()
@@ -93,5 +124,5 @@ class Stopwatch:
         self._paused += seconds
 
     def seconds(self) -> float:
-        """Of the stretch so far, without its pauses."""
+        """Return the seconds of the stretch so far, without its pauses."""
         return time.perf_counter() - self._began - self._paused

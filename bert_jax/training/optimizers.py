@@ -1,10 +1,9 @@
-"""AdamW as BERT and as optax have it, LAMB, layer-wise rates, as optax transformations without the learning rate.
+"""Optimizers as rows of a table over optax: AdamW as BERT and as optax have it, LAMB, layer-wise rates.
 
-The caller multiplies by `-learning_rate(step)`: the schedule belongs to the run's step, not to the optimizer's count,
-which does not advance when an update is skipped.
+A row takes the learning rate of one step, so `optax.X(learning_rate)` is a row as it is. The rate follows the step of
+the run, not a count inside the optimizer: a skipped update leaves moments alone and still advances the schedule.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,30 +14,61 @@ import optax
 from bert_jax.config import OptimizerConfig
 
 Tree = Any
+Rate = jax.Array | float
+Optimizer = Callable[[Rate], optax.GradientTransformation]  # the state has the same structure for every rate
 
 
-def make_optimizer(config: OptimizerConfig, logical_axes: Tree) -> optax.GradientTransformation:
-    """Clip, Adam, decoupled decay and, for LAMB, the trust ratio; the output still lacks the factor -learning_rate.
+class ParamInfo(NamedTuple):
+    """What an optimizer may ask of each parameter; trees with the structure of the parameters."""
 
-    `logical_axes` has the parameters' structure with a tuple of axis names a leaf. LayerNorms and biases are neither
-    decayed nor given a trust ratio (google-research/bert and albert `exclude_from_weight_decay`).
-    """
-    decayed = decay_mask(logical_axes)
-    chain = [optax.clip_by_global_norm(config.clip_norm)] if config.clip_norm else []
-    if config.bias_correction:
-        chain.append(optax.scale_by_adam(config.beta1, config.beta2, config.epsilon))
-    else:
-        chain.append(scale_by_uncorrected_adam(config.beta1, config.beta2, config.epsilon))
-    chain.append(optax.add_decayed_weights(config.weight_decay, mask=decayed))
-    if config.name == "lamb":
-        chain.append(scale_by_layer_trust_ratio(logical_axes, decayed))
-    if config.layer_decay != 1.0 or config.freeze_encoder:
-        chain.append(scale_by_depth(0.0 if config.freeze_encoder else 1.0, config.layer_decay))
-    return optax.chain(*chain)
+    logical_axes: Tree  # tuple of axis names; "layers" is the axis on which blocks are stacked
+    sections: Tree  # "embeddings", "layers" or "heads"
+    decayed: Tree  # whether weight decay applies: matrices and tables, not norms, not biases
+
+
+def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) -> Optimizer:
+    """Return the optimizer of `config` with clipping before it and layer-wise rates after it."""
+    info = ParamInfo(logical_axes, sections, decay_mask(logical_axes))
+    row = OPTIMIZERS[config.name]
+
+    def optimizer(learning_rate: Rate) -> optax.GradientTransformation:
+        chain = [] if config.clip_norm is None else [optax.clip_by_global_norm(config.clip_norm)]
+        chain.append(row(learning_rate, config, info))
+        if config.layer_decay != 1.0 or config.freeze_encoder:
+            chain.append(scale_by_depth(0.0 if config.freeze_encoder else 1.0, config.layer_decay, sections))
+        return optax.chain(*chain)
+
+    return optimizer
+
+
+def adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
+    """Adam with decoupled weight decay; norms and biases do not decay (google-research/bert)."""
+    return optax.chain(
+        _adam(config),
+        optax.add_decayed_weights(config.weight_decay, mask=info.decayed),
+        optax.scale_by_learning_rate(learning_rate),
+    )
+
+
+def lamb(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
+    """AdamW with a trust ratio per layer (You et al. 2020); norms and biases have neither decay nor a ratio."""
+    return optax.chain(
+        _adam(config),
+        optax.add_decayed_weights(config.weight_decay, mask=info.decayed),
+        scale_by_layer_trust_ratio(info.logical_axes, info.decayed),
+        optax.scale_by_learning_rate(learning_rate),
+    )
+
+
+# (learning rate, config, info) -> optax transformation. `config.optimizer.name` chooses the row.
+OPTIMIZERS: dict[str, Callable[[Rate, OptimizerConfig, ParamInfo], optax.GradientTransformation]] = {
+    "adamw": adamw,
+    "lamb": lamb,
+}
 
 
 def decay_mask(logical_axes: Tree) -> Tree:
-    """True for the weights that decay: matrices and embeddings, not LayerNorms, not biases."""
+    """Return True for the weights that decay: matrices and embedding tables, not norms, not biases."""
     return jax.tree_util.tree_map_with_path(
         lambda path, _: path[-1].key not in ("bias", "scale"), logical_axes, is_leaf=_is_axes
     )
@@ -68,7 +98,7 @@ def scale_by_uncorrected_adam(beta1: float, beta2: float, epsilon: float) -> opt
 
 
 def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.GradientTransformation:
-    """LAMB's |parameter| / |update| (You et al. 2020), one ratio a layer where layers are stacked on a 'layers' axis.
+    """LAMB's |parameter| / |update| (You et al. 2020), one ratio per layer where layers are stacked.
 
     A ratio is 1 where `applies` is False, and where either norm is zero.
     """
@@ -81,34 +111,40 @@ def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.Gradi
         ratio = jnp.where((param_norm > 0) & (update_norm > 0), param_norm / jnp.maximum(update_norm, 1e-30), 1.0)
         return update * ratio
 
-    def update(updates: Tree, state: optax.EmptyState, params: Tree = None) -> tuple[Tree, optax.EmptyState]:
-        return jax.tree.map(scale, logical_axes, applies, updates, params, is_leaf=_is_axes), state
+    def update(updates: Tree, params: Tree = None) -> Tree:
+        return jax.tree.map(scale, logical_axes, applies, updates, params, is_leaf=_is_axes)
 
-    init: Callable[[Tree], optax.EmptyState] = lambda params: optax.EmptyState()  # noqa: E731
-    return optax.GradientTransformation(init, update)
+    return optax.stateless(update)
 
 
-def scale_by_depth(encoder: float, decay: float) -> optax.GradientTransformation:
-    """Heads keep their updates; the encoder's are multiplied by `encoder`, and by `decay` for each step down from them.
+def scale_by_depth(encoder: float, decay: float, sections: Tree) -> optax.GradientTransformation:
+    """Multiply the updates of the encoder by `encoder`, and by `decay` for each step down from the heads.
 
-    As in google-research/electra's optimization.py, where the heads lie two steps above the last layer: of L layers the
+    As in google-research/electra's optimization.py, where the heads are two steps above the last layer: of L layers the
     last has decay^2, the first decay^(L + 1), the embeddings decay^(L + 2).
     """
 
-    def scale(layers: int, path: Any, update: jax.Array) -> jax.Array:
-        if path[0].key != "encoder":
-            return update
-        if path[1].key != "layers":
-            return update * (encoder * decay ** (layers + 2))
-        depth = layers + 1 - jnp.arange(update.shape[0], dtype=jnp.float32)
-        return update * (encoder * decay**depth).reshape(-1, *(1,) * (update.ndim - 1))
+    def update(updates: Tree, params: Tree = None) -> Tree:
+        del params
+        sizes = jax.tree.map(lambda section, x: len(x) if section == "layers" else 0, sections, updates)
+        layers = max(jax.tree.leaves(sizes))
 
-    def update(updates: Tree, state: optax.EmptyState, params: Tree = None) -> tuple[Tree, optax.EmptyState]:
-        layers = len(jax.tree.leaves(updates["encoder"]["layers"])[0])
-        return jax.tree_util.tree_map_with_path(functools.partial(scale, layers), updates), state
+        def scale(section: str, x: jax.Array) -> jax.Array:
+            if section == "heads":
+                return x
+            if section == "embeddings":
+                return x * (encoder * decay ** (layers + 2))
+            depth = layers + 1 - jnp.arange(len(x), dtype=jnp.float32)
+            return x * (encoder * decay**depth).reshape(-1, *(1,) * (x.ndim - 1))
 
-    init: Callable[[Tree], optax.EmptyState] = lambda params: optax.EmptyState()  # noqa: E731
-    return optax.GradientTransformation(init, update)
+        return jax.tree.map(scale, sections, updates)
+
+    return optax.stateless(update)
+
+
+def _adam(config: OptimizerConfig) -> optax.GradientTransformation:
+    adam = optax.scale_by_adam if config.bias_correction else scale_by_uncorrected_adam
+    return adam(config.beta1, config.beta2, config.epsilon)
 
 
 def _norm(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:

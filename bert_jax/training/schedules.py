@@ -1,79 +1,119 @@
-"""A run's phases as step and row ranges: which step reads which rows, at what length and learning rate."""
+"""Phases of a run (which step reads which sequences) and learning-rate schedules."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
-from bert_jax.config import Config, OptimizerConfig
+from bert_jax.config import OptimizerConfig, TrainConfig
 from bert_jax.errors import UserError
 
 
 class Phase(NamedTuple):
-    """Steps `begin` to `end` (exclusive); step s reads `batch_size` rows from `first_row(s)`."""
+    """Steps `begin` to `end` (exclusive); step s reads `batch_size` sequences from `first_sequence(s)`."""
 
     begin: int
     end: int
-    begin_row: int
+    begin_sequence: int
     seq_len: int
     batch_size: int
     grad_accum_steps: int
-    peak_learning_rate: float  # 0: the phase goes on with the schedule of the run
-    warmup_steps: int
+    peak_learning_rate: float | None = None  # None: the schedule of the run continues in this phase
+    warmup_steps: int = 0
 
-    def first_row(self, step: int) -> int:
-        """The row that `step` (begin <= step <= end) starts with: the run's cursor before that step."""
-        return self.begin_row + (step - self.begin) * self.batch_size
+    def first_sequence(self, step: int) -> int:
+        """Return the first sequence of `step` (begin <= step <= end): the cursor of the run before that step."""
+        return self.begin_sequence + (step - self.begin) * self.batch_size
 
 
-def plan(config: Config) -> tuple[Phase, ...]:
-    """The phases of a run, in order; together they cover `train.steps` exactly.
+def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
+    """Return the phases of a pretraining run in order; together they cover `train.steps` exactly.
 
-    A share is rounded to whole steps at its end. Raises UserError where a batch does not divide into its micro-batches.
+    A fraction is rounded to whole steps at its end.
     """
-    train = config.train
     phases: list[Phase] = []
-    share, begin, row = 0.0, 0, 0
+    fraction, begin, sequence = 0.0, 0, 0
     for number, phase in enumerate(train.phases):
-        share += phase.fraction
-        end = train.steps if number == len(train.phases) - 1 else round(share * train.steps)
+        fraction += phase.fraction
+        end = train.steps if number == len(train.phases) - 1 else round(fraction * train.steps)
         batch_size = phase.batch_size or train.batch_size
         grad_accum_steps = phase.grad_accum_steps or train.grad_accum_steps
-        if batch_size % grad_accum_steps:
-            raise UserError(
-                f"a batch of {batch_size} rows does not divide into {grad_accum_steps} micro-batches; "
-                "change config.train.batch_size or config.train.grad_accum_steps"
-            )
-        warmup = round(phase.warmup_fraction * (end - begin))
-        phases.append(
-            Phase(begin, end, row, phase.seq_len, batch_size, grad_accum_steps, phase.peak_learning_rate, warmup)
-        )
-        begin, row = end, row + (end - begin) * batch_size
+        warmup = warmup_steps(phase.warmup_steps, phase.warmup_fraction, end - begin)
+        peak = phase.peak_learning_rate
+        phases.append(Phase(begin, end, sequence, phase.seq_len, batch_size, grad_accum_steps, peak, warmup))
+        begin, sequence = end, sequence + (end - begin) * batch_size
     return tuple(phases)
 
 
-def learning_rate(config: Config, step: jax.Array) -> jax.Array:
-    """float32 learning rate of the update at `step` (int32, from 0); a phase with its own peak has its own schedule."""
-    optimizer = config.optimizer
-    warmup = round(optimizer.warmup_fraction * config.train.steps)
-    rate = warmup_and_decay(optimizer, step, optimizer.peak_learning_rate, warmup, config.train.steps)
-    for phase in plan(config):
-        if phase.peak_learning_rate:
-            own = warmup_and_decay(
-                optimizer, step - phase.begin, phase.peak_learning_rate, phase.warmup_steps, phase.end - phase.begin
+def check_micro_batches(phases: tuple[Phase, ...]) -> None:
+    """Raise UserError where a batch does not divide into its micro-batches."""
+    for phase in phases:
+        if phase.batch_size % phase.grad_accum_steps:
+            raise UserError(
+                f"a batch of {phase.batch_size} sequences does not divide into {phase.grad_accum_steps} micro-batches; "
+                "change config.train.batch_size or config.train.grad_accum_steps"
             )
-            rate = jnp.where((step >= phase.begin) & (step < phase.end), own, rate)
-    return rate
 
 
-def warmup_and_decay(config: OptimizerConfig, step: jax.Array, peak: float, warmup: int, total: int) -> jax.Array:
-    """Linear warmup from 0 to `peak` over `warmup` steps, then decay to 0 at `total`; float32.
+def warmup_steps(steps: int | None, fraction: float, total: int) -> int:
+    """Return the warmup in steps, which may be given as a fraction of `total`."""
+    return round(fraction * total) if steps is None else steps
 
-    'bert': as in google-research/bert's optimization.py, the decay counts from step 0 and warmup replaces its start,
-    so that the rate drops a little where warmup ends. 'optax': as in optax.warmup_polynomial_schedule and in
-    transformers' get_linear_schedule_with_warmup, the decay starts at the peak.
+
+def learning_rate(config: OptimizerConfig, phases: tuple[Phase, ...], step: jax.Array) -> jax.Array:
+    """Return the learning rate of the update at `step`, float32.
+
+    Args:
+        config: name of the schedule, peak and warmup of the run.
+        phases: of the run; a phase with a peak of its own has a schedule of its own.
+        step: int32, from 0.
     """
-    begin = {"bert": 0, "optax": warmup}[config.schedule]
-    left = (total - step) / max(1, total - begin)
-    decayed = peak * jnp.clip(left, 0.0, 1.0) ** config.decay_power
-    return jnp.where(step < warmup, peak * step / max(1, warmup), decayed).astype(jnp.float32)
+    total = phases[-1].end
+    schedule = SCHEDULES[config.schedule]
+    warmup = warmup_steps(config.warmup_steps, config.warmup_fraction, total)
+    rate = schedule(config, config.peak_learning_rate, warmup, total)(step)
+    for phase in phases:
+        if phase.peak_learning_rate is not None:
+            own = schedule(config, phase.peak_learning_rate, phase.warmup_steps, phase.end - phase.begin)
+            rate = jnp.where((step >= phase.begin) & (step < phase.end), own(step - phase.begin), rate)
+    return jnp.asarray(rate, jnp.float32)
+
+
+def bert(config: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+    """Warmup replaces the start of a decay that counts from step 0, so the rate drops a little where warmup ends.
+
+    As in google-research/bert's optimization.py.
+    """
+    return _warmup_and_decay(config.decay_power, peak, warmup, total, decay_begin=0)
+
+
+def linear(config: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+    """Linear warmup, then decay from the peak to 0, linear or with `decay_power`.
+
+    As optax.warmup_polynomial_schedule, and as get_linear_schedule_with_warmup in transformers.
+    """
+    return _warmup_and_decay(config.decay_power, peak, warmup, total, decay_begin=warmup)
+
+
+def cosine(config: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+    """Linear warmup, then half a cosine from the peak to 0."""
+    return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, max(total, warmup + 1))
+
+
+# (config, peak, warmup steps, total steps) -> optax schedule. `config.optimizer.schedule` chooses the row.
+SCHEDULES: dict[str, Callable[[OptimizerConfig, float, int, int], optax.Schedule]] = {
+    "bert": bert,
+    "linear": linear,
+    "cosine": cosine,
+}
+
+
+def _warmup_and_decay(power: float, peak: float, warmup: int, total: int, decay_begin: int) -> optax.Schedule:
+    def schedule(step: jax.Array) -> jax.Array:
+        left = (total - step) / max(1, total - decay_begin)
+        decayed = peak * jnp.clip(left, 0.0, 1.0) ** power
+        return jnp.where(step < warmup, peak * step / max(1, warmup), decayed).astype(jnp.float32)
+
+    return schedule

@@ -9,78 +9,96 @@ import jax.numpy as jnp
 import optax
 
 from bert_jax.config import Config
-from bert_jax.objectives.base import Batch, Normalizers, Objective, Params
+from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs, training_rngs
 from bert_jax.objectives.means import Mean
 from bert_jax.parallel import sharding
 from bert_jax.parallel.compilation import compiler_options
-from bert_jax.training.schedules import Phase, learning_rate, plan
+from bert_jax.training.optimizers import Optimizer
+from bert_jax.training.schedules import Phase, check_micro_batches, learning_rate
 
 
 class TrainState(NamedTuple):
-    """All that a run is, but for the rows it reads; the rows follow from `step`."""
+    """All that a run is, except for the sequences it reads; these follow from `step`."""
 
     step: Any  # int32, updates tried so far (Any: a state of shapes or of shardings has this form too)
     params: Params  # float32
     opt_state: optax.OptState
-    rng: Any  # uint32 [2], folded with the step for dropout
+    rng: Any  # uint32 [2], folded with the step
     skipped: Any  # int32, updates left out because loss or gradient was not finite
     skipped_in_a_row: Any  # int32
+    frozen: Params = ()  # read and never updated, such as a teacher's parameters
 
 
 def init_state(
-    config: Config, objective: Objective, optimizer: optax.GradientTransformation, start: Params | None = None
+    config: Config, objective: Objective, optimizer: Optimizer, start: Params | None = None, frozen: Params = ()
 ) -> TrainState:
-    """The state before the first step, a pure function of `config.seed` and of `start`; None: random parameters."""
-    init_key, dropout_key = jax.random.split(jax.random.PRNGKey(config.seed))
+    """Return the state before the first step, a pure function of `config.seed` and of `start`.
+
+    Args:
+        config: of the run.
+        objective: of the run.
+        optimizer: of the run.
+        start: float32 parameters; None: random ones.
+        frozen: parameters that the objective reads and the optimizer does not see.
+    """
+    init_key, step_key = jax.random.split(jax.random.PRNGKey(config.seed))
     params = objective.init(init_key) if start is None else start
     zero = jnp.zeros((), jnp.int32)
-    return TrainState(zero, params, optimizer.init(params), dropout_key, zero, zero)
+    return TrainState(zero, params, optimizer(0.0).init(params), step_key, zero, zero, frozen)
 
 
 def state_shardings(
-    config: Config, objective: Objective, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh
+    config: Config, objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh, frozen: Params = ()
 ) -> tuple[TrainState, TrainState]:
-    """Shapes and shardings of the state: moments lie where their parameters lie, scalars everywhere."""
-    shapes = jax.eval_shape(functools.partial(init_state, config, objective, optimizer))
+    """Return shapes and shardings of the state: moments are sharded as their parameters, scalars are replicated."""
+    shapes = jax.eval_shape(functools.partial(init_state, config, objective, optimizer, frozen=frozen))
     everywhere = sharding.replicated(mesh)
     params = sharding.shardings(objective.logical_axes, mesh)
     opt_state = optax.tree.map_params(
-        optimizer, lambda _, place: place, shapes.opt_state, params, transform_non_params=lambda _: everywhere
+        optimizer(0.0), lambda _, shard: shard, shapes.opt_state, params, transform_non_params=lambda _: everywhere
     )
-    return shapes, TrainState(everywhere, params, opt_state, everywhere, everywhere, everywhere)
+    frozen_shardings = sharding.shardings(objective.frozen_axes, mesh) if objective.frozen_axes else ()
+    return shapes, TrainState(everywhere, params, opt_state, everywhere, everywhere, everywhere, frozen_shardings)
 
 
 def abstract_state(shapes: TrainState, shardings: TrainState) -> TrainState:
-    """What `Checkpoints.restore` wants to know: shape, dtype and sharding of each leaf."""
-    return jax.tree.map(lambda s, place: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=place), shapes, shardings)
+    """Return shape, dtype and sharding of each leaf, for `Checkpoints.restore`."""
+    return jax.tree.map(lambda s, shard: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=shard), shapes, shardings)
 
 
 def train_step(
     config: Config,
     objective: Objective,
-    optimizer: optax.GradientTransformation,
-    grad_accum_steps: int,
+    optimizer: Optimizer,
+    phases: tuple[Phase, ...],
+    phase: Phase,
     state: TrainState,
     batch: Batch,
 ) -> tuple[TrainState, dict[str, Any]]:
-    """One update from one batch, computed in `grad_accum_steps` micro-batches with the memory of one.
+    """One update from one batch, computed in `phase.grad_accum_steps` micro-batches with the memory of one.
 
     The loss is a global sum over a global count: micro-batches, devices and hosts change nothing but rounding.
-    A loss or gradient that is not finite leaves parameters and optimizer as they were, and is counted.
+    A loss or gradient that is not finite leaves parameters and optimizer state as they were, and is counted.
     """
     rng = jax.random.fold_in(state.rng, state.step)
-    loss, gradients, metrics = _gradients(objective, grad_accum_steps, state.params, batch, rng)
+    loss, gradients, metrics = _gradients(objective, phase.grad_accum_steps, state, batch, rng)
     norm = optax.tree.norm(gradients)
     finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-    updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-    rate = learning_rate(config, state.step)
-    params = jax.tree.map(lambda p, u: p - rate * u, state.params, updates)
+    rate = learning_rate(config.optimizer, phases, state.step)
+    updates, opt_state = optimizer(rate).update(gradients, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, updates)
     params, opt_state = jax.tree.map(
         lambda new, old: jnp.where(finite, new, old), (params, opt_state), (state.params, state.opt_state)
     )
     bad = 1 - finite.astype(jnp.int32)
     in_a_row = (state.skipped_in_a_row + 1) * bad
-    state = TrainState(state.step + 1, params, opt_state, state.rng, state.skipped + bad, in_a_row)
+    state = state._replace(
+        step=state.step + 1,
+        params=params,
+        opt_state=opt_state,
+        skipped=state.skipped + bad,
+        skipped_in_a_row=in_a_row,
+    )
     report = {"learning_rate": rate, "grad_norm": norm, "skipped": state.skipped, "skipped_in_a_row": in_a_row}
     one = finite.astype(jnp.float32)
     means = {name: Mean(jnp.where(finite, m.total, 0.0), m.weight * one) for name, m in metrics.items()}
@@ -90,59 +108,69 @@ def train_step(
 def jit_step(
     config: Config,
     objective: Objective,
-    optimizer: optax.GradientTransformation,
+    optimizer: Optimizer,
+    phases: tuple[Phase, ...],
     phase: Phase,
     mesh: jax.sharding.Mesh,
     shardings: TrainState,
 ) -> Any:
-    """`(state, batch) -> (state, metrics)` of a phase as a jitted function: the one program that runs and is examined.
+    """Return the jitted step of a phase, `(state, batch) -> (state, metrics)`: the program that runs and is examined.
 
-    `shardings` are the state's shardings, in and out; the state is donated.
+    `shardings` are those of the state, in and out; the state is donated.
     """
-    step = functools.partial(train_step, config, objective, optimizer, phase.grad_accum_steps)
+    step = functools.partial(train_step, config, objective, optimizer, phases, phase)
     out = (shardings, sharding.replicated(mesh))
     return jax.jit(step, donate_argnums=0, out_shardings=out, compiler_options=compiler_options(mesh))
 
 
 def _gradients(
-    objective: Objective, grad_accum_steps: int, params: Params, batch: Batch, rng: jax.Array
+    objective: Objective, grad_accum_steps: int, state: TrainState, batch: Batch, rng: jax.Array
 ) -> tuple[jax.Array, Params, dict[str, Mean]]:
     """Loss, gradients and metrics of a batch, summed over its micro-batches by a scan, then over the devices."""
     value_and_grad = jax.value_and_grad(objective.loss, has_aux=True)
     normalizers = objective.normalizers(batch)
     if grad_accum_steps == 1:
-        (loss, metrics), gradients = value_and_grad(params, batch, rng, normalizers)
+        (loss, metrics), gradients = value_and_grad(state.params, state.frozen, batch, training_rngs(rng), normalizers)
         return loss, gradients, metrics
 
-    def in_micro_batches(batch: Batch, params: Params, rng: jax.Array, normalizers: Normalizers) -> Any:
+    def in_micro_batches(batch: Batch, params: Params, frozen: Params, rng: jax.Array, normalizers: Normalizers) -> Any:
+        def rngs(number: Any) -> Rngs:
+            return training_rngs(jax.random.fold_in(rng, number))
+
         def one(carry: Any, xs: tuple[jax.Array, Batch]) -> tuple[Any, None]:
             number, micro = xs
-            found = value_and_grad(params, micro, jax.random.fold_in(rng, number), normalizers)
+            found = value_and_grad(params, frozen, micro, rngs(number), normalizers)
             return jax.tree.map(jnp.add, carry, found), None
 
-        # Micro-batch i takes rows i, i + grad_accum_steps, ...: every device keeps the rows it has.
+        # Micro-batch i takes sequences i, i + grad_accum_steps, ...: every device keeps the sequences it has.
         micros = {k: jnp.swapaxes(v.reshape(-1, grad_accum_steps, *v.shape[1:]), 0, 1) for k, v in batch.items()}
-        micros = {k: sharding.constrain(v, "grad_accum_steps", "batch") for k, v in micros.items()}
+        micros = {k: sharding.constrain(v, "accumulation", "batch") for k, v in micros.items()}
         first = {k: v[0] for k, v in micros.items()}
-        shapes = jax.eval_shape(value_and_grad, params, first, rng, normalizers)
+        shapes = jax.eval_shape(value_and_grad, params, frozen, first, rngs(0), normalizers)
         zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         return jax.lax.scan(one, zeros, (jnp.arange(grad_accum_steps), micros))[0]
 
-    (loss, metrics), gradients = sharding.over_data(in_micro_batches)(batch, params, rng, normalizers)
+    (loss, metrics), gradients = sharding.over_data(in_micro_batches)(
+        batch, state.params, state.frozen, rng, normalizers
+    )
     return loss, gradients, metrics
 
 
-def layout(
-    config: Config, objective: Objective, devices: Sequence[jax.Device] | None = None
-) -> tuple[jax.sharding.Mesh, tuple[Phase, ...]]:
-    """The mesh over `devices` (all present ones if None) and the phases of a run.
+def check_layout(
+    config: Config,
+    objective: Objective,
+    phases: tuple[Phase, ...],
+    devices: Sequence[jax.Device] | None = None,
+) -> jax.sharding.Mesh:
+    """Return the mesh over `devices` (None: all present ones).
 
-    UserError where devices, model, batches and micro-batches do not divide.
+    Raises UserError where devices, model, batches and micro-batches do not divide.
     """
-    mesh, phases = sharding.make_mesh(config.mesh, devices), plan(config)
-    sharding.check_heads(mesh, config.model.num_heads)
+    check_micro_batches(phases)
+    mesh = sharding.make_mesh(config.mesh, devices)
+    sharding.check_heads(mesh, objective.num_heads)
     sharding.check_parameters(objective.logical_axes, jax.eval_shape(objective.init, jax.random.PRNGKey(0)), mesh)
     for phase in phases:
         sharding.check_batch(mesh, phase.batch_size, phase.grad_accum_steps)
     sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
-    return mesh, phases
+    return mesh

@@ -1,4 +1,4 @@
-"""A run's directory: one run, one process at a time, its config and tokenizer beside its checkpoints."""
+"""A work directory: one run, one process at a time, its config and tokenizer beside its checkpoints."""
 
 import contextlib
 import fcntl
@@ -12,15 +12,15 @@ from bert_jax.data.tokenizer import copy_tokenizer
 from bert_jax.errors import UserError, writing
 
 ELSEWHERE = "make room, or choose another --workdir"
-# Of what a fingerprint is taken -> the key of the config that says where it lies.
-PLACES = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
+# Part of the fingerprint -> the key of the config that says where it is.
+PATH_KEYS = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
 
 
 @contextlib.contextmanager
 def locked(workdir: pathlib.Path) -> Iterator[None]:
-    """Create the directory and hold it against a second process.
+    """Create the directory and lock it against a second process.
 
-    Raises UserError where that is not possible, and for a corpus, whose directory is no run's.
+    Raises UserError where that is not possible, and for the directory of a corpus.
     """
     with writing(workdir, ELSEWHERE):
         if (workdir / "manifest.json").exists():
@@ -37,11 +37,11 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
 
 
 def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], tokenizer: pathlib.Path) -> None:
-    """Write config and tokenizer of a new run, or refuse the config or the data of another one."""
+    """Write config and tokenizer of a new run; UserError where the directory holds a run with other ones."""
     run = {"config": to_json(config), "fingerprint": fingerprint}
     path = workdir / "run.json"
     if path.exists():
-        saved, old = read(workdir)
+        saved, old = read_run(workdir)
         different = differences(saved, config)
         different += [
             f"{key}: {_named(saved, key, old)} -> {_named(config, key, fingerprint)}"
@@ -51,7 +51,7 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
         if different:
             raise UserError(
                 f"{workdir} holds a run that differs ({'; '.join(different)}); "
-                "go on with the same settings, or choose another --workdir"
+                "resume with the same settings, or choose another --workdir"
             )
     elif (workdir / "checkpoints").exists():
         raise UserError(f"{workdir} holds checkpoints without their run.json; choose another --workdir")
@@ -66,21 +66,28 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
 
 
 def _named(config: Config, key: str, fingerprint: dict[str, str]) -> str:
-    """Where it lies, if the config knows, and enough of its digest to tell it from another."""
-    place = flatten(to_json(config)).get(PLACES.get(key, ""), "")
-    return f"{place} {str(fingerprint.get(key))[:12]}".strip()
+    """The path, if the config knows it, and enough of the digest to distinguish it from another."""
+    path = flatten(to_json(config)).get(PATH_KEYS.get(key, "")) or ""
+    return f"{path} {str(fingerprint.get(key))[:12]}".strip()
 
 
-def read(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
-    """Config and data fingerprint of the run in `workdir`; UserError where there is none."""
+def read_run(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
+    """Return config and data fingerprint of the run in `workdir`; UserError where there is none."""
+    path = workdir / "run.json"
     try:
-        run = json.loads((workdir / "run.json").read_text(encoding="utf-8"))
-        return from_json(run["config"]), run["fingerprint"]
+        run = json.loads(path.read_text(encoding="utf-8"))
+        values, fingerprint = run["config"], run["fingerprint"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{workdir}: no run here (no readable run.json); train one with `bert-jax pretrain`") from error
+    try:
+        return from_json(values), fingerprint
+    except UserError as error:
+        raise UserError(
+            f"{path} is of another version of bert_jax ({error}); train again in another --workdir"
+        ) from None
 
 
 def model_in(directory: pathlib.Path) -> pathlib.Path:
-    """Where the model of a directory lies: in a work directory of `finetune`, its best one; else the directory."""
+    """Return where the model of a directory is: the best one of a `finetune` work directory, else the directory."""
     best = directory / "model"
     return best if (best / "config.json").is_file() else directory

@@ -1,11 +1,11 @@
-"""A task of GLUE as ELECTRA fine-tunes: a higher rate, lower by a fifth for each layer down.
+"""A task of GLUE as ELECTRA fine-tunes: a higher learning rate, multiplied by 0.8 for each layer down.
 
-    python -m bert_jax finetune --config configs/finetune/electra_glue.py --workdir runs/mrpc \\
-        --config.init_from=electra/ --config.task.name=mrpc --config.task.data=glue/
+    bert-jax finetune --config=electra_glue --workdir runs/mrpc --config.init_from=electra/ \\
+        --config.task.name=mrpc --config.task.data=glue/
 
-The large model takes --config.optimizer.peak_learning_rate=5e-5 --config.optimizer.layer_decay=0.9.
+The large model: --config.optimizer.peak_learning_rate=5e-5 --config.optimizer.layer_decay=0.9.
 Hardware and time: as configs/finetune/glue.py.
-Score: ELECTRA-base has 88.8 on MNLI, 89.5 on MRPC (published; not run here).
+Score: ELECTRA-base has 88.8 on MNLI, 89.5 on MRPC (published); not trained by us.
 """
 
 import ml_collections
@@ -14,7 +14,7 @@ from bert_jax.config.recipes import finetuning
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """The recipe."""
+    """Return the recipe."""
     config = finetuning(epochs=3, batch_size=32, learning_rate=1e-4)
     config.optimizer.layer_decay = 0.8
     return config

@@ -1,10 +1,10 @@
-"""SWAG and other multiple choice: each ending with the beginning is a row, and one score.
+"""SWAG and other multiple choice: the beginning with each ending is a sequence, and has one score.
 
-    python -m bert_jax finetune --config configs/finetune/multiple_choice.py --workdir runs/swag \\
-        --config.init_from=my-bert/ --config.task.name=swag --config.task.data=swag/
+    bert-jax finetune --config=multiple_choice --workdir runs/swag --config.init_from=my-bert/ \\
+        --config.task.name=swag --config.task.data=swag/
 
 Hardware and time: BERT-base on one accelerator, about an hour.
-Score: BERT-base has 81.6 on SWAG's dev set (published; not run here).
+Score: BERT-base has 81.6 on SWAG's dev set (published); not trained by us.
 """
 
 import ml_collections
@@ -13,5 +13,5 @@ from bert_jax.config.recipes import finetuning
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """The recipe."""
+    """Return the recipe."""
     return finetuning(epochs=3, batch_size=16, learning_rate=2e-5)

@@ -1,11 +1,11 @@
-"""A task of GLUE as RoBERTa fine-tunes: ten epochs at a low rate.
+"""A task of GLUE as RoBERTa fine-tunes: ten epochs at a low learning rate.
 
-    python -m bert_jax finetune --config configs/finetune/roberta_glue.py --workdir runs/mrpc \\
-        --config.init_from=roberta/ --config.task.name=mrpc --config.task.data=glue/
+    bert-jax finetune --config=roberta_glue --workdir runs/mrpc --config.init_from=roberta/ \\
+        --config.task.name=mrpc --config.task.data=glue/
 
-RTE and STS-B take --config.optimizer.peak_learning_rate=2e-5.
-Hardware and time: three times configs/finetune/glue.py.
-Score: RoBERTa-base has 87.6 on MNLI, 90.2 on MRPC (published; not run here).
+RTE and STS-B: --config.optimizer.peak_learning_rate=2e-5.
+Hardware and time: three times those of configs/finetune/glue.py.
+Score: RoBERTa-base has 87.6 on MNLI, 90.2 on MRPC (published); not trained by us.
 """
 
 import ml_collections
@@ -14,7 +14,7 @@ from bert_jax.config.recipes import finetuning
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """The recipe."""
-    config = finetuning(epochs=10, batch_size=16, learning_rate=1e-5, warmup=0.06)
-    config.optimizer.update(beta2=0.98, weight_decay=0.1, clip_norm=0.0)
+    """Return the recipe."""
+    config = finetuning(epochs=10, batch_size=16, learning_rate=1e-5, warmup_fraction=0.06)
+    config.optimizer.update(beta2=0.98, weight_decay=0.1, clip_norm=None)
     return config

@@ -1,10 +1,10 @@
 """SQuAD 1.1 or 2.0 as google-research/bert fine-tunes: windows of 384 tokens every 128.
 
-    python -m bert_jax finetune --config configs/finetune/squad.py --workdir runs/squad --config.init_from=my-bert/ \\
+    bert-jax finetune --config=squad --workdir runs/squad --config.init_from=my-bert/ \\
         --config.task.name=squad1 --config.task.data=squad/
 
-Hardware and time: BERT-base on one accelerator, an hour or two.
-Score: BERT-base uncased has F1 88.4, exact match 81.2 on 1.1 (published; not run here).
+Hardware and time: BERT-base on one accelerator, one to two hours.
+Score: BERT-base uncased has F1 88.4, exact match 81.2 on 1.1 (published); not trained by us.
 """
 
 import ml_collections
@@ -13,5 +13,5 @@ from bert_jax.config.recipes import finetuning
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """The recipe."""
+    """Return the recipe."""
     return finetuning(epochs=2, batch_size=32, learning_rate=3e-5, max_seq_len=384)

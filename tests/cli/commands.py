@@ -10,16 +10,16 @@ import sys
 from typing import NamedTuple
 
 RECIPE = """
-from bert_jax.config import default_config, phases
+from bert_jax.config import phases, pretrain_config
 
 
 def get_config():
-    config = default_config()
+    config = pretrain_config()
     config.model.update(hidden_size=16, num_layers=2, num_heads=2, mlp_size=32, max_positions=32)
     config.model.update(dropout=0.0, attention_dropout=0.0)
     config.train.update(steps=4, batch_size=8, log_every=1)
     config.train.phases = phases({"seq_len": 24})
-    config.evaluate.update(rows=16, batch_size=8)
+    config.evaluate.update(num_sequences=16, batch_size=8)
     config.checkpoint.every = 2
     return config
 """

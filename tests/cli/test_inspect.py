@@ -15,11 +15,11 @@ from bert_jax.reports.sequences_text import columns
 from tests.written_corpus import LETTERS, WORDS, sentence, text, write_corpus
 
 RECIPE = """
-from bert_jax.config import default_config, phases
+from bert_jax.config import phases, pretrain_config
 
 
 def get_config():
-    config = default_config()
+    config = pretrain_config()
     config.data.sentence_pairs = "none"
     config.train.phases = phases({"seq_len": 32})
     return config

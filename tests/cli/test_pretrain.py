@@ -81,7 +81,10 @@ def test_a_directory_that_is_no_corpus(world, tmp_path, refused) -> None:
 
 def test_phases_are_told_with_three_digits_and_without_the_empty(world) -> None:
     """Of one step, a share of 0.9 rounds to 1: none is left for the second phase."""
-    config, corpus = read_config(str(world.recipe), ["--config.train.steps=1"]), open_mixture(str(world.corpus))
+    config, corpus = (
+        read_config(PretrainConfig, str(world.recipe), ["--config.train.steps=1"]),
+        open_mixture(str(world.corpus)),
+    )
     shares = PhaseConfig(seq_len=16, share=0.9), PhaseConfig(seq_len=24, share=0.1)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
     describe(config, corpus, Console(out := io.StringIO()))
@@ -93,7 +96,9 @@ def test_phases_are_told_with_three_digits_and_without_the_empty(world) -> None:
 def test_rows_that_will_hurt_are_told_before_the_run(world, tmp_path) -> None:
     """The lines of `inspect`, for each phase."""
     corpus = write_corpus(tmp_path, [sentence(random.Random(number), 9) for number in range(60)])
-    config = read_config(str(world.recipe), [f"--config.data.corpus={corpus}", "--config.train.steps=10"])
+    config = read_config(
+        PretrainConfig, str(world.recipe), [f"--config.data.corpus={corpus}", "--config.train.steps=10"]
+    )
     shares = PhaseConfig(seq_len=32, share=0.9), PhaseConfig(seq_len=48, share=0.1)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
     describe(config, open_mixture(str(corpus)), Console(out := io.StringIO()))

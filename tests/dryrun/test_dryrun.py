@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.config import default_config, resolve
-from bert_jax.dryrun import dry_run as dryrun
 from bert_jax.dryrun import topology
-from bert_jax.dryrun.dry_run import Memory, PhaseReport, Report, total
-from bert_jax.dryrun.estimate import Machine, estimate, machine
+from bert_jax.dryrun.dry_run import PhaseReport, Report, recipe_total
+from bert_jax.dryrun.estimate import Machine, estimate_step, machine_of_chip
 from bert_jax.dryrun.hlo_cost import Collective, Cost
-from bert_jax.dryrun.report import as_json, as_text
+from bert_jax.dryrun.report import report_json, report_text
 from bert_jax.errors import UserError
 from bert_jax.parallel.chips import CHIPS
+from bert_jax.parallel.memory import BatchSettings, Memory, ways_to_fit
 from bert_jax.training.schedules import Phase
 from tests.dryrun_meshes import LENGTH, ROWS, SIZES
 
@@ -116,7 +115,7 @@ COST = Cost(400.0, 80.0, 30.0, (Collective("all-reduce", 2, 4, 2.0),))
 
 
 def test_bounds_and_range() -> None:
-    found = estimate(COST, ROUND)
+    found = estimate_step(COST, ROUND)
     assert (found.compute, found.memory, found.interconnect) == (4.0, 3.0, 2.0)
     assert found.bound == "compute"
     assert found.fastest == 4.0
@@ -124,9 +123,9 @@ def test_bounds_and_range() -> None:
 
 
 def test_unknown_figures_are_left_out() -> None:
-    found = estimate(COST, Machine(None, None, None, None, "unknown"))
+    found = estimate_step(COST, Machine(None, None, None, None, "unknown"))
     assert found == (None,) * 6
-    assert estimate(COST, ROUND._replace(flops=None)).bound == "memory"
+    assert estimate_step(COST, ROUND._replace(flops=None)).bound == "memory"
 
 
 def report(*phases: PhaseReport) -> Report:
@@ -138,61 +137,68 @@ def phase(fits: bool = True, steps: int = 3600) -> PhaseReport:
     costs = COST if fits else None
     return PhaseReport(
         Phase(0, steps, 0, 128, 16, 1, 0.0, 0),
-        Memory(10, 20, 40, 100, 140 if fits else 1400),
+        10,
+        20,
+        Memory(40, 100, 140 if fits else 1400),
         fits,
         changes,
         390.0,
         costs,
-        estimate(costs, ROUND) if costs else None,
+        estimate_step(costs, ROUND) if costs else None,
         1.0,
     )
 
 
 def test_the_whole_recipe() -> None:
-    found = total(report(phase(), phase(steps=1800)), price=2.0, watts=500.0)
+    found = recipe_total(report(phase(), phase(steps=1800)), price=2.0, watts=500.0)
     assert (found.steps, found.tokens) == (5400, 5400 * 16 * 128)
     assert found.chip_hours == (4.0 * 1.5 * 4, 18.0 * 1.5 * 4)  # seconds a step x hours of steps x chips
     assert found.days == (4.0 * 1.5 / 24, 18.0 * 1.5 / 24)
     assert found.cost == (48.0, 216.0)
     assert found.energy_kwh == (12.0, 54.0)
-    bare = total(report(phase()), None, None)
+    bare = recipe_total(report(phase()), None, None)
     assert (bare.cost, bare.energy_kwh) == (None, None)
 
 
 def test_a_phase_that_does_not_fit_leaves_the_total_unknown() -> None:
     found = report(phase(), phase(fits=False))
-    whole = total(found, None, None)
+    whole = recipe_total(found, None, None)
     assert whole.days is None
-    text = as_text(found, whole)
-    assert "phase 2 does not fit" in text
+    text = report_text(found, whole)
+    assert "phase 2 does not fit in memory" in text
     assert "--config.compute.remat=True" in text
-    values = as_json(found, whole)
+    values = report_json(found, whole)
     json.dumps(values, allow_nan=False)
     assert [one["fits"] for one in values["phases"]] == [True, False]
     assert values["phases"][1]["flops_per_chip"] is None
 
 
 class Shape:
-    """As much of a mesh as `_changes` looks at."""
+    """The part of a mesh that `ways_to_fit` reads."""
 
     def __init__(self, **shape: int) -> None:
         self.shape = shape
 
 
 @pytest.mark.parametrize(
-    ("memory", "changes"),
+    ("parameters", "memory", "changes"),
     [
-        # activations alone: 64 rows a device; a quarter of 3,600 and 40 of arguments fit into 1,000
-        (Memory(10, 20, 40, 3600, 3640), ["grad_accum_steps=4 (16 rows a device at a time instead of 64)"]),
+        # activations alone: 64 sequences per device; a quarter of 3,600 and 40 of arguments fit into 1,000
+        (
+            10,
+            Memory(40, 3600, 3640),
+            ["phases[0].grad_accum_steps=4 (16 sequences per device at a time instead of 64)"],
+        ),
         # parameters alone: a quarter of 3,000 fits
-        (Memory(1000, 2000, 3000, 100, 3100), ["--config.mesh.data=2 --config.mesh.fsdp=4"]),
-        (Memory(10, 20, 40, 1100, 1140), ["--config.compute.remat=True", "grad_accum_steps=2"]),
-        (Memory(9000, 18000, 27000, 27000, 54000), ["a larger slice"]),
+        (1000, Memory(3000, 100, 3100), ["--config.mesh.data=2 --config.mesh.fsdp=4"]),
+        (10, Memory(40, 1100, 1140), ["--config.compute.remat=True", "grad_accum_steps=2"]),
+        (9000, Memory(27000, 27000, 54000), []),
     ],
 )
-def test_what_to_change(memory: Memory, changes: list[str]) -> None:
+def test_suggested_changes(parameters: int, memory: Memory, changes: list[str]) -> None:
     mesh: Any = Shape(data=8, fsdp=1, tensor=1)
-    found = dryrun._changes(resolve(default_config()), Phase(0, 1, 0, 128, 512, 1, 0.0, 0), 0, mesh, memory, 1000)
+    settings = BatchSettings(512, 128, 1, False, "config.train.phases[0]")
+    found = ways_to_fit(memory, 1000, mesh, settings, parameters)
     assert len(found) == len(changes)
     for change, expected in zip(found, changes, strict=True):
         assert expected in change
@@ -200,7 +206,7 @@ def test_what_to_change(memory: Memory, changes: list[str]) -> None:
 
 def test_the_table_of_chips() -> None:
     for chip in CHIPS.values():
-        figures = machine(chip, 1.0)
+        figures = machine_of_chip(chip, 1.0)
         # Balance points of accelerators lie at a hundred to a thousand FLOPs a byte.
         assert 100 < chip.flops / chip.hbm_bandwidth < 1000
         assert figures.capacity is not None
@@ -220,13 +226,13 @@ def test_the_table_of_chips() -> None:
 )
 def test_names_of_slices(name: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        topology.parse(name)
+        topology.parse_topology(name)
 
 
 def test_without_libtpu_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'bert-jax\[tpu\]'"):
-        topology.devices("v5e:2x2")
+        topology.topology_devices("v5e:2x2")
 
 
 SMALL = [
@@ -258,9 +264,9 @@ def test_the_verb_prints_one_object_alone(capfd: pytest.CaptureFixture[str]) -> 
 
 
 RECIPE = """
-from bert_jax.config import default_config, phases
+from bert_jax.config import phases, pretrain_config
 def get_config():
-    config = default_config()
+    config = pretrain_config()
     config.model.update(hidden_size=8, num_layers=1, num_heads=1, mlp_size=8, max_positions=8)
     config.train.update(batch_size=4)
     config.train.phases = phases({"seq_len": 8})
@@ -272,11 +278,11 @@ def test_the_verb_prints_a_table(tmp_path: pathlib.Path, capfd: pytest.CaptureFi
     (tmp_path / "recipe.py").write_text(RECIPE)
     assert main(["compile", f"--config={tmp_path / 'recipe.py'}"]) == 0
     out = capfd.readouterr().out
-    assert "a vocabulary of 30,522 is taken" in out
+    assert "assuming a vocabulary of 30,522" in out
     rows = {line[:24].strip(): line.split()[-1] for line in out.splitlines() if line}
-    assert rows["rows a step"] == "4"
+    assert rows["sequences per step"] == "4"
     assert rows["capacity"] == "unknown"
-    assert rows["what limits"] == "compute"
+    assert rows["limited by"] == "compute"
 
 
 @pytest.mark.parametrize(
@@ -284,7 +290,7 @@ def test_the_verb_prints_a_table(tmp_path: pathlib.Path, capfd: pytest.CaptureFi
     [
         (["--config.mesh.data=3"], "does not divide"),
         (["--config.data.corpus=nowhere"], "nowhere"),
-        (["--topology=v9:2x2"], "there is no TPU 'v9'"),
+        (["--topology=v9:2x2"], "unknown TPU 'v9'"),
     ],
 )
 def test_mistakes_end_with_status_2(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

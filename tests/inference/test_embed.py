@@ -87,10 +87,10 @@ def test_token_features_of_any_layers(tmp_path, source, bert, layers, of):
 
 def test_first_tokens_of_plain_lines_and_what_is_cut(tmp_path, source, bert):
     model, tokenizer = bert
-    with pytest.raises(UserError, match=r"3 of 7 texts are longer than 10 tokens; --truncate cuts them, a higher"):
+    with pytest.raises(UserError, match=r"3 of 7 texts are longer than 10 tokens; truncate cuts them; a higher"):
         embed(tmp_path / "bert", source, tmp_path / "out.npy", "cls", max_seq_len=10)
     summary = embed(tmp_path / "bert", source, tmp_path / "out.npy", "cls", max_seq_len=10, truncate=True)
-    wanted = [x[-1, 0] for _, x in states_of(model, tokenizer, truncation=True, max_seq_len=10)]
+    wanted = [x[-1, 0] for _, x in states_of(model, tokenizer, truncation=True, max_length=10)]
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, rtol=0, atol=1e-5)
     assert (summary.truncated, summary.empty) == (3, 1)
     lines = [line["text"] for line in LINES if "text_pair" not in line]
@@ -103,19 +103,19 @@ def test_first_tokens_of_plain_lines_and_what_is_cut(tmp_path, source, bert):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"pooling": "max"}, "--pooling max: choose from mean, cls, tokens"),
-        ({"layers": "first"}, "--layers first: choose from last, sum4, concat4, or give"),
+        ({"pooling": "max"}, "pooling max: choose from mean, cls, tokens"),
+        ({"layers": "first"}, "layers first: choose from last, sum4, concat4, or give"),
         ({"layers": "5"}, "this model has 4 layers: give 0 to 4"),
-        ({"batch_size": 0}, "--batch_size 0"),
+        ({"batch_size": 0}, "batch_size 0"),
         ({"max_seq_len": 33}, "this model reads up to 32"),
         ({"pooling": "tokens"}, r"is written as \.safetensors"),
         ({"output": "bert/config.json"}, r"is written as \.npy"),
         ({"output": "there.npy"}, r"there\.npy exists"),
         ({"output": "nowhere/out.npy"}, "cannot be written"),
-        ({"source": "nothing.txt"}, "nothing.txt cannot be read"),
+        ({"source": "nothing.txt"}, "nothing.txt: cannot be read"),
         ({"source": "empty.txt"}, "holds no text"),
-        ({"source": "bad.jsonl"}, r'bad\.jsonl, line 2: "text" is no string'),
-        ({"source": "latin.txt"}, r"latin\.txt, line 1: .*decode"),
+        ({"source": "bad.jsonl"}, r"bad\.jsonl:2: 'text' is 1; give a text"),
+        ({"source": "latin.txt"}, r"latin\.txt:1: not UTF-8"),
     ],
     ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else None,
 )

@@ -4,7 +4,8 @@ import pytest
 import transformers
 
 from bert_jax.errors import UserError
-from bert_jax.inference.fill_mask import fill_mask
+from bert_jax.inference.fill_mask import HEADS, fill_mask
+from bert_jax.inference.load import open_model
 from tests import tiny_models
 
 
@@ -12,7 +13,7 @@ from tests import tiny_models
 def test_guesses_as_transformers_does(tmp_path, family):
     model, tokenizer = tiny_models.save(tmp_path, family)
     text = f"a {tokenizer.mask_token} cd {tokenizer.mask_token}."
-    guesses = fill_mask(tmp_path, text, top_k=4)
+    guesses = fill_mask(open_model(tmp_path, HEADS), text, top_k=4)
     theirs = transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer, top_k=4)(text)
     wanted = [guess for mask in theirs for guess in mask]
     assert [guess["id"] for guess in guesses] == [guess["token"] for guess in wanted]
@@ -23,12 +24,13 @@ def test_guesses_as_transformers_does(tmp_path, family):
 
 def test_no_guess_without_a_head_or_a_mask(tmp_path):
     _, tokenizer = tiny_models.save(tmp_path / "roberta", "roberta")
+    roberta = open_model(tmp_path / "roberta", HEADS)
     with pytest.raises(UserError, match="the text has no <mask>"):
-        fill_mask(tmp_path / "roberta", "a [MASK]")
+        fill_mask(roberta, "a [MASK]")
     with pytest.raises(UserError, match="tokens; this model reads 32"):
-        fill_mask(tmp_path / "roberta", "a <mask>" * 20)
+        fill_mask(roberta, "a <mask>" * 20)
     with pytest.raises(UserError, match=f"choose from 1 to {len(tokenizer)}"):
-        fill_mask(tmp_path / "roberta", "a <mask>", top_k=0)
+        fill_mask(roberta, "a <mask>", top_k=0)
     tiny_models.save(tmp_path / "classifier", "electra", "ForSequenceClassification")
     with pytest.raises(UserError, match="ElectraForSequenceClassification, without masked_token"):
-        fill_mask(tmp_path / "classifier", "a [MASK]")
+        open_model(tmp_path / "classifier", HEADS)

@@ -1,9 +1,9 @@
 """Using a fine-tuned model: lines in, lines out, in order, whatever their ids and however many there are."""
 
-import io
 import json
 import os
 import pathlib
+from collections import Counter
 
 import jax
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from bert_jax.cli.main import main
 from bert_jax.errors import UserError
 from bert_jax.inference import predict as module
+from bert_jax.inference.inputs import Input
 from bert_jax.inference.predict import load_predictor, predict, predict_file
 from tests.finetuning_runs import EXAMPLE, lines, read_lines, write_lines
 from tests.tiny_models import save
@@ -41,16 +42,18 @@ def models(tmp_path_factory):
     return place
 
 
-def run(predictor, records, batch_size=4):
-    out = io.StringIO()
-    text = io.StringIO("".join(json.dumps(record) + "\n" for record in records))
-    counts = predict(predictor, text, "records", out, batch_size)
-    return [json.loads(line) for line in out.getvalue().splitlines()], counts
+def run(predictor, records):
+    counts = Counter()
+    inputs = [Input(f"record {number}", number, record) for number, record in enumerate(records, 1)]
+    return list(predict(predictor, inputs, counts)), counts
 
 
 @pytest.mark.parametrize("kind", list(EXAMPLE))
 def test_order_ids_and_chunks_change_no_answer(models, monkeypatch, kind):
-    predictor = load_predictor(models / kind)
+    compiled = []
+    listen = lambda event, *_, **of: compiled.append(of.get("fun_name")) if "backend_compile" in event else None  # noqa: E731
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    predictor = load_predictor(models / kind, batch_size=4)
     records = lines(kind, 11, seed=3)
     whole, counts = run(predictor, records)
     assert counts["examples"] == 11
@@ -58,9 +61,6 @@ def test_order_ids_and_chunks_change_no_answer(models, monkeypatch, kind):
     assert all(one.keys() == ANSWER[kind] for one in whole)
     assert len({json.dumps({**one, "id": 0}) for one in whole}) > 3, "all answers are alike"
 
-    compiled = []
-    listen = lambda event, *_, **of: compiled.append(of.get("fun_name")) if "backend_compile" in event else None  # noqa: E731
-    jax.monitoring.register_event_duration_secs_listener(listen)
     monkeypatch.setattr(module, "CHUNK", 3)
     names = ["b", 7, "b", None, 7, "x", "y", "z", "b", "ä", 0]  # of several chunks, and more than once in one
     named = [record | ({} if name is None else {"id": name}) for record, name in zip(records, names, strict=True)]
@@ -165,7 +165,7 @@ def test_other_refusals(models, tmp_path, capsys):
         (tmp_path / "bad" / name).write_bytes((models / "classification" / name).read_bytes())
     good = {"--model": models / "classification", "--input": tmp_path / "in.jsonl", "--output": tmp_path / "out.jsonl"}
     cases = [
-        ({"--batch_size": 0}, "--batch_size 0"),
+        ({"--batch_size": 0}, "batch_size 0"),
         ({"--model": tmp_path / "pretrained"}, "fine-tune it first"),
         ({"--model": tmp_path / "missing"}, "missing"),
         ({"--input": tmp_path / "missing.jsonl"}, "No such file"),

@@ -14,19 +14,19 @@ from tests.launch.cloud import NAME, ROOT, Cloud, wait_for
 
 STEPS = 300
 RECIPE = f"""
-from bert_jax.config import default_config, phases
+from bert_jax.config import phases, pretrain_config
 
 
 def get_config():
-    config = default_config()
+    config = pretrain_config()
     config.model.update(hidden_size=16, num_layers=2, num_heads=2, mlp_size=32, max_positions=32)
     config.train.update(steps={STEPS}, batch_size=8, log_every=1)
     config.train.phases = phases({{"seq_len": 24}})
-    config.evaluate.update(every=0, rows=16, batch_size=8)
+    config.evaluate.update(every=None, num_sequences=16, batch_size=8)
     config.checkpoint.every = 50
     return config
 """
-# What a host of a pod finds by itself.
+# A host of a pod finds these values by itself.
 TRAINER = f"""#!/usr/bin/env bash
 exec {sys.executable} -m bert_jax "$@" --coordinator "127.0.0.1:$PORT" --num_processes "$HOSTS" --process_id "$HOST"
 """
@@ -48,13 +48,13 @@ def cloud(tmp_path, corpus):
     made.workdir = tmp_path / "shared" / 'it\'s a "run"; $(touch canary)'
     made.settings |= {"CORPUS": str(corpus), "WORKDIR": str(made.workdir), "OVERRIDE": "--config.seed=7"}
     yield made
-    for host in range(2):  # what a failed test may have left behind
+    for host in range(2):  # left behind by a failed test
         with contextlib.suppress(OSError, ValueError):
             made.kill(host)
 
 
 def babysat(cloud: Cloud, accident) -> str:
-    """The whole way: from nothing, through an accident in the middle, to the last step."""
+    """Run from nothing, through an accident in the middle, to the last step."""
     process = cloud.start("babysit", *FAST)
     try:
         wait_for(lambda: len(cloud.steps()) > 120, 240)
@@ -90,7 +90,7 @@ def test_a_killed_host(cloud) -> None:
 
 @pytest.mark.slow
 def test_a_signal_to_one_host(cloud) -> None:
-    """All save the same step, and the run goes on there."""
+    """All save the same step, and the run resumes there."""
     out = babysat(cloud, lambda: cloud.kill(0, signal.SIGTERM))
     assert "failure" not in out
 

@@ -1,4 +1,4 @@
-"""The fused kernels, interpreted, against plain attention written out; and plain attention against torch."""
+"""The fused kernels, interpreted, against plain attention written out, and plain attention against torch; the table."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bert_jax.config import ComputeConfig, EncoderConfig
-from bert_jax.models import attention, fused_attention
+from bert_jax.models.attention import KERNELS, AttentionInputs, kernel_used, tpu_kernels, xla
 from bert_jax.models.dropout import row_keys
 
 SHAPES = {
@@ -20,8 +20,8 @@ SHAPES = {
 }
 
 
-def arrays(shape, dtype=jnp.float32, packed=False):
-    """q, k, v, mask, segments or None, dropout keys and a gradient."""
+def random_inputs(shape, dtype=jnp.float32, packed=False):
+    """The inputs of a kernel, and a gradient of its context."""
     batch, length, heads, head_dim = shape
     rng = np.random.default_rng(0)
     q, k, v, gradient = (jnp.asarray(rng.normal(size=(batch, length, heads * head_dim)), dtype) for _ in range(4))
@@ -30,30 +30,30 @@ def arrays(shape, dtype=jnp.float32, packed=False):
     starts = rng.integers(0, length, (batch, 3, 1))  # of the second segment to the fourth, in any order
     segments = jnp.asarray((1 + (np.arange(length) >= starts).sum(1)) * mask, jnp.int32) if packed else None
     keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), batch * heads), -1).reshape(batch, heads, 2)
-    return q, k, v, jnp.asarray(mask), segments, keys, gradient
+    return AttentionInputs(q, k, v, jnp.asarray(mask), segments, keys), gradient
 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("rate", [0.0, 0.1])
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_kernels_equal_plain_attention(name, rate, packed):
-    q, k, v, mask, segments, keys, gradient = arrays(SHAPES[name], packed=packed)
-    assert fused_attention.fits(*q.shape[1:], keys.shape[1])
-    plain, pull = jax.vjp(lambda q, k, v: attention._forward(q, k, v, mask, segments, keys, rate=rate)[0], q, k, v)
-    (fused,) = fused_attention.forward(q, k, v, mask, segments, keys, rate=rate, interpret=True)
+    inputs, gradient = random_inputs(SHAPES[name], packed=packed)
+    assert tpu_kernels.fits(*inputs.q.shape[1:], inputs.keys.shape[1])
+    plain, pull = jax.vjp(lambda q, k, v: xla.forward(inputs._replace(q=q, k=k, v=v), rate), *inputs[:3])
+    fused = tpu_kernels.forward(inputs, rate, interpret=True)
     np.testing.assert_allclose(fused, plain, rtol=0, atol=1e-5)
-    found = fused_attention.backward(q, k, v, mask, segments, keys, gradient, rate=rate, interpret=True)
+    found = tpu_kernels.backward(inputs, gradient, rate, interpret=True)
     for ours, theirs in zip(found, pull(gradient), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
 def test_the_kernels_in_bfloat16_are_as_near_to_float32_as_plain_attention():
     shape = SHAPES["two heads fill the lanes"]
-    *exact, mask, segments, keys, _ = arrays(shape, packed=True)
-    q, k, v = (x.astype(jnp.bfloat16) for x in exact)
-    reference = attention._forward(*(x.astype(jnp.float32) for x in (q, k, v)), mask, segments, keys, rate=0.1)[0]
-    (fused,) = fused_attention.forward(q, k, v, mask, segments, keys, rate=0.1, interpret=True)
-    plain = attention._forward(q, k, v, mask, segments, keys, rate=0.1)[0]
+    inputs, _ = random_inputs(shape, jnp.bfloat16, packed=True)
+    exact = inputs._replace(**{name: getattr(inputs, name).astype(jnp.float32) for name in ("q", "k", "v")})
+    reference = xla.forward(exact, 0.1)
+    fused = tpu_kernels.forward(inputs, 0.1, interpret=True)
+    plain = xla.forward(inputs, 0.1)
     error, bound = (float(jnp.abs(x.astype(jnp.float32) - reference).max()) for x in (fused, plain))
     assert fused.dtype == jnp.bfloat16
     assert error < 1.5 * bound
@@ -63,8 +63,8 @@ def test_the_kernels_in_bfloat16_are_as_near_to_float32_as_plain_attention():
 @pytest.mark.parametrize("kernel", ["auto", "xla"])
 def test_attention_equals_torch(kernel, packed):
     batch, length, heads, head_dim = SHAPES["two heads fill the lanes"]
-    q, k, v, mask, segments, _, gradient = arrays(SHAPES["two heads fill the lanes"], packed=packed)
-    mask = mask.at[-1, :5].set(1)  # torch gives NaN where a row may read nothing
+    inputs, gradient = random_inputs(SHAPES["two heads fill the lanes"], packed=packed)
+    segments, mask = inputs.segments, inputs.mask.at[-1, :5].set(1)  # torch gives NaN where a row may read nothing
     readable = np.broadcast_to(np.asarray(mask == 1)[:, None, :], (batch, length, length))
     if packed:
         segments = jnp.where(mask == 1, jnp.maximum(segments, 1), 0)
@@ -75,9 +75,14 @@ def test_attention_equals_torch(kernel, packed):
     def parts(x):
         return torch.tensor(np.asarray(x)).reshape(batch, length, heads, head_dim).transpose(1, 2).requires_grad_()
 
-    theirs = [parts(x) for x in (q, k, v)]
+    theirs = [parts(x) for x in inputs[:3]]
     out = torch.nn.functional.scaled_dot_product_attention(*theirs, attn_mask=torch.tensor(readable)[:, None])
-    ours, pull = jax.vjp(lambda q, k, v: attention.attend(q, k, v, mask, segments, heads, 0.1, None, kernel), q, k, v)
+    inputs = inputs._replace(mask=mask, segments=segments)
+
+    def attend(q, k, v):
+        return KERNELS[kernel].attend(inputs._replace(q=q, k=k, v=v), 0.0)
+
+    ours, pull = jax.vjp(attend, *inputs[:3])
     asked = np.asarray(mask == 1) if packed else np.full((batch, length), True)
     expected = out.detach().transpose(1, 2).reshape(ours.shape).numpy()
     np.testing.assert_allclose(ours[asked], expected[asked], rtol=0, atol=1e-5)
@@ -86,10 +91,10 @@ def test_attention_equals_torch(kernel, packed):
         np.testing.assert_allclose(found, x.grad.transpose(1, 2).reshape(found.shape), rtol=0, atol=1e-5)
 
 
-def test_rows_that_do_not_fit_are_left_to_xla():
-    assert not fused_attention.fits(17, 64, 4), "rows are tiled by 8"
-    assert not fused_attention.fits(2048, 64, 4), "too long for vector memory"
-    assert not fused_attention.fits(16, 33, 3), "heads are tiled by 8"
+def test_sequences_that_do_not_fit_are_left_to_xla():
+    assert not tpu_kernels.fits(17, 64, 4), "sequences are tiled by 8"
+    assert not tpu_kernels.fits(2048, 64, 4), "too long for vector memory"
+    assert not tpu_kernels.fits(16, 33, 3), "heads are tiled by 8"
 
 
 @pytest.mark.parametrize(
@@ -104,4 +109,4 @@ def test_rows_that_do_not_fit_are_left_to_xla():
 )
 def test_the_kernel_is_named(compute, dropout, platform, says):
     config = dataclasses.replace(EncoderConfig(), attention_dropout=dropout)
-    assert says in attention.kernel_used(config, compute, platform)
+    assert says in kernel_used(config, compute, platform)

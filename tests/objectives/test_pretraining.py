@@ -7,19 +7,22 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import FAMILIES, SENTENCE_PAIRS, Config, DataConfig
+from bert_jax.config import DataConfig, PretrainConfig
+from bert_jax.config.presets import PRESETS
 from bert_jax.data.sequences.pipeline import batch_shapes
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.errors import UserError
+from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.tensors import to_tensors
-from bert_jax.models import PRESETS
-from bert_jax.objectives.masked_tokens import PAIRS, pretraining, pretraining_heads
+from bert_jax.objectives import OBJECTIVES, make_objective
+from bert_jax.objectives.masked_tokens import PAIR_LABELS
 from bert_jax.runs.initial_weights import check_exportable
-from tests.synthetic import packed_batch, tiny_config, unpacked
+from tests.synthetic import NO_DROPOUT, packed_batch, tiny_config, unpacked
 
 MASKED = {"mlm_loss", "mlm_accuracy"}
 METRICS = {
-    "next_sentence": MASKED | {"nsp_loss", "nsp_accuracy", "nsp_random_share"},
-    "sentence_order": MASKED | {"sop_loss", "sop_accuracy", "sop_swapped_share"},
+    "next_sentence": MASKED | {"nsp_loss", "nsp_accuracy", "nsp_random_fraction"},
+    "sentence_order": MASKED | {"sop_loss", "sop_accuracy", "sop_swapped_fraction"},
     "full_sentences": MASKED,
     "document_sentences": MASKED,
     "none": MASKED,
@@ -27,19 +30,21 @@ METRICS = {
 PAIRED = ("next_sentence", "sentence_order")
 
 
-def config_of(pairing: str, packing: int = 1, **model: object) -> Config:
+def config_of(pairing: str, packing: int = 1, **model: object) -> PretrainConfig:
     """The tiny model without dropout."""
     tiny = tiny_config(model={"dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.2} | model)
     return dataclasses.replace(tiny, data=dataclasses.replace(tiny.data, sentence_pairs=pairing, packing=packing))
 
 
-def loss_of(config: Config) -> tuple[typing.Any, typing.Any]:
+def loss_of(config: PretrainConfig) -> tuple[typing.Any, typing.Any]:
     """Functions rng -> parameters, and (parameters, batch) -> (loss, metrics) without dropout."""
-    objective = pretraining(config)
-    return objective.init, lambda params, batch: objective.loss(params, batch, None, objective.normalizers(batch))
+    objective = make_objective(config)
+    return objective.init, lambda params, batch: objective.loss(
+        params, (), batch, NO_DROPOUT, objective.normalizers(batch)
+    )
 
 
-def trained_on(config: Config, batch: dict[str, np.ndarray]) -> tuple[typing.Any, ...]:
+def trained_on(config: PretrainConfig, batch: dict[str, np.ndarray]) -> tuple[typing.Any, ...]:
     """Loss, metrics and gradients of the objective's first parameters."""
     init, loss = loss_of(config)
     params = jax.jit(init)(jax.random.key(0))
@@ -47,30 +52,30 @@ def trained_on(config: Config, batch: dict[str, np.ndarray]) -> tuple[typing.Any
     return value, metrics, gradients
 
 
-def batch_of(config: Config) -> dict[str, jax.ShapeDtypeStruct]:
+def batch_of(config: PretrainConfig) -> dict[str, jax.ShapeDtypeStruct]:
     """What the pipeline makes, as shapes."""
     shapes = batch_shapes(4, 16, config.data)
     return {name: jax.ShapeDtypeStruct(shape, dtype) for name, (shape, dtype) in shapes.items()}
 
 
-@pytest.mark.parametrize("sentence_pairs", SENTENCE_PAIRS)
+@pytest.mark.parametrize("pairing", SENTENCE_PAIRS)
 @pytest.mark.parametrize("packing", [1, 4])
 def test_each_pairing_has_its_heads_and_metrics(pairing: str, packing: int) -> None:
     config = config_of(pairing, packing)
     init, loss = loss_of(config)
     params = jax.eval_shape(init, jax.random.key(0))
     _, metrics = jax.eval_shape(loss, params, batch_of(config))
-    heads = {head.name for head in pretraining_heads(config)}
+    heads = {head.name for head in OBJECTIVES[config.objective].heads(config)}
     assert heads == ({"masked_token", "next_sentence"} if pairing in PAIRED else {"masked_token"})
     assert metrics.keys() == METRICS[pairing]
     assert params.keys() == {"encoder"} | heads | ({"pooler"} if pairing in PAIRED else set())
 
 
 def test_the_pairings_with_labels_are_those_whose_rows_have_them() -> None:
-    assert set(PAIRS) == {name for name in SENTENCE_PAIRS if "next_sentence_labels" in batch_of(config_of(name))}
+    assert set(PAIR_LABELS) == {name for name in SENTENCE_PAIRS if "next_sentence_labels" in batch_of(config_of(name))}
 
 
-@pytest.mark.parametrize("sentence_pairs", ["next_sentence", "none"])
+@pytest.mark.parametrize("pairing", ["next_sentence", "none"])
 def test_packed_rows_train_as_their_examples_alone_do(pairing: str) -> None:
     packed = packed_batch(0, 8, 24, 4)
     config = config_of(pairing, packing=4)
@@ -97,14 +102,16 @@ def test_packed_rows_train_as_their_examples_alone_do(pairing: str) -> None:
 PRESET = {"bert": "tiny", "roberta": "roberta_base", "albert": "albert_base", "electra": "electra_small"}
 
 
-def published(family: str, pairing: str, **model: object) -> tuple[Config, int]:
+def published(family: str, pairing: str, **model: object) -> tuple[PretrainConfig, int]:
     """The architecture of a family, and the id of its padding."""
     architecture = dataclasses.replace(PRESETS[PRESET.get(family, family)], **model)
-    return Config(data=DataConfig(sentence_pairs=pairing), model=architecture), architecture.position_offset // 2
+    return PretrainConfig(
+        data=DataConfig(sentence_pairs=pairing), model=architecture
+    ), architecture.position_offset // 2
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("sentence_pairs", SENTENCE_PAIRS)
+@pytest.mark.parametrize("pairing", SENTENCE_PAIRS)
 def test_a_family_without_the_head_is_refused(family: str, pairing: str) -> None:
     """As BertForPreTraining and AlbertForPreTraining alone have a head for pairs."""
     if pairing not in PAIRED or family in ("bert", "albert"):
@@ -140,4 +147,4 @@ def test_masked_tokens_alone_are_a_model_of_every_family(family: str, fields: di
     shapes = jax.eval_shape(init, jax.random.key(0))
     assert jax.eval_shape(loss, shapes, batch_of(config))[0].shape == ()
     params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-    assert to_tensors(params, config.model, pretraining_heads(config))
+    assert to_tensors(params, config.model, OBJECTIVES[config.objective].heads(config))

@@ -1,4 +1,4 @@
-"""Several processes on one machine against one: losses, rows, elastic resume, preemption, lost processes."""
+"""Several processes on one machine against one: losses, sequences, elastic resume, preemption, lost processes."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bert_jax.training.metrics import read_lines
+from bert_jax.training.metrics import read_metrics
 from tests.generated_corpus import generated_corpus
 from tests.mesh_run import STEPS
 
@@ -24,7 +24,7 @@ TRIALS = int(os.environ.get("BERT_JAX_SIGTERM_TRIALS", "50"))
 
 
 def environment(devices: int) -> dict[str, str]:
-    # Programs that compile fast and run slowly; NPROC sizes XLA's thread pool (test_meshes.py).
+    # These programs compile fast and run slowly; NPROC sizes XLA's thread pool (test_meshes.py).
     flags = f"--xla_force_host_platform_device_count={devices} --xla_llvm_disable_expensive_passes=true"
     return os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
 
@@ -36,7 +36,7 @@ def free_address() -> str:
 
 
 class Processes:
-    """Several of one command, what they say in files."""
+    """Several processes of one command, each with its output in a file."""
 
     def __init__(self, commands: dict[int, list[str]], place: pathlib.Path, devices: int = 2) -> None:
         self.logs = {number: place / f"{time.monotonic_ns()}.{number}.log" for number in commands}
@@ -48,11 +48,11 @@ class Processes:
                 )
 
     def said(self, number: int = 0) -> str:
-        """What a process has said, its numbers without commas."""
+        """Output of a process, its numbers without commas."""
         return re.sub(r"(?<=\d),(?=\d{3})", "", self.logs[number].read_text())
 
     def until(self, pattern: str) -> None:
-        """Until process 0 says so, or one of them is over."""
+        """Wait until process 0 prints the pattern, or a process ends."""
         while not re.search(pattern, self.said()) and all(p.poll() is None for p in self.processes.values()):
             time.sleep(0.02)
 
@@ -61,7 +61,7 @@ class Processes:
         self.until(f"(?m){reached}")
 
     def statuses(self, but: int | None = None) -> dict[int, int]:
-        """Exit status of each, in the end."""
+        """Exit status of each process, after all have ended."""
         try:
             return {number: p.wait(240) for number, p in self.processes.items() if number != but}
         finally:
@@ -86,15 +86,15 @@ def fit(workdir: pathlib.Path, runs: dict[str, dict], processes: int, devices: i
 
 
 def losses(workdir: pathlib.Path, name: str) -> list[float]:
-    lines = read_lines(workdir / name / "metrics.jsonl")
+    lines = read_metrics(workdir / name / "metrics.jsonl")
     assert [line["step"] for line in lines if line["split"] == "train"] == list(range(1, len(lines) - 1))
     assert [line["step"] for line in lines if line["split"] == "heldout"] == [10, STEPS]
     return [line["loss"] for line in lines]
 
 
-def rows(workdir: pathlib.Path, name: str, processes: int) -> list[dict[str, list[int]]]:
-    """Of each process, the rows that it made for each step."""
-    return [json.loads((workdir / f"{name}.rows.{processes}.{i}.json").read_text()) for i in range(processes)]
+def sequences(workdir: pathlib.Path, name: str, processes: int) -> list[dict[str, list[int]]]:
+    """The sequences that each process made for each step."""
+    return [json.loads((workdir / f"{name}.sequences.{processes}.{i}.json").read_text()) for i in range(processes)]
 
 
 @pytest.fixture(scope="module")
@@ -103,27 +103,27 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     everywhere = {"mesh": [-1, 1, 1]}
     fit(place, {"one": everywhere}, 1)
     fit(place, {"two": everywhere}, 2)
-    # The tensor axis of the second run spans two processes each; the last run is stopped.
+    # The tensor axis of the second run spans two processes; the last run is stopped.
     fit(place, {"four": everywhere, "tensor": {"mesh": [1, 2, 4]}, "elastic": everywhere | {"stop_at": 5}}, 4)
     return place
 
 
 @pytest.mark.parametrize("name", ["two", "four", "tensor"])
-def test_several_processes_train_as_one_does(workdir: pathlib.Path, name: str) -> None:
+def test_several_processes_train_the_same_as_one(workdir: pathlib.Path, name: str) -> None:
     assert losses(workdir, name) == pytest.approx(losses(workdir, "one"), rel=0, abs=1e-5)
 
 
-@pytest.mark.parametrize(("name", "processes", "shares"), [("two", 2, 2), ("four", 4, 4), ("tensor", 4, 2)])
-def test_each_process_makes_its_slice_alone(workdir: pathlib.Path, name: str, processes: int, shares: int) -> None:
-    made = rows(workdir, name, processes)
+@pytest.mark.parametrize(("name", "processes", "parts"), [("two", 2, 2), ("four", 4, 4), ("tensor", 4, 2)])
+def test_each_process_makes_its_own_sequences(workdir: pathlib.Path, name: str, processes: int, parts: int) -> None:
+    made = sequences(workdir, name, processes)
     for step in range(STEPS):
         whole = list(range(step * 16, step * 16 + 16))
-        slices = [share[str(step)] for share in made]
-        assert slices == [whole[16 // shares * k :][: 16 // shares] for k in np.arange(processes) * shares // processes]
+        slices = [part[str(step)] for part in made]
+        assert slices == [whole[16 // parts * k :][: 16 // parts] for k in np.arange(processes) * parts // processes]
 
 
-def test_four_processes_go_on_as_one_and_as_two(workdir: pathlib.Path) -> None:
-    """SIGTERM, raised in the last of the processes, stops each but the last stretch."""
+def test_four_processes_resume_as_one_and_as_two(workdir: pathlib.Path) -> None:
+    """SIGTERM in the last process stops all of them; the last resumed run reaches the end."""
     first = newest(workdir / "elastic")
     assert 5 <= first <= 8
     one = fit(workdir, {"elastic": {"mesh": [1, 2, 1], "stop_at": 12}}, 1)
@@ -132,11 +132,11 @@ def test_four_processes_go_on_as_one_and_as_two(workdir: pathlib.Path) -> None:
     two = fit(workdir, {"elastic": {"mesh": [-1, 1, 1]}}, 2)
     assert f"resuming at step {second} " in two.said()
     assert losses(workdir, "elastic") == pytest.approx(losses(workdir, "one"), rel=1e-5)
-    assert min(rows(workdir, "elastic", 2)[0], key=int) == str(second)
-    assert min(rows(workdir, "elastic", 1)[0], key=int) == str(first)
+    assert min(sequences(workdir, "elastic", 2)[0], key=int) == str(second)
+    assert min(sequences(workdir, "elastic", 1)[0], key=int) == str(first)
 
 
-def test_eight_devices_go_on_as_one_two_and_four(workdir: pathlib.Path) -> None:
+def test_eight_devices_resume_as_one_two_and_four(workdir: pathlib.Path) -> None:
     fit(workdir, {"eight": {"mesh": [2, 2, 2], "stop_at": 10}}, 1, devices=8)
     assert newest(workdir / "eight") == 10
     for devices, mesh in ((1, [1, 1, 1]), (2, [1, 1, 2]), (4, [1, 4, 1])):
@@ -153,16 +153,16 @@ def newest(workdir: pathlib.Path) -> int:
 # The command line.
 
 RECIPE = """
-from bert_jax.config import default_config, phases
+from bert_jax.config import phases, pretrain_config
 
 def get_config():
-    config = default_config()
+    config = pretrain_config()
     config.model.update(hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_positions=16)
     config.data.corpus = {corpus!r}
     config.train.update(steps=100000, batch_size=24, log_every=1)
     config.train.phases = phases({{"seq_len": 16}})
-    config.evaluate.update(every=50, rows=240, batch_size=24)
-    config.checkpoint.update(every=0, keep=2)
+    config.evaluate.update(every=50, num_sequences=240, batch_size=24)
+    config.checkpoint.update(every=None, keep=2)
     config.watchdog.update(start_seconds=90, compile_seconds=200, step_seconds=8, save_seconds=90)
     return config
 """
@@ -184,7 +184,7 @@ def pretrain(
     all_get: str = "",
     one_gets: str = "",
 ) -> Processes:
-    """`pretrain` in `count` processes, but for the absent one; an override for all, and one for process 1 alone."""
+    """`pretrain` in `count` processes without the absent one; an override for all, and one only for process 1."""
     command = [sys.executable, "-m", "bert_jax", "pretrain", f"--config={recipe}", f"--workdir={workdir}"]
     command += ["--coordinator", free_address(), "--num_processes", str(count), *filter(None, [all_get])]
     commands = {number: [*command, "--process_id", str(number)] for number in range(count) if number != absent}
@@ -194,7 +194,7 @@ def pretrain(
 
 
 def terminate(recipe: pathlib.Path, workdir: pathlib.Path, count: int, trial: int, saved: int) -> tuple[int, float]:
-    """SIGTERM to one of `count` processes at some moment; the step they saved, and the seconds until all were gone."""
+    """Send SIGTERM to one of `count` processes; return the saved step and the seconds until all ended."""
     rng = np.random.default_rng(trial)
     victim, moment = rng.integers(count), trial % 5
     run = pretrain(recipe, workdir, count)
@@ -217,7 +217,7 @@ def terminate(recipe: pathlib.Path, workdir: pathlib.Path, count: int, trial: in
         assert newest(workdir) == step
     if saved and said:
         assert f"resuming at step {saved} " in run.said()
-    print(f"trial {trial}: process {victim} of {count}, saved step {step}, all gone after {seconds:.1f} s")
+    print(f"trial {trial}: process {victim} of {count}, saved step {step}, all ended after {seconds:.1f} s")
     return step, seconds
 
 
@@ -227,7 +227,7 @@ def terminate_often(recipe: pathlib.Path, workdir: pathlib.Path, count: int, tri
         saved, seconds = terminate(recipe, workdir, count, trial, saved)
         times.append(seconds)
     print(
-        f"{len(times)} trials: all saved the same step; gone after {np.median(times):.1f} s (at most {max(times):.1f})"
+        f"{len(times)} trials: all saved the same step; ended after {np.median(times):.1f} s (at most {max(times):.1f})"
     )
     assert max(times) <= 30
 
@@ -255,9 +255,9 @@ def stop(run: Processes, victim: int) -> None:
     ("count", "victim", "harm", "message"),
     [
         (2, 1, kill, r"process 1 \(.+\) died; it was in its step \d+"),
-        (2, 0, stop, r"process 0 \(.+\), the coordinator, does not answer since \d+ s; it was in its step \d+"),
+        (2, 0, stop, r"process 0 \(.+\), the coordinator, has not answered for \d+ s; it was in its step \d+"),
         pytest.param(3, 0, kill, r"process 0 \(.+\), the coordinator, died", marks=pytest.mark.slow),
-        pytest.param(3, 1, stop, r"process 1 \(.+\) does not answer since \d+ s", marks=pytest.mark.slow),
+        pytest.param(3, 1, stop, r"process 1 \(.+\) has not answered for \d+ s", marks=pytest.mark.slow),
     ],
 )
 def test_the_others_name_a_lost_process(

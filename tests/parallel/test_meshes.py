@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from bert_jax.training.metrics import read_lines
+from bert_jax.training.metrics import read_metrics
 from tests.mesh_run import STEPS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def run(workdir: pathlib.Path, devices: int, runs: dict[str, tuple[list[int], in
     done = subprocess.run(
         [sys.executable, "tests/mesh_run.py", workdir, json.dumps(described)],
         cwd=ROOT,
-        # NPROC sizes XLA's thread pool: where it has as few threads as there are cores, waiting collectives fill it.
+        # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
         env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -52,10 +52,10 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("name", EIGHT)
-def test_eight_devices_train_as_one_does(workdir: pathlib.Path, name: str) -> None:
+def test_eight_devices_train_the_same_as_one(workdir: pathlib.Path, name: str) -> None:
     (of_one,) = (one for one in ONE if ONE[one][1:] == EIGHT[name][1:])
-    one = read_lines(workdir / of_one / "metrics.jsonl")
-    eight = read_lines(workdir / name / "metrics.jsonl")
+    one = read_metrics(workdir / of_one / "metrics.jsonl")
+    eight = read_metrics(workdir / name / "metrics.jsonl")
     assert [line["step"] for line in eight if line["split"] == "train"] == list(range(1, STEPS + 1))
     assert [(line["step"], line["split"]) for line in one] == [(line["step"], line["split"]) for line in eight]
     for key in ("loss", "mlm_loss", "nsp_loss"):
@@ -65,7 +65,7 @@ def test_eight_devices_train_as_one_does(workdir: pathlib.Path, name: str) -> No
 def test_dropout_is_at_work(workdir: pathlib.Path) -> None:
     """Another cut into micro-batches draws other masks, and the losses move by far more than the tolerance."""
     one, accumulated = (
-        [line["loss"] for line in read_lines(workdir / name / "metrics.jsonl") if line["split"] == "train"]
+        [line["loss"] for line in read_metrics(workdir / name / "metrics.jsonl") if line["split"] == "train"]
         for name in ("one", "one accumulated")
     )
     assert max(abs(a - b) for a, b in zip(one, accumulated, strict=True)) > 1e-3

@@ -3,24 +3,24 @@
 import signal
 import socket
 
-from bert_jax.parallel.relay import relay
+from bert_jax.parallel.processes.relay import relay
 
 
 def test_it_passes_bytes_keeps_its_side_open_and_ends_with_its_starter() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address, process = relay("127.0.0.1", server.getsockname()[1], 5.0)
         host, _, port = address.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=5) as near:
-            far, _ = server.accept()
-            near.sendall(b"ask")
-            assert far.recv(8) == b"ask"
-            far.sendall(b"answer")
-            assert near.recv(8) == b"answer"
-            far.close()
+        with socket.create_connection((host, int(port)), timeout=5) as local:
+            remote, _ = server.accept()
+            local.sendall(b"ask")
+            assert remote.recv(8) == b"ask"
+            remote.sendall(b"answer")
+            assert local.recv(8) == b"answer"
+            remote.close()
             process.send_signal(signal.SIGTERM)  # as a scheduler sends it to all
-            near.settimeout(0.5)
+            local.settimeout(0.5)
             try:
-                closed = near.recv(8) == b""
+                closed = local.recv(8) == b""
             except TimeoutError:
                 closed = False
             assert not closed, "JAX would end its process here"

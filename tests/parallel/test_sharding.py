@@ -1,4 +1,4 @@
-"""The mesh, the table of axes, batches; and eight virtual devices against one, in a process of their own."""
+"""The mesh, the table of axes, the placement of batches, and eight virtual devices against one."""
 
 import json
 import os
@@ -32,7 +32,7 @@ HERE = pathlib.Path(__file__).resolve().parents[1]
 
 
 def mesh_of(data: int, fsdp: int, tensor: int) -> jax.sharding.AbstractMesh:
-    """A mesh of any size on one device, for what only reads its shape."""
+    """A mesh of any size without devices: a shape."""
     return jax.sharding.AbstractMesh((data, fsdp, tensor), ("data", "fsdp", "tensor"))
 
 
@@ -41,7 +41,7 @@ def eight_devices() -> list[dict]:
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     run = subprocess.run(
         [sys.executable, HERE / "sharded_loss.py"],
-        # NPROC sizes XLA's thread pool: where it has as few threads as there are cores, waiting collectives fill it.
+        # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
         env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HERE.parent)},
         capture_output=True,
         text=True,
@@ -51,15 +51,15 @@ def eight_devices() -> list[dict]:
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
-def test_eight_devices_compute_what_one_does(eight_devices):
-    """With dropout: the masks are the same on every mesh."""
+def test_eight_devices_compute_the_same_as_one(eight_devices):
+    """With dropout, whose masks are the same on every mesh."""
     assert [row["mesh"] for row in eight_devices] == [[8, 1, 1], [1, 8, 1], [1, 1, 8], [2, 2, 2]]
     for row in eight_devices:
         assert row["loss"] == pytest.approx(row["reference"], abs=1e-5), row
         assert row["gradients"] < 1e-4, row
 
 
-def test_what_is_left_goes_to_the_axis_of_minus_one():
+def test_an_axis_of_size_minus_one_takes_the_rest():
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
     assert dict(mesh.shape) == {"data": 1, "fsdp": 1, "tensor": 1}
     assert set(mesh.axis_types) == {jax.sharding.AxisType.Auto}
@@ -70,7 +70,7 @@ def test_what_is_left_goes_to_the_axis_of_minus_one():
     [
         (MeshConfig(data=2), "mesh.data=2, .* does not divide 1 devices"),
         (MeshConfig(data=-1, fsdp=3), "does not divide 1 devices"),
-        (MeshConfig(data=-1, fsdp=-1), "at most one is -1"),
+        (MeshConfig(data=-1, fsdp=-1), "one of them may be -1"),
         (MeshConfig(data=0), "positive"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_mesh_that_does_not_fit_is_refused(config, words):
 
 @pytest.mark.parametrize(
     ("batch_size", "grad_accum_steps", "words"),
-    [(30, 1, "take 24 or 32, or any multiple of 8"), (3, 1, "take 8,"), (24, 2, "take 16 or 32"), (0, 1, "take 8,")],
+    [(30, 1, "use 24 or 32, or any multiple of 8"), (3, 1, "use 8,"), (24, 2, "use 16 or 32"), (0, 1, "use 8,")],
 )
 def test_a_batch_that_does_not_divide_is_refused(batch_size, grad_accum_steps, words):
     with pytest.raises(UserError, match=words):

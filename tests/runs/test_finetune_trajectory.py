@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from bert_jax.runs.task_data import Part, training_batches
 
 from bert_jax import config as c
 from bert_jax.data.tokenizer import load_tokenizer
@@ -20,8 +21,7 @@ from bert_jax.inference.batching import Feed
 from bert_jax.interop.huggingface.model import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.objectives.tasks import finetuning, head
-from bert_jax.parallel.sharding import Share
-from bert_jax.runs.task_data import Part, training_batches
+from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.tasks.features import rows
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.step import TrainState, train_step
@@ -107,11 +107,11 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
     model, _ = save(tmp_path, family, CLASS[kind], **more)
     tokenizer = load_tokenizer(tmp_path)
 
-    made = c.default_config()
+    made = c.pretrain_config()
     made.train.update(steps=STEPS, batch_size=BATCH, phases=c.phases({"seq_len": MAX_POSITIONS}))
-    made.optimizer.update(peak_learning_rate=2e-3, warmup_fraction=WARMUP / STEPS, schedule="optax", weight_decay=0.1)
+    made.optimizer.update(peak_learning_rate=2e-3, warmup_fraction=WARMUP / STEPS, schedule="linear", weight_decay=0.1)
     made.task.update(kind=kind, max_seq_len=MAX_POSITIONS, max_query_length=8, doc_stride=6)
-    config = c.resolve(made)
+    config = c.resolve(c.PretrainConfig, made)
     rng = random.Random(7)
     examples = [{"id": str(number)} | EXAMPLE[kind](rng) for number in range(EXAMPLES)]
     part = Part("train", examples, rows(kind, examples, tokenizer, config.task)[0])
@@ -122,12 +122,12 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
     config = c.dataclasses.replace(config, model=loaded.config)
     assert (loaded.config.dropout, loaded.config.attention_dropout, loaded.config.classifier_dropout) == (0, 0, 0)
     feed = Feed(buckets, BATCH, loaded.config.num_token_types, tokenizer.pad_id)
-    batches = list(itertools.islice(training_batches(config, feed, part, Share((0,), 1), 0), STEPS))
+    batches = list(itertools.islice(training_batches(config, feed, part, BatchBlocks((0,), 1), 0), STEPS))
     assert {batch["input_ids"].shape[-1] for batch in batches} == set(buckets)
     assert min(batch["example_weights"].sum() for batch in batches) < BATCH, "every batch is full"
 
     objective = finetuning(config, kind, 3)
-    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     params, zero = jax.tree.map(jnp.asarray, loaded.params), jnp.zeros((), jnp.int32)
     state = TrainState(zero, params, optimizer.init(params), jax.random.PRNGKey(0), zero, zero)
     step = jax.jit(functools.partial(train_step, config, objective, optimizer, 1))

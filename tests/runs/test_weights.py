@@ -8,23 +8,23 @@ import transformers
 from bert_jax.cli.main import main
 from bert_jax.console import Console
 from bert_jax.errors import UserError
+from bert_jax.inference.load import read_weights
 from bert_jax.models import Head
-from bert_jax.runs.initial_weights import read_weights
 from tests.finetuning_runs import finetune, make_world, read_lines
 from tests.generated_corpus import generated_corpus
 
 RECIPE = """
-from bert_jax.config import default_config, phases
+from bert_jax.config import phases, pretrain_config
 
 
 def get_config():
-    config = default_config()
+    config = pretrain_config()
     config.model.update(hidden_size=16, num_layers=2, num_heads=2, mlp_size=32, max_positions=32)
     config.model.update(dropout=0.0, attention_dropout=0.0)
     config.train.update(steps=2, batch_size=8, log_every=1)
     config.train.phases = phases({"seq_len": 32})
     config.optimizer.warmup_fraction = 0.0
-    config.evaluate.update(rows=16, batch_size=8)
+    config.evaluate.update(num_sequences=16, batch_size=8)
     return config
 """
 

@@ -1,4 +1,4 @@
-"""Dry runs in processes of their own."""
+"""Dry runs in separate processes."""
 
 import importlib.util
 import json
@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    """`python -m bert_jax compile WORDS`, ended."""
+    """The finished process of `python -m bert_jax compile WORDS`."""
     if importlib.util.find_spec("libtpu") is None:
         pytest.skip("libtpu is not installed; `make test-tpu` installs it")
     env = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_PLATFORMS")}
@@ -24,7 +24,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def dry_run(config: str, topology: str, *words: str) -> dict[str, Any]:
-    """The object that `--json` prints, and nothing else on stdout."""
+    """The object that `--json` prints; nothing else is on stdout."""
     done = run("--config", config, "--topology", topology, *words, "--json")
     assert done.returncode in (0, 1), done.stderr
     return json.loads(done.stdout)
@@ -32,7 +32,7 @@ def dry_run(config: str, topology: str, *words: str) -> dict[str, Any]:
 
 RECIPE = """
 from bert_jax.config import phases
-from bert_jax.recipes import devlin2019
+from bert_jax.config.recipes import devlin2019
 
 def get_config():
     config = devlin2019({size!r})
@@ -45,7 +45,7 @@ def get_config():
 
 
 def phase(size: str, topology: str, rows: int, length: int, *words: str) -> dict[str, Any]:
-    """The report of a recipe of one phase, `rows` rows a step over all chips."""
+    """The report of a recipe with one phase, of `rows` sequences per step over all chips."""
     with tempfile.TemporaryDirectory() as place:
         recipe = pathlib.Path(place) / "recipe.py"
         recipe.write_text(RECIPE.format(size=size, rows=rows, length=length))

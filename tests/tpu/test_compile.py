@@ -1,4 +1,4 @@
-"""The verb `compile` with the TPU compiler: its output, what does not fit, and its mistakes."""
+"""The verb `compile` with the TPU compiler: its output, programs that do not fit, and mistakes."""
 
 import json
 
@@ -25,15 +25,15 @@ def test_a_small_recipe_on_four_chips() -> None:
     assert found["total"]["energy_kwh"] == pytest.approx([0.2 * value for value in hours])
 
 
-def test_scanned_layers_cost_what_unrolled_ones_do() -> None:
-    """XLA's own count of the unrolled program, which has no loops, against ours of the scanned one."""
+def test_scanned_layers_cost_the_same_as_unrolled_ones() -> None:
+    """XLA's own count of the unrolled program, which has no loops, against ours of the scanned program."""
     words = ("mini", "v5e:2x2", 64, 128)
     scanned, unrolled = phase(*words), phase(*words, "--config.compute.scan_layers=False")
     assert scanned["flops_per_chip"] == pytest.approx(unrolled["flops_per_chip"], rel=0.02)
     assert scanned["bytes_accessed_per_chip"] == pytest.approx(unrolled["bytes_accessed_per_chip"], rel=0.1)
 
 
-def test_micro_batches_cost_what_the_batch_does() -> None:
+def test_micro_batches_cost_the_same_as_the_batch() -> None:
     words = ("tiny", "v5e:1x1", 64, 128)
     whole, parts = phase(*words), phase(*words, "--config.train.grad_accum_steps=4")
     assert parts["flops_per_chip"] == pytest.approx(whole["flops_per_chip"], rel=0.03)
@@ -41,8 +41,8 @@ def test_micro_batches_cost_what_the_batch_does() -> None:
     assert whole["collectives"] == []
 
 
-def test_packed_rows_cost_little_more() -> None:
-    """The kernel's extra operand, positions looked up by a product, and room for a few more predictions."""
+def test_packed_sequences_cost_little_more() -> None:
+    """They have an extra operand of the kernel, positions looked up by a product, and a few more predictions."""
     words = ("mini", "v5e:2x2", 64, 128)
     plain, packed = phase(*words), phase(*words, "--config.data.packing=8")
     assert packed["argument_bytes_per_chip"] > plain["argument_bytes_per_chip"], "segments and where examples begin"
@@ -50,7 +50,7 @@ def test_packed_rows_cost_little_more() -> None:
     assert packed["bytes_accessed_per_chip"] <= 1.05 * plain["bytes_accessed_per_chip"]
 
 
-def test_what_does_not_fit_says_what_to_change() -> None:
+def test_a_program_that_does_not_fit_suggests_changes() -> None:
     words = ["--config", DEMO, "--topology", "v5e:1x1", "--config.model.vocab_size=512"]
     words += ["--config.train.batch_size=65536", "--config.train.phases[1].batch_size=4"]
     done = run(*words, "--json")
@@ -72,9 +72,9 @@ def test_other_chips(topology: str) -> None:
 
 def test_mistakes_end_with_status_2() -> None:
     for words, says in [
-        (["--topology=v5e:3x5"], "take whole hosts"),
+        (["--topology=v5e:3x5"], "use whole hosts"),
         (["--topology=v5e:2x2", "--config.mesh.data=3"], "does not divide 4 devices"),
-        (["--topology=v5e:2x2", "--config.train.batch_size=6"], "take 4 or 8"),
+        (["--topology=v5e:2x2", "--config.train.batch_size=6"], "use 4 or 8"),
     ]:
         done = run("--config", DEMO, *words)
         assert done.returncode == 2, done.stderr

@@ -1,6 +1,6 @@
-"""What the TPU compiler must make of BERT: work, memory and messages of a step on v5e.
+"""Goals for BERT under the TPU compiler: FLOPs, memory and collectives of a step on v5e.
 
-Each program is compiled once for the session; BERT-base takes about half a minute on two cores.
+Each program is compiled once per session; BERT-base takes about half a minute on two cores.
 """
 
 import functools
@@ -13,23 +13,23 @@ from tests.tpu.dry_run import phase
 
 pytestmark = pytest.mark.tpu
 
-ROWS, LENGTH, CHIPS = 64, 128, 4  # rows a chip
+ROWS, LENGTH, CHIPS = 64, 128, 4  # sequences per chip
 
 
 @functools.cache
 def base(*words: str) -> dict[str, Any]:
-    """BERT-base at 64 x 128 tokens a chip on v5e:2x2."""
+    """BERT-base at 64 x 128 tokens per chip on v5e:2x2."""
     return phase("base", "v5e:2x2", ROWS * CHIPS, LENGTH, *words)
 
 
 def moved(one: dict[str, Any], kind: str) -> tuple[int, int]:
-    """Count and bytes of the collectives of a kind."""
+    """Count and bytes of the collectives of one kind."""
     found = [each for each in one["collectives"] if each["kind"] == kind]
     return sum(each["count"] for each in found), sum(each["bytes"] for each in found)
 
 
 def parameters() -> int:
-    """Of BERT-base with its heads; the vocabulary is padded to a multiple of 128."""
+    """Parameters of BERT-base with its heads; the vocabulary is padded to a multiple of 128."""
     size = architecture("base")
     h, layers, mlp = size["hidden_size"], size["num_layers"], size["mlp_size"]
     block = 4 * (h * h + h) + 2 * h * mlp + mlp + h + 4 * h
@@ -38,7 +38,7 @@ def parameters() -> int:
     return layers * block + embeddings + heads
 
 
-def test_flops_are_at_most_three_percent_above_the_models() -> None:
+def test_flops_exceed_the_model_flops_by_at_most_three_percent() -> None:
     assert base()["flops_per_chip"] <= 1.03 * base()["model_flops_per_chip"]
 
 
@@ -46,12 +46,12 @@ def test_bytes_accessed() -> None:
     assert base()["bytes_accessed_per_chip"] <= 30e9
 
 
-@pytest.mark.xfail(reason="2.02 GB, one per cent above the goal: docs/results.md", strict=True)
+@pytest.mark.xfail(reason="2.02 GB, one percent above the goal: docs/results.md", strict=True)
 def test_temporaries() -> None:
     assert base()["temporary_bytes_per_chip"] <= 2e9
 
 
-def test_data_parallel_reduces_the_gradient_alone() -> None:
+def test_data_parallel_reduces_only_the_gradient() -> None:
     one = base()
     assert {each["kind"] for each in one["collectives"]} == {"all-reduce"}
     assert one["parameter_bytes_per_chip"] == 4 * parameters()
@@ -59,7 +59,7 @@ def test_data_parallel_reduces_the_gradient_alone() -> None:
 
 
 @pytest.mark.xfail(reason="the fp32 token table is gathered and scattered twice: docs/results.md", strict=True)
-def test_fsdp_gathers_and_scatters_what_the_textbook_says() -> None:
+def test_fsdp_gathers_and_scatters_each_parameter_as_published() -> None:
     """Every parameter gathered forward and backward, and its gradient scattered, in bfloat16."""
     one = base(f"--config.mesh.fsdp={CHIPS}", "--config.mesh.data=1", "--config.compute.scan_layers=True")
     assert moved(one, "all-gather")[1] == pytest.approx(2 * 2 * parameters(), rel=0.05)
@@ -67,13 +67,13 @@ def test_fsdp_gathers_and_scatters_what_the_textbook_says() -> None:
 
 
 def test_tensor_parallel_reduces_twice_a_layer_each_way() -> None:
-    """In bytes it is 2 + 4 activations a layer: query, key and value are reduced together, but as three arrays."""
+    """In bytes, 2 + 4 activations per layer: query, key and value are reduced together, as three arrays."""
     one = base("--config.mesh.data=1", f"--config.mesh.tensor={CHIPS}", "--config.compute.scan_layers=True")
     layers = architecture("base")["num_layers"]
     activation = 2 * ROWS * CHIPS * LENGTH * architecture("base")["hidden_size"]  # bfloat16
     count, size = moved(one, "all-reduce")
-    assert 4 * layers <= count <= 4 * layers + 20  # some of the embeddings, the heads and the norm
-    assert size == pytest.approx(6 * layers * activation + 2 * activation, rel=0.02)  # and the lookup, in float32
+    assert 4 * layers <= count <= 4 * layers + 20  # a few of the embeddings, the heads and the norm
+    assert size == pytest.approx(6 * layers * activation + 2 * activation, rel=0.02)  # with the lookup, in float32
 
 
 def test_large_at_512_fits_one_chip_with_remat() -> None:

@@ -1,4 +1,4 @@
-"""The recipes for pods fit the slice that their docstring names."""
+"""The recipes for pods fit the slices that their docstrings name."""
 
 import ast
 import pathlib

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_jax.objectives.means import Mean, merge, values
-from bert_jax.training.metrics import MetricsFile, read_lines
+from bert_jax.training.metrics import MetricsFile, read_metrics
 
 
 def test_means_merge_to_the_mean_of_everything() -> None:
@@ -36,7 +36,7 @@ def test_lines_after_the_checkpoint_are_cut_off(tmp_path: pathlib.Path) -> None:
     file = MetricsFile(tmp_path, 3)
     file.write({"step": 4, "split": "train", "loss": 9.0})
     file.close()
-    lines = read_lines(tmp_path / "metrics.jsonl")
+    lines = read_metrics(tmp_path / "metrics.jsonl")
     assert [(line["step"], line["loss"]) for line in lines] == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 9.0)]
     assert list((tmp_path / "tensorboard").iterdir())
 

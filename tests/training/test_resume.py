@@ -20,7 +20,7 @@ import pytest
 
 from bert_jax.config import CheckpointConfig
 from bert_jax.training.checkpoint import Checkpoints
-from bert_jax.training.metrics import read_lines
+from bert_jax.training.metrics import read_metrics
 from tests.generated_corpus import generated_corpus
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -28,15 +28,15 @@ STEPS, EVERY = 40, 5
 TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction")
 
 RECIPE = f"""
-from bert_jax.config import default_config, phases
+from bert_jax.config import phases, pretrain_config
 
 def get_config():
-    config = default_config()
+    config = pretrain_config()
     config.model.update(hidden_size=64, num_layers=2, num_heads=2, mlp_size=128, max_positions=64)
     config.data.corpus = {{corpus!r}}
     config.train.update(steps={STEPS}, batch_size=32, log_every=1)
     config.train.phases = phases({{{{"seq_len": 32, "fraction": 0.6}}}}, {{{{"seq_len": 64, "fraction": 0.4}}}})
-    config.evaluate.update(every=20, rows=32, batch_size=32)
+    config.evaluate.update(every=20, num_sequences=32, batch_size=32)
     config.checkpoint.update(every={EVERY}, keep=2)
     return config
 """
@@ -96,7 +96,7 @@ def outcome(workdir: pathlib.Path) -> Outcome:
     record = checkpoints.record(STEPS)
     assert max(checkpoints.steps()) == STEPS
     checkpoints.close()
-    lines = read_lines(workdir / "metrics.jsonl")
+    lines = read_metrics(workdir / "metrics.jsonl")
     return Outcome(record, [{key: value for key, value in line.items() if key not in TIMES} for line in lines])
 
 

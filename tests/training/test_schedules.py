@@ -11,18 +11,23 @@ import transformers
 
 from bert_jax import config as c
 from bert_jax.errors import UserError
-from bert_jax.training.schedules import learning_rate, plan
+from bert_jax.training.schedules import check_micro_batches, learning_rate, plan_phases
 
 
-def run(steps: int, schedule: str, warmup: float, power: float = 1.0, **train: object) -> c.Config:
-    config = c.default_config()
+def run(steps: int, schedule: str, warmup: float, power: float = 1.0, **train: object) -> c.PretrainConfig:
+    config = c.pretrain_config()
     config.train.update(steps=steps, **train)
     config.optimizer.update(schedule=schedule, warmup_fraction=warmup, decay_power=power, peak_learning_rate=2e-3)
-    return c.resolve(config)
+    return c.resolve(c.PretrainConfig, config)
 
 
-def rates(config: c.Config) -> np.ndarray:
-    return np.array([learning_rate(config, np.int32(step)) for step in range(config.train.steps)])
+def rates(config: c.PretrainConfig) -> np.ndarray:
+    return np.array(
+        [
+            learning_rate(config.optimizer, plan_phases(config.train), np.int32(step))
+            for step in range(config.train.steps)
+        ]
+    )
 
 
 @pytest.mark.parametrize("power", [1.0, 0.5])
@@ -32,8 +37,8 @@ def test_bert_schedule_counts_decay_from_step_zero(power: float) -> None:
     assert rates(run(100, "bert", 0.1))[0] == 0.0
 
 
-def test_optax_schedule_is_optax_and_transformers() -> None:
-    ours = rates(run(100, "optax", 0.1))
+def test_linear_schedule_is_optax_and_transformers() -> None:
+    ours = rates(run(100, "linear", 0.1))
     chain = optax.join_schedules(
         [optax.linear_schedule(0.0, 2e-3, 10), optax.linear_schedule(2e-3, 0.0, 90)], boundaries=[10]
     )
@@ -63,15 +68,15 @@ def test_phases_cover_every_step_and_row_once() -> None:
     phases = c.phases(
         {"fraction": 1 / 3}, {"fraction": 1 / 3, "batch_size": 64}, {"fraction": 1 / 3, "grad_accum_steps": 4}
     )
-    made = plan(run(100, "bert", 0.1, phases=phases, batch_size=32))
+    made = plan_phases(run(100, "bert", 0.1, phases=phases, batch_size=32).train)
     assert [p.begin for p in made] + [made[-1].end] == [0, 33, 67, 100]
-    assert [p.begin_row for p in made] == [0, 33 * 32, 33 * 32 + 34 * 64]
-    assert all(left.first_row(left.end) == right.begin_row for left, right in itertools.pairwise(made))
+    assert [p.begin_sequence for p in made] == [0, 33 * 32, 33 * 32 + 34 * 64]
+    assert all(left.first_sequence(left.end) == right.begin_sequence for left, right in itertools.pairwise(made))
     assert [(p.batch_size, p.grad_accum_steps) for p in made] == [(32, 1), (64, 1), (32, 4)]
 
 
 def test_micro_batches_must_divide() -> None:
     config = run(10, "bert", 0.1, batch_size=10)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, grad_accum_steps=4))
-    with pytest.raises(UserError, match="10 rows does not divide into 4"):
-        plan(config)
+    with pytest.raises(UserError, match="10 sequences does not divide into 4"):
+        check_micro_batches(plan_phases(config.train))

@@ -8,24 +8,26 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import Config, MeshConfig
-from bert_jax.console import Console
+from bert_jax.config import MeshConfig, PretrainConfig
 from bert_jax.errors import UserError
-from bert_jax.objectives.masked_tokens import pretraining
+from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
 from bert_jax.training.checkpoint import digests
-from bert_jax.training.loop import Data, fit
-from bert_jax.training.metrics import read_lines
+from bert_jax.training.loop import Data
+from bert_jax.training.metrics import read_metrics
 from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import TrainState, init_state, train_step
-from tests.synthetic import random_batch, synthetic_data, tiny_config
+from tests.synthetic import NO_DROPOUT, random_batch, synthetic_data, tiny_config, train
 
 
-def stepper(config: Config, grad_accum_steps: int = 1):
-    objective = pretraining(config)
-    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
+def stepper(config: PretrainConfig, grad_accum_steps: int = 1):
+    objective = make_objective(config)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     state = jax.jit(functools.partial(init_state, config, objective, optimizer))()
-    return state, jax.jit(functools.partial(train_step, config, objective, optimizer, grad_accum_steps))
+    phases = plan_phases(config.train)
+    phase = phases[0]._replace(grad_accum_steps=grad_accum_steps)
+    return state, jax.jit(functools.partial(train_step, config, objective, optimizer, phases, phase))
 
 
 def no_dropout(**model: object) -> dict:
@@ -83,14 +85,14 @@ def test_too_many_bad_steps_stop_the_run(tmp_path: pathlib.Path) -> None:
             yield batch | {"masked_weights": np.full_like(batch["masked_weights"], np.inf)}
 
     data = Data(poisoned, None, {})
-    with pytest.raises(UserError, match="not finite for 3 steps in a row"):
-        fit(config, pretraining(config), data, tmp_path, Console())
+    with pytest.raises(UserError, match="not finite for 3 consecutive steps"):
+        train(config, data, tmp_path)
 
 
 def test_step_does_not_depend_on_what_labels_are() -> None:
     """Label 0 is a token like any other: only weights say what counts."""
     config = tiny_config(model=no_dropout())
-    objective = pretraining(config)
+    objective = make_objective(config)
     params = jax.jit(objective.init)(jax.random.PRNGKey(0))
     batch = random_batch(0, 8, 16)
     ignored = {**batch, "masked_labels": np.where(batch["masked_weights"] > 0, batch["masked_labels"], 7)}
@@ -98,7 +100,7 @@ def test_step_does_not_depend_on_what_labels_are() -> None:
 
     @jax.jit
     def loss(batch):
-        return objective.loss(params, batch, None, objective.counts(batch))[1]["mlm_loss"]
+        return objective.loss(params, (), batch, NO_DROPOUT, objective.normalizers(batch))[1]["mlm_loss"]
 
     assert float(loss(batch).total) == float(loss(ignored).total)
     assert float(loss(zeros).weight) == batch["masked_weights"].sum()
@@ -110,23 +112,23 @@ def test_meshes_that_do_not_fit_are_refused(mesh: MeshConfig) -> None:
         sharding.make_mesh(mesh, jax.devices()[:1])
 
 
-def run(config: Config, workdir: pathlib.Path) -> tuple[TrainState, list[dict]]:
+def run(config: PretrainConfig, workdir: pathlib.Path) -> tuple[TrainState, list[dict]]:
     """A whole run; its final state as saved, and its metrics without the times."""
     from bert_jax.training.checkpoint import Checkpoints
     from bert_jax.training.step import abstract_state, state_shardings
 
-    objective = pretraining(config)
+    objective = make_objective(config)
     workdir.mkdir(exist_ok=True)
-    assert fit(config, objective, synthetic_data(config), workdir, Console())
-    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
+    assert train(config, synthetic_data(config), workdir)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     mesh = sharding.make_mesh(config.mesh)
     abstract = abstract_state(*state_shardings(config, objective, optimizer, mesh))
     checkpoints = Checkpoints(workdir, config.checkpoint, read_only=True)
     state, record = checkpoints.restore(config.train.steps, abstract)
     checkpoints.close()
-    assert record["row"] == config.train.steps * config.train.batch_size
+    assert record["sequence"] == config.train.steps * config.train.batch_size
     timing = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction")
-    lines = read_lines(workdir / "metrics.jsonl")
+    lines = read_metrics(workdir / "metrics.jsonl")
     return state, [{k: v for k, v in line.items() if k not in timing} for line in lines]
 
 
@@ -166,17 +168,17 @@ def test_evaluation_is_exact_over_batches_of_any_size() -> None:
     from bert_jax.training.evaluation import make_evaluate
 
     config = tiny_config(model=no_dropout())
-    objective = pretraining(config)
+    objective = make_objective(config)
     params = jax.jit(objective.init)(jax.random.PRNGKey(0))
     mesh = sharding.make_mesh(config.mesh)
     with jax.set_mesh(mesh):
         evaluate = make_evaluate(objective, mesh)
-        whole = evaluate(params, iter([random_batch(0, 12, 16)]))
-        parts = evaluate(params, iter([random_batch(first, 4, 16) for first in (0, 4, 8)]))
+        whole = evaluate(params, (), iter([random_batch(0, 12, 16)]))
+        parts = evaluate(params, (), iter([random_batch(first, 4, 16) for first in (0, 4, 8)]))
         filler = {k: np.concatenate([v, v[:4]]) for k, v in random_batch(8, 4, 16).items()}
         for weights in ("masked_weights", "example_weights"):
             filler[weights][4:] = 0
-        padded = evaluate(params, iter([random_batch(0, 8, 16), filler]))
+        padded = evaluate(params, (), iter([random_batch(0, 8, 16), filler]))
     for other in (parts, padded):
         assert other == pytest.approx(whole, rel=1e-6)
 
@@ -184,9 +186,11 @@ def test_evaluation_is_exact_over_batches_of_any_size() -> None:
 def test_gradient_norm_and_rate_are_reported() -> None:
     config = tiny_config(model=no_dropout())
     state, step = stepper(config)
-    objective = pretraining(config)
+    objective = make_objective(config)
     batch = random_batch(0, 8, 16)
-    gradients = jax.jit(jax.grad(lambda p: objective.loss(p, batch, None, objective.counts(batch))[0]))(state.params)
+    gradients = jax.jit(jax.grad(lambda p: objective.loss(p, (), batch, NO_DROPOUT, objective.normalizers(batch))[0]))(
+        state.params
+    )
     _, metrics = step(state, batch)
     norm = np.sqrt(sum((np.asarray(g, np.float64) ** 2).sum() for g in jax.tree.leaves(gradients)))
     np.testing.assert_allclose(metrics["report"]["grad_norm"], norm, rtol=1e-4)
@@ -202,9 +206,9 @@ def test_a_line_over_two_phases_counts_the_tokens_of_each(
     monkeypatch.setattr(loop.Stopwatch, "seconds", lambda watch: 2.0)
     monkeypatch.setattr(loop, "peak_flops", lambda: 1e6)
     config = tiny_config(log_every=6)
-    objective = pretraining(config)
-    assert fit(config, objective, synthetic_data(config), tmp_path, Console())
-    line = read_lines(tmp_path / "metrics.jsonl")[-2]
+    objective = make_objective(config)
+    assert train(config, synthetic_data(config), tmp_path)
+    line = read_metrics(tmp_path / "metrics.jsonl")[-2]
     assert line["tokens_per_second"] == (3 * 8 * 16 + 3 * 8 * 24) / 2
     flops = 3 * 8 * (objective.flops(16) + objective.flops(24))
     assert line["model_flops_utilization"] == pytest.approx(flops / 2 / 1e6)
@@ -213,6 +217,6 @@ def test_a_line_over_two_phases_counts_the_tokens_of_each(
 def test_the_checkpoint_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:
     config, other = tiny_config(steps=2), tiny_config(steps=2, seed=1)
     (tmp_path / "other").mkdir()
-    assert fit(config, pretraining(config), synthetic_data(config), tmp_path / "other", Console())
-    with pytest.raises(UserError, match=r"of a run that differs \(seed: 0 -> 1\)"):
-        fit(other, pretraining(other), synthetic_data(other), tmp_path / "other", Console())
+    assert train(config, synthetic_data(config), tmp_path / "other")
+    with pytest.raises(UserError, match=r"belongs to a run that differs \(seed: 0 -> 1\)"):
+        train(other, synthetic_data(other), tmp_path / "other")

@@ -14,16 +14,16 @@ import pytest
 import transformers
 
 from bert_jax import config as c
-from bert_jax.config import Config
+from bert_jax.config import PretrainConfig, with_vocab_size
 from bert_jax.data.mixture import open_mixture
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.interop.huggingface import model as huggingface
 from bert_jax.interop.tensors import to_tensors
-from bert_jax.objectives.masked_tokens import pretraining, pretraining_heads
-from bert_jax.parallel.sharding import Share
-from bert_jax.runs.pretrain import corpus_data, with_vocabulary
+from bert_jax.objectives import OBJECTIVES, make_objective
+from bert_jax.parallel.sharding import BatchBlocks
+from bert_jax.runs.corpus_data import corpus_data
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import plan
+from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import init_state, train_step
 from tests import torch_training
 from tests.generated_corpus import generated_corpus
@@ -37,35 +37,35 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return generated_corpus(tmp_path_factory.mktemp("trajectory"))
 
 
-def trajectory_config(corpus: pathlib.Path, activation: str) -> Config:
-    made = c.default_config()
+def trajectory_config(corpus: pathlib.Path, activation: str) -> PretrainConfig:
+    made = c.pretrain_config()
     made.model.update(hidden_size=32, num_layers=2, num_heads=4, mlp_size=64, max_positions=32, activation=activation)
     made.model.update(dropout=0.0, attention_dropout=0.0)
-    made.data.update(corpus=str(corpus), threads=1, prefetch=1)
+    made.data.update(corpus=str(corpus), num_threads=1, prefetch=1)
     made.train.update(steps=STEPS, batch_size=8, phases=c.phases({"seq_len": 32}))
-    made.optimizer.update(peak_learning_rate=3e-3, warmup_fraction=WARMUP / STEPS, schedule="optax", weight_decay=0.1)
-    return c.resolve(made)
+    made.optimizer.update(peak_learning_rate=3e-3, warmup_fraction=WARMUP / STEPS, schedule="linear", weight_decay=0.1)
+    return c.resolve(c.PretrainConfig, made)
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
 def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib.Path, activation: str) -> None:
     store = open_mixture(str(corpus))
     tokenizer = load_tokenizer(store.tokenizer_directory)
-    config = with_vocabulary(trajectory_config(corpus, activation), tokenizer)
-    phase = plan(config)[0]
-    batches = list(itertools.islice(corpus_data(config, store, tokenizer, Share((0,), 1)).batches(phase, 0), STEPS))
+    config = with_vocab_size(trajectory_config(corpus, activation), tokenizer.vocab_size)
+    phase = plan_phases(config.train)[0]
+    batches = list(itertools.islice(corpus_data(config, store, BatchBlocks((0,), 1)).batches(phase, 0), STEPS))
     assert len({batch["input_ids"].tobytes() for batch in batches}) == STEPS
 
-    objective = pretraining(config)
-    optimizer = make_optimizer(config.optimizer, objective.logical_axes)
+    objective = make_objective(config)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     state = jax.jit(functools.partial(init_state, config, objective, optimizer))()
-    heads = pretraining_heads(config)
+    heads = OBJECTIVES[config.objective].heads(config)
     huggingface.export_model(state.params, config.model, heads, store.tokenizer_directory, tmp_path / "initial")
     reference = transformers.BertForPreTraining.from_pretrained(tmp_path / "initial")
     theirs, norms = torch_training.trajectory(reference, reference_loss, batches, config.optimizer, WARMUP)
     final = {name: x.detach().numpy() for name, x in reference.state_dict().items()}
 
-    step = jax.jit(functools.partial(train_step, config, objective, optimizer, 1))
+    step = jax.jit(functools.partial(train_step, config, objective, optimizer, plan_phases(config.train), phase))
     ours = []
     for batch in batches:
         state, metrics = step(state, batch)

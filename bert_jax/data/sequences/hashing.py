@@ -1,7 +1,7 @@
-"""Random bits as a pure function of counters: what makes a row independent of everything that was read before it.
+"""Random bits as a pure function of counters, so that a sequence does not depend on the sequences read before it.
 
 The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014), used as a
-hash: output number `counter` of the generator seeded with `state` is at hand without making those before it.
+hash: output number `counter` of the generator seeded with `state` is computed without the outputs before it.
 """
 
 import enum
@@ -14,34 +14,34 @@ _ROUNDS = 4
 
 
 class Stream(enum.IntEnum):
-    """What random bits are for; two streams share none. The numbers are part of the meaning of a seed: only append."""
+    """Purposes of random bits; no two streams share any. The numbers are part of the meaning of a seed: only append."""
 
-    ORDER = 0  # of the slots in an epoch
-    OFFSET = 1  # of a document's slots in an epoch
-    SHORT = 2  # whether a row's target is short
-    TARGET = 3  # of a short row
-    SIDE = 4  # of the slot that the window is taken from
-    RANDOM_NEXT = 5  # whether the second part comes from another document
-    CUT = 6  # between the two parts of a window
-    OTHER = 7  # document and slot of a random second part
-    OTHER_SIDE = 8  # of that slot
-    TRUNCATE_FIRST = 9  # front or back, a bit a token
-    TRUNCATE_SECOND = 10
-    MASK_POSITION = 11  # which tokens are predicted
+    ORDER = 0  # order of the items of a source in an epoch
+    OFFSET = 1  # where the slots of a document begin in an epoch
+    SHORT = 2  # whether the target length of an example is short
+    TARGET = 3  # the short target length
+    SIDE = 4  # from which side of the slot the first text is gathered
+    RANDOM_NEXT = 5  # whether the second text comes from another document
+    CUT = 6  # between the two texts of a window
+    OTHER = 7  # document and slot of a random second text
+    OTHER_SIDE = 8  # from which side of that slot the second text is gathered
+    TRUNCATE_FIRST = 9  # front or back of the first text, one bit per token
+    TRUNCATE_SECOND = 10  # front or back of the second text
+    MASK_POSITION = 11  # tokens to predict
     MASK_KIND = 12  # replaced by [MASK], by a random token, or kept
     MASK_TOKEN = 13  # the random token
-    MIXTURE = 14  # of the rows of several sources in an epoch
-    PACKING = 15  # which examples of a length share a row
-    SWAP = 16  # whether two parts change places
-    MASK_WORDS = 17  # how many are masked together
+    MIXTURE = 14  # order of the sequences of several sources in an epoch
+    PACKING = 15  # which examples of one length share a sequence
+    SWAP = 16  # whether the two texts of a pair change places
+    MASK_WORDS = 17  # number of words masked together
 
 
 def random_bits(seed: ArrayLike, *counters: ArrayLike) -> np.ndarray:
-    """64 random bits for each combination of counters.
+    """Return 64 random bits for each combination of counters.
 
     Args:
         seed: integer or integer array, taken modulo 2**64.
-        *counters: integers or integer arrays that broadcast against each other, such as stream, row, position.
+        *counters: integers or integer arrays that broadcast against each other, such as stream, example, position.
 
     Returns:
         uint64 of the broadcast shape; never a scalar, at least `[1]`.
@@ -53,46 +53,46 @@ def random_bits(seed: ArrayLike, *counters: ArrayLike) -> np.ndarray:
 
 
 def uniform(bits: np.ndarray) -> np.ndarray:
-    """Random bits uint64 as float64 in [0, 1), on a grid of 2**-53."""
+    """Return uint64 random bits as float64 in [0, 1), on a grid of 2**-53."""
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
 def integers(bits: np.ndarray, high: ArrayLike) -> np.ndarray:
-    """Random bits uint64 as int64 in [0, high); `high` from 1 to 2**53, the bias below high / 2**53."""
+    """Return uint64 random bits as int64 in [0, high), `high` from 1 to 2**53; the bias is below high / 2**53."""
     return (uniform(bits) * high).astype(np.int64)
 
 
 def permute(index: np.ndarray, size: ArrayLike, seed: ArrayLike) -> np.ndarray:
-    """Places of `index` in a pseudo-random permutation of range(size), without making the permutation.
+    """Return the images of `index` under a pseudo-random permutation of range(size), without building it.
 
     A Feistel network over pairs of digits with cycle walking (Black and Rogaway, "Ciphers with arbitrary finite
-    domains", 2002): the pairs number less than `size` + sqrt(`size`) + 1, so few indices walk.
+    domains", 2002). There are fewer than `size` + sqrt(`size`) + 1 pairs, so few indices walk.
 
     Args:
         index: int64 [n], each in [0, size).
-        size: at least 1, below 2**52; integers that broadcast to [n].
-        seed: likewise; one permutation each.
+        size: integers that broadcast to [n], at least 1 and below 2**52.
+        seed: integers that broadcast to [n]; each seed gives another permutation.
 
     Returns:
         int64 [n], each in [0, size).
     """
-    place = np.array(index, np.int64)
+    image = np.array(index, np.int64)
     size = np.asarray(size, np.int64)
     left_size = np.ceil(np.sqrt(size)).astype(np.int64)
     right_size = -(-size // left_size)
-    # The bits of each turn, before those of the digits.
-    turns = random_bits(np.broadcast_to(_as_uint64(seed), place.shape), np.arange(2 * _ROUNDS)[:, None])
-    walking = np.arange(len(place))
+    # One half of the hash per half-round; the digit is hashed in below.
+    rounds = random_bits(np.broadcast_to(_as_uint64(seed), image.shape), np.arange(2 * _ROUNDS)[:, None])
+    walking = np.arange(len(image))
     while walking.size:
         lefts, rights, sizes = ((x[walking] if x.ndim else x) for x in (left_size, right_size, size))
-        seeds = turns[:, walking]
-        left, right = np.divmod(place[walking], rights)
-        for turn in range(_ROUNDS):
-            left = (left + integers(random_bits(seeds[2 * turn], right), lefts)) % lefts
-            right = (right + integers(random_bits(seeds[2 * turn + 1], left), rights)) % rights
-        place[walking] = left * rights + right
-        walking = walking[place[walking] >= sizes]
-    return place
+        seeds = rounds[:, walking]
+        left, right = np.divmod(image[walking], rights)
+        for round_ in range(_ROUNDS):
+            left = (left + integers(random_bits(seeds[2 * round_], right), lefts)) % lefts
+            right = (right + integers(random_bits(seeds[2 * round_ + 1], left), rights)) % rights
+        image[walking] = left * rights + right
+        walking = walking[image[walking] >= sizes]
+    return image
 
 
 def _as_uint64(value: ArrayLike) -> np.ndarray:
@@ -102,7 +102,7 @@ def _as_uint64(value: ArrayLike) -> np.ndarray:
 
 
 def _splitmix64(state: np.ndarray, counter: np.ndarray) -> np.ndarray:
-    """Output `counter` (from 0) of the SplitMix64 generator seeded with `state`; both uint64, broadcast."""
+    """Return output `counter`, from 0, of the SplitMix64 generator seeded with `state`; both uint64, broadcast."""
     bits = (counter + np.uint64(1)) * _GAMMA + state
     spare = bits >> np.uint64(30)
     bits ^= spare

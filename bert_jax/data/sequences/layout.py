@@ -1,12 +1,12 @@
-"""Where rows begin: every document is cut into slots of a budget of tokens; a row, or an example of one, is a slot.
+"""Slots: the stretches of documents that examples are made from (see the picture in `__init__.py`).
 
-A document of D tokens has ceil(D / budget) slots, of `budget` tokens each but one, which has the rest; which one that
-is, is drawn anew every epoch. So each token is in exactly one slot an epoch, how many slots there are of each length
-never changes, and slot m of a document is found without looking at any other.
+A document of D tokens has ceil(D / budget) slots. All but one have `budget` tokens, and one short slot has the rest.
+The position of the short slot is drawn anew in every epoch. So each token is in exactly one slot per epoch, the number
+of slots of each length is the same in every epoch, and any slot of a document is found without a look at the others.
 
-But then slots begin at two places in each budget alone, and in long documents some tokens would lie at a bad place for
-ever. So where rows need no constant lengths the slots of documents of `LONG` and more of them slide: they begin at an
-offset drawn from a whole budget, and the first and the last have what is left, from 1 token to 3/2 budgets.
+With two possible beginnings per slot, some tokens of a long document would lie at a bad position in every epoch. So
+where sequences do not need constant lengths, the slots of documents of `MIN_SLIDING_SLOTS` or more slots slide: they
+begin at an offset drawn from a whole budget, and the first and the last slot have 1 token to 3/2 budgets.
 """
 
 from typing import NamedTuple, Protocol
@@ -15,11 +15,11 @@ import numpy as np
 
 from bert_jax.data.sequences.hashing import Stream, integers, random_bits
 
-LONG = 8  # slots; in shorter documents too much would be left out of the longer slots
+MIN_SLIDING_SLOTS = 8  # in shorter documents too much text would be left out of the longer slots
 
 
-class Split(Protocol):
-    """What rows need of `corpus.Split`."""
+class ReadableSplit(Protocol):
+    """What sequences need of `corpus.Split`."""
 
     tokens_per_record: np.ndarray
     sentences_per_record: np.ndarray
@@ -27,18 +27,18 @@ class Split(Protocol):
     source_documents: np.ndarray
 
     def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Flat tokens, flat sentence lengths and sentences per record of the records asked for, in order."""
+        """Return flat tokens, flat sentence lengths, and sentences per record, of the given records in order."""
 
 
 class Layout(NamedTuple):
-    """What is computed once for a split and a budget. Tokens and slots are numbered through the whole split.
+    """The slots of a split at one budget. Tokens and slots are numbered through the whole split.
 
     `record_start` int64 [records + 1], `document_start` and `first_slot` int64 [documents + 1] are running totals of
-    tokens, tokens and slots; `source_documents` int64 [sources + 1]: the documents of source k are [k]:[k + 1];
-    `slides`: whether the slots of long documents do.
+    tokens, tokens and slots. `source_documents` int64 [sources + 1]: source k has the documents [k]:[k + 1]. `slides`:
+    whether the slots of long documents slide.
     """
 
-    split: Split
+    split: ReadableSplit
     budget: int
     record_start: np.ndarray
     document_start: np.ndarray
@@ -47,27 +47,27 @@ class Layout(NamedTuple):
     slides: bool
 
     @property
-    def slots(self) -> int:
+    def num_slots(self) -> int:
         """Slots of the whole split."""
         return int(self.first_slot[-1])
 
 
 class Slots(NamedTuple):
-    """A slot an example: int64 [examples] all.
+    """The slots of some examples; all fields int64 [examples].
 
-    `number` is what its random bits are drawn by, no two at one budget are alike; `epoch` of its source; `place` of the
-    slot in its document, from 0; `room` for so many tokens of text.
+    `number`: seed of the example's random bits, unique among all slots of all epochs at one budget. `epoch`: of the
+    source. `position`: of the slot in its document, from 0. `room`: maximum number of text tokens in the example.
     """
 
     number: np.ndarray
     epoch: np.ndarray
     document: np.ndarray
-    place: np.ndarray
+    position: np.ndarray
     room: np.ndarray
 
 
-def make_layout(split: Split, budget: int, slides: bool) -> Layout:
-    """The layout of slots of `budget` tokens over a split."""
+def make_layout(split: ReadableSplit, budget: int, slides: bool) -> Layout:
+    """Return the layout of a split in slots of `budget` tokens."""
     record_start = running_total(split.tokens_per_record)
     document_start = record_start[split.first_record]
     slots = -(-np.diff(document_start) // budget)
@@ -75,46 +75,49 @@ def make_layout(split: Split, budget: int, slides: bool) -> Layout:
 
 
 def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, room: np.ndarray) -> Slots:
-    """The `Slots` of epochs, rooms and slots, numbered so that the last of each document is always its short one."""
+    """Return the `Slots` of int64 [examples] epochs, slot numbers and rooms.
+
+    The last slot number of a document always stands for its short slot, wherever that lies in this epoch.
+    """
     document = np.searchsorted(layout.first_slot, slot, side="right") - 1
-    short, _ = _cut(layout, seed, epoch, document)
-    index = slot - layout.first_slot[document]
+    short, _ = _short_slot(layout, seed, epoch, document)
+    among_full = slot - layout.first_slot[document]
     is_short = slot + 1 == layout.first_slot[document + 1]
-    place = np.where(is_short, short, index + (index >= short))
-    return Slots(epoch * layout.slots + slot, epoch, document, place, room)
+    position = np.where(is_short, short, among_full + (among_full >= short))
+    return Slots(epoch * layout.num_slots + slot, epoch, document, position, room)
 
 
 def slot_lengths(layout: Layout) -> np.ndarray:
-    """Tokens of the slots of any epoch where none slide, int64 [slots], numbered as for `make_slots`."""
+    """Return the tokens of each slot number, int64 [slots]; the same in every epoch, where slots do not slide."""
     tokens = np.diff(layout.document_start)
-    lengths = np.full(layout.slots, layout.budget, np.int64)
-    full = tokens > 0
+    lengths = np.full(layout.num_slots, layout.budget, np.int64)
+    not_empty = tokens > 0
     slots = np.diff(layout.first_slot)
-    lengths[layout.first_slot[1:][full] - 1] = (tokens - (slots - 1) * layout.budget)[full]
+    lengths[layout.first_slot[1:][not_empty] - 1] = (tokens - (slots - 1) * layout.budget)[not_empty]
     return lengths
 
 
 def slot_span(
-    layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, place: np.ndarray
+    layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, position: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens [start, stop) of the slot at `place` 0, 1, ... of a document in an epoch; int64 [examples] all."""
-    short, cut = _cut(layout, seed, epoch, document)
+    """Return the tokens [start, stop) of the slot at `position` in each document in an epoch; int64 [examples] each."""
+    short, shift = _short_slot(layout, seed, epoch, document)
     first, stop = layout.document_start[document], layout.document_start[document + 1]
-    begin, end = (first + at * layout.budget - np.where(at > short, cut, 0) for at in (place, place + 1))
-    is_last = place + 1 == layout.first_slot[document + 1] - layout.first_slot[document]
+    begin, end = (first + at * layout.budget - np.where(at > short, shift, 0) for at in (position, position + 1))
+    is_last = position + 1 == layout.first_slot[document + 1] - layout.first_slot[document]
     return begin, np.where(is_last, stop, end)
 
 
-def place_of(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, token: np.ndarray) -> np.ndarray:
-    """The place of the slot that holds a document's token 0, 1, ...; int64 [examples] all."""
-    short, cut = _cut(layout, seed, epoch, document)
-    after = token >= (short + 1) * layout.budget - cut
+def slot_of_token(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, token: np.ndarray) -> np.ndarray:
+    """Return the position of the slot that holds token 0, 1, ... of a document; int64 [examples]."""
+    short, shift = _short_slot(layout, seed, epoch, document)
+    after = token >= (short + 1) * layout.budget - shift
     last = layout.first_slot[document + 1] - layout.first_slot[document] - 1
-    return np.minimum((token + np.where(after, cut, 0)) // layout.budget, last)
+    return np.minimum((token + np.where(after, shift, 0)) // layout.budget, last)
 
 
-def _cut(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The place after which all slots begin earlier than a full one each would have them, and by how many tokens."""
+def _short_slot(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the position of the short slot, and the tokens by which it shifts the slots after it."""
     slots = layout.first_slot[document + 1] - layout.first_slot[document]
     slack = slots * layout.budget - (layout.document_start[document + 1] - layout.document_start[document])
     bits = random_bits(seed, Stream.OFFSET, epoch, document)
@@ -123,11 +126,12 @@ def _cut(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray) -> 
         return short, slack
     stretch = (layout.budget - 1 - slack) // 2
     offset = integers(bits, slack + 2 * stretch + 1) - stretch
-    return np.where(slots < LONG, short, 0), np.where(slots < LONG, slack, offset)
+    few = slots < MIN_SLIDING_SLOTS
+    return np.where(few, short, 0), np.where(few, slack, offset)
 
 
 def running_total(counts: np.ndarray) -> np.ndarray:
-    """0 and the sums of the first 1, 2, ... counts; int64 [counts + 1]."""
+    """Return 0 and the sums of the first 1, 2, ... counts; int64 [counts + 1]."""
     total = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=total[1:])
     return total

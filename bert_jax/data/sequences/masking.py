@@ -1,7 +1,7 @@
 """Masked-language-model targets: pure functions of (ids, seed, number of the example), over many examples at once.
 
-One rule with four rows in `MASKINGS`: candidates, one beginning at each word, come in a random order; each is taken
-unless it meets a word taken before it, or has more tokens than are left to predict.
+One algorithm with a row of `MASKINGS` per rule: candidates, one beginning at each word, come in a random order. Each is
+taken unless it overlaps a candidate taken before it, or has more tokens than are left to predict.
 """
 
 import math
@@ -13,17 +13,17 @@ import numpy as np
 from bert_jax.config import DataConfig
 from bert_jax.data.sequences.hashing import Stream, integers, random_bits, uniform
 
-LONGEST_WORD = 8  # in tokens; what has more (scripts without spaces, long numbers) is taken token by token
-SHORTEST_EXAMPLE = 3  # [CLS], a token, [SEP]
-_WORD_BITS = 16  # of a sorting key: the most words, and so tokens, of an example
-_RANKS = 64  # candidates of an example between two clearings of those that cannot be taken any more
+MAX_WORD_TOKENS = 8  # longer words (scripts without spaces, long numbers) are masked token by token
+MIN_EXAMPLE_TOKENS = 3  # [CLS], a token, [SEP]
+_WORD_BITS = 16  # of a sorting key: the maximum number of words, and so of tokens, of an example is 2**16
+_RANKS = 64  # candidates of an example between two removals of those that cannot be taken anymore
 
 
 class Vocabulary(NamedTuple):
-    """What masking knows of a tokenizer.
+    """What masking needs of a tokenizer.
 
     `size`: random tokens are uniform over all of it, as in the original; `mask`: id of [MASK]; `continues`: bool
-    [size], True where a token goes on with the word before it.
+    [size], True where a token continues the word before it.
     """
 
     size: int
@@ -32,63 +32,67 @@ class Vocabulary(NamedTuple):
 
 
 class Masked(NamedTuple):
-    """`input_ids` int32 [tokens] to read, `positions` int64 [predictions] to predict: ascending places among them."""
+    """`input_ids` int32 [tokens]: tokens to read; `positions` int64 [predictions]: tokens to predict, ascending."""
 
     input_ids: np.ndarray
     positions: np.ndarray
 
 
 class Masking(NamedTuple):
-    """What is masked together.
+    """A row of MASKINGS: the unit that is masked.
 
-    `whole_words`: words, not tokens; `longest`: words in a candidate, as published; `weights`: (longest, config) ->
-    float64 [longest], in proportion to the probability of 1, 2, ... words; `one_draw`: all tokens of a candidate become
-    [MASK], or all become random tokens, or all stay.
+    `whole_words`: words instead of tokens. `max_words`: words per candidate, as published. `weights`: (max_words,
+    config) -> float64 [max_words], proportional to the probability of 1, 2, ... words. `one_draw`: whether all tokens
+    of a candidate become [MASK], or all become random tokens, or all stay.
     """
 
     whole_words: bool
-    longest: int
+    max_words: int
     weights: Callable[[int, DataConfig], np.ndarray]
     one_draw: bool = False
 
 
-def _harmonic(longest: int, config: DataConfig) -> np.ndarray:
-    return 1 / np.arange(1, longest + 1)
+def _harmonic(max_words: int, config: DataConfig) -> np.ndarray:
+    return 1 / np.arange(1, max_words + 1)
 
 
-def _geometric(longest: int, config: DataConfig) -> np.ndarray:
-    return (1 - config.span_end_probability) ** np.arange(longest)
+def _geometric(max_words: int, config: DataConfig) -> np.ndarray:
+    return (1 - config.span_end_probability) ** np.arange(max_words)
 
 
-MASKINGS = {
-    "token": Masking(whole_words=False, longest=1, weights=_harmonic),
-    "whole_word": Masking(whole_words=True, longest=1, weights=_harmonic),
-    "ngram": Masking(whole_words=True, longest=3, weights=_harmonic),
-    "span": Masking(whole_words=True, longest=10, weights=_geometric, one_draw=True),
+MASKINGS: dict[str, Masking] = {
+    # Devlin et al. 2019; google-research/bert, create_pretraining_data.py: uniformly without replacement.
+    "token": Masking(whole_words=False, max_words=1, weights=_harmonic),
+    # The same, do_whole_word_mask: words in a random order; a word that exceeds what is left is skipped.
+    "whole_word": Masking(whole_words=True, max_words=1, weights=_harmonic),
+    # Lan et al. 2020: n words with p ~ 1/n, fewer where the text or the number of predictions ends.
+    "ngram": Masking(whole_words=True, max_words=3, weights=_harmonic),
+    # Joshi et al. 2020: n words with p ~ (1 - 0.2)**n, likewise; [MASK], random or kept is drawn once per span.
+    "span": Masking(whole_words=True, max_words=10, weights=_geometric, one_draw=True),
 }
 
 
-def max_predictions(length: int, mask_probability: float) -> int:
-    """Predictions of a full row of one example: 20 at length 128 and 77 at 512 with the usual 15 %."""
-    return math.ceil(mask_probability * length)
+def max_predictions(seq_len: int, mask_probability: float) -> int:
+    """Return the predictions of a full sequence of one example: 20 at length 128 and 77 at 512 with 15 %."""
+    return math.ceil(mask_probability * seq_len)
 
 
-def predictions_bound(length: int, config: DataConfig) -> int:
-    """Most predictions in a row of `length` tokens that `config.packing` examples share, whatever their lengths."""
+def predictions_bound(seq_len: int, config: DataConfig) -> int:
+    """Return the maximum predictions of a sequence of `config.packing` examples, whatever their lengths."""
     if config.packing == 1:
-        return max_predictions(length, config.mask_probability)
-    # Each example is rounded up by a half at most, or to 1 where it is short.
-    rounding = max(0.5, 1 - config.mask_probability * SHORTEST_EXAMPLE)
-    bound = math.floor(config.mask_probability * length + config.packing * rounding + 1e-6)
-    return min(length, bound)
+        return max_predictions(seq_len, config.mask_probability)
+    # The predictions of each example are rounded up by 1/2 at most, or to 1 where the example is short.
+    rounding = max(0.5, 1 - config.mask_probability * MIN_EXAMPLE_TOKENS)
+    bound = math.floor(config.mask_probability * seq_len + config.packing * rounding + 1e-6)
+    return min(seq_len, bound)
 
 
 class _Words(NamedTuple):
-    """Words over the maskable tokens of all examples, in order.
+    """The words of all examples in order, made of maskable tokens.
 
-    `tokens`: int64 [maskable], places of those tokens; `first`: int64 [words + 1], where in `tokens` each word begins;
-    `bounds`: int64 [examples + 1], words of each example; `run_ends`: int64 [words], the word before which the maskable
-    tokens are interrupted.
+    `tokens` int64 [maskable]: positions of the maskable tokens. `first` int64 [words + 1]: where in `tokens` each word
+    begins. `bounds` int64 [examples + 1]: words of each example. `run_ends` int64 [words]: the word before which the
+    maskable tokens are next interrupted.
     """
 
     tokens: np.ndarray
@@ -107,18 +111,12 @@ def mask_tokens(
     config: DataConfig,
     vocabulary: Vocabulary,
 ) -> Masked:
-    """Chooses tokens to predict and hides them: 80 % [MASK], 10 % a random token, 10 % as they are.
+    """Choose tokens to predict and hide them: 80 % become [MASK], 10 % a random token, 10 % stay.
 
     An example predicts `mask_probability` times its length, special tokens included, rounded half to even, at least 1
-    and at most its maskable tokens: exactly so many with `config.masking` token; with the others at most so many, as
-    a word is never split. A word ends before a token that is not maskable, and one of more than `LONGEST_WORD` tokens
-    counts as so many words.
-
-    - token: uniformly without replacement (Devlin et al. 2019; google-research/bert, create_pretraining_data.py).
-    - whole_word: words in a random order; one that would exceed the budget is skipped (the same, do_whole_word_mask).
-    - ngram: n words, n up to 3 with p ~ 1/n, fewer where the text or the budget ends (Lan et al. 2020).
-    - span: n words, n up to 10 with p ~ (1 - 0.2)**n, likewise; [MASK], random or kept is drawn once a span (Joshi et
-      al. 2020).
+    and at most its maskable tokens. Masking `token` predicts exactly as many; the others predict at most as many, since
+    a word is never split. A word ends before a token that is not maskable, and a word of more than `MAX_WORD_TOKENS`
+    tokens counts as so many words.
 
     Args:
         ids: int32 [tokens], all examples one after the other; not changed.
@@ -126,38 +124,38 @@ def mask_tokens(
         starts: int64 [examples + 1], where each example begins, and the end; an example has at most 2**16 tokens.
         numbers: int64 or uint64 [examples]; another number gives other masks.
         seed: of the run.
-        config: `masking`, the row of `MASKINGS`; `mask_probability`, `mask_token_fraction`, `random_token_fraction`,
-            `max_span_length`, `span_end_probability`.
+        config: reads `masking`, `mask_probability`, `mask_token_fraction`, `random_token_fraction`,
+            `max_span_length` and `span_end_probability`.
         vocabulary: of the corpus.
 
     Raises:
-        ValueError: a longer example.
+        ValueError: an example is longer.
     """
     masking = MASKINGS[config.masking]
     lengths = np.diff(starts)
     if lengths.max(initial=0) > 1 << _WORD_BITS:
-        raise ValueError(f"an example of {lengths.max()} tokens; they have at most {1 << _WORD_BITS}")
+        raise ValueError(f"an example has {lengths.max()} tokens; the maximum is {1 << _WORD_BITS}")
     words = _find_words(ids, maskable, starts, vocabulary.continues if masking.whole_words else None)
-    budget = np.maximum(1, np.rint(config.mask_probability * lengths)).astype(np.int64)
-    budget = np.minimum(budget, np.diff(words.first[words.bounds]))
+    quota = np.maximum(1, np.rint(config.mask_probability * lengths)).astype(np.int64)
+    quota = np.minimum(quota, np.diff(words.first[words.bounds]))
 
     example = np.repeat(np.arange(len(lengths)), np.diff(words.bounds))
     offset = words.tokens[words.first[:-1]] - starts[example]
     bits = _bits(seed, Stream.MASK_POSITION, numbers, example, offset)
-    order = _shuffle(words.bounds, bits, np.diff(words.bounds) if masking.whole_words else budget)
-    longest = config.max_span_length if masking.longest > 1 and config.max_span_length else masking.longest
+    order = _shuffle(words.bounds, bits, np.diff(words.bounds) if masking.whole_words else quota)
+    max_words = (config.max_span_length or masking.max_words) if masking.max_words > 1 else 1
     if not masking.whole_words:
         word = order
         count = np.ones_like(word)
-    elif longest == 1:
-        word = _take_words(order, example, np.diff(words.first), budget)
+    elif max_words == 1:
+        word = _take_words(order, example, np.diff(words.first), quota)
         count = np.ones_like(word)
     else:
-        shares = np.cumsum(masking.weights(longest, config))
+        cumulative = np.cumsum(masking.weights(max_words, config))
         draw = uniform(_bits(seed, Stream.MASK_WORDS, numbers, example, offset))
-        drawn = 1 + np.searchsorted(shares[:-1] / shares[-1], draw, side="right")
+        drawn = 1 + np.searchsorted(cumulative[:-1] / cumulative[-1], draw, side="right")
         drawn = np.minimum(drawn, words.run_ends - np.arange(len(drawn)))
-        word, count = _take_spans(order, example, words.first, drawn, budget)
+        word, count = _take_spans(order, example, words.first, drawn, quota)
 
     word, count = (array[np.argsort(word)] for array in (word, count))
     begin = words.first[word]
@@ -177,7 +175,10 @@ def _replace(
     config: DataConfig,
     vocabulary: Vocabulary,
 ) -> np.ndarray:
-    """`ids` with [MASK], a random token or the same at `positions`; places with one `drawn_at` share that choice."""
+    """Return `ids` with [MASK], a random token or the same token at `positions`.
+
+    Positions with the same `drawn_at` share the choice among the three.
+    """
     example = np.searchsorted(starts, positions, side="right") - 1
     begin = starts[example]
     kind = uniform(_bits(seed, Stream.MASK_KIND, numbers, example, drawn_at - begin))
@@ -190,17 +191,17 @@ def _replace(
 
 
 def _bits(seed: int, stream: Stream, numbers: np.ndarray, example: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    """64 random bits, uint64 [n], for each pair of an example and an offset in it."""
+    """Return uint64 [n] random bits, one for each pair of an example and an offset in it."""
     return random_bits(random_bits(seed, stream, numbers)[example], offset)
 
 
 def _find_words(ids: np.ndarray, maskable: np.ndarray, starts: np.ndarray, continues: np.ndarray | None) -> _Words:
-    """The words of all examples; without `continues`, every token is one."""
+    """Return the words of all examples; without `continues`, every token is a word."""
     tokens = np.flatnonzero(maskable)
     examples = np.searchsorted(tokens, starts)
     if continues is None:
         first = np.arange(len(tokens) + 1)
-        return _Words(tokens, first, examples, first[1:])  # nothing asks for the runs of tokens
+        return _Words(tokens, first, examples, first[1:])  # the runs of tokens are not used
     interrupted = np.ones(len(tokens) + 1, bool)
     interrupted[1:-1] = np.diff(tokens) != 1
     interrupted[examples] = True
@@ -208,8 +209,8 @@ def _find_words(ids: np.ndarray, maskable: np.ndarray, starts: np.ndarray, conti
     begins[:-1] |= ~continues[ids[tokens]]
     first = np.flatnonzero(begins)
     size = np.diff(first)
-    if (size > LONGEST_WORD).any():
-        begins[:-1] |= np.repeat(size > LONGEST_WORD, size)
+    if (size > MAX_WORD_TOKENS).any():
+        begins[:-1] |= np.repeat(size > MAX_WORD_TOKENS, size)
         first = np.flatnonzero(begins)
     runs = np.flatnonzero(interrupted[first])
     run_ends = np.repeat(runs[1:], np.diff(runs))
@@ -217,9 +218,9 @@ def _find_words(ids: np.ndarray, maskable: np.ndarray, starts: np.ndarray, conti
 
 
 def _shuffle(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The first `wanted` int64 [examples] words of each example in the order of their `bits`; int64, end to end.
+    """Return the first `wanted` int64 [examples] words of each example in the order of their `bits`; int64, end to end.
 
-    Sorted in tables of examples that have alike many words, four times as fast as one sort over all.
+    Examples of similar numbers of words are sorted together in a table, which is four times as fast as one sort of all.
     """
     begins, counts = bounds[:-1], np.diff(bounds)
     # The low bits of a key are the word: the smallest keys are a random draw without ties.
@@ -240,13 +241,13 @@ def _shuffle(bounds: np.ndarray, bits: np.ndarray, wanted: np.ndarray) -> np.nda
     return order
 
 
-def _take_words(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, budget: np.ndarray) -> np.ndarray:
-    """The words, int64 [taken], that a walk along `order` takes, skipping those larger than what is left.
+def _take_words(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, quota: np.ndarray) -> np.ndarray:
+    """Return the words, int64 [taken], that a walk along `order` takes; words larger than what is left are skipped.
 
-    A round takes, in all examples at once, the words before the first one too large, and drops those too large from
-    then on; what is left is then less than a word, so few rounds follow.
+    Each round takes, in all examples at once, the words before the first that is too large, and drops all that are too
+    large from then on. What is left is then less than a word, so few rounds follow.
     """
-    left = budget.copy()
+    left = quota.copy()
     taken = [order[:0]]
     while order.size:
         begins, counts = _groups(example)
@@ -262,19 +263,19 @@ def _take_words(order: np.ndarray, example: np.ndarray, sizes: np.ndarray, budge
 
 
 def _take_spans(
-    order: np.ndarray, example: np.ndarray, first: np.ndarray, drawn: np.ndarray, budget: np.ndarray
+    order: np.ndarray, example: np.ndarray, first: np.ndarray, drawn: np.ndarray, quota: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The first words and the counts of words, int64 [taken], of the spans that a walk along `order` takes.
+    """Return first words and numbers of words, int64 [taken] each, of the spans that a walk along `order` takes.
 
-    A span has the words `drawn` for its first one, or as many of them as what is left has room for; it is skipped if
-    that is none, or if it meets a word of a span before it. The walk is a loop over ranks in all examples at once.
+    A span has the number of words `drawn` for its first word, or as many of them as still fit. It is skipped if none
+    fits, or if it overlaps an earlier span. The walk is a loop over ranks, in all examples at once.
     """
     sizes = np.diff(first)
-    left = budget.copy()
-    span = np.arange(min(drawn.max(initial=0), budget.max(initial=0)))
+    left = quota.copy()
+    span = np.arange(min(drawn.max(initial=0), quota.max(initial=0)))
     covered = np.zeros(len(sizes) + len(span), bool)
-    # The word of each maskable token, and past their end for as far as a budget reaches.
-    word_of = np.repeat(np.arange(len(sizes) + 1), np.append(sizes, 1 + budget.max(initial=0)))
+    # The word of each maskable token; padded at the end by as many tokens as any example predicts.
+    word_of = np.repeat(np.arange(len(sizes) + 1), np.append(sizes, 1 + quota.max(initial=0)))
     words, counts = [order[:0]], [order[:0]]
     while True:
         possible = (sizes[order] <= left[example]) & ~covered[order]
@@ -304,6 +305,6 @@ def _take_spans(
 
 
 def _groups(example: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each example begins among its words, and how many it has; int64, examples without any left out."""
+    """Return where each example begins among the words, and its number of words; int64, without empty examples."""
     begins = np.flatnonzero(np.append(True, example[1:] != example[:-1]))
     return begins, np.diff(begins, append=len(example))

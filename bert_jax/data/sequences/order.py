@@ -1,8 +1,9 @@
-"""Row number -> epoch and place: a random order of each epoch, and of several sources each in its share.
+"""Sequence number -> epoch and item: a random order of each epoch, and several sources in given proportions.
 
-Row r is in epoch e = r // rows of an epoch. An epoch is a pseudo-random permutation of its rows, of which source k has
-`rows[k]`. Those of source k, counted on through all epochs, run through epochs of its own, each a permutation of what
-the source has; so a source that is asked for more often than its size allows returns to its beginning sooner.
+An item is a slot, or with packing a packed sequence. Sequence n is in epoch n // (sequences per epoch). An epoch is a
+pseudo-random permutation of its sequences, and source k has `num_sequences[k]` of them. The sequences of source k,
+counted through all epochs, run through epochs of its own, each a permutation of its items. So a source that is sampled
+more often than its size allows repeats its items sooner.
 """
 
 from collections.abc import Sequence
@@ -15,40 +16,43 @@ from bert_jax.data.sequences.layout import running_total
 
 
 class Order(NamedTuple):
-    """`sizes` and `rows` int64 [sources]: the places that a source has, and its rows in an epoch."""
+    """`num_items` and `num_sequences`, int64 [sources] each: items of each source, and its sequences per epoch."""
 
-    sizes: np.ndarray
-    rows: np.ndarray
+    num_items: np.ndarray
+    num_sequences: np.ndarray
 
     @property
-    def per_epoch(self) -> int:
-        """Rows in an epoch."""
-        return int(self.rows.sum())
+    def num_per_epoch(self) -> int:
+        """Sequences per epoch, of all sources."""
+        return int(self.num_sequences.sum())
 
 
-def make_order(sizes: np.ndarray, weights: Sequence[float] = (), smoothing: float = 1.0) -> Order:
-    """The order over sources of `sizes` int64 [sources] places.
+def make_order(num_items: np.ndarray, weights: Sequence[float] | None = None, smoothing: float = 1.0) -> Order:
+    """Return the order over sources of `num_items` int64 [sources].
 
-    Each source's share of the rows is its weight's, or without weights that of its size to the power of `smoothing`
-    (Conneau and Lample 2019; multilingual BERT took 0.7). An epoch has as many rows as there are places, or a few
-    more, since every source that has places gets one row at least.
+    The sequences of each source are in proportion to its weight or, without weights, to its size to the power of
+    `smoothing` (Conneau and Lample 2019; multilingual BERT used 0.7). An epoch has as many sequences as there are
+    items, up to rounding; every source that has items gets at least one sequence.
     """
-    wanted = np.array(weights, float) if len(weights) else sizes.astype(float) ** smoothing
-    if not len(weights) and smoothing == 1:
-        return Order(sizes, sizes)
-    wanted = np.where(sizes > 0, wanted, 0.0)
-    rows = np.rint(wanted / wanted.sum() * sizes.sum()).astype(np.int64)
-    return Order(sizes, np.where(wanted > 0, np.maximum(rows, 1), 0))
+    if weights is None and smoothing == 1:
+        return Order(num_items, num_items)
+    wanted = num_items.astype(float) ** smoothing if weights is None else np.array(weights, float)
+    wanted = np.where(num_items > 0, wanted, 0.0)
+    num_sequences = np.rint(wanted / wanted.sum() * num_items.sum()).astype(np.int64)
+    return Order(num_items, np.where(wanted > 0, np.maximum(num_sequences, 1), 0))
 
 
-def locate(order: Order, seed: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Epoch of its source, and place counted through all sources, of each row; int64 [rows] all."""
-    epoch, row = np.divmod(rows, order.per_epoch)
-    if len(order.sizes) == 1:
-        return epoch, permute(row, order.sizes[0], random_bits(seed, Stream.ORDER, epoch, 0))
-    row = permute(row, order.per_epoch, random_bits(seed, Stream.MIXTURE, epoch))
-    source = np.searchsorted(running_total(order.rows), row, side="right") - 1
-    row += epoch * order.rows[source] - running_total(order.rows)[source]
-    epoch, row = np.divmod(row, order.sizes[source])
-    place = permute(row, order.sizes[source], random_bits(seed, Stream.ORDER, epoch, source))
-    return epoch, running_total(order.sizes)[source] + place
+def locate(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each sequence number the epoch of its source, and its item counted through all sources.
+
+    All are int64 [sequences].
+    """
+    epoch, number = np.divmod(numbers, order.num_per_epoch)
+    if len(order.num_items) == 1:
+        return epoch, permute(number, order.num_items[0], random_bits(seed, Stream.ORDER, epoch, 0))
+    number = permute(number, order.num_per_epoch, random_bits(seed, Stream.MIXTURE, epoch))
+    source = np.searchsorted(running_total(order.num_sequences), number, side="right") - 1
+    number += epoch * order.num_sequences[source] - running_total(order.num_sequences)[source]
+    epoch, number = np.divmod(number, order.num_items[source])
+    item = permute(number, order.num_items[source], random_bits(seed, Stream.ORDER, epoch, source))
+    return epoch, running_total(order.num_items)[source] + item

@@ -1,9 +1,9 @@
-"""Several examples in a row: which lengths share one is planned once, which examples these are is drawn every epoch.
+"""Several examples in one sequence: which lengths share a sequence is planned once, which examples in every epoch.
 
 After Krell et al. 2021, "Efficient sequence packing without cross-contamination": the plan works on the histogram of
-lengths. From the longest to the shortest, all examples of a length at once, each goes where it leaves least room.
-The result is a list of patterns (lengths that fill a row) and how many rows have each. Since an epoch has the same
-lengths as any other, the plan holds for all of them; the examples of one length are permuted anew.
+lengths. From the longest to the shortest, all examples of a length at once, each goes where it leaves the least room.
+The result is a list of patterns (lengths that fill a sequence) and the number of sequences of each pattern. Since every
+epoch has the same lengths, one plan holds for all epochs; the examples of one length are permuted in each.
 """
 
 import collections
@@ -14,114 +14,121 @@ import numpy as np
 from bert_jax.data.sequences.hashing import Stream, permute, random_bits
 from bert_jax.data.sequences.layout import running_total
 
+Pattern = tuple[int, ...]  # lengths of the examples of one sequence
 
-class Packing(NamedTuple):
-    """Rows of a split, planned; rows are numbered through all sources, one pattern after the other.
 
-    `slots` int64 [slots] has the slots by source and length; a class is those of one source and length,
-    slots[class_start[c]:class_start[c + 1]]. Pattern p has the rows first_row[p]:first_row[p + 1]; its entry e,
-    where classes[p, e] is not -1, takes of that class the members from first_member[p, e] on, one a row.
-    `rows` int64 [sources] counts the rows of each source.
+class PackingPlan(NamedTuple):
+    """The packed sequences of a split, numbered through all sources, one pattern after the other.
+
+    `slots` int64 [slots]: slot numbers, sorted by source and length. A class is the slots of one source and length:
+    slots[class_start[c]:class_start[c + 1]]. Pattern p has the sequences first_sequence[p]:first_sequence[p + 1]. Its
+    entry e, where classes[p, e] is not -1, takes members of that class from first_member[p, e] on, one per sequence.
+    `num_sequences` int64 [sources]: packed sequences of each source.
     """
 
     slots: np.ndarray
     class_start: np.ndarray
-    first_row: np.ndarray
+    first_sequence: np.ndarray
     classes: np.ndarray
     first_member: np.ndarray
-    rows: np.ndarray
+    num_sequences: np.ndarray
 
 
-def make_packing(lengths: np.ndarray, source_slot: np.ndarray, length: int, most: int) -> Packing:
-    """Plans the rows.
+def plan_packing(lengths: np.ndarray, source_slot: np.ndarray, seq_len: int, max_examples: int) -> PackingPlan:
+    """Plan the packed sequences of a split.
 
     Args:
-        lengths: int64 [slots], tokens of each example with its special ones, at most `length`.
-        source_slot: int64 [sources + 1]; the slots of source k are [k]:[k + 1], and no row mixes sources.
-        length: tokens of a row.
-        most: examples in a row.
+        lengths: int64 [slots], tokens of each example with its special tokens, at most `seq_len`.
+        source_slot: int64 [sources + 1]; source k has the slots [k]:[k + 1], and no sequence mixes sources.
+        seq_len: tokens per sequence.
+        max_examples: maximum number of examples per sequence.
     """
     order, class_start = [np.zeros(0, np.int64)], [0]
     classes: list[list[int]] = []
     first_member: list[list[int]] = []
     counts: list[int] = []
-    rows = []
+    num_sequences = []
     for first, stop in zip(source_slot[:-1].tolist(), source_slot[1:].tolist(), strict=True):
         own = lengths[first:stop]
         order.append(first + np.argsort(own, kind="stable"))
         sizes, members = np.unique(own, return_counts=True)
-        class_of = dict(
-            zip(sizes.tolist(), range(len(class_start) - 1, len(class_start) - 1 + len(sizes)), strict=True)
-        )
+        class_of = {size: len(class_start) - 1 + number for number, size in enumerate(sizes.tolist())}
         class_start += (class_start[-1] + np.cumsum(members)).tolist()
         used: collections.Counter[int] = collections.Counter()
-        patterns = plan(dict(zip(sizes.tolist(), members.tolist(), strict=True)), length, most)
+        patterns = plan_patterns(dict(zip(sizes.tolist(), members.tolist(), strict=True)), seq_len, max_examples)
         for pattern, count in patterns:
-            entries, members_from = [-1] * most, [0] * most
+            entries, members_from = [-1] * max_examples, [0] * max_examples
             for entry, size in enumerate(pattern):
                 entries[entry], members_from[entry] = class_of[size], used[size]
                 used[size] += count
             classes.append(entries)
             first_member.append(members_from)
             counts.append(count)
-        rows.append(sum(count for _, count in patterns))
-    return Packing(
+        num_sequences.append(sum(count for _, count in patterns))
+    return PackingPlan(
         np.concatenate(order),
         np.array(class_start, np.int64),
         running_total(np.array(counts, np.int64)),
-        np.array(classes, np.int64).reshape(-1, most),
-        np.array(first_member, np.int64).reshape(-1, most),
-        np.array(rows, np.int64),
+        np.array(classes, np.int64).reshape(-1, max_examples),
+        np.array(first_member, np.int64).reshape(-1, max_examples),
+        np.array(num_sequences, np.int64),
     )
 
 
-def plan(histogram: dict[int, int], length: int, most: int) -> list[tuple[tuple[int, ...], int]]:
-    """Patterns of at most `most` lengths that add up to at most `length`, and how many rows have each.
+def plan_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) -> list[tuple[Pattern, int]]:
+    """Return patterns of lengths that fit into `seq_len` tokens, and the number of sequences of each.
 
-    `histogram` says how many examples have which length; the patterns use each exactly once.
+    `histogram` maps each length to its number of examples; the patterns use every example exactly once.
     """
-    # By the room that is left: patterns that can take more, and how many rows of each there are.
-    open_rows: list[list[tuple[tuple[int, ...], int]]] = [[] for _ in range(length + 1)]
-    full: list[tuple[tuple[int, ...], int]] = []
+    # By the room that is left: patterns that can take another example, and the number of sequences of each.
+    open_patterns: list[list[tuple[Pattern, int]]] = [[] for _ in range(seq_len + 1)]
+    full: list[tuple[Pattern, int]] = []
 
-    def put(pattern: tuple[int, ...], count: int, room: int) -> None:
-        (full if len(pattern) == most else open_rows[room]).append((pattern, count))
+    def put(pattern: Pattern, count: int, room: int) -> None:
+        (full if len(pattern) == max_examples else open_patterns[room]).append((pattern, count))
 
     for size in sorted(histogram, reverse=True):
         left, room = histogram[size], size
-        while left and room <= length:
-            if not open_rows[room]:
+        while left and room <= seq_len:
+            if not open_patterns[room]:
                 room += 1
                 continue
-            pattern, count = open_rows[room].pop()
+            pattern, count = open_patterns[room].pop()
             taken = min(left, count)
             if taken < count:
-                open_rows[room].append((pattern, count - taken))
+                open_patterns[room].append((pattern, count - taken))
             put((*pattern, size), taken, room - size)
             left -= taken
-            room = max(size, room - size) if len(pattern) + 1 < most else room
-        # What found no room opens rows of its own, as many of this size in each as go in.
-        each = min(length // size, most)
+            room = max(size, room - size) if len(pattern) + 1 < max_examples else room
+        # Examples that found no room open new sequences, with as many of this length in each as fit.
+        each = min(seq_len // size, max_examples)
         if left >= each:
-            put((size,) * each, left // each, length - each * size)
+            put((size,) * each, left // each, seq_len - each * size)
         if left % each:
-            put((size,) * (left % each), 1, length - left % each * size)
-    return full + [group for groups in open_rows for group in groups]
+            put((size,) * (left % each), 1, seq_len - left % each * size)
+    return full + [group for groups in open_patterns for group in groups]
 
 
-def examples_of(packing: Packing, seed: int, epoch: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The examples of rows in the order of the rows: for each the index of its row in `row`, and its slot.
+def packed_slots(
+    plan: PackingPlan, seed: int, epoch: np.ndarray, sequence: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the examples of packed sequences, in order.
 
     Args:
-        packing: of the split.
+        plan: of the split.
         seed: of the run.
-        epoch, row: int64 [rows]; row counted as in `Packing`.
+        epoch: int64 [sequences].
+        sequence: int64 [sequences], numbered as in `PackingPlan`.
+
+    Returns:
+        row: int64 [examples], the index in `sequence` of each example's sequence, ascending.
+        slot: int64 [examples], slot numbers.
     """
-    pattern = np.searchsorted(packing.first_row, row, side="right") - 1
-    nth = row - packing.first_row[pattern]  # row of its pattern
-    index, entry = np.nonzero(packing.classes[pattern] >= 0)
-    kind = packing.classes[pattern[index], entry]
-    member = packing.first_member[pattern[index], entry] + nth[index]
-    sizes = packing.class_start[kind + 1] - packing.class_start[kind]
-    member = permute(member, sizes, random_bits(seed, Stream.PACKING, epoch[index], kind))
-    return index, packing.slots[packing.class_start[kind] + member]
+    pattern = np.searchsorted(plan.first_sequence, sequence, side="right") - 1
+    nth = sequence - plan.first_sequence[pattern]  # sequence of its pattern
+    row, entry = np.nonzero(plan.classes[pattern] >= 0)
+    kind = plan.classes[pattern[row], entry]
+    member = plan.first_member[pattern[row], entry] + nth[row]
+    sizes = plan.class_start[kind + 1] - plan.class_start[kind]
+    member = permute(member, sizes, random_bits(seed, Stream.PACKING, epoch[row], kind))
+    return row, plan.slots[plan.class_start[kind] + member]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.config import Config, TaskConfig
+from bert_jax.config import FinetuneConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.inference.batching import Feed, Outputs, collated, evaluation_plan, make_predict
@@ -57,7 +57,7 @@ def digest(parts: Sequence[Part]) -> str:
 
 
 def training_batches(
-    config: Config, feed: Feed, part: Part, share: sharding.Share, step: int
+    config: FinetuneConfig, feed: Feed, part: Part, share: sharding.BatchBlocks, step: int
 ) -> Generator[Batch, None, None]:
     """This process's share of the batches from `step` on, in an order that seed and epoch determine; endless."""
     lengths = np.array([row.length for row in part.rows], np.int64)
@@ -115,7 +115,7 @@ class Evaluation:
         self, config: TaskConfig, task: Task, parts: Sequence[Part], feed: Feed, model: Model, mesh: jax.sharding.Mesh
     ) -> None:
         self.config, self.task, self.parts, self.feed = config, task, parts, feed
-        self.share = sharding.batch_share(mesh)
+        self.share = sharding.batch_blocks(mesh)
         self.rows = [row for part in parts for row in part.rows]
         self.planned = evaluation_plan(feed, self.rows)
         self.predict = make_predict(model, mesh)
@@ -125,7 +125,7 @@ class Evaluation:
         del phase  # the same at every step
         return collated(self.feed, self.rows, self.planned, self.share)
 
-    def __call__(self, params: Params, batches: Iterator[Batch]) -> dict[str, float]:
+    def __call__(self, params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         """The scores of each set. {} where the batches ended early."""
         outputs = self.predict(params, self.rows, self.planned, batches)
         if not all(outputs):

@@ -1,8 +1,9 @@
-"""A connection that outlives its other end.
+"""A relay process that keeps JAX's connection open when the coordinator dies.
 
-JAX's client ends its process by SIGABRT at the instant at which the connection to the coordinator closes, before
-anyone can say which process was lost. So it talks through this relay, which keeps its side open. The relay is a process
-of its own: some calls of JAX wait for the coordinator with Python's lock in their hands, and would stop a thread.
+JAX's client aborts its process (SIGABRT) as soon as its connection to the coordinator closes, also with
+`jax_enable_recoverability` (docs/decisions), so that nothing can report which process was lost. It connects through
+this relay instead, which keeps the local side open. The relay is a process because some calls of JAX wait for the
+coordinator while they hold the GIL, which would stop a thread.
 """
 
 import os
@@ -17,12 +18,15 @@ Process = subprocess.Popen[bytes]
 
 
 def relay(host: str, port: int, seconds: float) -> tuple[str, Process]:
-    """Start to relay to `host:port`; the local address to connect to, and the process, which ends with this one.
+    """Start a relay to `host:port`.
 
-    What connects before the other end listens waits for it, `seconds` at most.
+    A connection made before the remote side listens waits for it, `seconds` at most.
+
+    Returns:
+        the local address to connect to, and the relay's process, which ends when this process does.
     """
     command = [sys.executable, "-I", __file__, host, str(port), str(seconds)]
-    # In a session of its own, so that a signal to the group does not reach it; it ends where its input does.
+    # A session of its own keeps signals to the process group away; the relay ends when its input does.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout
     return f"127.0.0.1:{int(process.stdout.readline())}", process
@@ -35,29 +39,29 @@ def main(host: str, port: int, seconds: float) -> None:
     server = socket.create_server(("127.0.0.1", 0))
     print(server.getsockname()[1], flush=True)
 
-    def serve() -> None:
+    def accept() -> None:
         while True:
-            near, _ = server.accept()
-            threading.Thread(target=join, args=(near,), daemon=True).start()
+            local, _ = server.accept()
+            threading.Thread(target=serve, args=(local,), daemon=True).start()
 
-    def join(near: socket.socket) -> None:
+    def serve(local: socket.socket) -> None:
         try:
-            far = connect(host, port, seconds)
+            remote = connect(host, port, seconds)
         except TimeoutError:
-            return  # the watchdog says it
-        for sock in (near, far):
+            return  # the watchdog reports it
+        for sock in (local, remote):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=_copy, args=(near, far), daemon=True).start()
-        _copy(far, near)
-        threading.Event().wait()  # the far end is gone: hold the near one
+        threading.Thread(target=_copy, args=(local, remote), daemon=True).start()
+        _copy(remote, local)
+        threading.Event().wait()  # the remote side is closed: keep the local one open
 
-    threading.Thread(target=serve, daemon=True).start()
+    threading.Thread(target=accept, daemon=True).start()
     sys.stdin.read()
     os._exit(0)
 
 
 def connect(host: str, port: int, seconds: float) -> socket.socket:
-    """A connection to what may not listen yet; TimeoutError after `seconds`."""
+    """Connect, retrying until the other side listens; raise TimeoutError after `seconds`."""
     end = time.monotonic() + seconds
     while True:
         try:

@@ -1,88 +1,71 @@
-"""Attention of whole rows in a TPU's vector memory: scores and probabilities never reach HBM (after Dao et al. 2022).
+"""Attention of whole sequences in a TPU's vector memory: scores and probabilities never reach HBM (Dao et al. 2022).
 
-Rows of BERT are short: the scores of a head, float32 `[length, length]`, fit into vector memory as they are, so that no
-running softmax is needed. The backward pass computes them again from q, k and v. The dropout mask is that of
-models/dropout.py, element for element. In packed rows a query reads the keys of its own segment alone: what a row of
-the mask and a column of segments have in common.
+BERT's sequences are short, so that the scores of a head, float32 `[length, length]`, fit into vector memory as they are
+and no running softmax is needed. The backward pass computes them again from q, k and v. The dropout mask is that of
+models/dropout.py, element for element.
 """
 
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from bert_jax.models.attention.inputs import AttentionInputs
+from bert_jax.models.attention.xla import MASKED_SCORE
 from bert_jax.models.dropout import keep_mask
 
 LANES = 128  # columns of a vector register: a block is as wide, or as wide as all heads
 MAX_LENGTH = 1024  # a few [length, length] arrays have to fit into 16 MiB
-MASKED_SCORE = -1e9  # as in attention.py
+HEAD_MULTIPLE = 8  # columns
 
 
 def fits(length: int, width: int, heads: int) -> bool:
-    """Whether the kernels take rows of this length with `heads` heads of `width / heads` columns."""
-    return length <= MAX_LENGTH and length % 8 == 0 and (width // heads) % 8 == 0
+    """Return whether the kernels take sequences of this length with `heads` heads of `width / heads` columns."""
+    return length <= MAX_LENGTH and length % 8 == 0 and (width // heads) % HEAD_MULTIPLE == 0
 
 
-def forward(
-    q: jax.Array,
-    k: jax.Array,
-    v: jax.Array,
-    mask: jax.Array,
-    segments: jax.Array | None,
-    keys: jax.Array,
-    *,
-    rate: float,
-    interpret: bool = False,
-) -> tuple[jax.Array]:
-    """The context, as q: `[batch, length, heads * head_dim]`.
+def forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> jax.Array:
+    """Return the context, as `inputs.q`, with dropout of `rate` on the probabilities; `inputs.bias` must be None.
 
-    `mask`: int32 `[batch, length]`, 0 where a key may not be read; `segments`: likewise, the number of the segment that
-    a query reads alone, or None; `keys`: uint32 `[batch, heads, 2]`, of the dropout of `rate` of each head. `interpret`
-    runs the kernel on any platform, slowly.
+    `interpret` runs the kernel on any platform, slowly.
     """
-    return _call(_forward_kernel, (q, k, v), mask, segments, keys, rate, outputs=1, products=2, interpret=interpret)
+    tensors = (inputs.q, inputs.k, inputs.v)
+    (context,) = _call(_forward_kernel, inputs, tensors, rate, outputs=1, products=2, interpret=interpret)
+    return cast(jax.Array, context)
 
 
 def backward(
-    q: jax.Array,
-    k: jax.Array,
-    v: jax.Array,
-    mask: jax.Array,
-    segments: jax.Array | None,
-    keys: jax.Array,
-    gradient: jax.Array,
-    *,
-    rate: float,
-    interpret: bool = False,
+    inputs: AttentionInputs, gradient: jax.Array, rate: float, interpret: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Gradients of q, k and v from that of the context."""
-    tensors = (q, k, v, gradient)
-    return _call(_backward_kernel, tensors, mask, segments, keys, rate, outputs=3, products=5, interpret=interpret)
+    """Return the gradients of q, k and v from that of the context."""
+    tensors = (inputs.q, inputs.k, inputs.v, gradient)
+    found = _call(_backward_kernel, inputs, tensors, rate, outputs=3, products=5, interpret=interpret)
+    return cast(tuple[jax.Array, jax.Array, jax.Array], found)
 
 
 def _call(
     kernel: Callable[..., None],
+    inputs: AttentionInputs,
     tensors: tuple[jax.Array, ...],
-    mask: jax.Array,
-    segments: jax.Array | None,
-    keys: jax.Array,
     rate: float,
     outputs: int,
     products: int,
     interpret: bool,
 ) -> Any:
-    """One program a row and group of heads; a group is as many heads as fill the lanes."""
+    """One program per sequence and group of heads; a group is as many heads as fill the lanes."""
+    mask, segments, keys = inputs.mask, inputs.segments, inputs.keys
     (batch, length, width), heads = tensors[0].shape, keys.shape[1]
     group = math.lcm(LANES, width // heads)
     group = width if width % group else group
     tile = pl.BlockSpec((1, length, group), lambda row, column: (row, 0, column))
     masks = [mask[:, None, :]]
-    if segments is not None:  # of the keys, 0 where none may be read; of the queries, which find no 0
+    if segments is not None:
+        # Row and column: the segments of the keys, 0 where none may be read, and of the queries, which match no 0.
         masks = [jnp.where(mask != 0, segments, 0)[:, None, :], jnp.where(segments != 0, segments, -1)[:, :, None]]
     like = jax.ShapeDtypeStruct(tensors[0].shape, tensors[0].dtype)
     return pl.pallas_call(
@@ -127,13 +110,13 @@ def _backward_kernel(
 
 
 def _heads(q: Any, heads: int) -> list[tuple[Any, slice]]:
-    """Number and columns of each head of this program."""
+    """The number and the columns of each head of this program."""
     size, first = q.shape[-1] // heads, pl.program_id(1) * heads
     return [(first + head, slice(head * size, (head + 1) * size)) for head in range(heads)]
 
 
 def _readable(masks: Any) -> jax.Array:
-    """bool `[1, length]`, or of packed rows `[length, length]`: which keys a query may read."""
+    """bool `[1, length]`, or of packed sequences `[length, length]`: the keys that a query may read."""
     keys, *queries = masks
     return queries[0][0] == keys[0] if queries else keys[0] != 0
 

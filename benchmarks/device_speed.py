@@ -1,0 +1,167 @@
+"""Speed of a pretraining step on one accelerator in bfloat16: every way of computing it, beside transformers in torch.
+
+    make bench-device        # or: python benchmarks/device_speed.py [--size base] [--shapes 256x128 64x512]
+
+A step is forward, masked-token and next-sentence loss, backward, clipping to norm 1 and AdamW on float32 parameters.
+Each contestant is compiled, warmed up with 5 steps and timed over 20 that are dispatched together; the figure is the
+median of 5 such stretches. MFU counts the FLOPs of matrix products (models.model_flops) over the data sheet's peak.
+torch runs `BertForPreTraining` under autocast to bfloat16 with SDPA and fused AdamW, once more under torch.compile.
+"""
+
+import argparse
+import dataclasses
+import functools
+import statistics
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, pretrain_config, resolve
+from bert_jax.config.presets import PRESETS
+from bert_jax.models import model_flops
+from bert_jax.objectives import make_objective
+from bert_jax.parallel.chips import peak_flops
+from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.schedules import plan_phases
+from bert_jax.training.step import init_state, train_step
+
+WARMUP, STEPS, STRETCHES = 5, 20, 5
+Run = Callable[[int], None]  # runs that many steps and waits for the last
+
+
+def random_batch(config: EncoderConfig, batch: int, seq_len: int) -> dict[str, np.ndarray]:
+    """Full sequences of random tokens; the speed depends on nothing else."""
+    rng = np.random.default_rng(0)
+    predictions = round(0.15 * seq_len) + 1
+    positions = np.sort(rng.random((batch, seq_len)).argsort(axis=1)[:, :predictions], axis=1)
+    return {
+        "input_ids": rng.integers(0, config.vocab_size, (batch, seq_len), np.int32),
+        "token_type_ids": np.tile((np.arange(seq_len) >= seq_len // 2).astype(np.int32), (batch, 1)),
+        "attention_mask": np.ones((batch, seq_len), np.int32),
+        "masked_positions": positions.astype(np.int32),
+        "masked_labels": rng.integers(0, config.vocab_size, positions.shape, np.int32),
+        "masked_weights": np.ones(positions.shape, np.float32),
+        "next_sentence_labels": rng.integers(0, 2, batch, np.int32),
+        "example_weights": np.ones(batch, np.float32),
+    }
+
+
+def ours(config: EncoderConfig, compute: ComputeConfig, batch: dict[str, np.ndarray]) -> Run:
+    """The step that `pretrain` runs, its state donated."""
+    default = resolve(PretrainConfig, pretrain_config())
+    run_config = dataclasses.replace(default, model=config, compute=compute)
+    objective = make_objective(run_config)
+    optimizer = make_optimizer(run_config.optimizer, objective.logical_axes, objective.sections)
+    phases = plan_phases(run_config.train)
+    state = jax.jit(functools.partial(init_state, run_config, objective, optimizer))()
+    placed = {name: jnp.asarray(x) for name, x in batch.items()}
+    step = functools.partial(train_step, run_config, objective, optimizer, phases, phases[0])
+    compiled = jax.jit(step, donate_argnums=0).lower(state, placed).compile()
+
+    def run(steps: int) -> None:
+        nonlocal state
+        metrics = None
+        for _ in range(steps):
+            state, metrics = compiled(state, placed)
+        jax.block_until_ready(metrics)
+
+    return run
+
+
+def theirs(config: EncoderConfig, compiled: bool, batch: dict[str, np.ndarray]) -> Run:
+    """`BertForPreTraining` of transformers in training mode; its head reads every position."""
+    import torch
+    import transformers
+
+    description = transformers.BertConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=config.num_heads,
+        intermediate_size=config.mlp_size,
+        hidden_dropout_prob=config.dropout,
+        attention_probs_dropout_prob=config.attention_dropout,
+    )
+    model = transformers.BertForPreTraining(description).train().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+    tensors = {name: torch.tensor(x).long().cuda() for name, x in batch.items()}
+    inputs = {name: tensors[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
+    labels = torch.full_like(tensors["input_ids"], -100)
+    labels[torch.arange(len(labels))[:, None], tensors["masked_positions"]] = tensors["masked_labels"]
+    forward = torch.compile(model) if compiled else model
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = forward(**inputs, labels=labels, next_sentence_label=tensors["next_sentence_labels"]).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        torch.cuda.synchronize()
+
+    return run
+
+
+def main() -> None:
+    """Time the contestants one after the other and print a table per shape."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="base", choices=PRESETS)
+    parser.add_argument("--shapes", nargs="+", default=["256x128", "64x512"], help="sequences x tokens")
+    parser.add_argument("--only", nargs="*", help="contestants to run, by the start of their names")
+    arguments = parser.parse_args()
+
+    with_dropout = PRESETS[arguments.size]
+    without = dataclasses.replace(with_dropout, attention_dropout=0.0)
+    bf16 = functools.partial(ComputeConfig, dtype="bfloat16")
+    contestants: dict[str, Callable[[dict[str, np.ndarray]], Run]] = {
+        "ours, scanned": lambda batch: ours(with_dropout, bf16(), batch),
+        "ours, unrolled": lambda batch: ours(with_dropout, bf16(scan_layers=False), batch),
+        "ours, no attention dropout, scanned": lambda batch: ours(without, bf16(), batch),
+        "ours, no attention dropout, unrolled": lambda batch: ours(without, bf16(scan_layers=False), batch),
+        "ours, cudnn, scanned": lambda batch: ours(without, bf16(attention="cudnn"), batch),
+        "ours, cudnn, unrolled": lambda batch: ours(without, bf16(attention="cudnn", scan_layers=False), batch),
+        "torch": lambda batch: theirs(with_dropout, False, batch),
+        "torch, no attention dropout": lambda batch: theirs(without, False, batch),
+        "torch compiled, no attention dropout": lambda batch: theirs(without, True, batch),
+    }
+    device = jax.devices()[0]
+    peak = peak_flops()
+    print(
+        f"{device.device_kind}, JAX {jax.__version__}, peak {peak / 1e12:.0f} TFLOP/s, BERT-{arguments.size}, bfloat16"
+    )
+    for shape in arguments.shapes:
+        sequences, seq_len = map(int, shape.split("x"))
+        batch = random_batch(with_dropout, sequences, seq_len)
+        flops = sequences * model_flops(with_dropout, seq_len, batch["masked_positions"].shape[1])
+        print(f"\n{sequences} sequences x {seq_len} tokens")
+        for name, make in contestants.items():
+            if arguments.only and not any(name.startswith(start) for start in arguments.only):
+                continue
+            try:
+                begin = time.perf_counter()
+                run = make(batch)
+                run(WARMUP)
+                ready = time.perf_counter() - begin
+                times = []
+                for _ in range(STRETCHES):
+                    begin = time.perf_counter()
+                    run(STEPS)
+                    times.append((time.perf_counter() - begin) / STEPS)
+                del run
+            except Exception as error:  # one that does not fit or compile leaves the others their turn
+                print(f"  {name:38s} failed: {type(error).__name__}: {str(error)[:300]}", flush=True)
+                continue
+            median = statistics.median(times)
+            print(
+                f"  {name:38s} {1e3 * median:8.2f} ms  {sequences * seq_len / median:11,.0f} tokens/s  "
+                f"MFU {flops / median / peak:5.1%}  (ready after {ready:.0f} s)",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

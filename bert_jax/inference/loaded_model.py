@@ -1,0 +1,90 @@
+"""The model of the Python API: a model directory with the three things that it is used for."""
+
+import dataclasses
+import functools
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.config import EncoderConfig
+from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import UserError
+from bert_jax.inference import embed, fill_mask
+from bert_jax.inference.fill_mask import Guess
+from bert_jax.inference.inputs import Input
+from bert_jax.inference.load import OpenModel, open_model
+from bert_jax.inference.predict import Predictor, make_predictor, predict
+
+
+def load(directory: str | os.PathLike[str]) -> "LoadedModel":
+    """Return the model of a directory of `export` or of transformers, or of a work directory, with its heads.
+
+    Raises UserError where no model is there, or where encoder or tokenizer are damaged.
+    """
+    try:
+        return LoadedModel(open_model(directory))
+    except UserError as error:  # of a head, such as one of several labels per text: the encoder is still of use
+        return LoadedModel(open_model(directory, embed.HEADS), error)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedModel:
+    """A model and its tokenizer."""
+
+    model: OpenModel
+    head_error: UserError | None = None  # why its heads cannot be used, where they cannot
+
+    @property
+    def config(self) -> EncoderConfig:
+        """The architecture."""
+        return self.model.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to ids and back."""
+        return self.model.tokenizer
+
+    def encode(
+        self,
+        texts: Sequence[embed.Text],
+        pooling: str = "mean",
+        layers: str = "last",
+        batch_size: int = 32,
+        max_seq_len: int | None = None,
+        truncate: bool = False,
+        dtype: str = "float32",
+    ) -> np.ndarray:
+        """Return the vectors of texts, float32 `[texts, hidden]`; `inference.embed.encode` documents the arguments."""
+        return embed.encode(self.model, texts, pooling, layers, batch_size, max_seq_len, truncate, dtype)
+
+    def fill_mask(self, text: str, top_k: int = 5) -> list[Guess]:
+        """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
+
+        Raises UserError where the model has no masked-token head, and for a text without a mask.
+        """
+        if self.head_error:
+            raise self.head_error
+        return fill_mask.fill_mask(self.model, text, top_k)
+
+    def predict(self, examples: Sequence[str | Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the predictions of a fine-tuned model, one per example, in the form that `bert-jax predict` writes.
+
+        An example is a text, or a dict with the fields that the kind of task needs, such as `text` and `text_pair`.
+        Raises UserError where the model has no head of a task, and for an example that misses a field.
+        """
+        if isinstance(examples, str):
+            raise UserError("examples is one string; give a list of them")
+        inputs = [
+            Input(f"example {number}", number, {"text": one} if isinstance(one, str) else one)
+            for number, one in enumerate(examples)
+        ]
+        return list(predict(self._predictor, inputs, Counter()))
+
+    @functools.cached_property
+    def _predictor(self) -> Predictor:
+        if self.head_error:
+            raise self.head_error
+        return make_predictor(self.model)

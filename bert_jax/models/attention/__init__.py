@@ -1,0 +1,15 @@
+"""Multi-head self-attention (Vaswani et al. 2017): every position reads every unpadded one of its own segment.
+
+kernels.py         KERNELS, the ways to compute it: add a row, and a file with its function
+inputs.py          what every kernel reads
+xla.py             plain operations, which XLA compiles for any platform
+tpu.py             the fused kernel on TPUs, plain operations elsewhere
+tpu_kernels.py     the fused kernel itself, in Pallas
+cudnn.py           cuDNN's kernel, for GPUs
+self_attention.py  the layer of the encoder: projections, position scheme, kernel
+"""
+
+from bert_jax.models.attention.inputs import AttentionInputs, attention_inputs
+from bert_jax.models.attention.kernels import KERNELS, Kernel, kernel_used, missing_for
+
+__all__ = ["KERNELS", "AttentionInputs", "Kernel", "attention_inputs", "kernel_used", "missing_for"]

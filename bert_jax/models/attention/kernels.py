@@ -1,0 +1,83 @@
+"""The ways to compute attention, as rows of one table keyed by `compute.attention`."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.errors import UserError
+from bert_jax.models.attention import cudnn, tpu, tpu_kernels, xla
+from bert_jax.models.attention.inputs import AttentionInputs
+
+PLATFORMS = ("cpu", "gpu", "tpu")
+
+
+class Kernel(NamedTuple):
+    """A row of KERNELS: the function, and what it needs.
+
+    Where the needs are not met, the function computes as the row `otherwise` does; None: the choice is refused.
+    """
+
+    attend: Callable[[AttentionInputs, float], jax.Array]  # (inputs, dropout rate) -> context, as inputs.q
+    words: str  # its name in messages
+    otherwise: str | None = None
+    platforms: tuple[str, ...] = PLATFORMS
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
+    dropout: bool = True  # can drop probabilities
+    head_multiple: int = 1  # features per head
+
+
+KERNELS: dict[str, Kernel] = {
+    "auto": Kernel(
+        tpu.attend,
+        f"one fused kernel for sequences of up to {tpu_kernels.MAX_LENGTH:,} tokens, a multiple of 8",
+        otherwise="xla",
+        platforms=("tpu",),
+        head_multiple=tpu_kernels.HEAD_MULTIPLE,
+    ),
+    "xla": Kernel(xla.attend, "XLA"),
+    "cudnn": Kernel(cudnn.attend, "cuDNN", platforms=("gpu",), dtypes=("bfloat16",), dropout=False),
+}
+
+
+def missing_for(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -> list[str]:
+    """Return what a kernel needs and these configs lack, in words; the platform aside."""
+    needs = {
+        f"config.compute.dtype={kernel.dtypes[0]}": compute.dtype in kernel.dtypes,
+        "config.model.attention_dropout=0": kernel.dropout or config.attention_dropout == 0,
+        f"heads of a multiple of {kernel.head_multiple} features": (
+            config.hidden_size // config.num_heads % kernel.head_multiple == 0
+        ),
+    }
+    return [words for words, met in needs.items() if not met]
+
+
+def check_kernel(config: EncoderConfig, compute: ComputeConfig) -> None:
+    """Raise `UserError` where the chosen kernel cannot compute this architecture on any platform."""
+    chosen = KERNELS[compute.attention]
+    if chosen.otherwise is None and (missing := missing_for(chosen, config, compute)):
+        raise UserError(f"config.compute.attention={compute.attention} needs {' and '.join(missing)}")
+
+
+def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) -> str:
+    """Return the kernel that training runs on 'cpu', 'gpu' or 'tpu', and the settings for one made for the platform.
+
+    Raises `UserError` where the chosen kernel does not run on the platform.
+    """
+    used = KERNELS[compute.attention]
+    if platform not in used.platforms or missing_for(used, config, compute):
+        if used.otherwise is None:
+            raise UserError(
+                f"config.compute.attention={compute.attention} runs on {', '.join(used.platforms)}, and this is a "
+                f"{platform}; set config.compute.attention=auto"
+            )
+        used = KERNELS[used.otherwise]
+    if used.platforms == (platform,):
+        return used.words
+    hints = []
+    for name, kernel in KERNELS.items():
+        if kernel.platforms == (platform,):
+            choose = [] if name == compute.attention else [f"config.compute.attention={name}"]
+            hints.append(f"{kernel.words}: with {', '.join(choose + missing_for(kernel, config, compute))}")
+    return used.words + (f" ({'; '.join(hints)})" if hints else "")

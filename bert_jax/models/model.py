@@ -1,0 +1,144 @@
+"""An architecture as pure functions: the linen modules behind them stay in this room."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.models.attention.kernels import KERNELS, check_kernel
+from bert_jax.models.encoder import padded_vocab
+from bert_jax.models.heads import Head, Network
+from bert_jax.models.layers import ACTIVATIONS, table_width
+from bert_jax.models.mlps import MLPS
+from bert_jax.models.norms import NORMS
+from bert_jax.models.positions import POSITIONS
+
+Params = dict[str, Any]  # nested, leaves float32 arrays
+Batch = Mapping[str, jax.Array]
+
+DTYPES = ("float32", "bfloat16")
+PRETRAINING_HEADS = (Head("masked_token"), Head("next_sentence"))  # of BERT and ALBERT
+
+
+class Model(NamedTuple):
+    """An architecture as pure functions.
+
+    `init(rng) -> params`: a tree of float32 arrays; blocks are stacked on a leading `layers` axis.
+    `apply(params, batch, rng) -> arrays`: `rng` draws the dropout; None means none. models/heads.py says what each head
+    reads of the batch, beside `input_ids`, `token_type_ids` and `attention_mask`, int32 `[batch, length]`.
+    `logical_axes`: as params, with a tuple of logical names for each array.
+    `sections`: as params, with "embeddings", "layers" (stacked on the leading axis) or "heads" for each array.
+    """
+
+    config: EncoderConfig
+    heads: tuple[Head, ...]
+    init: Callable[[jax.Array], Params]
+    apply: Callable[[Params, Batch, jax.Array | None], dict[str, jax.Array]]
+    logical_axes: Any
+    sections: Any
+
+
+def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> Model:
+    """Return the encoder of `config` with `heads`; `UserError` on an architecture that cannot be built."""
+    _check(config, compute)
+    module = Network(config, compute, heads)
+    names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+    example = {name: jax.ShapeDtypeStruct((1, 1), jnp.int32) for name in names}
+
+    def boxed(rng: jax.Array) -> Any:
+        return module.init(rng, {name: jnp.zeros(x.shape, x.dtype) for name, x in example.items()}, None)["params"]
+
+    def init(rng: jax.Array) -> Params:
+        return nn.unbox(boxed(rng))
+
+    def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
+        return cast(dict[str, jax.Array], module.apply({"params": params}, batch, rng))
+
+    shapes = jax.eval_shape(boxed, jax.random.key(0))
+    axes = jax.tree.map(tuple, nn.get_partition_spec(shapes))
+    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section(path), nn.unbox(shapes))
+    return Model(config, heads, init, apply, axes, sections)
+
+
+def _section(path: tuple[Any, ...]) -> str:
+    """The part of the model that the parameter at `path` belongs to."""
+    names = [key.key for key in path]
+    if names[0] != "encoder":
+        return "heads"
+    return "layers" if names[1] == "layers" else "embeddings"
+
+
+def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
+    """Return BERT with its pretraining heads (Devlin et al. 2018), equal to transformers's `BertForPreTraining`."""
+    return make_model(config, compute, PRETRAINING_HEADS)
+
+
+def draw_missing(config: EncoderConfig, heads: tuple[Head, ...], params: Params, rng: jax.Array) -> Params:
+    """Return `params` with the parts that the model lacks, such as a new head, drawn by its own `init`.
+
+    Parts are the entries of the tree's top level, such as "encoder", "pooler" or a head. `params` holds whole parts,
+    float32; what the model does not have is an error of the caller.
+    """
+    model = make_model(config, ComputeConfig(), heads)
+    missing = [name for name in jax.eval_shape(model.init, rng) if name not in params]
+    if not missing:
+        return params
+
+    def draw(rng: jax.Array) -> Params:  # XLA leaves out the others
+        drawn = model.init(rng)
+        return {name: drawn[name] for name in missing}
+
+    return params | cast(Params, jax.device_get(jax.jit(draw)(rng)))
+
+
+def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAINING_HEADS) -> int:
+    """Return the number of parameters without the padding of the vocabulary, as papers count."""
+    shapes = jax.tree.leaves(jax.eval_shape(make_model(config, ComputeConfig(), heads).init, jax.random.key(0)))
+    padding = padded_vocab(config.vocab_size) - config.vocab_size
+    has_bias = any(head.name == "masked_token" for head in heads)
+    return sum(math.prod(x.shape) for x in shapes) - padding * (table_width(config) + has_bias)
+
+
+def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
+    """Return the floating point operations of one sequence in one training step.
+
+    Matrix products alone, recomputation not counted. Forward and backward make 6 per weight and token: in BERT
+    `72 L h^2 + 12 L s h` per token, and `6 (h V + h^2)` per predicted position. A packed sequence counts as one example
+    of its length.
+    """
+    h, width, layers = config.hidden_size, table_width(config), config.num_layers
+    token = layers * (6 * _block_weights(config) + 12 * seq_len * h) + 6 * (config.embedding_size or 0) * h
+    return float(seq_len * token + predictions * 6 * (width * config.vocab_size + h * width))
+
+
+@functools.lru_cache(64)  # tracing takes a moment
+def _block_weights(config: EncoderConfig) -> int:
+    """The number of weights in the matrices of one block."""
+    shapes = jax.eval_shape(make_model(config, ComputeConfig(), ()).init, jax.random.key(0))
+    return sum(math.prod(x.shape[1:]) for x in jax.tree.leaves(shapes["encoder"]["layers"]) if x.ndim == 3)
+
+
+def _check(config: EncoderConfig, compute: ComputeConfig) -> None:
+    if config.vocab_size is None or config.vocab_size < 1:
+        raise UserError(f"model.vocab_size={config.vocab_size}: set it to the tokenizer's")
+    if config.num_heads < 1 or config.hidden_size % config.num_heads:
+        raise UserError(f"model.num_heads={config.num_heads} does not divide model.hidden_size={config.hidden_size}")
+    for name, value, known in (
+        ("model.norm", config.norm, NORMS),
+        ("model.positions", config.positions, POSITIONS),
+        ("model.mlp", config.mlp, MLPS),
+        ("model.activation", config.activation, ACTIVATIONS),
+        ("model.masked_activation", config.masked_activation or config.activation, ACTIVATIONS),
+        ("model.pooler_activation", config.pooler_activation, ACTIVATIONS),
+        ("compute.dtype", compute.dtype, DTYPES),
+        ("compute.attention", compute.attention, KERNELS),
+    ):
+        if value not in known:
+            raise UserError(f"{name}='{value}' is none of {', '.join(known)}{did_you_mean(value, known)}")
+    check_kernel(config, compute)

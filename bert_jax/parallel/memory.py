@@ -1,0 +1,165 @@
+"""Memory of a compiled program against memory of a device, checked before the first step runs."""
+
+import contextlib
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+
+from bert_jax.errors import UserError
+from bert_jax.parallel.chips import CHIPS, fraction_of_chip
+
+REMAT_SAVES = 3  # rough factor by which recomputation lowers the memory
+
+
+class Memory(NamedTuple):
+    """Bytes of a program on one device; `total` is the peak."""
+
+    arguments: int
+    temporaries: int
+    total: int
+
+
+class BatchSettings(NamedTuple):
+    """The settings that a step's memory follows from; a message suggests other values for them."""
+
+    batch_size: int  # sequences per step, over all devices
+    seq_len: int
+    grad_accum_steps: int
+    remat: bool
+    keys: str = "config.train"  # prefix of the keys batch_size and grad_accum_steps
+
+
+def program_memory(compiled: jax.stages.Compiled) -> Memory | None:
+    """Return the bytes that a program holds on one device, donated arguments once; None if unknown."""
+    sizes = compiled.memory_analysis()
+    if sizes is None:
+        return None
+    total = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + sizes.generated_code_size_in_bytes
+    total += sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    return Memory(sizes.argument_size_in_bytes, sizes.temp_size_in_bytes, total)
+
+
+def device_capacity(device: jax.Device) -> int | None:
+    """Return the bytes that programs can use on a device: as it reports, or from the table of chips; None if unknown.
+
+    The virtual devices of a CPU share the memory that is available now.
+    """
+    if device.platform == "cpu":
+        available = available_host_memory()
+        return None if available is None else available // jax.local_device_count()
+    if limit := (device.memory_stats() or {}).get("bytes_limit"):
+        return int(limit)
+    chip = CHIPS.get(device.device_kind)
+    return int(chip.hbm_bytes * fraction_of_chip(device)) if chip else None
+
+
+def available_host_memory(root: pathlib.Path = pathlib.Path("/")) -> int | None:
+    """Return the bytes that this process can still allocate on a Linux host, within its cgroup; None elsewhere."""
+    try:
+        text = (root / "proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return None
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    limits = [int(found[1]) * 1024] if found else []
+    with contextlib.suppress(OSError, ValueError):  # a container's limit; "max" where there is none
+        cgroup = root / "sys/fs/cgroup"
+        limit = int((cgroup / "memory.max").read_text())
+        cached = re.search(r"^file (\d+)", (cgroup / "memory.stat").read_text(), re.MULTILINE)
+        limits.append(limit - int((cgroup / "memory.current").read_text()) + int(cached[1] if cached else 0))
+    return min(limits, default=None)
+
+
+def check_memory(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh, settings: BatchSettings) -> None:
+    """Check that a compiled step fits on the devices of this process; its arguments are allocated already.
+
+    Raises:
+        UserError: the program needs more memory than the device has; the message suggests other settings.
+    """
+    device = mesh.local_devices[0]
+    needed, capacity = program_memory(compiled), device_capacity(device)
+    if needed is None or capacity is None:
+        return
+    if device.platform == "cpu":
+        capacity += needed.arguments  # the available memory no longer includes them
+    if needed.total > capacity:
+        changes = ways_to_fit(needed, capacity, mesh, settings, parameters=needed.arguments // 3)
+        raise UserError(_too_large(settings, needed.total, capacity, changes))
+
+
+@contextlib.contextmanager
+def out_of_memory_as_user_error(settings: BatchSettings) -> Iterator[None]:
+    """Turn XLA's RESOURCE_EXHAUSTED, raised while a step compiles or runs, into a UserError."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(_too_large(settings, needed_bytes(error), None, ())) from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether XLA's error is about memory."""
+    return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)
+
+
+def needed_bytes(error: Exception) -> int | None:
+    """Return the bytes that the compiler's error says the program needs; None if it does not say."""
+    found = re.search(
+        r"Used ([\d.]+)([KMGT]?) of|temporaries \(([\d.]+)([KMGT]?)\)|[Oo]ut of memory allocating (\d+) bytes",
+        str(error),
+    )
+    if not found:
+        return None
+    number, unit = found[1] or found[3] or found[5], found[2] or found[4]
+    return int(float(number) * 1024 ** " KMGT".index(unit or " "))
+
+
+def ways_to_fit(
+    memory: Memory, capacity: int, mesh: jax.sharding.Mesh, settings: BatchSettings, parameters: int
+) -> tuple[str, ...]:
+    """Return overrides with which the step should fit: estimates from how the sizes scale, at most one of each kind.
+
+    Temporaries scale with the sequences of a micro-batch, arguments with the shards. `parameters`: bytes of the
+    parameters on one device, as many as the sum of gradients that accumulation keeps.
+    """
+    changes = []
+    if not settings.remat and memory.total <= REMAT_SAVES * capacity:
+        changes.append("--config.compute.remat=True (recompute each block: a third more FLOPs)")
+    shards = mesh.shape["data"] * mesh.shape["fsdp"]
+    sequences = settings.batch_size // (shards * settings.grad_accum_steps)
+    gradients = parameters if settings.grad_accum_steps == 1 else 0
+    for times in _divisors_above_1(sequences):
+        if memory.arguments + gradients + memory.temporaries / times <= capacity:
+            changes.append(
+                f"--{settings.keys}.grad_accum_steps={settings.grad_accum_steps * times} "
+                f"({sequences // times} sequences per device at a time instead of {sequences})"
+            )
+            break
+    for times in _divisors_above_1(mesh.shape["data"]):
+        if memory.arguments / times + memory.temporaries <= capacity:
+            changes.append(
+                f"--config.mesh.data={mesh.shape['data'] // times} "
+                f"--config.mesh.fsdp={mesh.shape['fsdp'] * times} (shard parameters and optimizer state)"
+            )
+            break
+    return tuple(changes)
+
+
+def _divisors_above_1(number: int) -> list[int]:
+    return [times for times in range(2, number + 1) if number % times == 0]
+
+
+def _too_large(settings: BatchSettings, needed: int | None, capacity: int | None, changes: tuple[str, ...]) -> str:
+    size = "more memory than a device has" if needed is None else f"{needed / 2**30:.1f} GiB of memory per device"
+    available = "" if capacity is None else f", and {capacity / 2**30:.1f} GiB are available"
+    smaller = f"a smaller {settings.keys}.batch_size or model, or shorter sequences"
+    larger = f"a larger {settings.keys}.grad_accum_steps (now {settings.grad_accum_steps})"
+    remat = () if settings.remat else ("--config.compute.remat=True",)
+    fixes = (*changes, smaller) if changes or capacity is not None else (larger, *remat, smaller)
+    return (
+        f"a step of {settings.batch_size:,} sequences of {settings.seq_len:,} tokens needs {size}{available}\n"
+        f"use {', or '.join(fixes)}"
+    )

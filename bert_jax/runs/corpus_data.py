@@ -1,0 +1,71 @@
+"""A corpus as the training loop wants it: batches that follow from the step, and held-out ones."""
+
+import contextlib
+import dataclasses
+from collections.abc import Generator
+
+import numpy as np
+
+from bert_jax.config import DataConfig, PretrainConfig
+from bert_jax.data.corpus import Split
+from bert_jax.data.mixture import Mixture
+from bert_jax.data.sequences.iteration import batches
+from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_of
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
+from bert_jax.objectives.base import Batch
+from bert_jax.parallel.sharding import BatchBlocks
+from bert_jax.training.loop import Data
+from bert_jax.training.schedules import Phase, plan_phases
+
+
+def corpus_data(config: PretrainConfig, corpus: Mixture, share: BatchBlocks) -> Data:
+    """Return the batches of this process's part of the sequences; sequence numbers run on over phases and epochs.
+
+    Raises UserError where sequences of some phase cannot be made.
+    """
+    needed = min_documents(config)
+    train, held = corpus.split("train"), corpus.split("heldout", needed)
+    symbols = symbols_of(corpus.tokenizer())
+    # Evaluation reads all that is held out, each sequence once.
+    evaluated = dataclasses.replace(config.data, weights=None, smoothing=1.0, dupe_factor=None)
+
+    def sequences(split: Split, data: DataConfig, phase: Phase) -> Sequences:
+        return make_sequences(split, symbols, phase.seq_len, config.seed, data, config.model.num_token_types)
+
+    def shared(source: Sequences, first: int, batch_size: int, stop: int | None) -> Generator[Batch, None, None]:
+        with contextlib.ExitStack() as stack:
+            blocks = [
+                batches(
+                    source,
+                    first,
+                    batch_size,
+                    host=block,
+                    num_hosts=share.num_blocks,
+                    num_threads=config.data.num_threads,
+                    prefetch=config.data.prefetch,
+                    stop=stop,
+                )
+                for block in share.blocks
+            ]
+            for block in blocks:
+                stack.enter_context(contextlib.closing(block))
+            for parts in zip(*blocks, strict=True):
+                yield {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def training(phase: Phase, step: int) -> Generator[Batch, None, None]:
+        return shared(sequences(train, config.data, phase), phase.first_sequence(step), phase.batch_size, None)
+
+    def heldout(phase: Phase) -> Generator[Batch, None, None]:
+        source = sequences(held, evaluated, phase)
+        stop = min(config.evaluate.num_sequences, source.num_per_epoch)
+        return shared(source, 0, config.evaluate.batch_size, stop)
+
+    for phase in plan_phases(config.train):
+        sequences(train, config.data, phase)
+    fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
+    return Data(training, heldout if held.num_documents >= needed else None, fingerprint)
+
+
+def min_documents(config: PretrainConfig) -> int:
+    """Return the documents per source that sequences need: random second sentences come from another one."""
+    return SENTENCE_PAIRS[config.data.sentence_pairs].min_documents

@@ -1,0 +1,76 @@
+"""The summary of all trainings of a task, the best model and its predictions."""
+
+import json
+import os
+import pathlib
+import shutil
+import statistics
+from typing import Any
+
+from bert_jax.console import Console
+from bert_jax.errors import writing
+from bert_jax.inference.batching import row_predictor
+from bert_jax.interop.huggingface import model as huggingface
+from bert_jax.models import make_model
+from bert_jax.runs.finetuning.setup import Setup
+from bert_jax.runs.finetuning.task_data import Part, measure
+from bert_jax.runs.finetuning.train import ELSEWHERE, SETTINGS
+from bert_jax.tasks import submission
+from bert_jax.tasks.predictions import Predictions, predictions
+
+
+def summarize(setup: Setup, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return every result, the best of them, and for each learning rate mean and standard deviation over the seeds."""
+    by_rate = {}
+    for rate in dict.fromkeys(one["learning_rate"] for one in results):
+        scores = [one["scores"] for one in results if one["learning_rate"] == rate]
+        by_rate[f"{rate:g}"] = {
+            name: {
+                "mean": statistics.fmean(one[name] for one in scores),
+                "standard_deviation": statistics.stdev(one[name] for one in scores) if len(scores) > 1 else 0.0,
+            }
+            for name in scores[0]
+        }
+    best = max(results, key=lambda one: one["scores"][setup.metric])
+    return {"task": setup.task.name, "metric": setup.metric, "best": best, "mean": by_rate, "runs": results}
+
+
+def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any], console: Console) -> None:
+    """Write the best model, its predictions of the dev and test sets in each benchmark's format, and results.json."""
+    task, settings, best = setup.task, setup.config.task, summary["best"]
+    source = directory / "runs" / best["run"] / f"best-{best['step']}"
+    partial = directory / "model.partial"
+    with writing(directory, ELSEWHERE):
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(source, partial)
+        (directory / "predictions").mkdir(exist_ok=True)
+    loaded = huggingface.load_model(source)
+    model = make_model(loaded.config, setup.config.compute, loaded.heads)
+    predict = row_predictor(model, loaded.params, setup.evaluation_feed)
+
+    def write(part: Part, made: Predictions) -> None:
+        place = directory / "predictions" / submission.file_name(task, part.name)
+        submission.write(task, part.examples, made.values, place)
+
+    threshold = None
+    for part in setup.dev:
+        found = measure(task, settings, part, predict(part.rows))
+        threshold = found.null_threshold
+        write(part, found.predictions)
+    for part in setup.test:
+        made = predictions(task.kind, part.examples, part.rows, predict(part.rows), settings, threshold)
+        write(part, made)
+    if threshold is not None:
+        path = partial / SETTINGS
+        values = json.loads(path.read_text(encoding="utf-8")) | {"null_threshold": threshold}
+        path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    with writing(directory, ELSEWHERE):
+        shutil.rmtree(directory / "model", ignore_errors=True)
+        partial.rename(directory / "model")
+        fresh = directory / "results.json.tmp"
+        fresh.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        os.replace(fresh, directory / "results.json")
+    for rate, scores in summary["mean"].items():
+        figures = "  ".join(f"{k} {v['mean']:.4f} ± {v['standard_deviation']:.4f}" for k, v in scores.items())
+        console.say(f"learning rate {rate}, {settings.num_seeds} seeds: {figures}")
+    console.say(f"best: {directory / 'model'}, from {best['run']} at step {best['step']:,}")

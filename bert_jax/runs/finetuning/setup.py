@@ -1,0 +1,158 @@
+"""Weights, task and data of a fine-tuning run, checked against each other before anything is written."""
+
+import dataclasses
+import math
+import os
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from bert_jax.config import EncoderConfig, FinetuneConfig, TaskConfig
+from bert_jax.console import Console
+from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.inference.batching import Feed
+from bert_jax.inference.load import Weights, read_weights
+from bert_jax.models import Model, make_model
+from bert_jax.objectives.base import Objective
+from bert_jax.objectives.tasks import finetuning, head
+from bert_jax.runs import initial_weights
+from bert_jax.runs.finetuning.task_data import Part, digest, read_part, score_names
+from bert_jax.tasks.batching import choose_buckets
+from bert_jax.tasks.reading import readers
+from bert_jax.tasks.table import resolve
+from bert_jax.tasks.task import Task
+from bert_jax.training.schedules import Phase
+
+
+class Setup(NamedTuple):
+    """What all trainings of one call share."""
+
+    config: FinetuneConfig
+    task: Task
+    start: Weights
+    architecture: EncoderConfig  # of start, with the dropout of this run
+    tokenizer: Tokenizer
+    train: Part
+    dev: tuple[Part, ...]
+    test: tuple[Part, ...]
+    feed: Feed
+    evaluation_feed: Feed
+    phases: tuple[Phase, ...]
+    metric: str  # the score that chooses the best
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """What a resumed training must find again."""
+        return {
+            "task": digest((self.train, *self.dev)),
+            "tokenizer": self.tokenizer.sha256,
+            "weights": initial_weights.digest(self.start),
+        }
+
+
+def task_model(setup: Setup) -> Model:
+    """Return the encoder with the head of the task."""
+    task_head = head(setup.task.kind, len(setup.task.labels))
+    return make_model(setup.architecture, setup.config.compute, (task_head,))
+
+
+def task_objective(setup: Setup) -> Objective:
+    """Return the loss of the task."""
+    return finetuning(task_model(setup), setup.task.kind, setup.config.optimizer.freeze_encoder)
+
+
+def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
+    """Return weights, task and data; UserError where they do not fit each other."""
+    settings = config.task
+    if not config.init_from:
+        raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
+    task = resolve(settings)
+    start = read_weights(config.init_from, (head(task.kind, len(task.labels)),), jax.random.key(config.seed), console)
+    tokenizer = load_tokenizer(start.directory)
+    _check_weights(start, tokenizer, settings)
+    parts = {split: readers.parts(task, settings, split) for split in readers.SPLITS}
+    for split in ("train", "dev"):
+        if not parts[split]:
+            raise UserError(
+                f"task '{task.name}': no {split} set in {settings.data or '.'}; name a file in config.task.{split}"
+            )
+    (train,), dev, test = (
+        tuple(read_part(task, settings, name, tokenizer, console) for name in names) for names in parts.values()
+    )
+    metric = settings.metric or task.best
+    known = score_names(task, dev)
+    if metric not in known:
+        raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
+    buckets = _buckets(settings, (train, *dev), test, start.config.max_positions)
+    feed = Feed(buckets, config.train.batch_size, start.config.num_token_types, tokenizer.pad_id)
+    per_epoch = math.ceil(len(train.rows) / feed.batch_size)
+    steps = max(1, round(settings.epochs * per_epoch))
+    config = dataclasses.replace(
+        config,
+        init_from=os.path.abspath(config.init_from),
+        evaluate=dataclasses.replace(config.evaluate, every=config.evaluate.every or per_epoch),
+        checkpoint=dataclasses.replace(config.checkpoint, every=config.checkpoint.every or per_epoch),
+    )
+    console.say(
+        f"task {task.name}: {len(train.examples):,} examples in train, "
+        + ", ".join(f"{len(part.examples):,} in {part.name}" for part in dev)
+        + f"; {steps:,} steps of {feed.batch_size} sequences, of up to {', '.join(map(str, buckets))} tokens"
+    )
+    return Setup(
+        config=config,
+        task=task,
+        start=start,
+        architecture=_with_dropout(start.config, settings.dropout),
+        tokenizer=tokenizer,
+        train=train,
+        dev=dev,
+        test=test,
+        feed=feed,
+        evaluation_feed=feed._replace(batch_size=config.evaluate.batch_size),
+        phases=(Phase(0, steps, 0, buckets[-1], feed.batch_size, config.train.grad_accum_steps),),
+        metric=metric,
+    )
+
+
+def learning_rates(config: FinetuneConfig) -> tuple[float, ...]:
+    """Return the learning rates to try; UserError where two are the same, as a run would count twice."""
+    found = config.task.learning_rates or (config.optimizer.peak_learning_rate,)
+    names = [f"{rate:g}" for rate in found]
+    if len(set(names)) < len(names) or min(found) < 0:
+        raise UserError(f"config.task.learning_rates={found}: give each once, and none below 0")
+    return found
+
+
+def _with_dropout(config: EncoderConfig, rate: float | None) -> EncoderConfig:
+    if rate is None:
+        return config
+    return dataclasses.replace(config, dropout=rate, attention_dropout=rate, classifier_dropout=rate)
+
+
+def _buckets(
+    settings: TaskConfig, parts: tuple[Part, ...], test: tuple[Part, ...], max_positions: int
+) -> tuple[int, ...]:
+    """The lengths to pad to, chosen by the sequences of `parts`, so that the longest one of all sets fits."""
+    lengths = np.array([row.length for part in parts for row in part.rows])
+    longest = max(row.length for part in (*parts, *test) for row in part.rows)
+    buckets = tuple(sorted(settings.buckets or ())) or choose_buckets(lengths, longest)
+    if buckets[0] < 1 or not longest <= buckets[-1] <= max_positions:
+        raise UserError(
+            f"config.task.buckets={settings.buckets}: the last must lie from {longest}, the longest sequence, to "
+            f"{max_positions}, the longest that the model reads"
+        )
+    return buckets
+
+
+def _check_weights(start: Weights, tokenizer: Tokenizer, settings: TaskConfig) -> None:
+    if tokenizer.vocab_size > start.config.vocab_size:
+        raise UserError(
+            f"{start.directory}: its tokenizer has {tokenizer.vocab_size:,} tokens, its model "
+            f"{start.config.vocab_size:,}; use the tokenizer that the model was trained with"
+        )
+    if settings.max_seq_len > start.config.max_positions:
+        raise UserError(
+            f"config.task.max_seq_len={settings.max_seq_len}, but the model reads {start.config.max_positions} tokens"
+        )

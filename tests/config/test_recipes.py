@@ -1,0 +1,85 @@
+"""Recipes: each loads by name, documents itself, and has the published values."""
+
+import pathlib
+
+import pytest
+
+from bert_jax import config as c
+from bert_jax.config.find_recipe import find_recipe, recipes
+from bert_jax.config.presets import PRESETS
+from bert_jax.errors import UserError
+from bert_jax.training.schedules import plan_phases
+
+CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
+
+
+def load(recipe: str) -> c.Config:
+    return c.read_config(c.FinetuneConfig if recipe.startswith("finetune/") else c.PretrainConfig, recipe, [])
+
+
+def test_every_file_is_found_by_name() -> None:
+    assert sorted(recipes().values()) == sorted(CONFIGS.rglob("*.py"))
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_recipe_loads_and_documents_itself(name: str) -> None:
+    load(name)
+    docstring = pathlib.Path(find_recipe(name)).read_text(encoding="utf-8").split('"""')[1]
+    verb = "finetune" if name.startswith("finetune/") else "pretrain"
+    assert f"bert-jax {verb} --config={name.rpartition('/')[2]}" in docstring
+    assert "\nHardware and time: " in docstring
+    assert "\nScore: " in docstring
+
+
+def test_base_is_the_papers() -> None:
+    """Devlin et al. 2019, appendix A.2."""
+    config = load("bert_base")
+    assert (config.model.num_layers, config.model.hidden_size, config.model.num_heads) == (12, 768, 12)
+    assert (config.train.steps, config.train.batch_size) == (1_000_000, 256)
+    assert [(phase.seq_len, phase.fraction) for phase in config.train.phases] == [(128, 0.9), (512, 0.1)]
+    optimizer = config.optimizer
+    assert (optimizer.peak_learning_rate, optimizer.warmup_steps, optimizer.weight_decay) == (1e-4, 10_000, 0.01)
+
+
+def test_lamb_large_is_the_published_recipe() -> None:
+    """NVIDIA's BERT-large with LAMB: two phases, each with a schedule of its own."""
+    config = load("bert_large_lamb")
+    assert isinstance(config, c.PretrainConfig)
+    phases = plan_phases(config.train)
+    assert [(p.begin, p.end, p.seq_len, p.batch_size, p.peak_learning_rate, p.warmup_steps) for p in phases] == [
+        (0, 7038, 128, 65_536, 6e-3, round(0.2843 * 7038)),
+        (7038, 8601, 512, 32_768, 4e-3, round(0.128 * 1563)),
+    ]
+
+
+def test_roberta_and_albert_are_the_papers() -> None:
+    """Liu et al. 2019, table 9; Lan et al. 2020, section 4.1 and table 14."""
+    roberta, albert = load("roberta_base"), load("albert_base")
+    assert (roberta.optimizer.peak_learning_rate, roberta.optimizer.warmup_steps) == (6e-4, 24_000)
+    assert (roberta.optimizer.beta2, roberta.optimizer.clip_norm) == (0.98, None)
+    assert (roberta.train.steps, roberta.train.batch_size) == (500_000, 8_192)
+    assert (albert.optimizer.peak_learning_rate, albert.optimizer.warmup_steps) == (1.76e-3, 3_125)
+    assert (albert.train.steps, albert.train.batch_size) == (125_000, 4_096)
+
+
+@pytest.mark.parametrize(
+    ("size", "layers", "width"), [("tiny", 2, 128), ("mini", 4, 256), ("medium", 8, 512), ("L6_H768", 6, 768)]
+)
+def test_the_size_is_an_argument(size: str, layers: int, width: int) -> None:
+    config = load(f"bert:{size}")
+    assert (config.model.num_layers, config.model.hidden_size) == (layers, width)
+    assert config == load(f"configs/bert.py:{size}")
+    assert config.model.vocab_size is None
+    assert PRESETS[size].vocab_size == 30_522
+
+
+def test_an_unknown_size_is_refused_with_the_sizes() -> None:
+    with pytest.raises(UserError, match=r"no size 'tini'; did you mean 'tiny'\? \(sizes: tiny, mini,.*L12_H768"):
+        load("bert:tini")
+    with pytest.raises(UserError, match="no size 'albert_base'"):
+        load("bert:albert_base")
+
+
+def test_an_unknown_recipe_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"no such file or recipe; did you mean bert_base\? \(recipes: albert_base, "):
+        load("bert_bse")

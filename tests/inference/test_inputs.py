@@ -1,0 +1,66 @@
+"""Inputs of every form through one reader, and lines that are refused by name."""
+
+import io
+import sys
+
+import pytest
+
+from bert_jax.errors import UserError
+from bert_jax.inference.inputs import read_inputs, readable_twice, texts_of
+
+
+def found(source):
+    return [(one.number, dict(one.fields)) for one in read_inputs(source)]
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    def put(content: bytes):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "wanted"),
+    [
+        ("a.txt", b"one\r\n\n{two\n", [(1, {"text": "one"}), (2, {"text": ""}), (3, {"text": "{two"})]),
+        ("b.jsonl", b'\n{"text": "one"}\n\n{"x": 2}', [(2, {"text": "one"}), (4, {"x": 2})]),
+        ("c", b'{"text": "one"}\n', [(1, {"text": "one"})]),
+        ("d.csv", b"one\n{}\n", [(1, {"text": "one"}), (2, {"text": "{}"})]),
+        ("e.txt", "\ufeffo\u0308\n".encode(), [(1, {"text": "o\u0308"})]),
+        ("f.txt", b"", []),
+    ],
+)
+def test_lines_and_objects(tmp_path, stdin, name, content, wanted):
+    (tmp_path / name).write_bytes(content)
+    assert found(tmp_path / name) == wanted
+    if "." not in name:
+        stdin(content)
+        assert found("-") == wanted
+
+
+def test_standard_input_can_be_read_twice(stdin):
+    stdin(b"one\ntwo\n")
+    with readable_twice("-") as source:
+        assert found(source) == found(source) == [(1, {"text": "one"}), (2, {"text": "two"})]
+    assert sys.stdin.buffer.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.txt", b"one\n\xff\n", "a.txt:2: not UTF-8"),
+        ("a.jsonl", b'{"text": "a"}\n{', "a.jsonl:2: invalid JSON"),
+        ("a.jsonl", b"[1]", "a.jsonl:1: not a JSON object"),
+        ("a.jsonl", b'{"t": 1}', "a.jsonl:1: the object has no 'text'"),
+        ("a.jsonl", b'{"text": null}', "a.jsonl:1: 'text' is None; give a text"),
+        ("a.jsonl", b'{"text": "\\ud800"}', "a.jsonl:1: 'text' has half of a surrogate pair"),
+        ("absent", None, "absent: cannot be read"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path, name, content, says):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=says):
+        [texts_of(one) for one in read_inputs(tmp_path / name)]
