@@ -15,7 +15,7 @@ from bert_jax.data.preparation.encoding import choose_split, split_sentences
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sources import find_files, pieces
 from bert_jax.data.tokenizer import load_tokenizer, save_tokenizer
-from bert_jax.data.tokenizer.training import train as vocabulary
+from bert_jax.data.tokenizer.training.train import train_from_texts
 from tests.data.preparation import UNSEEN, make_texts, make_tokenizer, set_sizes, text
 
 
@@ -63,7 +63,7 @@ def test_a_line_end_inside_a_sentence_is_a_space():
 def test_without_a_language_lines_are_sentences_as_they_are(tmp_path, monkeypatch):
     """A byte-level vocabulary gives the text back, character for character."""
     code = "def f(x):\n    # No. Really?\n\n\treturn  x\n" + "y = '" + "z" * 40 + "'\nlast"
-    tokenizer, _ = vocabulary.train(lambda: [code * 20], 290, "byte_level", lowercase=False)
+    tokenizer, _ = train_from_texts(lambda: [code * 20], 290, "byte_level", lowercase=False)
     monkeypatch.setattr(encoding, "WINDOW", 30)
     found = list(split_sentences(code, "none", tokenizer.sentence_prefix))
     assert "".join(sentence for sentence, _ in found) == code
