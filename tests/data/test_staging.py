@@ -51,7 +51,7 @@ def source(original, tmp_path):
 def gets(monkeypatch):
     """How often each file was copied."""
     counts = collections.Counter()
-    get = storage.get
+    get = storage.download
 
     def counting(url, path):
         counts[url.rsplit("/", 1)[-1]] += 1
@@ -197,14 +197,14 @@ def test_a_killed_copy_is_no_corpus_and_goes_on(moment, source, tmp_path, gets):
         from bert_jax.data import staging
         from bert_jax.data.sources import storage
         staging.FILES_AT_ONCE = 1
-        copied, get = [], storage.get
+        copied, get = [], storage.download
         def dying(url, path):
             if len(copied) == {moment}:
                 pathlib.Path(path).write_bytes(b"half")
                 os.kill(os.getpid(), signal.SIGKILL)
             get(url, path)
             copied.append(path)
-        storage.get = dying
+        storage.download = dying
         """
     killed = process(source, tmp_path / "cache", prelude)
     killed.communicate()
@@ -225,13 +225,13 @@ def test_processes_at_once_copy_once(source, tmp_path):
     prelude = f"""
         import time
         from bert_jax.data.sources import storage
-        get = storage.get
+        get = storage.download
         def slow(url, path):
             with open({str(log)!r}, "a") as file:
                 file.write(url + "\\n")
             time.sleep(0.2)
             get(url, path)
-        storage.get = slow
+        storage.download = slow
         """
     processes = [process(source, tmp_path / "cache", prelude) for _ in range(3)]
     places = {process.communicate()[0].strip() for process in processes}
