@@ -1,20 +1,29 @@
 #!/usr/bin/env bash
-# Every benchmark, one after the other, on the books and the pairs of ../shared/data; called by `make bench`. Run it on a quiet machine.
+# Run every benchmark, one after the other; `make bench` calls it. Run it on a quiet machine.
+#
+#   BOOKS   an archive of texts, such as the 82 books that docs/results.md is about
+#           default: python-docs (some MB of documentation strings), and where files are needed the books of tests/samples
+#   PAIRS   a file like GLUE's QNLI/dev.tsv.gz; default: the 1,200 examples of tests/samples
+#   WORK    a directory for what the benchmarks make; default: .cache/bench
 set -euo pipefail
 cd "$(dirname "$0")/.."
-books=${1:-../shared/data/books/classic-books-md.tar.xz}
-work=${2:-.cache/bench}
+text=${BOOKS:-python-docs}
+books=${BOOKS:-tests/samples/books/classic-books-md.tar.xz}
+pairs=${PAIRS:-tests/samples/glue/QNLI/dev.tsv.gz}
+work=${WORK:-.cache/bench}/$(basename "$text")
+echo "text: $text; files of text: $books; pairs: $pairs; in $work"
+[ -n "${BOOKS:-}" ] || echo "the figures of docs/results.md need more text than this: BOOKS=ARCHIVE PAIRS=FILE make bench"
 mkdir -p "$work"
-[ -d "$work/tokenizer" ] || bert-jax tokenizer --input "$books" --vocab_size 16384 --output "$work/tokenizer"
-[ -d "$work/corpus" ] || bert-jax prepare --input "$books" --tokenizer "$work/tokenizer" --output "$work/corpus" --heldout_fraction 0.06
+[ -d "$work/tokenizer" ] || bert-jax tokenizer --input "$text" --vocab_size 16384 --output "$work/tokenizer"
+[ -d "$work/corpus" ] || bert-jax prepare --input "$text" --tokenizer "$work/tokenizer" --output "$work/corpus" --heldout_fraction 0.06
+[ -d "$work/texts" ] || { mkdir "$work/texts" && tar -C "$work/texts" -xf "$books"; }
 run() { printf '\n$ python %s\n' "$*"; python "$@"; }
 run benchmarks/batch_speed.py --corpus "$work/corpus"
 run benchmarks/masking_speed.py
-[ -d "$work/texts" ] || { mkdir "$work/texts" && tar -C "$work/texts" -xf "$books"; }
-run benchmarks/text_to_rows.py --input "$work/texts/Jane Austen" --vocab "$work/tokenizer"
-run benchmarks/prepare_memory.py --input "$books" --vocab "$work/tokenizer"
-run benchmarks/prepare_speed.py --input "$books" --vocab "$work/tokenizer" --repeats 5
+run benchmarks/text_to_rows.py --input "$work/texts" --vocab "$work/tokenizer"
+run benchmarks/prepare_memory.py --input "$text" --vocab "$work/tokenizer"
+run benchmarks/prepare_speed.py --input "$text" --vocab "$work/tokenizer" --repeats 5
 run benchmarks/step_speed.py
 run benchmarks/input_wait.py --corpus "$work/corpus"
 run benchmarks/start_time.py --corpus "$work/corpus"
-run benchmarks/finetune_speed.py --data ../shared/data/glue/QNLI/dev.tsv.gz --vocab ../shared/data/vocab/bert-base-uncased
+run benchmarks/finetune_speed.py --data "$pairs" --vocab "$work/tokenizer"

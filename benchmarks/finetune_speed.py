@@ -47,13 +47,13 @@ def make_model(place: pathlib.Path, arguments: argparse.Namespace, write: Write)
     import jax
 
     from bert_jax.config import ComputeConfig
-    from bert_jax.interop.huggingface.model import export_model
+    from bert_jax.interop.huggingface import export_model
     from bert_jax.models import PRESETS, Head
     from bert_jax.models import make_model as make
     from bert_jax.tasks.table import TASKS
 
     config = dataclasses.replace(PRESETS[arguments.size], max_positions=512)
-    heads = (Head("classification", 2),)
+    heads = (Head("sequence_classification", 2),)
     params = jax.device_get(jax.jit(make(config, ComputeConfig(), heads).init)(jax.random.key(0)))
     export_model(params, config, heads, arguments.vocab, place / "model", TASKS["qnli"].labels)
 

@@ -1,6 +1,6 @@
 """Peak resident memory of preparing ordinary files, twice as many, and a single line as long as all of them.
 
-    python benchmarks/prepare_memory.py --input ../shared/data/books/classic-books-md.tar.xz --vocab vocab.txt
+    python benchmarks/prepare_memory.py --input python-docs --vocab vocab.txt
 
 Each is prepared by a process of its own, whose memory, and that of its workers, is sampled: resident, where pages that
 they share count in each of them, and proportional, where they count once. Goals: below 1,000 MB in all processes

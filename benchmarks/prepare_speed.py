@@ -1,6 +1,6 @@
 """Text to store against a bare `encode_batch` over the same text, with the same number of threads, side by side.
 
-    python benchmarks/prepare_speed.py --input ../shared/data/books/classic-books-md.tar.xz --vocab vocab.txt
+    python benchmarks/prepare_speed.py --input python-docs --vocab vocab.txt
 
 Both read the text already unpacked. The ratio that is printed last, of the medians, should be at least 0.70.
 """

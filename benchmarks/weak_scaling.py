@@ -1,9 +1,9 @@
-"""Weak scaling on virtual CPU devices: a step of 8 devices with 8 times the rows against 8 steps of one device.
+"""Weak scaling on virtual CPU devices: a step of 8 devices with 8 times the sequences against 8 steps of one device.
 
-    python benchmarks/weak_scaling.py [--size mini] [--rows 8] [--length 128] [--rounds 5] [--mesh 8,1,1]
+    python benchmarks/weak_scaling.py [--size mini] [--batch_size 8] [--seq_len 128] [--rounds 5] [--mesh 8,1,1]
 
-Prints t(8) / (8 t(1)), medians of processes that take turns: what the mesh adds, as all devices share the same cores.
-One device's step has all cores of the machine, so that a ratio below 1 means only that eight fill them better.
+Prints t(8) / (8 t(1)), medians of alternating processes: the overhead of the mesh, since all devices share the same
+cores. The step of one device uses all cores too; a ratio below 1 only means that eight devices use them better.
 """
 
 import argparse
@@ -16,8 +16,8 @@ import time
 from typing import Any
 
 
-def measure(size: str, rows: int, length: int, rounds: int, mesh: list[int]) -> None:
-    """In a process of its own: medians of the step's seconds on the mesh, as JSON."""
+def measure(size: str, batch_size: int, seq_len: int, rounds: int, mesh: list[int]) -> None:
+    """Print the median seconds of a step on the mesh; runs in a separate process."""
     import jax
     import numpy as np
 
@@ -33,23 +33,23 @@ def measure(size: str, rows: int, length: int, rounds: int, mesh: list[int]) -> 
     made = c.pretrain_config()
     made.model.update(architecture(size), vocab_size=30_522)
     made.mesh.data, made.mesh.fsdp, made.mesh.tensor = mesh
-    made.train.batch_size = rows * len(jax.devices())
+    made.train.batch_size = batch_size * len(jax.devices())
     made.evaluate.batch_size = made.train.batch_size
-    made.train.phases = c.phases({"seq_len": length})
+    made.train.phases = c.phases({"seq_len": seq_len})
     config = c.resolve(c.PretrainConfig, made)
     objective = make_objective(config)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     phases = plan_phases(config.train)
-    placed_on, (phase,) = check_layout(config, objective, phases), phases
+    device_mesh = check_layout(config, objective, phases)
     rng = np.random.default_rng(0)
-    with jax.set_mesh(placed_on):
-        _, shardings = state_shardings(config, objective, optimizer, placed_on)
+    with jax.set_mesh(device_mesh):
+        _, shardings = state_shardings(config, objective, optimizer, device_mesh)
         state = jax.jit(lambda: init_state(config, objective, optimizer), out_shardings=shardings)()
-        shapes = batch_shapes(phase.batch_size, length, config.data)
+        shapes = batch_shapes(made.train.batch_size, seq_len, config.data)
         numbers: Any = {name: rng.integers(0, 2, shape).astype(dtype) for name, (shape, dtype) in shapes.items()}
-        batch = place_batch(numbers, placed_on)
-        step = jit_step(config, objective, optimizer, phases, phase, placed_on, shardings)
-        step = step.lower(state, batch).compile()
+        batch = place_batch(numbers, device_mesh)
+        jitted = jit_step(config, objective, optimizer, phases, phases[0], device_mesh, shardings)
+        step = jitted.lower(state, batch).compile()
         times = []
         for _ in range(rounds + 1):
             began = time.perf_counter()
@@ -60,25 +60,25 @@ def measure(size: str, rows: int, length: int, rounds: int, mesh: list[int]) -> 
 
 
 def main() -> None:
-    """Take turns and print the ratio."""
+    """Run both kinds of processes in turn and print the ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="mini")
-    parser.add_argument("--rows", type=int, default=8, help="a device")
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=5, help="steps of a process")
+    parser.add_argument("--batch_size", type=int, default=8, help="sequences per device")
+    parser.add_argument("--seq_len", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5, help="steps per process")
     parser.add_argument("--turns", type=int, default=3, help="processes of each kind")
     parser.add_argument("--mesh", default="8,1,1", help="data,fsdp,tensor of the eight devices")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only:
         mesh = [int(size) for size in options.only.split(",")]
-        measure(options.size, options.rows, options.length, options.rounds, mesh)
+        measure(options.size, options.batch_size, options.seq_len, options.rounds, mesh)
         return
     seconds: dict[str, list[float]] = {"1,1,1": [], options.mesh: []}
     for _ in range(options.turns):
         for sizes, found in seconds.items():
             devices = 8 if sizes == options.mesh else 1
-            # NPROC sizes XLA's thread pool: with as few threads as there are cores, waiting collectives fill it.
+            # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
             env = os.environ | {
                 "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
                 "JAX_PLATFORMS": "cpu",
@@ -89,7 +89,7 @@ def main() -> None:
             )
             found.append(json.loads(done.stdout))
     one, eight = (statistics.median(found) for found in seconds.values())
-    print(f"{options.size}, {options.rows} x {options.length} tokens a device, mesh {options.mesh}")
+    print(f"{options.size}, {options.batch_size} x {options.seq_len} tokens per device, mesh {options.mesh}")
     print(f"t(1) {one * 1e3:,.0f} ms, t(8) {eight * 1e3:,.0f} ms, t(8) / (8 t(1)) = {eight / (8 * one):.2f}")
 
 

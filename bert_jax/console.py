@@ -1,14 +1,20 @@
-"""What a person sees while something runs."""
+"""What a person sees while a command runs."""
 
+import math
 import sys
 import time
 from typing import Any, TextIO
 
+LIVE_SECONDS = 0.1  # between two states of a progress line on a terminal
+LOG_SECONDS = 5.0  # between two progress lines elsewhere
+
 
 class Console:
-    """Lines on stderr; on a terminal a progress line overwrites itself, elsewhere each stays.
+    """Lines on stderr. On a terminal a progress line overwrites itself; elsewhere every line stays.
 
-    `silent` is for all but one of several processes, which would say the same.
+    Args:
+        out: stream to write to; None: stderr.
+        silent: print nothing, for all but the first of several processes.
     """
 
     def __init__(self, out: TextIO | None = None, silent: bool = False) -> None:
@@ -16,11 +22,11 @@ class Console:
         self._silent = silent
         self._live = self._out.isatty()
         self._open_line = False
-        self._began = time.monotonic()
-        self._last = 0.0
+        self._what = ""  # the work that the progress line is about
+        self._began = self._shown = 0.0  # when that work began, and when its line was last printed
 
     def training(self, line: dict[str, Any], steps: int, seconds_per_step: float) -> None:
-        """Step, loss, accuracies, speed and the time that is left."""
+        """Print step, loss, accuracies, speed and the time left."""
         step = line["step"]
         accuracies = "".join(
             f"{name.removesuffix('_accuracy')} {value:.1%}  "
@@ -34,34 +40,62 @@ class Console:
             keep=not self._live,
         )
 
-    def heldout(self, step: int, found: dict[str, float]) -> None:
-        """What was measured on held-out rows: losses in nats, shares in percent."""
-        figures = "  ".join(
-            f"{name.replace('_', ' ')} {value:.1%}"
-            if name.endswith("accuracy")
-            else f"{name.replace('_', ' ')} {value:.4f}"
-            for name, value in found.items()
-        )
+    def heldout(self, step: int, metrics: dict[str, float]) -> None:
+        """Print metrics on held-out data: accuracies in percent, other metrics as they are."""
+        figures = "  ".join(f"{name.replace('_', ' ')} {format_metric(name, value)}" for name, value in metrics.items())
         self.say(f"step {step:,} held out: {figures}")
 
     def preparation(self, done: int, total: int, documents: int) -> None:
-        """Bytes of input read and in all (0 where unknown), documents, speed and the time that is left."""
-        seconds = time.monotonic() - self._began
-        if seconds - self._last < (0.1 if self._live else 2.0):
+        """Print bytes of input read and in all (0 where unknown), documents, speed and the time left."""
+        seconds = self._due("preparation")
+        if seconds is None:
             return
-        self._last = seconds
         text = f"{documents:,} documents"
         if total:
             left = seconds * (total - done) / max(done, 1)
             text = (
                 f"{done / 1e6:,.1f}/{total / 1e6:,.1f} MB ({done / total:.0%})  {text}  "
-                f"{done / 1e6 / seconds:.1f} MB/s  eta {format_seconds(left)}"
+                f"{done / 1e6 / max(seconds, 1e-3):.1f} MB/s  eta {format_seconds(left)}"
             )
         self._write(text, keep=not self._live)
 
+    def progress(self, what: str, done: int = 0, total: int | None = None, unit: str = "") -> None:
+        """Print how far a piece of work is.
+
+        Without `done` and `total`: `compiling ...`, at once. With them: `evaluating 120/500 batches`, on a terminal a
+        line that overwrites itself, elsewhere a line every `LOG_SECONDS` and none for work that is shorter.
+
+        Args:
+            what: the work, such as "evaluating".
+            done: units done.
+            total: units in all; None: unknown.
+            unit: name of a unit, such as "batches".
+        """
+        if total is None and not done:
+            self._write(f"{what} ...", keep=not self._live)
+        elif self._due(what) is not None:
+            of = "" if total is None else f"/{total:,}"
+            self._write(f"{what} {done:,}{of} {unit}".rstrip(), keep=not self._live)
+
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._write(text, keep=True)
+
+    def close(self) -> None:
+        """End the progress line."""
+        if self._open_line:
+            self._out.write("\n")
+            self._open_line = False
+
+    def _due(self, what: str) -> float | None:
+        """Return the seconds since `what` began where another progress line is due, otherwise None."""
+        now = time.monotonic()
+        if what != self._what:
+            self._what, self._began, self._shown = what, now, -math.inf if self._live else now
+        if now - self._shown < (LIVE_SECONDS if self._live else LOG_SECONDS):
+            return None
+        self._shown = now
+        return now - self._began
 
     def _write(self, text: str, keep: bool) -> None:
         if self._silent:
@@ -71,15 +105,16 @@ class Console:
         self._out.flush()
         self._open_line = not keep
 
-    def close(self) -> None:
-        """End the progress line."""
-        if self._open_line:
-            self._out.write("\n")
-            self._open_line = False
+
+def format_metric(name: str, value: float) -> str:
+    """Return accuracies in percent, other metrics with four decimals, whole numbers as they are."""
+    if name.endswith("accuracy"):
+        return f"{value:.1%}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 
 
 def format_seconds(seconds: float) -> str:
-    """`1d 02:03:04`, `2:03:04` or `3:04`."""
+    """Return `1d 02:03:04`, `2:03:04` or `3:04`."""
     days, rest = divmod(round(max(0.0, seconds)), 86_400)
     hours, rest = divmod(rest, 3600)
     minutes, rest = divmod(rest, 60)

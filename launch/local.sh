@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# N processes of `bert-jax pretrain` on this machine, as one run.
+# One run of `bert-jax pretrain` in N processes on this machine.
 #
 #   launch/local.sh [--cpu_devices K] N [arguments of `bert-jax pretrain`...]
 #
-# Each process takes the GPU of its number, where there are GPUs (JAX_PLATFORMS=cpu keeps off them); on CPUs
-# --cpu_devices K gives it K virtual devices. The output of process 0 appears as it is, that of process I after "[I] ".
-# Ctrl-C and SIGTERM go to every process, which save and stop; none is ever killed, their own watchdog ends those that
-# wait for a dead one. Exit status: 0 if all ended so, else the first that is not 0, preferably of a process that did
-# not merely miss another (124).
+# If there are GPUs, process I uses GPU I (JAX_PLATFORMS=cpu prevents that). On CPUs, --cpu_devices K gives each process
+# K virtual devices. The output of process 0 is printed unchanged, that of process I with the prefix "[I] ".
+# Ctrl-C and SIGTERM are passed to every process, and all save and stop. No process is killed: those that wait for a dead
+# process are ended by their own watchdog. Exit status: 0 if all processes end with 0; otherwise the first other status,
+# preferably not 124, the status of a process that only lost another one.
 set -uo pipefail
 
 die() { echo "local.sh: $1" >&2; exit 2; }
@@ -15,7 +15,7 @@ die() { echo "local.sh: $1" >&2; exit 2; }
 devices=''
 if [[ ${1-} == --cpu_devices ]]; then
     devices=${2-}
-    [[ $devices =~ ^[1-9][0-9]*$ ]] || die "--cpu_devices takes a number, not '$devices'"
+    [[ $devices =~ ^[1-9][0-9]*$ ]] || die "--cpu_devices takes a positive number, not '$devices'"
     shift 2
 fi
 count=${1-}
@@ -29,11 +29,11 @@ if [[ -z $devices && ${JAX_PLATFORMS-} != cpu ]] && command -v nvidia-smi >/dev/
     else
         mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader)
     fi
-    ((${#gpus[@]} >= count)) || die "$count processes, but ${#gpus[@]} GPUs; JAX_PLATFORMS=cpu runs on the CPU"
+    ((${#gpus[@]} >= count)) || die "$count processes need as many GPUs, but there are ${#gpus[@]}; set JAX_PLATFORMS=cpu to use the CPU"
 fi
 if [[ $devices ]]; then
     export JAX_PLATFORMS=cpu XLA_FLAGS="${XLA_FLAGS-} --xla_force_host_platform_device_count=$devices"
-    export NPROC=${NPROC:-64}  # a thread for each device of a collective, however few cores there are
+    export NPROC=${NPROC:-64}  # a thread for each device of a collective, even on few cores
 fi
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])') || exit
@@ -44,7 +44,7 @@ one() {  # process I
     exec bert-jax pretrain "$@" --coordinator "127.0.0.1:$port" --num_processes "$count" --process_id "$i"
 }
 
-set -m  # a group for each process, so that a Ctrl-C reaches it once, through the trap below
+set -m  # a process group for each process: Ctrl-C reaches it once, through the trap below
 pids=()
 for ((i = 0; i < count; i++)); do
     if ((i == 0)); then
@@ -60,7 +60,7 @@ trap 'signalled=1; kill -TERM "${pids[@]}" 2>/dev/null' TERM
 result=0
 for pid in "${pids[@]}"; do
     signalled=1
-    while ((signalled)); do  # a signal ends `wait` early
+    while ((signalled)); do  # a signal interrupts `wait`
         signalled=0
         wait "$pid"
         status=$?

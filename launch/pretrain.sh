@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# `bert-jax pretrain` for a launcher, which must tell "finished" from "saved and stopped": exit status 0 means that the
-# last step is saved, 75 that a signal ended the run before it; any other status is bert-jax's own (docs/launch.md).
+# `bert-jax pretrain` for launchers, with exit statuses that distinguish "finished" from "saved and stopped": 0 means that
+# the last step is saved, 75 that a signal stopped the run earlier; other statuses are those of bert-jax (docs/launch.md).
 #
 #   launch/pretrain.sh WORKDIR [other arguments of `bert-jax pretrain`...]
 set -uo pipefail
-{  # read to the end before it runs, for it may change while the run lasts
+{  # bash reads the whole block before it runs it: the file may change during the run
     workdir=${1:?"usage: $0 WORKDIR [arguments of bert-jax pretrain...]"}
     shift
 
@@ -12,7 +12,7 @@ set -uo pipefail
     child=$!
     trap 'signalled=1; kill -TERM "$child" 2>/dev/null' TERM INT
     status=0 signalled=1
-    while ((signalled)); do  # a signal ends `wait` early
+    while ((signalled)); do  # a signal interrupts `wait`
         signalled=0
         wait "$child"
         status=$?

@@ -1,18 +1,18 @@
-"""How far a run is: prints the step of its newest checkpoint and its last step; exit status 0 where they are the same.
+"""Print the step of a run's newest checkpoint and its last step; exit with status 0 if they are equal.
 
 python3 launch/progress.py WORKDIR
 
-The launchers ask this on machines where bert_jax may not be installed: the standard library alone.
+The launchers run this where bert_jax may not be installed: it needs only the standard library.
 """
 
 import json
 import pathlib
 import sys
-from typing import Tuple  # noqa: UP035 (TPU VMs come with an older Python)
+from typing import Tuple  # noqa: UP035 (TPU VMs have an older Python)
 
 
 def progress(workdir: pathlib.Path) -> Tuple[int, int]:  # noqa: UP006
-    """(newest checkpoint, last step) of the run in `workdir`; 0 for what there is not yet."""
+    """Return (newest checkpoint, last step) of the run in `workdir`; 0 for what does not exist yet."""
     try:
         steps = int(json.loads((workdir / "run.json").read_text(encoding="utf-8"))["config"]["train"]["steps"])
         saved = [int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdigit()]

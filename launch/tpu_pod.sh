@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pretraining on a Cloud TPU slice of any number of hosts, through queued resources. docs/launch.md leads through it.
+# Pretraining on a Cloud TPU slice of any number of hosts, through queued resources. Guide: docs/launch.md.
 set -euo pipefail
 
 usage() {
@@ -7,34 +7,34 @@ usage() {
 usage: launch/tpu_pod.sh VERB [--env FILE] [--SETTING VALUE]... [--dry_run] [-- ARGUMENTS OF bert-jax pretrain...]
 
 verbs:
-  create    ask for the slice; it may wait in the queue
-  setup     on every host: Python, bert-jax, the bucket
-  run       start the training on every host; it outlives the connection
+  create    request the slice; it may wait in the queue
+  setup     install Python and bert-jax and mount the bucket on every host
+  run       start training on every host; it continues when the connection closes
   logs      follow the log of one host (--worker N, default 0)
-  status    the slice, and what every host does
-  stop      save and stop; `run` goes on there
-  babysit   all of the above until the last step is saved, whatever happens to the slice
-  delete    give the slice back
+  status    print the state of the slice and of every host
+  stop      save and stop; `run` resumes
+  babysit   do all of the above until the last step is saved, also after preemptions and crashes
+  delete    delete the slice
 
-settings, as flags (--zone us-west4-a) or as lines of the env file (ZONE=us-west4-a, nothing is quoted or expanded):
-  PROJECT, ZONE, NAME   of the slice
+settings, as flags (--zone us-west4-a) or lines of the env file (ZONE=us-west4-a, without quotes or expansion):
+  PROJECT, ZONE, NAME   project, zone and name of the slice
   ACCELERATOR_TYPE      such as v5litepod-256
-  RUNTIME_VERSION       of the hosts (default: the one for the accelerator)
+  RUNTIME_VERSION       software of the hosts (default: by accelerator)
   PROVISIONING          spot, reserved or on-demand (default: on-demand)
-  SERVICE_ACCOUNT       whom the hosts act as
+  SERVICE_ACCOUNT       identity of the hosts
   NETWORK, SUBNETWORK   (default: the project's default network)
-  BUCKET                mounted at /mnt/BUCKET on every host
-  PACKAGE               a wheel of bert-jax here, or what pip would take: 'bert-jax[tpu] @ git+https://...'
-  CONFIG                a recipe here, such as configs/bert_base.py
+  BUCKET                Cloud Storage bucket, mounted at /mnt/BUCKET on every host
+  PACKAGE               a local wheel of bert-jax, or a pip requirement: 'bert-jax[tpu] @ git+https://...'
+  CONFIG                a local recipe, such as configs/bert_base.py
   WORKDIR, CORPUS       absolute paths, the same on every host: /mnt/BUCKET/...
-  OVERRIDE              (env file, any number of lines) an argument of bert-jax pretrain, such as --config.seed=1
+  OVERRIDE              argument of bert-jax pretrain, such as --config.seed=1 (env file; may be repeated)
 
 options:
-  --dry_run             print the commands, run nothing
-  --worker N            for logs
-  --poll SECONDS        for babysit (default: 60)
-  --max_failures N      babysit gives up after so many in a row without a new checkpoint (default: 3)
-  --delete_when_done    babysit deletes the slice when the last step is saved
+  --dry_run             print the commands without running them
+  --worker N            host for logs
+  --poll SECONDS        interval of babysit (default: 60)
+  --max_failures N      consecutive failures without a new checkpoint after which babysit gives up (default: 3)
+  --delete_when_done    delete the slice when the last step is saved (babysit)
 TEXT
 }
 
@@ -43,7 +43,7 @@ say() { printf '%(%F %T)T  %s\n' -1 "$*"; }
 
 # --------------------------------------------------------------------------------------------------- quoting, calling
 
-quoted() {  # the words as one line that any POSIX shell, here or on a host, reads back byte for byte
+quoted() {  # one line that any POSIX shell splits into exactly these words
     local word text='' mark="'\"'\"'"
     for word; do
         [[ $word =~ ^[a-zA-Z0-9_@%+=:,./-]+$ ]] || word="'${word//\'/$mark}'"
@@ -63,7 +63,7 @@ worker() { quoted bash bert_jax/tpu_worker.sh "$@"; }
 # ----------------------------------------------------------------------------------------------------------- settings
 
 declare -A of=()  # setting -> value
-declare -A form=(  # setting -> the pattern that its value must match; anything but a control character elsewhere
+declare -A form=(  # setting -> pattern of its values
     [PROJECT]='[a-z][a-z0-9:.-]*[a-z0-9]' [ZONE]='[a-z]+-[a-z]+[0-9]+-[a-z]' [NAME]='[a-z]([a-z0-9-]{0,38}[a-z0-9])?'
     [ACCELERATOR_TYPE]='v[0-9][a-z0-9]*-[0-9]+' [RUNTIME_VERSION]='[a-z][a-z0-9.-]*'
     [PROVISIONING]='spot|reserved|on-demand' [SERVICE_ACCOUNT]='[a-z0-9-]+@[a-z0-9.-]+'
@@ -83,7 +83,7 @@ parse() {
             --) shift; break ;;
             --*=*) key=${1%%=*} value=${1#*=}; shift ;;
             --*) (($# > 1)) || die "$1 needs a value"; key=$1 value=$2; shift 2 ;;
-            *) die "'$1' is no option; arguments of bert-jax pretrain go after --" ;;
+            *) die "'$1' is not an option; arguments of bert-jax pretrain go after --" ;;
         esac
         case $key in
             --env) env=$value ;;
@@ -92,7 +92,7 @@ parse() {
             --max_failures) [[ $value =~ ^[1-9][0-9]*$ ]] || die "--max_failures takes a number"; max_failures=$value ;;
             *)
                 key=${key#--}
-                [[ $key =~ ^[a-z_]+$ && -v form[${key^^}] ]] || die "--$key is no option; --help lists them"
+                [[ $key =~ ^[a-z_]+$ && -v form[${key^^}] ]] || die "--$key is not an option; see --help"
                 flags[${key^^}]=$value
                 ;;
         esac
@@ -117,18 +117,18 @@ read_env() {
         elif [[ $key == OVERRIDE ]]; then
             arguments+=("${line#*=}")
         elif [[ -v of[$key] ]]; then
-            die "$1: $key is there twice"
+            die "$1: $key is set twice"
         elif [[ -v form[$key] ]]; then
             of[$key]=${line#*=}
         else
-            die "$1: $key is no setting; --help lists them"
+            die "$1: $key is not a setting; see --help"
         fi
     done <"$1"
 }
 
 need() {
     local key
-    for key; do [[ -v of[$key] ]] || die "$verb needs $key: --${key,,} VALUE, or $key=VALUE in the file of --env"; done
+    for key; do [[ -v of[$key] ]] || die "$verb needs $key: pass --${key,,} VALUE, or set $key=VALUE in the --env file"; done
 }
 
 runtime_version() {
@@ -137,7 +137,7 @@ runtime_version() {
         v5litepod-*) echo v2-alpha-tpuv5-lite ;;
         v5p-*) echo v2-alpha-tpuv5 ;;
         v6e-*) echo v2-alpha-tpuv6e ;;
-        *) die "no runtime version is known for ${of[ACCELERATOR_TYPE]}: give --runtime_version" ;;
+        *) die "no default runtime version for ${of[ACCELERATOR_TYPE]}: pass --runtime_version" ;;
     esac
 }
 
@@ -160,7 +160,7 @@ setup() {
     package=${of[PACKAGE]}
     files=("$here/tpu_worker.sh" "$here/pretrain.sh" "$here/progress.py")
     if [[ $package == *.whl ]]; then
-        [[ -f $package ]] || die "PACKAGE: $package: no such file; \`pip wheel --no-deps --wheel-dir dist .\` makes it"
+        [[ -f $package ]] || die "PACKAGE: $package: no such file; build it with \`pip wheel --no-deps --wheel-dir dist .\`"
         files+=("$(realpath "$package")")
         package="./$(basename "$package")[tpu]"
     fi
@@ -184,7 +184,7 @@ delete() { queued delete --force; }
 
 slice_state() { queued describe --format='value(state.state)'; }
 node_state() { tpus tpu-vm describe "${of[NAME]}" --format='value(state)'; }
-worker_states() {  # tpu_worker.sh is not there before `setup`
+worker_states() {  # tpu_worker.sh does not exist before `setup`
     local absent="echo \"host \$(hostname) bare 0 0 -\""
     need WORKDIR
     on_workers all "if test -e bert_jax/tpu_worker.sh; then $(worker state "${of[WORKDIR]}"); else $absent; fi"
@@ -203,7 +203,7 @@ status() {
 
 # ------------------------------------------------------------------------------------------------------------ babysit
 
-describe() {  # the state that a command prints, ABSENT where there is no such thing, UNKNOWN where gcloud fails
+describe() {  # the state that a command prints; ABSENT if the resource does not exist, UNKNOWN if gcloud fails
     local out
     if out=$("$@" 2>&1); then
         tail -n 1 <<<"$out"
@@ -215,7 +215,7 @@ describe() {  # the state that a command prints, ABSENT where there is no such t
     fi
 }
 
-look() {  # slice = READY, ABSENT, GONE (to be deleted first), UNKNOWN, or what it waits for
+look() {  # sets slice to READY, ABSENT, GONE (must be deleted first), UNKNOWN, or the state that it waits in
     local node
     reason=''
     slice=$(describe slice_state)
@@ -233,7 +233,7 @@ look() {  # slice = READY, ABSENT, GONE (to be deleted first), UNKNOWN, or what 
 }
 
 newest=0      # the newest checkpoint seen
-failures=0    # in a row without a new checkpoint
+failures=0    # consecutive, without a new checkpoint
 at_failure=0  # newest checkpoint at the last failure
 last_said=''
 
@@ -244,29 +244,29 @@ failed() {
     at_failure=$newest
     failures=$((failures + 1))
     say "failure $failures of $max_failures without a new checkpoint: $1"
-    ((failures < max_failures)) || give_up 1 "$1, $failures times without a new checkpoint"
+    ((failures < max_failures)) || give_up 1 "$1; $failures consecutive failures without a new checkpoint"
 }
 
 give_up() {  # STATUS REASON
     if [[ $slice == READY ]]; then on_workers all "$(worker log 20)" >&2 || true; fi
-    die "$2. The slice still costs money: mend it and call babysit again, or \`launch/tpu_pod.sh delete\`" "$1"
+    die "$2. The slice still costs money: fix the cause and run babysit again, or run \`launch/tpu_pod.sh delete\`" "$1"
 }
 
 babysit() {
     need ACCELERATOR_TYPE SERVICE_ACCOUNT PACKAGE CONFIG WORKDIR
-    if ((dry_run)); then plan; return; fi
-    while :; do  # what is to be done follows from what is seen alone: babysit can be stopped and started at any time
+    if ((dry_run)); then print_plan; return; fi
+    while :; do  # each action follows only from the state of the slice: babysit can be stopped and restarted at any time
         look
         case $slice in
-            READY) mind_workers ;;
+            READY) check_workers ;;
             ABSENT)
-                say "there is no slice ${of[NAME]}: creating it"
+                say "slice ${of[NAME]} does not exist: creating it"
                 create || failed "the slice could not be created"
                 ;;
             GONE)
-                say "the slice is gone ($reason): deleting what is left of it"
+                say "the slice is gone ($reason): deleting its remains"
                 [[ $reason != FAILED ]] || failed "the queued resource is in state FAILED"
-                delete || failed "what was left of the slice could not be deleted"
+                delete || failed "the remains of the slice could not be deleted"
                 ;;
             *) say_once "waiting: the slice is $slice" ;;
         esac
@@ -274,17 +274,17 @@ babysit() {
     done
 }
 
-plan() {
-    note "there is no slice:"; create
-    note "until it is ACTIVE and READY, every $poll s:"; slice_state; node_state
+print_plan() {
+    note "if the slice does not exist:"; create
+    note "every $poll s until it is ACTIVE and READY:"; slice_state; node_state
     note "on new hosts:"; setup
-    note "where nothing runs:"; run
-    note "then every $poll s:"; slice_state; node_state; worker_states
-    note "when it is preempted, then again from the beginning:"; delete
+    note "on hosts where nothing runs:"; run
+    note "every $poll s from then on:"; slice_state; node_state; worker_states
+    note "after a preemption, before starting over:"; delete
     if ((delete_when_done)); then note "when the last step is saved:"; delete; fi
 }
 
-mind_workers() {
+check_workers() {
     local report mark host state saved steps line total=0 count=0 running=0 bare=0 ready=0 finished=0 stopped=0
     local broken='' missed='' refused=''
     if ! report=$(worker_states | sort -V); then
@@ -302,18 +302,18 @@ mind_workers() {
             ready) ready=$((ready + 1)) ;;
             0) finished=$((finished + 1)) ;;
             75) stopped=$((stopped + 1)) ;;
-            2) refused="$host refuses the run: $line" ;;
+            2) refused="$host refused the run: $line" ;;
             lost) broken=${broken:-"$host lost its run: killed, or the host was restarted"} ;;
-            124) missed=${missed:-"$host ended with status 124: $line"} ;;  # it missed another, which is to blame
+            124) missed=${missed:-"$host ended with status 124: $line"} ;;  # it lost another host, which is the cause
             *) broken=${broken:-"$host ended with status $state: $line"} ;;
         esac
     done <<<"$report"
     broken=${broken:-$missed}
 
     if ((count == 0)); then
-        failed "no host of the slice says how it is"
+        failed "no host of the slice reports its state"
     elif ((running)); then
-        say_once "running on $running of $count hosts, step $newest of $total saved"
+        say_once "running on $running of $count hosts; step $newest of $total is saved"
     elif ((finished)); then
         say "finished: step $newest is saved in ${of[WORKDIR]}"
         if ((delete_when_done)); then delete; fi
@@ -327,8 +327,8 @@ mind_workers() {
         say "starting on $count hosts after step $newest"
         run || failed "the run could not be started"
     else
-        failed "${broken:-"only $((count - ready)) of $count hosts had started"}"
-        say "starting again on $count hosts after step $newest"
+        failed "${broken:-"only $((count - ready)) of $count hosts have started"}"
+        say "restarting on $count hosts after step $newest"
         run || failed "the run could not be started"
     fi
 }
@@ -337,7 +337,7 @@ verb=${1-}
 case $verb in
     create | setup | run | logs | status | stop | babysit | delete) ;;
     '' | --help | -h | help) usage; exit 0 ;;
-    *) die "'$verb' is no verb; --help lists them" ;;
+    *) die "'$verb' is not a verb; see --help" ;;
 esac
 parse "${@:2}"
 need PROJECT ZONE NAME

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What one host of a TPU pod does. tpu_pod.sh copies this to ~/bert_jax of every host and calls it over ssh.
+# The part of tpu_pod.sh that runs on a host: it is copied to ~/bert_jax of every host and called over ssh.
 #
-#   setup PACKAGE [BUCKET]             Python, bert-jax, the bucket at /mnt/BUCKET
-#   start BUCKET WORKDIR [ARGUMENT..]  train, detached from the connection; BUCKET may be ''
-#   state WORKDIR                      one line: host NAME STATE NEWEST_CHECKPOINT LAST_STEP LAST_LINE_OF_LOG
+#   setup PACKAGE [BUCKET]             install Python and bert-jax, mount the bucket at /mnt/BUCKET
+#   start BUCKET WORKDIR [ARGUMENT..]  train in the background; BUCKET may be ''
+#   state WORKDIR                      print: host NAME STATE NEWEST_CHECKPOINT LAST_STEP LAST_LINE_OF_LOG
 #   stop                               save and stop
-#   log LINES [follow]                 the end of the log
+#   log LINES [follow]                 print the end of the log
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 PATH=$HOME/.local/bin:$PATH
@@ -25,11 +25,11 @@ mount_bucket() {
     command -v gcsfuse >/dev/null || install_gcsfuse
     sudo mkdir -p "$place"
     sudo chown "$(id -u):$(id -g)" "$place"
-    # No cache of names: the hosts wait for each other's files. The limit lets a checkpoint's directory be renamed.
+    # No metadata cache: the hosts wait for each other's files. The limit allows renaming a checkpoint's directory.
     gcsfuse --implicit-dirs --metadata-cache-ttl-secs=0 --rename-dir-limit=100000 "$1" "$place"
 }
 
-install_gcsfuse() {  # from Google's own package source, as the Cloud Storage documentation has it
+install_gcsfuse() {  # from Google's package source, as in the Cloud Storage documentation
     local source=https://packages.cloud.google.com/apt key=/usr/share/keyrings/cloud.google.asc
     curl --fail --silent --show-error "$source/doc/apt-key.gpg" | sudo tee "$key" >/dev/null
     echo "deb [signed-by=$key] $source gcsfuse-$(lsb_release -cs) main" |
@@ -38,14 +38,14 @@ install_gcsfuse() {  # from Google's own package source, as the Cloud Storage do
     sudo apt-get -qq install --yes gcsfuse
 }
 
-# Whoever trains holds the lock, and so do its children: it is free exactly when nothing runs, whatever became of a pid.
+# A training process and its children hold the lock: it is free exactly when nothing runs, unlike a recorded pid.
 start() {
     local bucket=$1
     shift
     [[ -e ready ]] || { echo "$(hostname): not set up yet" >&2; exit 1; }
     exec 9>>lock
-    flock -w 5 9 || { echo "$(hostname): a run is still alive here (pid $(cat pid)); stop it first" >&2; exit 3; }
-    [[ -z $bucket ]] || mount_bucket "$bucket"  # a host that was restarted has lost it
+    flock -w 5 9 || { echo "$(hostname): a run is still active here (pid $(cat pid)); stop it first" >&2; exit 3; }
+    [[ -z $bucket ]] || mount_bucket "$bucket"  # a restarted host has lost it
     rm -f status pid
     setsid -f bash "$PWD/tpu_worker.sh" train "$@" </dev/null >>log 2>&1
     echo "$(hostname): started"
@@ -55,11 +55,11 @@ train() {
     local workdir=$1 status=0
     shift
     echo $$ >pid
-    trap : TERM  # the child gets it too; wait for it to save
+    trap : TERM  # the child receives it as well; wait until it has saved
     PATH=$PWD/venv/bin:$PATH bash pretrain.sh "$workdir" --config recipe.py "$@" || status=$?
     echo "$status" >status.tmp
     mv status.tmp status
-    exit 0  # not back to this file, which `setup` may have replaced meanwhile
+    exit 0  # do not return to this file: `setup` may have replaced it
 }
 
 state() {  # STATE: bare, ready, running, lost, or the exit status
@@ -78,9 +78,9 @@ state() {  # STATE: bare, ready, running, lost, or the exit status
 }
 
 stop() {
-    ! flock -n lock true || { echo "$(hostname): nothing runs here"; return; }
+    ! flock -n lock true || { echo "$(hostname): nothing is running here"; return; }
     kill -TERM -- "-$(cat pid)"
-    echo "$(hostname): asked to save and stop"
+    echo "$(hostname): saving and stopping"
 }
 
 log() {
@@ -89,5 +89,5 @@ log() {
 
 case ${1-} in
     setup | start | train | state | stop | log) "$@" ;;
-    *) echo "tpu_worker.sh: called by tpu_pod.sh" >&2; exit 2 ;;
+    *) echo "tpu_worker.sh: run tpu_pod.sh instead" >&2; exit 2 ;;
 esac

@@ -12,7 +12,7 @@ from tests.tiny_models import LETTERS, save
 
 MAX_LENGTH = 24
 RECIPE = f"""
-from bert_jax.recipes import finetuning
+from bert_jax.config.recipes import finetuning
 
 
 def get_config():
@@ -22,7 +22,7 @@ def get_config():
     config.evaluate.batch_size = 16
     return config
 """
-LABELS = {"classification": "yes,no,perhaps", "tagging": "O,B-X,I-X"}
+LABELS = {"sequence_classification": "yes,no,perhaps", "token_classification": "O,B-X,I-X"}
 
 
 def words(rng, low, high):
@@ -48,15 +48,15 @@ def sentence(rng):
 
 # Kind -> an example as a line of the user's file.
 EXAMPLE = {
-    "classification": lambda rng: {
+    "sequence_classification": lambda rng: {
         "text": (text := words(rng, 2, 12)),
         "text_pair": words(rng, 1, 6),
         "label": ("yes", "no", "perhaps")[LETTERS.index(text[0]) % 3],
     },
     "regression": lambda rng: {"text": (text := words(rng, 2, 14)), "label": text.count("a") - 0.3 * len(text)},
-    "tagging": sentence,
-    "span": question,
-    "choice": choice,
+    "token_classification": sentence,
+    "question_answering": question,
+    "multiple_choice": choice,
 }
 
 

@@ -4,7 +4,6 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 import numpy as np
 
 from bert_jax import config as c
@@ -15,7 +14,8 @@ from bert_jax.training.loop import Data, RunContext, fit
 from bert_jax.training.schedules import Phase, plan_phases
 
 VOCAB = 100
-NO_DROPOUT = Rngs(dropout=None, sampling=jax.random.PRNGKey(0))
+# A key as numpy: one of JAX would use a device, which jax.distributed.initialize must precede.
+NO_DROPOUT = Rngs(dropout=None, sampling=np.zeros(2, np.uint32))
 
 
 def random_batch(first_row: int, rows: int, length: int, predictions: int = 4) -> dict[str, np.ndarray]:

@@ -41,3 +41,46 @@ def test_scores_of_a_task_are_shares_in_percent_and_other_numbers_as_they_are() 
     out = io.StringIO()
     Console(out).heldout(1200, {"accuracy": 0.875, "token_accuracy": 0.5, "pearson": 0.25, "f1": 81.5})
     assert out.getvalue() == "step 1,200 held out: accuracy 87.5%  token accuracy 50.0%  pearson 0.2500  f1 81.5000\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_on_a_terminal_overwrites_itself(monkeypatch) -> None:
+    clock = iter([10.0, 10.05, 10.2])
+    monkeypatch.setattr("bert_jax.console.time.monotonic", lambda: next(clock))
+    out = Terminal()
+    console = Console(out)
+    for done in (1, 2, 3):
+        console.progress("evaluating", done, 1500, "batches")
+    console.close()
+    assert out.getvalue() == "evaluating 1/1,500 batches\r\x1b[Kevaluating 3/1,500 batches\n"
+
+
+def test_progress_in_a_log_is_a_line_every_few_seconds(monkeypatch) -> None:
+    clock = iter([10.0, 12.0, 16.0, 17.0, 30.0])
+    monkeypatch.setattr("bert_jax.console.time.monotonic", lambda: next(clock))
+    console = Console(out := io.StringIO())
+    for done in range(5):
+        console.progress("reading", done + 1, None, "lines")
+    assert out.getvalue() == "reading 3 lines\nreading 5 lines\n"
+
+
+def test_work_without_a_count_is_announced_at_once() -> None:
+    console = Console(out := io.StringIO())
+    console.progress("compiling (usually 20 to 60 s)")
+    assert out.getvalue() == "compiling (usually 20 to 60 s) ...\n"
+    live = Console(terminal := Terminal())
+    live.progress("saving checkpoint 7")
+    live.say("done")
+    assert terminal.getvalue() == "saving checkpoint 7 ...\r\x1b[Kdone\n"
+
+
+def test_a_silent_console_prints_nothing() -> None:
+    console = Console(out := io.StringIO(), silent=True)
+    console.progress("compiling")
+    console.say("done")
+    console.close()
+    assert out.getvalue() == ""

@@ -1,4 +1,4 @@
-"""The command line: what each verb does; arguments.py has what it takes."""
+"""What each verb does: read its options, call the function that does the work, print the result."""
 
 import argparse
 import contextlib
@@ -7,10 +7,11 @@ import os
 import pathlib
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bert_jax.cli.arguments import parse
+from bert_jax.cli import data_options, model_options, training_options
+from bert_jax.cli.parser import Verb, parse
 from bert_jax.errors import UserError
 
 # Heavy imports stand inside the verbs: `--help` and the data verbs need no JAX.
@@ -18,12 +19,11 @@ from bert_jax.errors import UserError
 
 def tokenizer(args: argparse.Namespace) -> None:
     """Train a vocabulary and save it."""
-    from bert_jax.console import Console
     from bert_jax.data.sources import ReadOptions
     from bert_jax.data.tokenizer.training.train import train_tokenizer
 
-    with contextlib.closing(Console()) as console:
-        lines = train_tokenizer(
+    with _console() as console:
+        report = train_tokenizer(
             args.input,
             args.vocab_size,
             args.output,
@@ -36,12 +36,11 @@ def tokenizer(args: argparse.Namespace) -> None:
             progress=console.preparation,
             say=console.say,
         )
-    print(lines)
+    print(report)
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """Documents -> corpus, with a progress line and the account of every document."""
-    from bert_jax.console import Console
+    """Turn documents into a corpus."""
     from bert_jax.data.preparation.prepare import format_summary
     from bert_jax.data.preparation.prepare import prepare as run
     from bert_jax.data.sources import ReadOptions
@@ -58,7 +57,7 @@ def prepare(args: argparse.Namespace) -> None:
     else:
         if args.beam_options:
             raise UserError("--beam_options: only with --runner beam")
-        with contextlib.closing(Console()) as console:
+        with _console() as console:
             manifest = run(
                 inputs,
                 args.tokenizer,
@@ -76,116 +75,78 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def inspect(args: argparse.Namespace) -> None:
-    """Show figures of a corpus and sequences as text."""
+    """Print a corpus and sequences of it."""
     from bert_jax.reports.inspect import inspect_corpus as run
 
     run(args.corpus, args.config, args.overrides, args.sequence, args.json)
 
 
-def pretrain(args: argparse.Namespace) -> None:
-    """Train or resume."""
-    from bert_jax.config import PretrainConfig
-    from bert_jax.runs.pretrain import pretrain as run
+def config(args: argparse.Namespace) -> None:
+    """Print the fields of a recipe, or the recipes."""
+    from bert_jax.cli.config_text import config_json, config_text
 
-    _in_processes(args, run, PretrainConfig)
-
-
-def finetune(args: argparse.Namespace) -> None:
-    """Train a task, or resume."""
-    from bert_jax.config import FinetuneConfig
-    from bert_jax.runs.finetune import finetune as run
-
-    results = _in_processes(args, run, FinetuneConfig)
-    if results:
-        print(json.dumps(results))
-
-
-def _in_processes(args: argparse.Namespace, run: Any, kind: Any) -> Any:
-    """`run(config, workdir, console, interrupt, watchdog)` as one process of however many there are."""
-    from bert_jax.config import read_config
-    from bert_jax.console import Console
-    from bert_jax.parallel.compilation import use_compilation_cache
-    from bert_jax.parallel.preemption import Interrupt
-    from bert_jax.parallel.processes.joining import find_peers, joined
-
-    peers = find_peers(args.coordinator, args.num_processes, args.process_id)
-    try:
-        config, refused = read_config(kind, args.config, args.overrides), None
-    except UserError as error:
-        if peers is None:
-            raise
-        config, refused = kind(), error  # the others wait for this process, and shall hear why it does not come
-    use_compilation_cache()
-    silent = peers is not None and peers.process_id > 0
-    with (
-        Interrupt() as interrupt,
-        contextlib.closing(Console(silent=silent)) as console,
-        joined(peers, config.watchdog, interrupt, args.verb) as watchdog,
-    ):
-        if refused:
-            raise refused
-        return run(config, pathlib.Path(args.workdir), console, interrupt, watchdog)
-
-
-def predict(args: argparse.Namespace) -> None:
-    """JSON lines -> JSON lines."""
-    from bert_jax.inference.predict import predict_file as run
-    from bert_jax.parallel.compilation import use_compilation_cache
-
-    use_compilation_cache()
-    counts = run(pathlib.Path(args.model), args.input, args.output, args.batch_size)
-    print(", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count), file=sys.stderr)
-
-
-def embed(args: argparse.Namespace) -> None:
-    """Texts -> vectors."""
-    from bert_jax.inference.embed import embed as run
-    from bert_jax.parallel.compilation import use_compilation_cache
-
-    use_compilation_cache()
-    made = run(
-        pathlib.Path(args.model),
-        pathlib.Path(args.input),
-        pathlib.Path(args.output),
-        args.pooling,
-        args.layers,
-        args.batch_size,
-        args.max_seq_len,
-        args.truncate,
-    )
-    cut = f", {made.truncated:,} of them cut" if made.truncated else ""
-    empty = f", {made.empty:,} of them empty" if made.empty else ""
-    print(f"{made.texts:,} texts{cut}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}")
+    if args.json:
+        print(json.dumps(config_json(args.recipe, args.overrides)))
+    else:
+        print(config_text(args.recipe, args.overrides))
 
 
 def compile_(args: argparse.Namespace) -> int:
-    """The dry run; 1 where a phase does not fit."""
+    """Print what a recipe needs; return 1 where a phase does not fit."""
     from bert_jax.config import PretrainConfig, read_config
     from bert_jax.dryrun.topology import topology_devices
 
     config = read_config(PretrainConfig, args.config, args.overrides)
     slice_ = topology_devices(args.topology) if args.topology else None
 
-    from bert_jax.console import Console
     from bert_jax.dryrun.dry_run import dry_run, recipe_total
     from bert_jax.dryrun.report import report_json, report_text
 
-    report = dry_run(config, slice_, Console().say)
+    with _console() as console:
+        report = dry_run(config, slice_, console.say)
     whole = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
     print(json.dumps(report_json(report, whole)) if args.json else report_text(report, whole))
     return 0 if all(phase.fits for phase in report.phases) else 1
 
 
-def evaluate(args: argparse.Namespace) -> None:
-    """Held-out metrics of a run."""
-    from bert_jax.console import Console
-    from bert_jax.runs.evaluate import evaluate as evaluate_run
+def pretrain(args: argparse.Namespace) -> None:
+    """Train or resume, and print what comes next."""
+    from bert_jax.config import PretrainConfig
+    from bert_jax.runs.pretrain import pretrain as run
 
-    print(json.dumps(evaluate_run(pathlib.Path(args.workdir), args.step, Console())))
+    finished, first = _in_processes(args, PretrainConfig, run)
+    if finished and first:
+        from bert_jax.cli.results_text import after_pretraining
+        from bert_jax.data.tokenizer import load_tokenizer
+
+        found = load_tokenizer(pathlib.Path(args.workdir, "tokenizer"))
+        print(after_pretraining(args.workdir, found.tokens[found.mask_id]))
+
+
+def finetune(args: argparse.Namespace) -> None:
+    """Train a task or resume, and print the scores."""
+    from bert_jax.config import FinetuneConfig
+    from bert_jax.runs.finetune import finetune as run
+
+    results, first = _in_processes(args, FinetuneConfig, run)
+    if results and first:
+        from bert_jax.cli.results_text import finetuning_table
+
+        print(json.dumps(results) if args.json else finetuning_table(results, args.workdir))
+
+
+def evaluate(args: argparse.Namespace) -> None:
+    """Print the held-out metrics of a run."""
+    from bert_jax.cli.results_text import evaluation_table
+    from bert_jax.runs.evaluate import evaluate as run
+
+    with _console() as console:
+        metrics = run(pathlib.Path(args.workdir), args.step, console)
+    print(json.dumps(metrics) if args.json else evaluation_table(metrics))
 
 
 def plot(args: argparse.Namespace) -> None:
-    """Learning curves."""
+    """Draw learning curves."""
     from bert_jax.reports.plots import plot_run as draw
 
     draw(pathlib.Path(args.workdir), pathlib.Path(args.output))
@@ -193,51 +154,132 @@ def plot(args: argparse.Namespace) -> None:
 
 
 def export(args: argparse.Namespace) -> None:
-    """A model for others to use."""
-    from bert_jax.console import Console
+    """Write a model for other programs."""
     from bert_jax.runs.export import export as run
 
-    run(pathlib.Path(args.workdir), args.step, pathlib.Path(args.output), args.format, Console())
+    with _console() as console:
+        run(pathlib.Path(args.workdir), args.step, pathlib.Path(args.output), args.format, console)
 
 
 def fill_mask(args: argparse.Namespace) -> None:
-    """The likeliest tokens at each [MASK]."""
-    from bert_jax.inference.fill_mask import fill_mask as fill
+    """Print the most probable tokens at each [MASK]."""
+    if (args.text is None) == (args.input is None):
+        raise UserError("give a TEXT in quotes or --input FILE, and not both")
 
-    guesses = fill(pathlib.Path(args.model), args.text, args.top_k)
-    if args.json:
-        print(json.dumps(guesses, ensure_ascii=False))
-        return
-    for guess in guesses:
-        print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
+    from bert_jax.inference import fill_mask as module
+    from bert_jax.inference.inputs import read_inputs, texts_of
+    from bert_jax.inference.load import open_model
+
+    texts = [args.text] if args.input is None else (texts_of(one)["text"] for one in read_inputs(args.input))
+    model = open_model(args.model, module.HEADS)
+    for number, text in enumerate(texts):
+        guesses = module.fill_mask(model, text, args.top_k)
+        if args.json:
+            print(json.dumps(guesses, ensure_ascii=False))
+            continue
+        if number:
+            print()
+        for guess in guesses:
+            print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
+
+
+def predict(args: argparse.Namespace) -> None:
+    """Write the predictions of a fine-tuned model as JSON lines."""
+    from bert_jax.inference.predict import predict_file as run
+    from bert_jax.parallel.compilation import use_compilation_cache
+
+    use_compilation_cache()
+    counts = run(args.model, args.input, args.output, args.batch_size)
+    print(", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count), file=sys.stderr)
+
+
+def embed(args: argparse.Namespace) -> None:
+    """Write the vectors of texts."""
+    from bert_jax.inference.embed import embed as run
+    from bert_jax.parallel.compilation import use_compilation_cache
+
+    use_compilation_cache()
+    with _console() as console:
+        made = run(
+            args.model,
+            args.input,
+            pathlib.Path(args.output),
+            args.pooling,
+            args.layers,
+            args.batch_size,
+            args.max_seq_len,
+            args.truncate,
+            progress=lambda done, total: console.progress("embedding", done, total, "texts"),
+        )
+    cut = f", {made.truncated:,} of them cut" if made.truncated else ""
+    empty = f", {made.empty:,} of them empty" if made.empty else ""
+    print(f"{made.texts:,} texts{cut}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}")
+
+
+@contextlib.contextmanager
+def _console(silent: bool = False) -> Iterator[Any]:
+    from bert_jax.console import Console
+
+    with contextlib.closing(Console(silent=silent)) as console:
+        yield console
+
+
+def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, bool]:
+    """Call `run(config, workdir, console, interrupt, watchdog)` in this process of one or several.
+
+    Returns its result, and whether this is the first process.
+    """
+    from bert_jax.config import read_config
+    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.preemption import Interrupt
+    from bert_jax.parallel.processes.joining import find_peers, joined
+
+    peers = find_peers(args.coordinator, args.num_processes, args.process_id)
+    first = peers is None or peers.process_id == 0
+    try:
+        config, refused = read_config(kind, args.config, args.overrides), None
+    except UserError as error:
+        if peers is None:
+            raise
+        config, refused = kind(), error  # the other processes wait for this one, and must learn why it does not come
+    use_compilation_cache()
+    with (
+        Interrupt() as interrupt,
+        _console(silent=not first) as console,
+        joined(peers, config.watchdog, interrupt, args.verb) as watchdog,
+    ):
+        if refused:
+            raise refused
+        return run(config, pathlib.Path(args.workdir), console, interrupt, watchdog), first
 
 
 VERBS = {
-    "tokenizer": tokenizer,
-    "prepare": prepare,
-    "inspect": inspect,
-    "pretrain": pretrain,
-    "finetune": finetune,
-    "predict": predict,
-    "embed": embed,
-    "compile": compile_,
-    "evaluate": evaluate,
-    "plot": plot,
-    "export": export,
-    "fill-mask": fill_mask,
+    "tokenizer": Verb(data_options.TOKENIZER, tokenizer),
+    "prepare": Verb(data_options.PREPARE, prepare),
+    "inspect": Verb(data_options.INSPECT, inspect),
+    "config": Verb(training_options.CONFIG, config),
+    "compile": Verb(training_options.COMPILE, compile_),
+    "pretrain": Verb(training_options.PRETRAIN, pretrain),
+    "evaluate": Verb(model_options.EVALUATE, evaluate),
+    "plot": Verb(model_options.PLOT, plot),
+    "export": Verb(model_options.EXPORT, export),
+    "fill-mask": Verb(model_options.FILL_MASK, fill_mask),
+    "finetune": Verb(training_options.FINETUNE, finetune),
+    "predict": Verb(model_options.PREDICT, predict),
+    "embed": Verb(model_options.EMBED, embed),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb; 0 done, 1 for a recipe that does not fit, 2 for what the user can mend, 130 for Ctrl-C.
+    """Run a verb and return its exit status.
 
-    The first Ctrl-C, or SIGTERM, of `pretrain` and `finetune` saves and ends with 0; a second Ctrl-C gives 130. 124
-    where another process of a run is lost or hangs. 141 where nobody reads what it prints any more, as of
-    `predict | head`: what a shell says of SIGPIPE.
+    0: done; also after the first Ctrl-C or SIGTERM of `pretrain` and `finetune`, which save. 1: a recipe does not fit.
+    2: a mistake that the user can fix. 124: another process of a run is lost or hangs. 130: Ctrl-C, in `pretrain` and
+    `finetune` the second. 141: the reader of the output is gone, as in `predict | head`, like SIGPIPE in a shell.
     """
-    args = parse(VERBS, argv)
+    args = parse(VERBS, sys.argv[1:] if argv is None else argv)
     try:
-        return args.function(args) or 0
+        return VERBS[args.verb].run(args) or 0
     except UserError as error:
         if args.debug:
             raise

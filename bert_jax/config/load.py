@@ -9,7 +9,7 @@ import dataclasses
 import importlib
 import math
 import re
-import sys
+import runpy
 import types
 import typing
 from collections.abc import Iterator, Sequence
@@ -94,6 +94,11 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
     return resolve(kind, config)
 
 
+def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
+    """Return the kind of config that a recipe returns; UserError where it is no recipe."""
+    return FinetuneConfig if "task" in _load(PretrainConfig, find_recipe(recipe), ()) else PretrainConfig
+
+
 def index_form(key: str) -> str:
     """Return a dotted key of `flatten` as the command line spells it: `train.phases[0].seq_len`."""
     return re.sub(r"\.(\d+)", r"[\1]", key)
@@ -101,7 +106,12 @@ def index_form(key: str) -> str:
 
 def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict) -> AnyConfig:
     """Return the frozen config; UserError names a key that is unknown, of a wrong type or out of range."""
-    built = from_values(kind, _plain(config), "config")
+    values, known = _plain(config), [key for key, _, _ in fields_of(kind)]
+    for key in map(index_form, flatten(values)):
+        first = re.sub(r"\[\d+\]", "[0]", key)
+        if first not in known and not any(one.startswith((f"{key}.", f"{key}[")) for one in known):
+            raise UserError(f"config has no key '{key}'{meant_keys(key, known)}")
+    built = from_values(kind, values, "config")
     if isinstance(built, PretrainConfig):
         _check_pretraining(built)
     return typing.cast(AnyConfig, built)
@@ -258,26 +268,32 @@ def _check_kind(kind: type, loaded: ml_collections.ConfigDict, file: str | None)
 
 def _load(kind: type, file: str | None, overrides: Sequence[str]) -> ml_collections.ConfigDict:
     """The recipe's ConfigDict, or the default one, overridden by ml_collections' own flag parser."""
+    default = finetune_config if kind is FinetuneConfig else pretrain_config
+    config = _run_recipe(file) if file else default()
     values = flags.FlagValues()
-    argv = ["bert_jax", *([f"--config={file}"] if file else []), *overrides]
-    if file is None:
-        default = finetune_config() if kind is FinetuneConfig else pretrain_config()
-        config_flags.DEFINE_config_dict("config", default, flag_values=values, sys_argv=argv)
-    else:
-        sys.modules.pop("config_config", None)  # ml_collections loads a recipe over the names of the one before
-        config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
+    argv = ["bert_jax", *overrides]
+    config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=argv)
     try:
         values(argv)
-    except flags.IllegalFlagValueError:
+    except (flags.IllegalFlagValueError, UserError):
         raise
+    except Exception as error:
+        raise UserError(f"the options of the config do not fit ({type(error).__name__}: {error})") from error
+    return values.config
+
+
+def _run_recipe(file: str) -> ml_collections.ConfigDict:
+    """Return what get_config() of a recipe returns, called with the argument after the colon where there is one."""
+    path, colon, argument = file.partition(":")
+    try:
+        config = runpy.run_path(path)["get_config"](*[argument] if colon else [])
     except UserError:
         raise
     except Exception as error:  # a recipe is a program: it may raise anything
-        what = f"--config={file}: no recipe with get_config()" if file else "the options of the config do not fit"
-        raise UserError(f"{what} ({type(error).__name__}: {error})") from error
-    if not isinstance(values.config, ml_collections.ConfigDict):
+        raise UserError(f"--config={file}: get_config() does not run ({type(error).__name__}: {error})") from error
+    if not isinstance(config, ml_collections.ConfigDict):
         raise UserError(f"--config={file}: its get_config() must return an ml_collections.ConfigDict")
-    return values.config
+    return config
 
 
 def _check_pretraining(config: PretrainConfig) -> None:
@@ -326,7 +342,9 @@ def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
     hints = typing.get_type_hints(kind)
     for key in value:
         if key not in hints:
-            raise UserError(f"{path} has no key '{key}'{meant_keys(key, hints)}")
+            raise UserError(
+                f"{path} has no key '{key}'{meant_keys(f'{path}.{key}', (f'{path}.{one}' for one in hints))}"
+            )
     fields = {}
     for field in dataclasses.fields(kind):
         if field.name not in value:
@@ -342,11 +360,12 @@ def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
             raise UserError(f"{here}={built!r}: choose from {', '.join(allowed)}")
         if not isinstance(allowed[0], str) and not allowed[0] <= built <= allowed[1]:
             unset = ", or None" if isinstance(inner, types.UnionType) else ""
-            raise UserError(f"{here}={built!r} must {_range_in_words(*allowed)}{unset}")
+            raise UserError(f"{here}={built!r} must {range_in_words(*allowed)}{unset}")
     return kind(**fields)
 
 
-def _range_in_words(lowest: float, highest: float) -> str:
+def range_in_words(lowest: float, highest: float) -> str:
+    """Return a range as a verb phrase: `be at least 1`, `lie from 0 to below 1`."""
     if highest == math.inf:
         return "be above 0" if lowest == 1e-6 else f"be at least {lowest:g}"
     return f"lie from {lowest:g} to {'below ' if highest == FROM_0_BELOW_1[1] else ''}{highest:g}"

@@ -1,22 +1,181 @@
-"""Which key was meant: spellings of other trainers, then the nearest name."""
+"""The key that a user meant: a renamed key, the name that another trainer gives it, or the nearest name."""
 
+import re
 from collections.abc import Iterable
 
 from bert_jax.errors import nearest
 
-# What people write, without dashes, underscores and `config.` -> the key.
-ALIASES = {
-    "lr": "optimizer.peak_learning_rate",
-    "learningrate": "optimizer.peak_learning_rate",
+
+def _plain(name: str) -> str:
+    """Return a name without what people spell in different ways: case, separators, `config.`."""
+    return re.sub(r"[^a-z0-9]", "", name.lower().lstrip("-").removeprefix("config."))
+
+
+# Keys, or options of a verb -> the names that other trainers and papers give them, or that their words suggest. Of
+# several keys the first that exists where the name was written is suggested.
+SPELLINGS = {
+    "optimizer.peak_learning_rate": "lr learning_rate max_lr peak_lr init_lr base_lr lr_max max_learning_rate",
+    "task.learning_rates optimizer.peak_learning_rate": "learning_rates lrs",
+    "optimizer.schedule": "lr_schedule lr_scheduler lr_scheduler_type learning_rate_schedule scheduler decay",
+    "optimizer.decay_power": "power poly_power lr_power",
+    "optimizer.layer_decay": "lr_decay layerwise_lr_decay layer_wise_decay llrd",
+    "optimizer.name": "optimizer optim optimizer_name optimizer_type",
+    "optimizer.warmup_fraction": "warmup warmup_ratio warmup_proportion",
+    "optimizer.warmup_steps optimizer.warmup_fraction": "warmup_steps num_warmup_steps warmup_iters",
+    "optimizer.weight_decay": "wd weight_decay weight_decay_rate l2",
+    "optimizer.beta1": "adam_beta1 b1",
+    "optimizer.beta2": "adam_beta2 b2",
+    "optimizer.epsilon": "adam_epsilon adam_eps eps",
+    "optimizer.clip_norm": "clip grad_clip gradient_clip gradient_clipping max_grad_norm clip_grad_norm max_norm",
+    "optimizer.freeze_encoder": "freeze freeze_backbone linear_probe",
+    "train.batch_size": "batch bs batch_size train_batch_size global_batch_size per_device_train_batch_size "
+    "micro_batch_size",
+    "evaluate.batch_size --batch_size": "eval_batch_size per_device_eval_batch_size eval_bs",
+    "train.grad_accum_steps": "grad_accum grad_accumulation grad_accumulation_steps gradient_accumulation "
+    "gradient_accumulation_steps accumulate accumulation accumulation_steps accum_steps accumulate_grad_batches",
+    "train.steps task.epochs": "steps max_steps num_steps train_steps num_train_steps num_training_steps total_steps "
+    "training_steps iters iterations max_iters",
+    "task.epochs train.steps": "epochs num_epochs num_train_epochs max_epochs",
+    "train.log_every": "logging_steps log_steps log_interval logging_every log_every_n_steps print_every",
+    "checkpoint.every": "save_steps save_every save_interval save_checkpoints_steps checkpoint_steps checkpoint_every "
+    "checkpoint_interval save",
+    "checkpoint.keep": "save_total_limit keep_checkpoints keep_checkpoint_max max_to_keep",
+    "evaluate.every": "eval_steps eval_every eval_interval evaluate_every evaluation_steps val_interval validate_every",
+    "evaluate.num_sequences": "max_eval_steps eval_samples max_eval_samples",
+    "train.phases[0].seq_len task.max_seq_len --max_seq_len": "max_length max_len length seq_length seq_len "
+    "max_seq_length max_seq_len sequence_length max_sequence_length context_length block_size",
+    "model.max_positions": "max_position_embeddings n_positions max_position",
+    "model.hidden_size": "hidden hidden_size hidden_dim dim d_model width embed_dim",
+    "model.num_layers": "layers num_layers num_hidden_layers n_layers depth",
+    "model.num_heads": "heads num_heads num_attention_heads attention_heads n_heads",
+    "model.mlp_size": "mlp_size intermediate_size intermediate mlp mlp_dim ffn ffn_dim d_ff feed_forward_size",
+    "model.vocab_size --vocab_size": "vocab vocab_size vocabulary_size",
+    "model.num_token_types": "type_vocab_size token_types",
+    "model.activation": "hidden_act act activation_function",
+    "model.layer_norm_epsilon": "layer_norm_eps norm_eps",
+    "model.initializer_range": "init_std initializer_std",
+    "model.family": "model_type arch architecture",
+    "model.dropout task.dropout": "dropout dropout_rate hidden_dropout hidden_dropout_prob",
+    "model.attention_dropout task.dropout": "attention_probs_dropout_prob attn_dropout",
+    "data.mask_probability": "mlm_probability mlm_prob masked_lm_prob mask_prob masking_rate mask_ratio mask_rate",
+    "data.masking": "mask masking whole_word_mask do_whole_word_mask wwm masking_strategy",
+    "data.short_seq_probability": "short_seq_prob",
+    "data.sentence_pairs": "pairing pairs nsp sop",
+    "data.dupe_factor": "duplicates dupes",
+    "data.packing": "packed pack pack_sequences",
+    "data.weights": "mixture mixture_weights sampling_weights dataset_weights",
+    "data.smoothing": "alpha sampling_alpha temperature",
+    "--workers data.num_threads": "num_workers dataloader_num_workers threads preprocessing_num_workers",
+    "data.corpus task.data": "corpus dataset dataset_name data_dir data_path",
+    "data.corpus task.data --input": "data input train_data input_file input_files",
+    "task.train data.corpus": "train_file training_file",
+    "task.dev": "validation_file dev_file eval_file",
+    "task.test": "test_file predict_file",
+    "task.name": "task task_name",
+    "task.num_seeds": "seeds n_seeds",
+    "task.n_best": "n_best_size",
+    "task.patience": "early_stopping early_stopping_patience",
+    "task.metric": "metric_for_best_model best_metric",
+    "task.labels": "label_list label_names",
+    "init_from --model --workdir": "pretrained pretrained_model init_checkpoint model_name_or_path model_name "
+    "model_path load_from base_model checkpoint_path",
+    "--workdir --output": "output_dir out out_dir output save_dir model_dir run_dir logging_dir resume "
+    "resume_from_checkpoint",
+    "compute.dtype": "fp16 bf16 fp32 precision mixed_precision amp",
+    "compute.remat": "gradient_checkpointing activation_checkpointing rematerialize",
+    "compute.attention": "flash_attention attn_implementation",
+    "mesh.data": "gpus devices num_gpus num_devices n_gpu tpu_cores dp data_parallel",
+    "mesh.tensor": "tp tensor_parallel model_parallel",
+    "--num_processes": "nodes num_nodes world_size num_hosts",
+    "--process_id": "rank node_rank",
+    "seed": "random_seed rng_seed",
+    "watchdog.step_seconds": "timeout step_timeout",
+    "--config": "recipe config_file config_name cfg",
+}
+ALIASES = {_plain(alias): keys.split() for keys, aliases in SPELLINGS.items() for alias in aliases.split()}
+
+# Last parts of keys of earlier versions -> their names of today, in the same section.
+RENAMED = {
+    "accumulation": "grad_accum_steps",
+    "length": "seq_len",
+    "share": "fraction",
+    "warmup_share": "warmup_fraction",
+    "max_bad_steps": "max_skipped_steps",
+    "pairing": "sentence_pairs",
+    "mask_share": "mask_token_fraction",
+    "random_share": "random_token_fraction",
+    "longest_span": "max_span_length",
+    "short_probability": "short_seq_probability",
+    "duplicates": "dupe_factor",
+    "threads": "num_threads",
+    "rows": "num_sequences",
+    "max_length": "max_seq_len",
+    "seeds": "num_seeds",
+}
+
+# Sections that only one kind of run has -> advice for the other.
+ONE_KIND = {
+    "task": "only `finetune` reads config.task",
+    "model": "fine-tuning takes the architecture of config.init_from",
+    "data": "fine-tuning reads config.task",
+    "objective": "fine-tuning takes its objective from the task",
+    "train.phases": "fine-tuning takes config.task.max_seq_len",
+    "evaluate.num_sequences": "fine-tuning evaluates whole dev sets",
 }
 
 
+def keys_meant(written: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Return the known names that a user may have meant, by meaning first, then by spelling; () where none is close.
+
+    Args:
+        written: a key or an option as the user wrote it, without its value.
+        known: keys, such as `train.phases[0].seq_len`, and options, such as `--workdir`.
+    """
+    known = tuple(known)
+    whole, last = _plain(written), _plain(written.rpartition(".")[2])
+    if same := [name for name in known if _plain(name) == whole]:
+        return tuple(same)
+    if siblings := [name for name in known if _without_index(name) == _without_index(written)]:
+        return (nearest(written, siblings, cutoff=0.0),)  # a phase that is not there
+    for alias in (whole, last):
+        if by_meaning := [name for name in ALIASES.get(alias, ()) if name in known]:
+            return (by_meaning[0],)
+    if whole in ALIASES:
+        return ()  # it has a meaning, but not here
+    pool: dict[str, tuple[str, ...]] = {}
+    for name in known:
+        end = _plain(name.rpartition(".")[2])
+        if not any(_without_index(name) == _without_index(other) for other in pool.get(end, ())):
+            pool[end] = (*pool.get(end, ()), name)
+    for alias, names in ALIASES.items():
+        if by_meaning := [name for name in names if name in known]:
+            pool[alias] = (by_meaning[0],)
+    pool |= {_plain(name): (name,) for name in known if "." in name}
+    return pool.get(nearest(whole, pool, cutoff=0.7), ()) or pool.get(nearest(last, pool, cutoff=0.8), ())
+
+
 def meant_keys(written: str, known: Iterable[str]) -> str:
-    """Return `; did you mean '--config.KEY'?`, or nothing where no key is close."""
-    known = list(known)
-    last = written.rpartition(".")[2]
-    alias = ALIASES.get(last.replace("_", "").replace("-", "").lower())
-    if alias in known:
-        return f"; did you mean '{alias}'?"
-    near = nearest(written, known)
-    return f"; did you mean '{near}'?" if near else ""
+    """Return a clause that helps with an unknown key: its new name, advice, the key that was meant, or ''."""
+    known, key = tuple(name.removeprefix("config.") for name in known), written.removeprefix("config.")
+    section, dot, last = key.rpartition(".")
+    today = f"{section}.{RENAMED.get(last)}"
+    if dot and _without_index(today) in map(_without_index, known):
+        return f"; it was renamed to '{today}'"
+    meanings = [key, *ALIASES.get(_plain(key), ())]
+    advice = next(filter(None, (_advice(meaning, known) for meaning in meanings)), "")
+    if advice and not any(meaning in known for meaning in meanings):
+        return f"; {advice}"
+    found = keys_meant(key, known)
+    return f"; did you mean {' or '.join(repr(name) for name in found)}?" if found else ""
+
+
+def _advice(key: str, known: Iterable[str]) -> str:
+    """Return the advice of ONE_KIND for a key of the other kind of run, otherwise ''."""
+    for section, advice in ONE_KIND.items():
+        if f"{key}.".startswith((f"{section}.", f"{section}[")) and not any(one.startswith(section) for one in known):
+            return advice
+    return ""
+
+
+def _without_index(name: str) -> str:
+    return re.sub(r"\[\d+\]|\.\d+(?=\.|$)", "", name)

@@ -1,7 +1,7 @@
 """Files of features that are filled text by text, in any order, without being held in memory.
 
-`.npy` for vectors of texts, `.safetensors` for features of tokens; each appears whole or not at all. Written with seek
-and write: on a full disk that is an error, where a memory map ends the process.
+`.npy` has vectors of texts, `.safetensors` features of tokens; each file appears whole or not at all. They are written
+with seek and write: a full disk is an error then, where a memory map would end the process.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_jax.errors import UserError, writing
 
-# Number of a text, its ids int32 [tokens], its features float32 [width] or [at least tokens, width].
+# (number of a text, its ids int32 [tokens], its features float32 [width] or [at least tokens, width])
 Put = Callable[[int, np.ndarray, np.ndarray], None]
 
 SAFETENSORS_NAMES = {"int64": "I64", "float32": "F32", "int32": "I32"}
@@ -23,7 +23,7 @@ SAFETENSORS_NAMES = {"int64": "I64", "float32": "F32", "int32": "I32"}
 
 @contextlib.contextmanager
 def vector_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[Put]:
-    """A `.npy` file, float32 `[len(lengths), width]`."""
+    """Open a `.npy` file, float32 `[len(lengths), width]`, and yield the function that fills it."""
     with _appearing(path, ".npy") as file:
         shape = (len(lengths), width)
         header: dict[str, Any] = {"descr": "<f4", "fortran_order": False, "shape": shape}
@@ -39,10 +39,10 @@ def vector_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator
 
 @contextlib.contextmanager
 def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[Put]:
-    """A `.safetensors` file of texts of `lengths` tokens.
+    """Open a `.safetensors` file of texts of `lengths` tokens, and yield the function that fills it.
 
-    `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]`, `offsets` int64 `[texts + 1]`: where in them
-    each text begins, and at last where they end.
+    It holds `features` float32 `[tokens, width]`, `input_ids` int32 `[tokens]` and `offsets` int64 `[texts + 1]`: the
+    index of the first token of each text, and last the number of all tokens.
     """
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     total = int(offsets[-1])
@@ -60,9 +60,9 @@ def token_file(path: pathlib.Path, lengths: np.ndarray, width: int) -> Iterator[
 
 
 def _safetensors_header(file: IO[bytes], shapes: dict[str, tuple[str, tuple[int, ...]]]) -> dict[str, int]:
-    """Writes it and gives the place in the file of each tensor; the library itself writes only what memory holds.
+    """Write the header and return the position of each tensor; the library itself writes only what memory holds.
 
-    The format: length of a JSON header, uint64, then the header, then the tensors without gaps.
+    The format: the length of a JSON header, uint64, then the header, then the tensors without gaps.
     """
     header, begins, end = {}, {}, 0
     for name, (dtype, shape) in shapes.items():
@@ -78,16 +78,16 @@ def _safetensors_header(file: IO[bytes], shapes: dict[str, tuple[str, tuple[int,
 
 
 def _write(file: IO[bytes], start: int, index: int, values: np.ndarray) -> None:
-    """`values` to the element `index` of what lies at `start`."""
+    """Write `values` from element `index` of the tensor at `start` on."""
     file.seek(start + index * values.itemsize)
     file.write(np.ascontiguousarray(values).data)
 
 
 @contextlib.contextmanager
 def _appearing(path: pathlib.Path, suffix: str) -> Iterator[IO[bytes]]:
-    """A file to write, which gets the name `path` when the block ends without an error."""
+    """Yield a file to write, which gets the name `path` when the block ends without an error."""
     if path.suffix != suffix:
-        raise UserError(f"{path}: what is asked for is written as {suffix}; end the name of the file so")
+        raise UserError(f"{path}: the suffix of this output is {suffix}; end the file name with it")
     if path.exists():
         raise UserError(f"{path} exists; name another file, or remove it")
     partial = path.with_name(f".{path.name}.partial")

@@ -15,9 +15,8 @@ from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, differ
 from bert_jax.console import Console
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.interop import google_tf
-from bert_jax.interop.huggingface import model as huggingface
-from bert_jax.models import HEADS, Head, Params, make_model
+from bert_jax.interop import google_tf, huggingface
+from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
 
@@ -139,8 +138,6 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
 
 def _of_run(directory: pathlib.Path, step: int | None, console: Console) -> Weights:
     """A pretraining run with the heads that its parameters have."""
-    if jax.process_count() > 1:
-        raise UserError(f"{directory}: several processes start from an export; make one with `bert-jax export`")
     config, step, params = restore_params(directory, step, console)
     console.say(f"weights of step {step:,} of {directory}")
     heads = tuple(Head(name) for name in HEADS if name in params)
@@ -155,13 +152,7 @@ def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array 
     missing = tuple(name for name in shapes if name not in found.params)
     if missing and rng is None:
         raise UserError(f"{found.directory} has no {', '.join(missing)}: it was pretrained only; fine-tune it first")
-    drawn = _draw(found.config, wanted, missing, rng) if missing else {}
     kept = {name: found.params[name] for name in shapes if name in found.params}
+    params = kept if rng is None else draw_missing(found.config, wanted, kept, rng)
     unused = tuple(name for name in found.params if name not in shapes)
-    return found._replace(heads=wanted, params=kept | drawn, new=missing, unused=found.unused + unused)
-
-
-def _draw(config: EncoderConfig, heads: tuple[Head, ...], names: tuple[str, ...], rng: jax.Array) -> Params:
-    """The named parts of the model's initial parameters; XLA leaves out the others."""
-    model = make_model(config, ComputeConfig(), heads)
-    return jax.device_get(jax.jit(lambda rng: {name: model.init(rng)[name] for name in names})(rng))
+    return found._replace(heads=wanted, params=params, new=missing, unused=found.unused + unused)

@@ -1,1 +1,13 @@
-"""Weights and files of other libraries, in and out."""
+"""Models of other programs, in and out.
+
+families.py     FAMILIES, the names that `transformers` gives to fields, classes and tensors: add a row for a family
+tensors.py      our parameters as named tensors, and back
+huggingface/    model directories of `transformers`
+google_tf.py    TensorFlow checkpoints of Google's BERT, in
+stablehlo.py    a program for any JAX, out
+onnx_file.py    a program for other runtimes, out
+directory.py    files of a model directory, and a directory that appears whole or not at all
+strict_json.py  JSON from strangers
+
+Formats that `export` writes are rows of runs/export.py.
+"""

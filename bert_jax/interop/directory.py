@@ -1,4 +1,4 @@
-"""A directory that appears whole or not at all."""
+"""Files of a model directory, and a directory that appears whole or not at all."""
 
 import contextlib
 import pathlib
@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 from bert_jax.errors import UserError, writing
 
+TASK_FILE = "task.json"  # beside a fine-tuned model: the task that `predict` answers
+
 
 @contextlib.contextmanager
 def appearing(output: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A directory to write into, which gets the name `output` when the block ends without an error.
+    """Yield a directory to write into, which gets the name `output` when the block ends without an error.
 
-    Raises `UserError` where `output` is there and not empty, and where it cannot be written.
+    Raises `UserError` where `output` exists and is not empty, and where it cannot be written.
     """
     target = output.absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -1,7 +1,7 @@
-"""What `transformers` calls the parts of each family, as data: fields of `config.json`, classes of models, tensors.
+"""The names of `transformers` for the parts of each family, as data: fields of `config.json`, classes, tensors.
 
-A family is a row of `FAMILIES`, keyed by its `model_type`; the names are those of its modelling and configuration
-files in transformers 5, and of the files published since 2018 that it still reads.
+A family is a row of `FAMILIES`, keyed by its `model_type`. The names are those of its modeling and configuration files
+in transformers 5, and of the files published since 2018 that it still reads.
 """
 
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ LEAVES = {
 
 
 class ModelClass(NamedTuple):
-    """A class of `transformers`: our heads that it has, and what it holds beside the encoder."""
+    """A class of `transformers`: the heads that it has, and its modules beside the encoder."""
 
     name: str
     heads: tuple[str, ...]
@@ -32,9 +32,9 @@ class ModelClass(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of `config.json` as one of `EncoderConfig`; `default` is what transformers takes where a file is silent.
+    """A field of `config.json` as a field of `EncoderConfig`.
 
-    The default None means: as `hidden_dropout_prob`.
+    `default`: the value in transformers where a file lacks the field; None: that of `hidden_dropout_prob`.
     """
 
     name: str
@@ -42,18 +42,18 @@ class Field(NamedTuple):
 
 
 class Family(NamedTuple):
-    """How one family is written down."""
+    """A row of FAMILIES."""
 
     prefix: str  # of the encoder's tensors in a model with a head; a bare model's lack it
     encoder: tuple[Module, ...]
-    classes: tuple[ModelClass, ...]  # the one named first is written where two have the same heads
-    tied: dict[str, str]  # second name of a tensor -> the name that this table gives it
+    classes: tuple[ModelClass, ...]  # of two with the same heads, the first is written
+    tied: dict[str, str]  # second name of a tensor -> its name in this table
     fields: dict[str, Field]
-    constants: dict[str, Any]  # fields of EncoderConfig that `config.json` cannot say
+    constants: dict[str, Any]  # fields of EncoderConfig that `config.json` does not have
     fixed: dict[str, Any]  # fields of `config.json` whose other values would mean another architecture
-    indifferent: frozenset[str] = frozenset()  # its own fields that say nothing of the arithmetic
-    follow_padding: bool = False  # positions count from the padding's id + 1
-    project_equal: bool = False  # tables as wide as the encoder are projected too
+    indifferent: frozenset[str] = frozenset()  # its own fields without influence on the results
+    follow_padding: bool = False  # positions start at the padding's id + 1
+    project_equal: bool = False  # embeddings as wide as the encoder are projected too
 
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python": "gelu"}
@@ -68,8 +68,8 @@ FIXED: dict[str, Any] = {
     "pruned_heads": {},
 }
 
-# Fields of every family that say nothing of the arithmetic: where a file comes from, how torch runs it, and the
-# settings of text generation that transformers 2 to 4 wrote into every file.
+# Fields of every family without influence on the results: the origin of a file, how torch runs it, and the settings of
+# text generation that transformers 2 to 4 wrote into every file.
 _SILENT = (
     "_name_or_path _attn_implementation_autoset architectures bos_token_id directionality dtype eos_token_id "
     "eos_token_ids finetuning_task gradient_checkpointing language model_type name output_attentions "
@@ -87,7 +87,7 @@ LABELS = ("id2label", "label2id", "num_labels", "_num_labels", "problem_type")  
 
 
 def _fields(**changed: Field) -> dict[str, Field]:
-    """BERT's, of which the others change defaults."""
+    """The fields of BERT, with changes."""
     return {
         "vocab_size": Field("vocab_size", 30522),
         "hidden_size": Field("hidden_size", 768),
@@ -106,7 +106,7 @@ def _fields(**changed: Field) -> dict[str, Field]:
 
 
 def _bert_encoder(prefix: str) -> tuple[Module, ...]:
-    """The tensors of BERT's encoder, which RoBERTa and ELECTRA name alike."""
+    """The tensors of BERT's encoder, named alike in RoBERTa and ELECTRA."""
     embeddings, layer = f"{prefix}.embeddings", f"{prefix}.encoder.layer.{{layer}}"
     return (
         Module("encoder/embeddings/token", f"{embeddings}.word_embeddings.weight", "array", vocabulary=True),
@@ -135,12 +135,18 @@ def _masked(dense: str, norm: str, bias: str) -> tuple[Module, ...]:
 def _task_classes(
     family: str, classification: tuple[Module, ...], choice: tuple[Module, ...]
 ) -> tuple[ModelClass, ...]:
-    """The four tasks; the families differ in where the pooler of the first two lies."""
+    """The classes of the four tasks; the families differ in the pooler of the first two."""
     return (
-        ModelClass(f"{family}ForSequenceClassification", ("classification",), classification),
-        ModelClass(f"{family}ForMultipleChoice", ("choice",), choice),
-        ModelClass(f"{family}ForTokenClassification", ("tagging",), (Module("tagging", "classifier"),)),
-        ModelClass(f"{family}ForQuestionAnswering", ("span",), (Module("span", "qa_outputs"),)),
+        ModelClass(f"{family}ForSequenceClassification", ("sequence_classification",), classification),
+        ModelClass(f"{family}ForMultipleChoice", ("multiple_choice",), choice),
+        ModelClass(
+            f"{family}ForTokenClassification",
+            ("token_classification",),
+            (Module("token_classification", "classifier"),),
+        ),
+        ModelClass(
+            f"{family}ForQuestionAnswering", ("question_answering",), (Module("question_answering", "qa_outputs"),)
+        ),
     )
 
 
@@ -156,7 +162,9 @@ def _bert() -> Family:
             ModelClass("BertForMaskedLM", ("masked_token",), masked),
             ModelClass("BertForNextSentencePrediction", ("next_sentence",), (pooler, next_sentence)),
             *_task_classes(
-                "Bert", (pooler, Module("classification", "classifier")), (pooler, Module("choice", "classifier"))
+                "Bert",
+                (pooler, Module("sequence_classification", "classifier")),
+                (pooler, Module("multiple_choice", "classifier")),
             ),
             ModelClass("BertModel", ("pooled",), (pooler,)),
             ModelClass("BertModel", (), ()),
@@ -182,8 +190,8 @@ def _roberta() -> Family:
             ),
             *_task_classes(
                 "Roberta",
-                (Module("pooler", "classifier.dense"), Module("classification", "classifier.out_proj")),
-                (pooler, Module("choice", "classifier")),
+                (Module("pooler", "classifier.dense"), Module("sequence_classification", "classifier.out_proj")),
+                (pooler, Module("multiple_choice", "classifier")),
             ),
             ModelClass("RobertaModel", ("pooled",), (pooler,)),
             ModelClass("RobertaModel", (), ()),
@@ -237,7 +245,9 @@ def _albert() -> Family:
             ModelClass("AlbertForPreTraining", ("masked_token", "next_sentence"), (*masked, pooler, order)),
             ModelClass("AlbertForMaskedLM", ("masked_token",), masked),
             *_task_classes(
-                "Albert", (pooler, Module("classification", "classifier")), (pooler, Module("choice", "classifier"))
+                "Albert",
+                (pooler, Module("sequence_classification", "classifier")),
+                (pooler, Module("multiple_choice", "classifier")),
             ),
             ModelClass("AlbertModel", ("pooled",), (pooler,)),
             ModelClass("AlbertModel", (), ()),
@@ -280,7 +290,9 @@ def _distilbert() -> Family:
                 _masked("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
             ),
             *_task_classes(
-                "DistilBert", (pooler, Module("classification", "classifier")), (pooler, Module("choice", "classifier"))
+                "DistilBert",
+                (pooler, Module("sequence_classification", "classifier")),
+                (pooler, Module("multiple_choice", "classifier")),
             ),
             ModelClass("DistilBertModel", (), ()),
         ),
@@ -300,7 +312,7 @@ def _distilbert() -> Family:
         },
         constants={"num_token_types": 0, "layer_norm_epsilon": 1e-12, "pooler_activation": "relu"},
         fixed=FIXED | {"tie_weights_": True},
-        # Sinusoids are what the table of positions started from; it is in the file either way.
+        # The position table starts as sinusoids or at random; it is in the file either way.
         indifferent=frozenset({"sinusoidal_pos_embds", "qa_dropout"}),
     )
 
@@ -327,8 +339,8 @@ def _electra() -> Family:
             ),
             *_task_classes(
                 "Electra",
-                (Module("pooler", "classifier.dense"), Module("classification", "classifier.out_proj")),
-                (summary, Module("choice", "classifier")),
+                (Module("pooler", "classifier.dense"), Module("sequence_classification", "classifier.out_proj")),
+                (summary, Module("multiple_choice", "classifier")),
             ),
             ModelClass("ElectraModel", (), ()),
         ),

@@ -1,13 +1,14 @@
 """Checkpoints of Google's BERT in TensorFlow 1: `bert_config.json` and `bert_model.ckpt.{index,data-*}`.
 
-Names of variables as in google-research/bert, modeling.py and run_pretraining.py; what `transformers` calls the same
-things is made of them by `RENAMES`, and read as its files are. Layer normalisation adds 1e-12 there, as here.
+Names of variables are those of google-research/bert, modeling.py and run_pretraining.py. `RENAMES` turns them into the
+names of `transformers`, which are read like its files. Layer normalization adds 1e-12 there, as here.
 
-`hidden_act: "gelu"` is read as the exact one, by erf, as transformers does: the released models were trained with it.
-Google's code computes that name by tanh since 2019; a model trained with that differs by up to 5e-4 in an activation,
-and its `bert_config.json` should say "gelu_new".
+`hidden_act: "gelu"` is read as the exact GELU, by erf, as in transformers: the released models were trained with it.
+Google's code computes that name by tanh since 2019; a model trained so differs by up to 5e-4 in an activation, and its
+`bert_config.json` should say "gelu_new".
 """
 
+import functools
 import os
 import pathlib
 import re
@@ -19,13 +20,13 @@ import numpy as np
 from bert_jax.errors import UserError
 from bert_jax.interop import strict_json
 from bert_jax.interop.families import FAMILIES
-from bert_jax.interop.huggingface import model_config
-from bert_jax.interop.huggingface.model import Loaded
-from bert_jax.interop.tensors import from_tensors, names, rows, shapes_of, unflatten
+from bert_jax.interop.huggingface import Loaded
+from bert_jax.interop.huggingface.model_config import parse_model_config
+from bert_jax.interop.tensors import from_tensors, shapes_of, stored_tensors, tensor_names, unflatten
 from bert_jax.models import Head
 
 CONFIG, INDEX = "bert_config.json", ".index"
-# In this order, on the names of variables; a dot then parts them.
+# Applied in this order to the names of variables; a dot separates the result.
 RENAMES = (
     (r"/layer_(\d+)/", r"/layer/\1/"),
     (r"_embeddings$", "_embeddings/weight"),
@@ -33,14 +34,14 @@ RENAMES = (
     (r"/(beta|output_bias)$", "/bias"),
     (r"/", "."),
 )
-OPTIMIZER = re.compile(r"global_step$|.*/adam_[mv]$")  # of a run that was not finished
+OPTIMIZER = re.compile(r"global_step$|.*/adam_[mv]$")  # left by a run that was not finished
 
 
 def load_google(place: str | os.PathLike[str]) -> Loaded:
-    """The architecture and the parameters of a BERT that Google's code trained.
+    """Return the architecture and the parameters of a BERT trained by Google's code.
 
     `masked_token` and `next_sentence` are its heads, or `pooled` where the checkpoint holds the encoder alone. `unused`
-    names what its optimizer left.
+    lists the variables of its optimizer.
 
     Args:
         place: a directory with one checkpoint, or the path of one without its suffix: `DIR/bert_model.ckpt`.
@@ -50,36 +51,36 @@ def load_google(place: str | os.PathLike[str]) -> Loaded:
             or of another shape.
     """
     prefix = _prefix(pathlib.Path(place))
-    fields = strict_json.read(prefix.parent / CONFIG)
-    return from_variables(_read(prefix), fields, str(prefix))
+    fields = strict_json.read_object(prefix.parent / CONFIG)
+    return from_variables(_read_variables(prefix), fields, str(prefix))
 
 
 def from_variables(variables: Mapping[str, np.ndarray], fields: Mapping[str, Any], where: str) -> Loaded:
-    """As `load_google`, of the variables by name and of what `bert_config.json` says."""
+    """Return the same from variables by name and the fields of `bert_config.json`."""
     family = FAMILIES["bert"]
-    described = model_config.parse({**fields, "model_type": "bert"}, f"{where} with {CONFIG}")
+    described = parse_model_config({**fields, "model_type": "bert"}, f"{where} with {CONFIG}")
     left = tuple(sorted(name for name in variables if OPTIMIZER.match(name)))
     originals = {_name(name): name for name in variables if name not in left}
     tensors = {
         name: variables[original].T if original.endswith("/kernel") else variables[original]
         for name, original in originals.items()
     }
-    # Of the rows that a checkpoint of Google can be, the one named first of which all is there.
+    # The first class that a checkpoint of Google can be, and whose tensors are all there.
     source = next(
         one
         for one in family.classes
         if one.heads in (("masked_token", "next_sentence"), ("pooled",), ())
-        and all(name in tensors for module in one.modules for name in names(module))
+        and all(name in tensors for module in one.modules for name in tensor_names(module))
     )
     heads = tuple(Head(name) for name in source.heads)
     shapes = shapes_of(described.encoder, heads)
-    found = list(rows((*family.encoder, *source.modules), shapes))
-    for name in sorted(tensors.keys() - {row.name for row in found}):
-        raise UserError(f"{where}: variable '{originals[name]}' is not of a BERT with the heads of its pretraining")
+    found = functools.partial(stored_tensors, (*family.encoder, *source.modules), shapes)
+    flat = from_tensors(tensors, found(), shapes, described.encoder, where)
+    for name in sorted(tensors.keys() - {stored.name for stored in found()}):
+        raise UserError(f"{where}: variable '{originals[name]}' does not belong to a BERT with its pretraining heads")
     for name, x in tensors.items():
         if x.dtype != np.float32 or not np.isfinite(x).all():
             raise UserError(f"{where}: variable '{originals[name]}' is not float32 and finite")
-    flat = from_tensors(tensors, found, shapes, described.encoder, where)
     return Loaded(described.encoder, heads, unflatten(flat), labels=(), new=(), unused=left)
 
 
@@ -102,13 +103,13 @@ def _prefix(place: pathlib.Path) -> pathlib.Path:
     return found[0].with_name(found[0].name.removesuffix(INDEX))
 
 
-def _read(prefix: pathlib.Path) -> dict[str, np.ndarray]:
+def _read_variables(prefix: pathlib.Path) -> dict[str, np.ndarray]:
     try:
         import tensorflow
     except ImportError:
-        raise UserError(f"{prefix} is a checkpoint of TensorFlow: pip install 'bert-jax[tf]' to read it") from None
+        raise UserError(f"{prefix} is a checkpoint of TensorFlow: pip install tensorflow-cpu to read it") from None
     try:
         reader = tensorflow.train.load_checkpoint(str(prefix))
         return {name: np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map()}
-    except Exception as error:  # of its own kinds, by what the bytes happen to be
+    except Exception as error:  # of many kinds, depending on the bytes
         raise UserError(f"{prefix} cannot be read: {str(error).strip().partition(chr(10))[0]}") from None

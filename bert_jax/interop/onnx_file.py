@@ -1,7 +1,7 @@
-"""A model directory as an ONNX file, which runtimes outside of Python and JAX read.
+"""A model directory as an ONNX file, for runtimes outside Python and JAX.
 
-The way is that of PyTorch: `transformers` opens the directory and `torch.onnx` exports the program, both maintained by
-those who keep the formats (docs/decisions.md).
+By way of PyTorch: `transformers` opens the directory and `torch.onnx` exports the program, both maintained by the
+owners of the formats.
 """
 
 import contextlib
@@ -16,41 +16,41 @@ from bert_jax.data.tokenizer import tokenizer_files
 from bert_jax.errors import UserError
 from bert_jax.interop.directory import appearing
 from bert_jax.interop.families import FAMILIES
-from bert_jax.interop.huggingface import model_config
+from bert_jax.interop.huggingface.model_config import read_model_config
 
 FILE = "model.onnx"
-LARGEST = 2_000_000_000  # bytes of weights in one file, a bound of Protocol Buffers; beyond they lie beside it
+LARGEST = 2_000_000_000  # bytes of weights in one file, a limit of Protocol Buffers; above it they are stored beside it
 CHOICE = "ForMultipleChoice"
 
 
 def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str]) -> None:
-    """Writes `model.onnx` into the directory `output`, beside `config.json` and the tokenizer of `directory`.
+    """Write `model.onnx` into the directory `output`, beside `config.json` and the tokenizer of `directory`.
 
     Inputs are int64: `input_ids`, `attention_mask` and, in models of several token types, `token_type_ids`; `[batch,
     length]`, or `[batch, choices, length]` for multiple choice. Outputs are float32 and named as in transformers:
-    `logits`, `start_logits`, `last_hidden_state`, .... All these dimensions but the classes are left open.
+    `logits`, `start_logits`, `last_hidden_state`, .... All these dimensions except the classes are dynamic.
 
     Args:
-        directory: of transformers, such as `export_model` writes.
+        directory: of transformers, such as one that `export_model` wrote.
         output: appears whole or not at all.
 
     Raises:
-        UserError: torch, transformers or onnxscript is not installed, `directory` cannot be read or says of no model
-            class which it is, or `output` is taken.
+        UserError: torch, transformers or onnxscript is not installed, `directory` cannot be read or names no known
+            model class, or `output` is in use.
     """
     source = pathlib.Path(directory)
-    described = model_config.read(source / "config.json")
+    described = read_model_config(source / "config.json")
     known = {one.name for one in FAMILIES[described.encoder.family].classes}
     if described.architecture not in known:
         raise UserError(
             f"{source / 'config.json'}: architectures is '{described.architecture}', none of {', '.join(sorted(known))}"
         )
     try:
-        import onnxscript  # noqa: F401 (torch.onnx needs it and would say so in a page)
+        import onnxscript  # noqa: F401 (torch.onnx needs it; its own message is a page long)
         import torch
         import transformers
     except ImportError as error:
-        raise UserError(f"an ONNX file needs {error.name}: pip install 'bert-jax[onnx]'") from None
+        raise UserError(f"an ONNX file needs {error.name}: pip install onnxscript torch transformers") from None
 
     names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (described.encoder.num_token_types > 1)
     axes = ("batch", "choices", "length") if described.architecture.endswith(CHOICE) else ("batch", "length")
@@ -58,7 +58,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
         model = getattr(transformers, described.architecture).from_pretrained(source, local_files_only=True).eval()
 
         class Positional(torch.nn.Module):
-            """Takes the inputs in order, gives the outputs in order."""
+            """The model with positional inputs and outputs."""
 
             def __init__(self) -> None:
                 super().__init__()
@@ -67,7 +67,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
             def forward(self, *inputs: Any) -> Any:
                 return self.model(**dict(zip(names, inputs, strict=True))).to_tuple()
 
-        # A tensor for each input: two that were the same one would be taken for one input.
+        # A separate tensor for each input: a shared one would be taken for a single input.
         example = {name: torch.ones((2, 3, 4)[-len(axes) :], dtype=torch.int64) for name in names}
         with torch.no_grad():
             outputs = list(model(**example).keys())
@@ -90,7 +90,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch says to those who develop it."""
+    """Suppress the messages of torch for its own developers."""
     import logging
 
     logger = logging.getLogger("torch.onnx")

@@ -1,8 +1,7 @@
 """A model as a StableHLO program for any batch size and length, which JAX runs without bert_jax.
 
-The directory holds the program as `jax.export` serialises it, the weights as a NumPy archive, and a manifest of inputs,
-outputs and labels. Weights are arguments of the program: as constants inside it XLA would compile them anew for each
-shape (docs/decisions.md).
+The directory holds the program as serialized by `jax.export`, the weights as a NumPy archive, and a manifest of inputs,
+outputs and labels. Weights are arguments of the program: XLA would compile constants anew for each shape.
 """
 
 import json
@@ -24,9 +23,9 @@ from bert_jax.models import Head, Params, make_model
 
 PLATFORMS = ("cpu", "tpu", "cuda")
 PROGRAM, WEIGHTS, MANIFEST = "model.stablehlo", "weights.npz", "manifest.json"
-# Dimensions of an input, by the head that reads it; the other heads read rows.
-ROWS, CHOICES = ("batch", "length"), ("batch", "choices", "length")
-# Outputs with the vocabulary as their last axis, which is padded in the model and not in the program.
+# Dimensions of an input: of sequences, and of the choices of an example.
+SEQUENCES, CHOICES = ("batch", "length"), ("batch", "choices", "length")
+# Outputs whose last axis is the vocabulary, which is padded in the model and not in the program.
 VOCABULARY = ("mlm_logits",)
 
 
@@ -39,7 +38,7 @@ def export_stablehlo(
     length: int | None = None,
     dtype: str = "float32",
 ) -> None:
-    """Writes the directory `output`: `model.stablehlo`, `weights.npz`, `manifest.json`.
+    """Write the directory `output`: `model.stablehlo`, `weights.npz`, `manifest.json`.
 
     To run it, with nothing but jax and numpy:
 
@@ -55,18 +54,19 @@ def export_stablehlo(
         heads: what the program computes.
         output: appears whole or not at all.
         labels: names of the classes, for the manifest.
-        length: tokens of every row; None leaves it open, as the batch size is.
+        length: tokens of every sequence; None: any, as for the batch size.
         dtype: of matrix products, `compute.dtype`; weights and outputs are float32.
 
     Raises:
-        UserError: a length the model does not have, labels that are not one a class, or a place that is taken.
+        UserError: the model does not read sequences of this length, the labels are not one per class, or `output` is in
+            use.
     """
     if length is not None and not 1 <= length <= config.max_positions:
         raise UserError(f"a length of {length}: this model reads 1 to {config.max_positions} tokens")
     classes = max(head.classes for head in heads) if heads else 0
     if labels and len(labels) != classes:
         raise UserError(f"{len(labels)} labels ({', '.join(labels)}) for {classes} classes")
-    # The fused kernel of TPUs has no shapes left open.
+    # The fused kernel of TPUs needs fixed shapes.
     model = make_model(config, ComputeConfig(dtype=dtype, attention="xla"), heads)
     inputs = _inputs(config, heads)
     weights, structure = {path: np.asarray(x) for path, x in flatten(params).items()}, jax.tree.structure(params)
@@ -106,9 +106,9 @@ def export_stablehlo(
 
 
 def _inputs(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[str, ...]]:
-    """Name -> dimensions, of what this model reads: without token types where it has one or none."""
+    """Name -> dimensions of the inputs of this model, without token types where it has at most one."""
     names = {head.name for head in heads}
-    row = CHOICES if "choice" in names else ROWS
+    row = CHOICES if "multiple_choice" in names else SEQUENCES
     inputs: dict[str, tuple[str, ...]] = {"input_ids": row, "token_type_ids": row, "attention_mask": row}
     if config.num_token_types < 2:
         del inputs["token_type_ids"]
@@ -116,13 +116,13 @@ def _inputs(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[s
 
 
 def _sizes(inputs: dict[str, tuple[str, ...]], longest: int, length: int | None) -> dict[str, Any]:
-    """Dimension -> what it is in the program: a number, or a size left open."""
+    """Dimension -> a number, or a symbol for any size."""
     fixed = {} if length is None else {"length": length}
-    left_open = sorted({name for names in inputs.values() for name in names} - fixed.keys())
-    limits = [f"{name} >= 1" for name in left_open] + [f"length <= {longest}"] * (length is None)
-    return dict(zip(left_open, export.symbolic_shape(", ".join(left_open), constraints=limits), strict=True)) | fixed
+    symbols = sorted({name for names in inputs.values() for name in names} - fixed.keys())
+    limits = [f"{name} >= 1" for name in symbols] + [f"length <= {longest}"] * (length is None)
+    return dict(zip(symbols, export.symbolic_shape(", ".join(symbols), constraints=limits), strict=True)) | fixed
 
 
 def _plain(dimension: Any) -> int | str:
-    """A dimension for JSON; one left open by its name."""
+    """A dimension for JSON; a symbolic one by its name."""
     return dimension if isinstance(dimension, int) else str(dimension)

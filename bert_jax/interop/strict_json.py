@@ -1,4 +1,4 @@
-"""JSON files that others wrote, read without guessing: no key twice, no NaN, UTF-8."""
+"""JSON files from strangers, read strictly: no key twice, no NaN, UTF-8."""
 
 import json
 import pathlib
@@ -7,8 +7,8 @@ from typing import Any
 from bert_jax.errors import UserError
 
 
-def parse(text: bytes, where: str) -> dict[str, Any]:
-    """The object that `text` spells; UserError names `where` and what is wrong, a key given twice included."""
+def parse_object(text: bytes, where: str) -> dict[str, Any]:
+    """Return the object in `text`; UserError names `where` and the problem, such as a key given twice."""
     try:
         found = json.loads(text.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -18,20 +18,20 @@ def parse(text: bytes, where: str) -> dict[str, Any]:
     return found
 
 
-def read(path: pathlib.Path) -> dict[str, Any]:
-    """`parse` of a file."""
+def read_object(path: pathlib.Path) -> dict[str, Any]:
+    """Return the object in a file, likewise."""
     try:
         text = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
-    return parse(text, str(path))
+    return parse_object(text, str(path))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key '{key}' is there twice")
+            raise ValueError(f"the key '{key}' is given twice")
         found[key] = value
     return found
 

@@ -1,4 +1,4 @@
-"""Our parameters as the tensors of `transformers`, both ways: families.py has the names, the model the shapes."""
+"""Our parameters as the tensors of `transformers`, and back: families.py has the names, the model the shapes."""
 
 import functools
 import itertools
@@ -19,8 +19,8 @@ Flat = dict[str, Any]  # path in our tree -> array
 WITHOUT_PARAMETERS = ("hidden_states",)
 
 
-class Row(NamedTuple):
-    """One tensor: its name, and where its numbers lie in our tree."""
+class Stored(NamedTuple):
+    """One tensor of a file: its name, and the place of its numbers in our tree."""
 
     name: str
     path: str
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
-    """The class of `transformers` with exactly these heads; `UserError` names those there are."""
+    """Return the class of `transformers` with exactly these heads; `UserError` lists the classes of the family."""
     wanted = {head.name for head in heads} - {*WITHOUT_PARAMETERS}
     for one in FAMILIES[config.family].classes:
         if set(one.heads) == wanted:
@@ -41,7 +41,7 @@ def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
 def to_tensors(
     params: Params, config: EncoderConfig, heads: tuple[Head, ...] = PRETRAINING_HEADS
 ) -> dict[str, np.ndarray]:
-    """Their names -> contiguous float32 arrays in their layout, the vocabulary unpadded.
+    """Return the tensors of `transformers` by name: contiguous float32 arrays, the vocabulary unpadded.
 
     `params` is a tree of `make_model(config, ..., heads)`; a bare model's names lack the family's prefix. Raises
     `UserError` where the tree is of another model, or where transformers has none with these heads.
@@ -51,26 +51,26 @@ def to_tensors(
     if {path: np.shape(x) for path, x in flat.items()} != {**shapes}:
         raise UserError("the parameters are not those of this model configuration: names or shapes differ")
     tensors = {}
-    for row in rows((*family.encoder, *one.modules), shapes):
-        x = np.asarray(flat[row.path], np.float32)
-        x = x if row.layer is None else x[row.layer]
-        x = x[: config.vocab_size] if row.vocabulary else x
-        name = row.name.removeprefix(f"{family.prefix}.") if is_bare(one) else row.name
-        tensors[name] = np.ascontiguousarray(x.T if row.path.endswith("/kernel") else x)
+    for stored in stored_tensors((*family.encoder, *one.modules), shapes):
+        x = np.asarray(flat[stored.path], np.float32)
+        x = x if stored.layer is None else x[stored.layer]
+        x = x[: config.vocab_size] if stored.vocabulary else x
+        name = stored.name.removeprefix(f"{family.prefix}.") if is_bare(one) else stored.name
+        tensors[name] = np.ascontiguousarray(x.T if stored.path.endswith("/kernel") else x)
     return tensors
 
 
 def from_tensors(
     tensors: Mapping[str, np.ndarray],
-    found: Iterable[Row],
+    found: Iterable[Stored],
     shapes: Mapping[str, tuple[int, ...]],
     config: EncoderConfig,
     where: str,
 ) -> Flat:
-    """The float32 arrays that `found` fills whole; `UserError` names a tensor that is missing or of another shape."""
+    """Return the float32 arrays that `found` fills; `UserError` names a tensor that is missing or of another shape."""
     flat: Flat = {}
-    for path, group in itertools.groupby(found, lambda row: row.path):
-        parts = [_checked(tensors, row, shapes[path], config, where) for row in group]  # before memory is taken
+    for path, group in itertools.groupby(found, lambda stored: stored.path):
+        parts = [_checked(tensors, stored, shapes[path], config, where) for stored in group]  # before memory is taken
         whole = np.zeros(shapes[path], np.float32)
         if whole.ndim > parts[0].ndim:
             np.stack(parts, out=whole)
@@ -81,47 +81,48 @@ def from_tensors(
 
 
 def _checked(
-    tensors: Mapping[str, np.ndarray], row: Row, whole: tuple[int, ...], config: EncoderConfig, where: str
+    tensors: Mapping[str, np.ndarray], stored: Stored, whole: tuple[int, ...], config: EncoderConfig, where: str
 ) -> np.ndarray:
     """One tensor in our layout, if it has the shape of its place in the parameter of shape `whole`."""
-    if row.name not in tensors:
-        raise UserError(f"{where}: tensor '{row.name}' is missing{did_you_mean(row.name, tensors)}")
-    x, turn = tensors[row.name], -1 if row.path.endswith("/kernel") else 1
-    shape = whole if row.layer is None else whole[1:]
-    shape = ((config.vocab_size, *shape[1:]) if row.vocabulary else shape)[::turn]
+    if stored.name not in tensors:
+        raise UserError(f"{where}: tensor '{stored.name}' is missing{did_you_mean(stored.name, tensors)}")
+    x, turn = tensors[stored.name], -1 if stored.path.endswith("/kernel") else 1
+    shape = whole if stored.layer is None else whole[1:]
+    shape = ((config.vocab_size, *shape[1:]) if stored.vocabulary else shape)[::turn]
     if x.shape != shape:
-        raise UserError(f"{where}: tensor '{row.name}' is {[*x.shape]}, not {[*shape]}")
+        raise UserError(f"{where}: tensor '{stored.name}' is {[*x.shape]}, not {[*shape]}")
     return x.T if turn < 0 else x
 
 
-def rows(modules: Iterable[Module], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Row]:
-    """Every tensor of `modules` that the model of `shapes` has."""
+def stored_tensors(modules: Iterable[Module], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Stored]:
+    """Yield every tensor of `modules` that the model of `shapes` has."""
     for module in modules:
         for ours, theirs in LEAVES[module.kind].items():
             path = "/".join(filter(None, (module.path, ours)))
             name = ".".join(filter(None, (module.name, theirs)))
             if path in shapes and "{layer}" in name:
                 for layer in range(shapes[path][0]):
-                    yield Row(name.format(layer=layer), path, layer, module.vocabulary)
+                    yield Stored(name.format(layer=layer), path, layer, module.vocabulary)
             elif path in shapes:
-                yield Row(name, path, None, module.vocabulary)
+                yield Stored(name, path, None, module.vocabulary)
 
 
-def names(module: Module) -> list[str]:
-    """The tensors of a module without layers."""
+def tensor_names(module: Module) -> list[str]:
+    """Return the names of the tensors of a module outside the layers."""
     return [".".join(filter(None, (module.name, theirs))) for theirs in LEAVES[module.kind].values()]
 
 
 def is_bare(one: ModelClass) -> bool:
-    """Whether a class is an encoder without a head of its own."""
+    """Return whether a class is an encoder without a head of its own."""
     return one.heads in ((), ("pooled",))
 
 
 def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: str) -> dict[str, str]:
-    """Names as families.py has them -> names in the file, without the copies of tied tensors.
+    """Return the names of families.py -> names in the file, without the copies of tied tensors.
 
-    Older names of LayerNorm's parameters (`gamma`, `beta`), and the missing prefix of a bare model, are mended. Raises
-    `UserError` where a copy of a tied tensor differs from it, and where saved position numbers are not 0, 1, 2, ...
+    Older names of LayerNorm's parameters (`gamma`, `beta`) are translated, and the missing prefix of a bare model is
+    added. Raises `UserError` where a copy of a tied tensor differs from it, and where saved position numbers are not 0,
+    1, 2, ...
     """
     found: dict[str, str] = {}
     prefix = f"{family.prefix}."
@@ -147,22 +148,22 @@ def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: st
     return found
 
 
-@functools.lru_cache(16)  # to trace a model takes a good part of a second
+@functools.lru_cache(16)  # tracing a model takes a good part of a second
 def shapes_of(config: EncoderConfig, heads: tuple[Head, ...]) -> Mapping[str, tuple[int, ...]]:
-    """Path -> shape of every parameter."""
+    """Return path -> shape of every parameter."""
     model = make_model(config, ComputeConfig(), heads)
     shapes = {path: x.shape for path, x in flatten(jax.eval_shape(model.init, jax.random.key(0))).items()}
     return types.MappingProxyType(shapes)
 
 
 def flatten(params: Params) -> Flat:
-    """A tree as one dict: 'encoder/embeddings/norm/scale' -> array."""
+    """Return a tree as one dict: 'encoder/embeddings/norm/scale' -> array."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
     return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
 
 
 def unflatten(flat: Mapping[str, Any]) -> Params:
-    """The inverse of `flatten`."""
+    """Return the tree of a dict; the inverse of `flatten`."""
     params: Params = {}
     for path, x in flat.items():
         *parents, leaf = path.split("/")

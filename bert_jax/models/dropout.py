@@ -16,12 +16,12 @@ SEED_WORDS = 2
 
 
 def dropout_seeds(rng: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Seeds for `shape` calls of `dropout`: uint32 `[*shape, 2]`."""
+    """Return seeds for `shape` calls of `dropout`: uint32 `[*shape, 2]`."""
     return jax.random.bits(rng, (*shape, SEED_WORDS), jnp.uint32)
 
 
 def dropout(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
-    """Zeroes elements of `x` with probability `rate` and scales the others by `1 / (1 - rate)`.
+    """Zero elements of `x` with probability `rate` and scale the others by `1 / (1 - rate)`.
 
     `x` is floating, of any shape with at least one axis; `seed` is uint32 `[2]`, and None means the identity.
     """
@@ -30,7 +30,7 @@ def dropout(x: jax.Array, rate: float, seed: jax.Array | None) -> jax.Array:
     return _dropout(x, rate, seed)
 
 
-# Checkpointed, so that what the backward pass needs is the seed and not the mask.
+# Checkpointed, so that the backward pass needs the seed and not the mask.
 @functools.partial(jax.checkpoint, static_argnums=(1,), prevent_cse=False)
 def _dropout(x: jax.Array, rate: float, seed: jax.Array) -> jax.Array:
     kept = random_words(seed, x.shape) >= _threshold(rate)
@@ -38,18 +38,18 @@ def _dropout(x: jax.Array, rate: float, seed: jax.Array) -> jax.Array:
 
 
 def keep_mask(index: jax.Array, first: jax.Array, second: jax.Array, rate: float) -> jax.Array:
-    """bool, False with probability `rate`: of the element `index` of the row with the key (`first`, `second`)."""
+    """Return bool, False with probability `rate`, for element `index` of the row with the key (`first`, `second`)."""
     return _mix(index, first, second) >= _threshold(rate)
 
 
 def row_keys(seed: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
-    """Two uint32 `[rows]`: the key of each row of the first axis."""
+    """Return the key of each row of the first axis: two uint32 `[rows]`."""
     first = _mix(first_row(rows) + jax.lax.iota(jnp.uint32, rows), seed[0], seed[1])
     return first, _mix(first, seed[1], seed[0])
 
 
 def random_words(seed: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """uint32 of `shape`, uniform and independent for all statistical purposes; `seed` is uint32 `[2]`.
+    """Return uint32 of `shape`, uniform and independent for all statistical purposes; `seed` is uint32 `[2]`.
 
     A finalizer of the murmur3 kind (multipliers of C. Wellons' `lowbias32`); the second key word enters between its two
     rounds, so that rows whose first words are close do not share a permuted mask.

@@ -49,6 +49,20 @@ def _standardize_backward(_: float, __: jnp.dtype, saved: Any, gradient: jax.Arr
 _standardize.defvjp(_standardize_forward, _standardize_backward)
 
 
+class RMSNorm(nn.Module):
+    """Divide the last axis by the root of its mean square (Zhang and Sennrich 2019); float32 inside."""
+
+    epsilon: float
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        scale = param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
+        wide = x.astype(jnp.float32)
+        inverse = jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + self.epsilon)
+        return (wide * inverse * scale).astype(self.dtype)
+
+
 # A row is a linen module with the fields `epsilon` and `dtype`, called with `[..., features]`; its result has the shape
 # of its input.
-NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": LayerNorm}
+NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": LayerNorm, "rms_norm": RMSNorm}

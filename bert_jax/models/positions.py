@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
+from bert_jax.errors import UserError
 from bert_jax.models.layers import kernel_init, lookup, param, table_width
+
+ROTARY_BASE = 10_000.0  # wavelength of the slowest pair, over 2 pi
 
 Embed = Callable[[int, jax.Array | None], jax.Array]
 
@@ -51,4 +54,27 @@ def restarting_positions(segments: jax.Array) -> jax.Array:
     return column - jax.lax.cummax(jnp.where(begins, column, 0), axis=1)
 
 
-POSITIONS: dict[str, PositionScheme] = {"learned": PositionScheme(embed=learned)}
+def rotary(config: EncoderConfig, x: jax.Array, segments: jax.Array | None) -> jax.Array:
+    """Rotate pairs of features by an angle proportional to the position (Su et al. 2021); float32 inside.
+
+    The pairs of a head are its feature i and i + head_dim / 2, as in GPT-NeoX and transformers.
+    """
+    batch, length, width = x.shape
+    half, odd = divmod(width // config.num_heads, 2)
+    if odd:
+        raise UserError(
+            f"model.positions=rotary needs an even number of features per head, not {width // config.num_heads}"
+        )
+    numbers = jnp.arange(length)[None] if segments is None else restarting_positions(segments)
+    frequencies = ROTARY_BASE ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    angles = (numbers[:, :, None] * frequencies)[:, :, None, :]  # [batch or 1, length, 1, half]
+    cosine, sine = jnp.cos(angles), jnp.sin(angles)
+    first, second = jnp.split(x.astype(jnp.float32).reshape(batch, length, config.num_heads, 2 * half), 2, axis=-1)
+    turned = jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+    return turned.reshape(x.shape).astype(x.dtype)
+
+
+POSITIONS: dict[str, PositionScheme] = {
+    "learned": PositionScheme(embed=learned),
+    "rotary": PositionScheme(rotate=rotary),
+}

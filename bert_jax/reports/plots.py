@@ -22,7 +22,7 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path) -> None:
     try:
         import matplotlib
     except ImportError as error:
-        raise UserError("plot needs matplotlib: pip install 'bert-jax[demo]'") from error
+        raise UserError("plot needs matplotlib: pip install matplotlib") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -30,7 +30,7 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path) -> None:
     splits = {split: [line for line in lines if line["split"] == split] for split in ("train", "heldout")}
     panels = panel_titles(dict.fromkeys(name for line in lines for name in line))
     if not splits["train"] or not panels:
-        raise UserError(f"{workdir}: no metrics to plot yet")
+        raise UserError(f"{workdir}: no metrics yet")
     columns = -(-len(panels) // 2)
     figure, axes = pyplot.subplots(2, columns, figsize=(1 + 4 * columns, 6.5), squeeze=False, layout="constrained")
     for panel in axes.T.flat[len(panels) :]:

@@ -12,7 +12,7 @@ from bert_jax.console import Console
 from bert_jax.data.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch
-from bert_jax.parallel.sharding import Share
+from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.runs import finetune as finetuning
 from bert_jax.runs import pretrain as pretraining
 from bert_jax.runs.corpus_data import corpus_data
@@ -75,7 +75,7 @@ def batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Generator[
     phases = plan_phases(config.train)
     if not 0 <= phase < len(phases):
         raise UserError(f"phase {phase}: the config has {len(phases)} phases, from 0 on")
-    return corpus_data(config, corpus, Share((0,), 1)).batches(phases[phase], step)
+    return corpus_data(config, corpus, BatchBlocks((0,), 1)).batches(phases[phase], step)
 
 
 def as_config(

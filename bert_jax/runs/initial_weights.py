@@ -12,7 +12,7 @@ from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.errors import UserError
 from bert_jax.inference.load import Weights
 from bert_jax.interop.families import FAMILIES
-from bert_jax.interop.huggingface.model_config import fields_of
+from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.objectives import OBJECTIVES
 
 
@@ -38,7 +38,7 @@ def check_exportable(config: PretrainConfig, padding_id: int) -> None:
             f"config.model.position_offset={config.model.position_offset}: {config.model.family} counts positions from "
             f"the id of its padding + 1; with this tokenizer set it to {padding_id + 1}"
         )
-    fields_of(config.model, padding_id, "config.model")
+    model_config_fields(config.model, padding_id, "config.model")
 
 
 def _with_pairs(config: PretrainConfig, sentence_pairs: str) -> PretrainConfig:

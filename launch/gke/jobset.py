@@ -1,10 +1,10 @@
-"""A pretraining run as a JobSet for GKE: prints the manifest, to be piped into `kubectl apply -f -`.
+"""Print the JobSet manifest of a pretraining run on GKE, for `kubectl apply -f -`.
 
 python3 launch/gke/jobset.py --name bert-base --image IMAGE --accelerator v5e --topology 16x16 --bucket BUCKET \
     --service_account trainer --workdir /mnt/BUCKET/runs/base --config configs/bert_base.py \
     -- --config.data.corpus=/mnt/BUCKET/corpus | kubectl apply -f -
 
-JSON is YAML, and here nothing that a user writes needs to be quoted for either. docs/launch.md leads through the rest.
+JSON is valid YAML. Guide: docs/launch.md.
 """
 
 import argparse
@@ -14,46 +14,54 @@ import re
 import sys
 from typing import Any, NoReturn
 
-# What GKE calls a slice of each generation, and how many numbers its topology has.
+# GKE's name of each generation, and the number of axes of its topology.
 ACCELERATORS = {
     "v4": ("tpu-v4-podslice", 3),
     "v5e": ("tpu-v5-lite-podslice", 2),
     "v5p": ("tpu-v5p-slice", 3),
     "v6e": ("tpu-v6e-slice", 2),
 }
-USER_MISTAKE = 2  # bert-jax's exit status for what a restart cannot mend
+USER_MISTAKE = 2  # exit status of bert-jax for errors that a restart cannot fix
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the command-line parser."""
     made = argparse.ArgumentParser(prog="jobset.py", description="Print the JobSet of a pretraining run.")
     add = made.add_argument
-    add("--name", required=True, help="of the JobSet: lower-case letters, digits and dashes")
-    add("--namespace", default="default", help="where --service_account lives (default: default)")
-    add("--image", required=True, help="made of launch/gke/Dockerfile")
+    add("--name", required=True, help="name of the JobSet: lower-case letters, digits and dashes")
+    add("--namespace", default="default", help="namespace of --service_account (default: default)")
+    add("--image", required=True, help="container image, built from launch/gke/Dockerfile")
     add("--accelerator", required=True, choices=sorted(ACCELERATORS), help="generation of the TPU")
-    add("--topology", required=True, metavar="AxB[xC]", help="of the slice, such as 16x16")
-    add("--chips_per_host", type=int, metavar="N", help="default: 4, or all of a smaller slice")
-    add("--bucket", required=True, help="mounted at /mnt/BUCKET in every pod")
-    add("--service_account", required=True, help="of Kubernetes, with access to the bucket")
-    add("--workdir", required=True, help="below /mnt/BUCKET")
-    add("--config", required=True, help="recipe inside the image, such as configs/bert_base.py")
-    add("--spot", action="store_true", help="on spot nodes")
-    add("--max_restarts", type=int, default=50, metavar="N", help="preemptions included (default: 50)")
-    add("--grace_seconds", type=int, default=120, metavar="S", help="to save before a pod is killed (default: 120)")
-    add("arguments", nargs="*", help="of bert-jax pretrain, after --")
+    add("--topology", required=True, metavar="AxB[xC]", help="topology of the slice, such as 16x16")
+    add("--chips_per_host", type=int, metavar="N", help="chips per host (default: 4, or all chips of a smaller slice)")
+    add("--bucket", required=True, help="Cloud Storage bucket, mounted at /mnt/BUCKET in every pod")
+    add("--service_account", required=True, help="Kubernetes service account with access to the bucket")
+    add("--workdir", required=True, help="work directory, below /mnt/BUCKET")
+    add("--config", required=True, help="recipe in the image, such as configs/bert_base.py")
+    add("--spot", action="store_true", help="run on spot nodes")
+    add("--max_restarts", type=int, default=50, metavar="N", help="restarts, including preemptions (default: 50)")
+    add(
+        "--grace_seconds",
+        type=int,
+        default=120,
+        metavar="S",
+        help="seconds to save before a pod is killed (default: 120)",
+    )
+    add("arguments", nargs="*", help="arguments of bert-jax pretrain, after --")
     return made
 
 
 def jobset(args: argparse.Namespace) -> dict[str, Any]:
-    """The manifest; exits with status 2 and one line on what does not fit."""
-    check_label("--name", args.name, longest=40)  # pods are called NAME-slice-0-HOST-xxxxx, in at most 63 characters
+    """Return the manifest; exit with status 2 and one line for invalid arguments."""
+    check_label(
+        "--name", args.name, longest=40
+    )  # the longest pod name, NAME-slice-0-HOST-xxxxx, has at most 63 characters
     check_label("--namespace", args.namespace)
     check_label("--service_account", args.service_account)
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", args.bucket):
-        refuse(f"--bucket {args.bucket!r} is no name of a bucket (without gs://)")
+        refuse(f"--bucket {args.bucket!r} is not a bucket name (write it without gs://)")
     if not args.workdir.startswith(f"/mnt/{args.bucket}/"):
-        refuse(f"--workdir {args.workdir!r} is not below /mnt/{args.bucket}/, the one place that all pods share")
+        refuse(f"--workdir {args.workdir!r} is not below /mnt/{args.bucket}/, the only storage that all pods share")
     accelerator, hosts, chips = slice_shape(args)
     restarts = {
         "maxRestarts": args.max_restarts,
@@ -63,7 +71,7 @@ def jobset(args: argparse.Namespace) -> dict[str, Any]:
         "parallelism": hosts,
         "completions": hosts,
         "completionMode": "Indexed",
-        "backoffLimit": 0,  # one pod alone cannot come back into a run: the JobSet restarts them all
+        "backoffLimit": 0,  # one pod alone cannot rejoin a run: the JobSet restarts all of them
         "podFailurePolicy": {
             "rules": [
                 {
@@ -93,7 +101,7 @@ def jobset(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any]:
-    """One host of the slice."""
+    """Return the pod of one host."""
     selector = {"cloud.google.com/gke-tpu-accelerator": accelerator, "cloud.google.com/gke-tpu-topology": args.topology}
     tolerations = []
     if args.spot:
@@ -101,7 +109,7 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
         tolerations = [
             {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
         ]
-    # No cache of names: the hosts wait for each other's files. The limit lets a checkpoint's directory be renamed.
+    # No metadata cache: the hosts wait for each other's files. The limit allows renaming a checkpoint's directory.
     mount = "implicit-dirs,metadata-cache:ttl-secs:0,rename-dir-limit=100000"
     return {
         "restartPolicy": "Never",
@@ -113,12 +121,12 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
             {
                 "name": "pretrain",
                 "image": args.image,
-                # Kubernetes would expand $(NAME) in it: $$ is a dollar sign.
+                # Kubernetes expands $(NAME); $$ stands for a dollar sign.
                 "command": [
                     word.replace("$", "$$")
                     for word in ["bash", "launch/pretrain.sh", args.workdir, "--config", args.config, *args.arguments]
                 ],
-                "ports": [{"containerPort": 8471}, {"containerPort": 8431}],  # between TPU hosts; their metrics
+                "ports": [{"containerPort": 8471}, {"containerPort": 8431}],  # traffic between TPU hosts; metrics
                 "resources": {"requests": {"google.com/tpu": chips}, "limits": {"google.com/tpu": chips}},
                 "volumeMounts": [{"name": "bucket", "mountPath": f"/mnt/{args.bucket}"}],
             }
@@ -136,26 +144,26 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
 
 
 def slice_shape(args: argparse.Namespace) -> tuple[str, int, int]:
-    """GKE's name of the accelerator, hosts of the slice, chips a host."""
+    """Return GKE's name of the accelerator, the number of hosts and the chips per host."""
     accelerator, dimensions = ACCELERATORS[args.accelerator]
     if not re.fullmatch("x".join(["[1-9][0-9]{0,2}"] * dimensions), args.topology):
-        refuse(f"--topology {args.topology!r}: {args.accelerator} takes {'x'.join('ABC'[:dimensions])}")
+        refuse(f"--topology {args.topology!r}: {args.accelerator} needs {'x'.join('ABC'[:dimensions])}")
     total = math.prod(map(int, args.topology.split("x")))
     chips = args.chips_per_host or min(total, 4)
     if chips < 1 or total % chips:
-        refuse(f"--topology {args.topology} has {total} chips: they do not divide into hosts of {chips}")
+        refuse(f"--topology {args.topology} has {total} chips, which do not divide into hosts of {chips}")
     return accelerator, total // chips, chips
 
 
 def check_label(option: str, value: str, longest: int = 63) -> None:
-    """Kubernetes takes DNS labels for names."""
+    """Refuse a name that is not a DNS label, as Kubernetes requires."""
     if not re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", value) or len(value) > longest:
-        near = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-0123456789")[:longest].strip("-") or "bert"
-        refuse(f"{option} {value!r}: at most {longest} lower-case letters, digits and dashes, such as {near}")
+        suggestion = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-0123456789")[:longest].strip("-") or "bert"
+        refuse(f"{option} {value!r}: use at most {longest} lower-case letters, digits and dashes, such as {suggestion}")
 
 
 def refuse(message: str) -> NoReturn:
-    """End as bert-jax does for a user's mistake."""
+    """Exit as bert-jax does for a mistake of the user."""
     print(f"jobset.py: {message}", file=sys.stderr)
     sys.exit(USER_MISTAKE)
 

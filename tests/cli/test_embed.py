@@ -1,5 +1,7 @@
 """`embed` through the command line: what it says, and a file that is there whole or not at all."""
 
+import sys
+
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -60,13 +62,26 @@ def test_longer_texts_are_refused_or_cut_and_counted(world, tmp_path, embed, run
     assert f"3 texts, 2 of them cut, {2 * 12 + short} tokens" in out
 
 
+def test_texts_come_from_standard_input_and_models_from_work_directories(
+    world, tmp_path, embed, run, monkeypatch
+) -> None:
+    lines = vocabulary()[:3]
+    assert run(*embed(lines))[0] == 0
+    with open(tmp_path / "texts.txt") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        status, out, err = run(*embed(lines, "--input", "-", "--model", world.run, name="other.npy"))
+    assert status == 0, err
+    assert out.startswith("3 texts, ")
+    np.testing.assert_array_equal(*(np.load(tmp_path / "out" / name) for name in ("vectors.npy", "other.npy")))
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
         (["--layers", "sum4"], ["this model has 2 layers, not 4"]),
         (["--layers", "3"], ["this model has 2 layers", "0 to 2"]),
-        (["--max_seq_len", "33"], ["--max_seq_len 33", "32"]),
-        (["--batch_size", "0"], ["--batch_size 0"]),
+        (["--max_seq_len", "33"], ["max_seq_len 33", "32"]),
+        (["--batch_size", "0"], ["batch_size 0: at least 1"]),
         (["--pooling", "tokens"], ["vectors.npy", ".safetensors"]),
         (["--input", "/absent/texts"], ["/absent/texts", "No such file"]),
         (["--model", "/absent/model"], ["/absent/model", "config.json"]),

@@ -8,20 +8,28 @@ import pytest
 from tests.cli.commands import is_empty, pretrain_command
 
 
-def test_evaluate_ends_with_one_json_object(world, run) -> None:
-    status, out, err = run("evaluate", "--workdir", world.run)
-    assert (status, err) == (0, "")
-    found = json.loads(out.splitlines()[-1])
+def test_evaluate_prints_one_json_object_or_the_same_as_a_table(world, run) -> None:
+    status, out, _ = run("evaluate", "--workdir", world.run, "--json")
+    assert status == 0
+    found = json.loads(out)
     assert (found["step"], found["seq_len"]) == (4, 24)
     assert {"loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy", "unigram_entropy"} < found.keys()
     lines = [json.loads(line) for line in (world.run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if line["split"] == "train"] == [1, 2, 3, 4]
     last = next(line for line in lines if line["split"] == "heldout" and line["step"] == 4)
     assert found["loss"] == pytest.approx(last["loss"], rel=1e-6)
+    status, out, _ = run("evaluate", "--workdir", world.run)
+    assert status == 0
+    head, *lines = out.splitlines()
+    assert head == f"step 4: {found['documents']} held-out documents, 24 tokens per sequence"
+    shown = {line[2:].partition("  ")[0].replace(" ", "_"): line.split("  ")[2:] for line in lines}
+    assert shown.keys() == found.keys() - {"step", "seq_len", "documents"}
+    assert f"{found['mlm_accuracy']:.1%}" in lines[list(shown).index("mlm_accuracy")]
+    assert f"{found['mlm_loss']:.4f}  nats" in lines[list(shown).index("mlm_loss")]
 
 
 def test_evaluate_an_earlier_step(world, run) -> None:
-    status, out, _ = run("evaluate", "--workdir", world.run, "--step", 2)
+    status, out, _ = run("evaluate", "--workdir", world.run, "--step", 2, "--json")
     assert status == 0
     assert json.loads(out)["step"] == 2
 
@@ -29,7 +37,7 @@ def test_evaluate_an_earlier_step(world, run) -> None:
 def test_evaluate_without_heldout_documents(other, tmp_path, run, refused) -> None:
     status, _, err = run(*pretrain_command(other, tmp_path / "run", "--config.train.steps=2"))
     assert status == 0
-    assert "held out: too few documents, so no evaluation" in err
+    assert "no evaluation: too few held-out documents" in err
     refused("evaluate", "--workdir", tmp_path / "run", says=(str(other.corpus), "too few held-out documents"))
 
 
@@ -48,5 +56,5 @@ def test_curves_that_cannot_be_drawn(world, tmp_path, refused, monkeypatch) -> N
         refused("plot", "--workdir", world.run, "--output", output, says=(str(output), "cannot be written"))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     argv = ["plot", "--workdir", world.run, "--output", tmp_path / "a.png"]
-    refused(*argv, says=("plot needs matplotlib", "bert-jax[demo]"))
+    refused(*argv, says=("plot needs matplotlib", "pip install matplotlib"))
     assert is_empty(tmp_path)

@@ -37,7 +37,7 @@ def test_other_formats(world, tmp_path, run, refused, monkeypatch) -> None:
     refused(*argv, "onnx", says=(str(tmp_path / "made"), "not an empty directory"))
     shutil.rmtree(tmp_path / "made")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    refused(*argv, "onnx", says=("onnxscript", "bert-jax[onnx]"), after=1)
+    refused(*argv, "onnx", says=("onnxscript", "pip install onnxscript torch"), after=1)
     assert is_empty(tmp_path)
 
 
@@ -58,13 +58,35 @@ def test_fill_mask_prints_guesses_likeliest_first(world, run) -> None:
     assert len(out.splitlines()) == 5
 
 
+def test_fill_mask_reads_texts_from_files_and_standard_input(world, tmp_path, run, monkeypatch) -> None:
+    texts = [f"{word} [MASK]." for word in vocabulary()[:2]]
+    alone = [run("fill-mask", "--model", world.model, "--json", text)[1] for text in texts]
+    (tmp_path / "a.txt").write_text("\n".join(texts) + "\n")
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": text, "id": 7}) for text in texts))
+    for name in ("a.txt", "a.jsonl"):
+        argv = ["fill-mask", "--model", world.model, "--input"]
+        assert run(*argv, tmp_path / name, "--json") == (0, "".join(alone), "")
+        with open(tmp_path / name) as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            assert run(*argv, "-", "--json") == (0, "".join(alone), "")
+    _, out, _ = run(*argv, tmp_path / "a.txt", "--top_k", 3)
+    assert [len(block.splitlines()) for block in out.split("\n\n")] == [3, 3]
+
+
+def test_fill_mask_takes_a_work_directory(world, run) -> None:
+    text = f"{vocabulary()[0]} [MASK]."
+    status, out, err = run("fill-mask", "--model", world.run, "--json", text)
+    assert status == 0, err
+    assert out == run("fill-mask", "--model", world.model, "--json", text)[1]
+
+
 def test_texts_that_cannot_be_filled(world, refused) -> None:
     argv = ["fill-mask", "--model", world.model]
     refused(*argv, "no mask here", says=("no [MASK]",))
     refused(*argv, "", says=("no [MASK]",))
     refused(*argv, "[MASK] " * 40, says=("42 tokens", "32"))
-    refused(*argv, "--top_k", 0, "[MASK]", says=("--top_k 0", "1 to 200"))
-    refused(*argv, "--top_k", 201, "[MASK]", says=("--top_k 201", "1 to 200"))
+    refused(*argv, "--top_k", 0, "[MASK]", says=("top_k 0", "1 to 200"))
+    refused(*argv, "--top_k", 201, "[MASK]", says=("top_k 201", "1 to 200"))
 
 
 def test_directories_that_are_no_model(world, tmp_path, refused) -> None:
@@ -111,5 +133,5 @@ def test_a_model_with_the_tokenizer_of_another(world, tmp_path, refused) -> None
         file.write("more\n")
     refused("fill-mask", "--model", model, "[MASK]", says=(str(model), "of 201 tokens", "of 200", "remove the wrong"))
     (model / "tokenizer.json").unlink()
-    says = (str(model), "the tokenizer has 201 tokens, the model 200", "another model's")
+    says = (str(model), "the tokenizer has 201 tokens, the model 200", "the tokenizer of another model")
     refused("fill-mask", "--model", model, "[MASK]", says=says)

@@ -1,4 +1,4 @@
-"""`inspect`: rows are the text that was put in, each warning comes when it should, and terminals get colours."""
+"""`inspect`: sequences are the text of the corpus, warnings come when they should, terminals get colors."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from bert_jax.reports.corpus_checks import CHECKS, ROW_CHECKS
+from bert_jax.reports.corpus_checks import CHECKS, SEQUENCE_CHECKS
 from bert_jax.reports.sequences_text import columns
 from tests.written_corpus import LETTERS, WORDS, sentence, text, write_corpus
 
@@ -50,23 +50,23 @@ def test_statistics(corpus, texts, run):
     for split in ("train", "heldout"):
         assert re.search(rf"^  {split} +[\d,]+ +[\d,]+ +[\d,]+$", out, re.M)
     assert "60 documents in = 60 stored + 0 rejected" in out
-    assert "repeat an earlier one word for word: 0 of" in out
-    assert "1.00 tokens a word" in out
+    assert "copies of an earlier document: 0 of" in out
+    assert "1.00 tokens per word" in out
     assert "label 1" in out
     assert "no warnings" in out
-    assert [line for line in out.splitlines() if line.startswith("row ")] == re.findall(r"^row [012] \(.*", out, re.M)
+    assert re.findall(r"^sequence (\d+) \(", out, re.M) == ["0", "1", "2"]
     found = json.loads(run("inspect", corpus, "--json")[1])
     assert sum(found["sources"][0][split]["tokens"] for split in ("train", "heldout")) == tokens
     assert sum(found["sources"][0][split]["sentences"] for split in ("train", "heldout")) == sentences
     assert found["warnings"] == {}
-    assert found["rows"]["predicted"] == pytest.approx(0.15, abs=0.01)
-    assert found["rows"]["masked"] == pytest.approx(0.8, abs=0.03)
-    assert found["rows"]["labelled"] == pytest.approx(0.55, abs=0.1)
+    assert found["sequences"]["predicted"] == pytest.approx(0.15, abs=0.01)
+    assert found["sequences"]["masked"] == pytest.approx(0.8, abs=0.03)
+    assert found["sequences"]["labelled"] == pytest.approx(0.55, abs=0.1)
     assert found["tokens"]["unknown"] == 0
 
 
 def shown(out: str) -> dict[str, str]:
-    """The texts A and B of the one row that is shown, or '' of one that is none of a pair, in a line each."""
+    """Return the texts of the only sequence shown, each as one line, by name: A and B, or ' ' for a single text."""
     found: dict[str, str] = {}
     name = ""
     for line in out.splitlines():
@@ -78,14 +78,14 @@ def shown(out: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_a_row_is_the_text_that_was_put_in(corpus, texts, run, monkeypatch, width):
+def test_a_sequence_is_text_of_the_corpus(corpus, texts, run, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     labels = set()
-    for row in (0, 1, 2, 3, 10**6, 10**12):
-        status, out, _ = run("inspect", corpus, "--row", row)
+    for number in (0, 1, 2, 3, 10**6, 10**12):
+        status, out, _ = run("inspect", corpus, "--sequence", number)
         assert status == 0
         assert all(columns(line) <= width for line in out.splitlines())
-        assert f"row {row:,} " in out
+        assert f"sequence {number:,} " in out
         assert "documents" not in out.splitlines()[0]
         marked = shown(out)
         assert any(MARK.search(part) for part in marked.values())
@@ -94,7 +94,7 @@ def test_a_row_is_the_text_that_was_put_in(corpus, texts, run, monkeypatch, widt
         assert first.endswith(" [SEP]")
         assert second.endswith(" [SEP]")
         first, second = first[6:-6], second[:-6]
-        owners = [{number for number, one in enumerate(texts) if part in one.lower()} for part in (first, second)]
+        owners = [{index for index, text in enumerate(texts) if part in text.lower()} for part in (first, second)]
         assert all(owners)
         label = int(re.search(r"label (\d)", out)[1])
         labels.add(label)
@@ -102,30 +102,30 @@ def test_a_row_is_the_text_that_was_put_in(corpus, texts, run, monkeypatch, widt
         if label:
             assert not owners[0] & owners[1]
         else:
-            # Of a pair too long for its row, tokens go on either side of either text.
-            ours = [texts[number].lower() for number in owners[0] & owners[1]]
+            # A pair too long for its sequence loses tokens at both sides of both texts.
+            ours = [texts[index].lower() for index in owners[0] & owners[1]]
             assert any(one.index(first) + len(first) <= one.rindex(second) for one in ours)
     assert labels == {0, 1}
 
 
-def test_rows_of_a_recipe(corpus, texts, tmp_path, run):
+def test_sequences_of_a_recipe(corpus, texts, tmp_path, run):
     (tmp_path / "recipe.py").write_text(RECIPE)
-    _, out, _ = run("inspect", corpus, "--config", tmp_path / "recipe.py", "--row", 0)
-    assert "32 tokens long" in out
+    _, out, _ = run("inspect", corpus, "--config", tmp_path / "recipe.py", "--sequence", 0)
+    assert "; 32 tokens, " in " ".join(out.split())
     assert "label" not in out
     (part,) = shown(out).values()
     assert any(MARK.sub(r"\1", part)[6:-6] in one.lower() for one in texts)
-    _, out, _ = run("inspect", corpus, "--row", 0, "--config.train.phases[0].seq_len=64")
-    assert "64 tokens long" in out
+    _, out, _ = run("inspect", corpus, "--sequence", 0, "--config.train.phases[0].seq_len=64")
+    assert "; 64 tokens, " in " ".join(out.split())
 
 
-def test_packed_examples_are_told_apart(texts, tmp_path, run):
+def test_packed_examples_are_shown_separately(texts, tmp_path, run):
     corpus = write_corpus(tmp_path, many(60, 3, words=4))
     packed = ["--config.data.packing=6", "--config.data.sentence_pairs=document_sentences"]
-    found = json.loads(run("inspect", corpus, "--json", "--row", 1, *packed)[1])
-    assert found["rows"]["examples"] > 3
-    assert {example["row"] for example in found["examples"]} == {1}
-    _, out, _ = run("inspect", corpus, "--row", 1, *packed)
+    found = json.loads(run("inspect", corpus, "--json", "--sequence", 1, *packed)[1])
+    assert found["sequences"]["examples"] > 3
+    assert {example["sequence"] for example in found["examples"]} == {1}
+    _, out, _ = run("inspect", corpus, "--sequence", 1, *packed)
     number = len(found["examples"])
     assert re.findall(r"example (\d+) of (\d+)", out) == [(str(k + 1), str(number)) for k in range(number)]
     for example in found["examples"]:
@@ -133,10 +133,10 @@ def test_packed_examples_are_told_apart(texts, tmp_path, run):
         assert example["texts"][0].count("[SEP]") == 1
 
 
-def test_json_has_what_the_text_shows(corpus, run, monkeypatch):
+def test_json_has_the_texts_that_are_shown(corpus, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "9999")
-    found = json.loads(run("inspect", corpus, "--json", "--row", 5)[1])
-    texts = shown(run("inspect", corpus, "--row", 5)[1])
+    found = json.loads(run("inspect", corpus, "--json", "--sequence", 5)[1])
+    texts = shown(run("inspect", corpus, "--sequence", 5)[1])
     (example,) = found["examples"]
     assert example["texts"] == [texts["A"], texts["B"]]
 
@@ -151,7 +151,7 @@ PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "."]
         ("one_document", "--documents blank-line", {"texts": many(1, 200)}, []),
         ("nothing_held_out", "--heldout_fraction", {"texts": many(60, 60)}, []),
         ("random_pairs", "full_sentences", {"texts": ONE_SENTENCE}, []),
-        ("one_sentence", "join lines", {"texts": ONE_SENTENCE}, ["--config.data.sentence_pairs=sentence_order"]),
+        ("one_sentence", "Join lines", {"texts": ONE_SENTENCE}, ["--config.data.sentence_pairs=sentence_order"]),
         ("duplicates", "14% of the training documents", {"texts": many(60, 60) + many(60, 60)[:10]}, []),
         (
             "leaked",
@@ -165,9 +165,9 @@ PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "."]
             {"texts": [one.replace(WORDS[0], "§") + " §§ § §" * 20 for one in many(60, 60)]},
             [],
         ),
-        ("many_pieces", "tokens a word", {"texts": many(60, 60), "vocabulary": PIECES}, []),
+        ("many_tokens_per_word", "tokens per word", {"texts": many(60, 60), "vocabulary": PIECES}, []),
         ("unused", "% of the vocabulary", {"texts": ["Badu bedu. Badu bedu."] * 2 + many(2, 5)}, []),
-        ("mostly_empty", "--config.data.packing=", {"texts": many(60, 3)}, []),
+        ("mostly_padding", "--config.data.packing=", {"texts": many(60, 3)}, []),
         (
             "idle",
             "--config.data.masking=token",
@@ -189,25 +189,25 @@ def test_warnings(tmp_path, run, name, says, made, more):
 
 def test_every_warning_is_provoked():
     provoked = {case[0] for case in test_warnings.pytestmark[0].args[1]}
-    assert provoked == CHECKS.keys() | ROW_CHECKS.keys()
+    assert provoked == CHECKS.keys() | SEQUENCE_CHECKS.keys()
 
 
-def test_packing_helps_where_it_is_advised(tmp_path, run):
+def test_packing_helps_where_it_is_suggested(tmp_path, run):
     corpus = write_corpus(tmp_path, many(60, 3))
     found = json.loads(run("inspect", corpus, "--json")[1])
-    advice = re.search(r"--config\.data\.packing=\d+", found["warnings"]["mostly_empty"])[0]
+    advice = re.search(r"--config\.data\.packing=\d+", found["warnings"]["mostly_padding"])[0]
     after = json.loads(run("inspect", corpus, "--json", advice)[1])
-    assert after["rows"]["fill"] > 0.7 > found["rows"]["fill"]
-    assert "mostly_empty" not in after["warnings"]
+    assert after["sequences"]["fill"] > 0.7 > found["sequences"]["fill"]
+    assert "mostly_padding" not in after["warnings"]
 
 
-def test_packing_is_not_advised_again_where_it_does_not_help(tmp_path, run):
+def test_packing_is_not_suggested_again_where_it_does_not_help(tmp_path, run):
     corpus = write_corpus(tmp_path, [sentence(random.Random(seed), 35) for seed in range(60)])
-    rows = ["--config.data.sentence_pairs=document_sentences", "--config.train.phases[0].seq_len=64", "--json"]
-    assert "packing=" in json.loads(run("inspect", corpus, *rows)[1])["warnings"]["mostly_empty"]
-    found = json.loads(run("inspect", corpus, *rows, "--config.data.packing=4")[1])
-    assert found["rows"]["fill"] < 0.7
-    assert "take another length" in found["warnings"]["mostly_empty"]
+    options = ["--config.data.sentence_pairs=document_sentences", "--config.train.phases[0].seq_len=64", "--json"]
+    assert "packing=" in json.loads(run("inspect", corpus, *options)[1])["warnings"]["mostly_padding"]
+    found = json.loads(run("inspect", corpus, *options, "--config.data.packing=4")[1])
+    assert found["sequences"]["fill"] < 0.7
+    assert "choose another length" in found["warnings"]["mostly_padding"]
 
 
 def test_one_document_held_out_is_too_few_for_pairs(tmp_path, run):
@@ -219,7 +219,7 @@ def test_one_document_held_out_is_too_few_for_pairs(tmp_path, run):
     assert "nothing_held_out" not in alone["warnings"]
 
 
-def test_what_preparation_rejected(tmp_path, run):
+def test_documents_that_preparation_rejected(tmp_path, run):
     write_corpus(tmp_path, many(9, 9))
     (tmp_path / "texts" / "binary").write_bytes(b"\0")
     argv = ["--input", tmp_path / "texts", "--tokenizer", tmp_path / "tokenizer", "--output", tmp_path / "again"]
@@ -234,19 +234,19 @@ def test_a_mixture(tmp_path, run):
     )
     found = json.loads(run("inspect", f"{large},{small}", "--json", "--config.data.weights=(1.0, 3.0)")[1])
     assert [source["name"] for source in found["sources"]] == ["a/corpus", "b/corpus"]
-    assert found["sources"][1]["tokens_share"] == pytest.approx(0.1, abs=0.03)
-    assert found["sources"][1]["rows_share"] == pytest.approx(0.75, abs=0.01)
+    assert found["sources"][1]["tokens_fraction"] == pytest.approx(0.1, abs=0.03)
+    assert found["sources"][1]["sequences_fraction"] == pytest.approx(0.75, abs=0.01)
     _, out, _ = run("inspect", f"{large},{small}", "--config.data.smoothing=0.0")
     assert re.search(r"^    b/corpus .* 50.00%$", out, re.M)
 
 
-def test_colours_are_for_terminals(corpus, run, monkeypatch):
+def test_colors_are_for_terminals(corpus, run, monkeypatch):
     plain = run("inspect", corpus)[1]
     assert "\x1b" not in plain
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda self: True)
-    coloured = run("inspect", corpus)[1]
-    assert "\x1b[1;33m[MASK|" in coloured
-    assert re.sub(r"\x1b\[[\d;]+m", "", coloured) == plain
+    colored = run("inspect", corpus)[1]
+    assert "\x1b[1;33m[MASK|" in colored
+    assert re.sub(r"\x1b\[[\d;]+m", "", colored) == plain
     monkeypatch.setenv("NO_COLOR", "1")
     assert run("inspect", corpus)[1] == plain
 
@@ -260,25 +260,25 @@ def test_a_terminal_without_the_characters(corpus):
 
 def test_refusals(corpus, tmp_path, refused):
     refused("inspect", tmp_path / "absent", says=("no such corpus directory",))
-    refused("inspect", corpus, "--row", -1, says=("--row -1", "from 0"))
-    refused("inspect", corpus, "--row", 1 << 70, says=("--row",))
-    refused("inspect", corpus, "--row", "x", says=("--row",))
+    refused("inspect", corpus, "--sequence", -1, says=("--sequence -1", "from 0"))
+    refused("inspect", corpus, "--sequence", 1 << 70, says=("--sequence",))
+    refused("inspect", corpus, "--sequence", "x", says=("--sequence",))
     refused("inspect", corpus, "--config.data.masks=1", says=("no key 'data.masks'",))
-    refused("inspect", corpus, f"--config.data.corpus={corpus}", says=("Leave the option out",))
+    refused("inspect", corpus, f"--config.data.corpus={corpus}", says=("leave out the option",))
     refused("inspect", corpus, "--config", tmp_path / "absent.py", says=("no such file",))
     refused("inspect", corpus, "--config.data.weights=(1.0, 2.0)", says=("2 numbers for 1 corpora",))
     refused("inspect", corpus, "--config.train.phases[0].seq_len=9000", says=("8 to 512",))
 
 
-def test_a_row_of_a_corpus_that_has_none(tmp_path, run, refused):
+def test_a_corpus_without_sequences(tmp_path, run, refused):
     corpus = write_corpus(tmp_path, many(1, 50))
-    refused("inspect", corpus, "--row", 0, says=("needs 2 documents",))
+    refused("inspect", corpus, "--sequence", 0, says=("needs 2 documents",))
     status, out, _ = run("inspect", corpus)
     assert status == 0
-    assert "none: pairing 'next_sentence' needs 2 documents" in out
+    assert "config.data.sentence_pairs=next_sentence needs 2 documents" in " ".join(out.split())
     found = json.loads(run("inspect", corpus, "--json")[1])
-    assert (found["rows"], found["examples"]) == (None, [])
-    assert run("inspect", corpus, "--row", 0, "--config.data.sentence_pairs=none")[0] == 0
+    assert (found["sequences"], found["examples"]) == (None, [])
+    assert run("inspect", corpus, "--sequence", 0, "--config.data.sentence_pairs=none")[0] == 0
 
 
 def test_damaged_corpora(corpus, tmp_path, refused):

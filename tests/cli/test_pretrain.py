@@ -6,17 +6,21 @@ import os
 import pathlib
 import random
 import re
+import shlex
 
 import numpy as np
 import pytest
 
-from bert_jax.config import PhaseConfig, read_config
+from bert_jax.cli.main import VERBS
+from bert_jax.cli.parser import parse
+from bert_jax.config import FinetuneConfig, PhaseConfig, PretrainConfig, read_config
 from bert_jax.console import Console
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.mixture import open_mixture
 from bert_jax.runs.pretrain import describe
 from bert_jax.training import workdir
-from tests.cli.commands import check_refusal, command, is_empty, pretrain_command
+from bert_jax.training.schedules import plan_phases
+from tests.cli.commands import check_refusal, command, is_empty, losses, pretrain_command
 from tests.written_corpus import sentence, write_corpus
 
 
@@ -25,25 +29,59 @@ from tests.written_corpus import sentence, write_corpus
     [
         ("--config.train.step=9", ["train.step", "did you mean 'train.steps'"]),
         ("--confg.train.steps=9", ["--confg.train.steps=9", "--config"]),
-        ("config.train.steps=9", ["write --config.train.steps=9"]),
-        ("train.steps=9", ["'train.steps=9'", "write --config.train.steps=9"]),
+        ("config.train.steps=9", ["did you mean '--config.train.steps=9'"]),
+        ("train.steps=9", ["'train.steps=9'", "did you mean '--config.train.steps=9'"]),
+        ("--config.train.accumulation=2", ["it was renamed to 'train.grad_accum_steps'"]),
+        ("--config.task.name=mrpc", ["only `finetune` reads config.task"]),
         ("--config.train.steps=", ["config.train.steps"]),
         ("--config.train.steps=9.5", ["--config.train.steps=9.5: give a whole number"]),
         ("--config.train.phases[0].seq_len=64", ["64", "32", "config.model.max_positions"]),
         ("--config.model.vocab_size=999", ["config.model.vocab_size=999", "200"]),
         ("--config.mesh.data=3", ["mesh.data=3", "1 devices"]),
-        ("--config.train.grad_accum_steps=3", ["8 rows", "3 micro-batches", "config.train.batch_size"]),
+        ("--config.train.grad_accum_steps=3", ["8 sequences", "3 micro-batches", "config.train.batch_size"]),
         ("--workdri=x", ["--workdri=x", "'--workdir'"]),
         ("--config.model.family=roberta", ["config.model.family=roberta", "choose one of full_sentences"]),
     ],
 )
 def test_wrong_overrides_leave_the_work_directory_free(world, tmp_path, run, refused, override, says) -> None:
-    """A refused command claims nothing: the mended one starts there."""
+    """A refused command claims nothing: the corrected one starts there."""
     place = tmp_path / "run"
     refused(*pretrain_command(world, place, override), says=tuple(says))
     assert not place.exists() or not (place / "run.json").exists()
     with workdir.locked(place):
         pass
+
+
+def test_the_end_says_where_the_model_is_and_which_commands_use_it(run_copy, world, run) -> None:
+    """Each command is one that the parser takes, up to the data of the task."""
+    status, out, _ = run(*pretrain_command(world, run_copy))
+    assert status == 0
+    first, heading, *lines = out.splitlines()
+    assert (first, heading) == (f"model: {run_copy}", "next:")
+    commands = [shlex.split(line)[1:] for line in lines]
+    assert [argv[0] for argv in commands] == ["evaluate", "fill-mask", "export", "finetune"]
+    for argv in commands[:2]:
+        assert run(*argv)[0] == 0
+    parsed = [parse(VERBS, argv) for argv in commands]
+    config = read_config(FinetuneConfig, parsed[-1].config, parsed[-1].overrides)
+    assert config.init_from == str(run_copy)
+    assert config.task.name == "mrpc"
+
+
+def test_an_override_with_a_space(world, tmp_path, run) -> None:
+    status, _, err = run(*pretrain_command(world, tmp_path / "run"), "--config.train.steps", 2)
+    assert status == 0, err
+    assert [step for step, split, _ in losses(tmp_path / "run") if split == "train"] == [1, 2]
+
+
+def test_a_recipe_of_the_other_kind(tmp_path, refused) -> None:
+    refused(
+        "pretrain", "--config=glue", "--workdir", tmp_path, says=("glue", "fine-tuning recipe", "`bert-jax finetune`")
+    )
+    refused(
+        "finetune", "--config=demo", "--workdir", tmp_path, says=("demo", "pretraining recipe", "`bert-jax pretrain`")
+    )
+    assert is_empty(tmp_path)
 
 
 def test_a_recipe_that_is_none(world, tmp_path, refused) -> None:
@@ -56,7 +94,7 @@ def test_a_recipe_that_is_none(world, tmp_path, refused) -> None:
 
 
 def test_a_batch_that_the_mesh_does_not_divide(world, tmp_path, monkeypatch) -> None:
-    """Rows of training and of evaluation; then the mended command trains in the same place."""
+    """Rows of training and of evaluation; then the corrected command trains in the same place."""
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
     place = tmp_path / "run"
     commands = [
@@ -65,45 +103,45 @@ def test_a_batch_that_the_mesh_does_not_divide(world, tmp_path, monkeypatch) -> 
     ]
     for process, name in zip(commands, ("train", "evaluate"), strict=True):
         _, err = process.communicate()
-        check_refusal(process.returncode, err, (f"config.{name}.batch_size", "6 rows", "4 or 8"))
+        check_refusal(process.returncode, err, (f"config.{name}.batch_size", "6 sequences", "4 or 8"))
         assert not (place / name / "run.json").exists()
 
 
 def test_a_directory_that_is_no_corpus(world, tmp_path, refused) -> None:
     for place, says in [
         (tmp_path / "absent", "no such corpus"),
-        (world.texts, "no complete manifest.json, so not a corpus; make one"),
-        (world.corpus.parent, f"so not a corpus; it holds corpora: give '{world.corpus.parent}/*'"),
+        (world.texts, "no complete manifest.json, so not a corpus; make a corpus with `prepare`"),
+        (world.corpus.parent, f"so not a corpus; its subdirectories are corpora: give '{world.corpus.parent}/*'"),
     ]:
         refused(*pretrain_command(world, tmp_path / "run", corpus=place), says=(str(place), says))
     assert is_empty(tmp_path)
 
 
-def test_phases_are_told_with_three_digits_and_without_the_empty(world) -> None:
+def test_phases_are_printed_with_three_digits_and_without_the_empty(world) -> None:
     """Of one step, a share of 0.9 rounds to 1: none is left for the second phase."""
     config, corpus = (
         read_config(PretrainConfig, str(world.recipe), ["--config.train.steps=1"]),
         open_mixture(str(world.corpus)),
     )
-    shares = PhaseConfig(seq_len=16, share=0.9), PhaseConfig(seq_len=24, share=0.1)
+    shares = PhaseConfig(seq_len=16, fraction=0.9), PhaseConfig(seq_len=24, fraction=0.1)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
-    describe(config, corpus, Console(out := io.StringIO()))
-    (told,) = [line for line in out.getvalue().splitlines() if line.startswith("phase ")]
-    (times,) = re.findall(r"phase 1: steps 0 to 1 of 8 rows x 16 tokens, ([\d.]+) times the corpus", told)
+    describe(config, corpus, plan_phases(config.train), Console(out := io.StringIO()))
+    (line,) = [line for line in out.getvalue().splitlines() if line.startswith("phase ")]
+    (times,) = re.findall(r"phase 1: steps 0 to 1 of 8 sequences x 16 tokens, ([\d.]+) times the corpus", line)
     assert times == f"{8 * 16 / corpus.split('train').num_tokens:.3g}" != "0"
 
 
-def test_rows_that_will_hurt_are_told_before_the_run(world, tmp_path) -> None:
+def test_likely_problems_are_printed_before_the_run(world, tmp_path) -> None:
     """The lines of `inspect`, for each phase."""
     corpus = write_corpus(tmp_path, [sentence(random.Random(number), 9) for number in range(60)])
     config = read_config(
         PretrainConfig, str(world.recipe), [f"--config.data.corpus={corpus}", "--config.train.steps=10"]
     )
-    shares = PhaseConfig(seq_len=32, share=0.9), PhaseConfig(seq_len=48, share=0.1)
+    shares = PhaseConfig(seq_len=32, fraction=0.9), PhaseConfig(seq_len=48, fraction=0.1)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
-    describe(config, open_mixture(str(corpus)), Console(out := io.StringIO()))
-    told = [line for line in out.getvalue().splitlines() if line.startswith(("phase", "warning"))]
-    starts = [line.partition(":")[0] + re.search(r"random ones|padding|$", line)[0] for line in told]
+    describe(config, open_mixture(str(corpus)), plan_phases(config.train), Console(out := io.StringIO()))
+    lines = [line for line in out.getvalue().splitlines() if line.startswith(("phase", "warning"))]
+    starts = [line.partition(":")[0] + re.search(r"random ones|padding|$", line)[0] for line in lines]
     assert starts == ["phase 1", "warningrandom ones", "phase 2", "warningrandom ones", "warningpadding"]
 
 
@@ -174,10 +212,4 @@ def test_the_tokenizer_of_a_corpus_exchanged(world, tmp_path, corpus_copy, refus
     refused(*argv, says=(str(path.parent), "vocab.txt beside it", "not the tokenizer that is in it", "prepare"))
     path.with_name("tokenizer.json").unlink()
     refused(*argv, says=(str(path.parent), "not the tokenizer that made this corpus", "prepare"))
-    assert not (tmp_path / "run").exists()
-
-
-def test_rows_that_cannot_be_made_leave_the_work_directory_free(world, tmp_path, refused) -> None:
-    override = "--config.data.weights=(3.0,1.0)"
-    refused(*pretrain_command(world, tmp_path / "run", override), says=("2 numbers for 1 corpora",))
     assert not (tmp_path / "run").exists()

@@ -21,7 +21,7 @@ def test_a_corpus_made_with_another_tokenizer(world, other, run_copy, refused) -
     refused(*pretrain_command(world, run_copy, corpus=other.corpus), says=(f"corpus: {prints[0]} -> {prints[1]};",))
     path = run_copy / "run.json"
     path.write_text(path.read_text().replace(str(world.corpus), str(other.corpus)))
-    refused("evaluate", "--workdir", run_copy, says=(str(other.corpus), "another corpus"))
+    refused("evaluate", "--workdir", run_copy, says=(f"{other.corpus} is not the corpus that",))
     path.write_text(path.read_text().replace(str(other.corpus), "/nowhere"))
     refused("evaluate", "--workdir", run_copy, says=("/nowhere", "no such corpus"))
 
@@ -59,13 +59,14 @@ def test_a_corpus_is_no_work_directory(world, corpus_copy, refused) -> None:
     assert sorted(corpus_copy.iterdir()) == before
 
 
-def test_a_finished_run_says_so_and_how_to_go_on(world, run_copy, run, tmp_path) -> None:
+def test_a_finished_run_says_so_and_how_to_train_further(world, run_copy, run, tmp_path) -> None:
     status, _, err = run(*pretrain_command(world, run_copy))
     assert status == 0
     assert "resuming" not in err
     (said,) = [line for line in err.splitlines() if line.startswith("finished")]
     assert said == (
-        f"finished: all 4 steps are done; to train on from {run_copy}, give another --workdir and --config.init_from"
+        f"finished: all 4 steps are done; to train further from {run_copy}, use another --workdir "
+        "and --config.init_from"
     )
     status, _, err = run(*pretrain_command(world, tmp_path / "on", f"--config.init_from={run_copy}"))
     assert status == 0, err

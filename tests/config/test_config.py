@@ -81,7 +81,7 @@ def test_bad_recipe_files(tmp_path: pathlib.Path) -> None:
         "def get_config():\n    config = pretrain_config()\n    config.train.unlock()\n"
         "    config.train.stepz = 3\n    return config\n"
     )
-    with pytest.raises(UserError, match="no key 'stepz'; did you mean 'steps'"):
+    with pytest.raises(UserError, match=r"no key 'train\.stepz'; did you mean 'train\.steps'"):
         read(recipe=str(tmp_path / "typo.py"))
 
 

@@ -13,7 +13,7 @@ MAX_RECORD = 2048
 class MemorySplit:
     """Documents given as lists of sentence lengths; token t of the split has the id FIRST_TOKEN + t.
 
-    `sources`: documents of each source, in order; one of all where it is None.
+    `sources`: number of documents of each source, in order; None: one source of all documents.
     """
 
     def __init__(
@@ -42,30 +42,30 @@ class MemorySplit:
         self._lengths = np.array([length for record in self.sentences for length in record], np.int32)
 
     def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As `Split.read`."""
+        """Return records as `Split.read`."""
         tokens = (FIRST_TOKEN + _ranges(self._record_start, records)).astype(np.uint32)
         lengths = self._lengths[_ranges(self._sentence_start, records)]
         return tokens, lengths, np.diff(self._sentence_start)[records].astype(np.int32)
 
     def symbols(self, separators: int = 1) -> Symbols:
-        """Every second token goes on with the word before it."""
+        """Return symbols with a vocabulary in which every second token continues a word."""
         continues = np.arange(self.vocab_size) % 2 == 1
         continues[:FIRST_TOKEN] = False
         return Symbols(PAD, CLS, SEP, separators, Vocabulary(self.vocab_size, MASK, continues))
 
     def document_of(self, ids: np.ndarray) -> np.ndarray:
-        """The document of each token id; -1 for special tokens."""
+        """Return the document of each token id; -1 for special tokens."""
         return np.searchsorted(self.document_start, ids - FIRST_TOKEN, side="right") - 1
 
 
 def _ranges(start: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """start[i]:start[i + 1] for every chosen i, end to end."""
+    """Return start[i]:start[i + 1] for every chosen i, end to end."""
     count = start[chosen + 1] - start[chosen]
     return np.repeat(start[chosen] - (np.cumsum(count) - count), count) + np.arange(count.sum())
 
 
 def random_documents(seed: int, documents: int, sentences: tuple[int, int], tokens: tuple[int, int]) -> list[list[int]]:
-    """Documents with uniformly many sentences of uniformly many tokens; both bounds are met."""
+    """Return documents with uniform numbers of sentences and of tokens per sentence; bounds are inclusive."""
     random = np.random.default_rng(seed)
     counts = random.integers(sentences[0], sentences[1] + 1, documents)
     return [random.integers(tokens[0], tokens[1] + 1, count).tolist() for count in counts]

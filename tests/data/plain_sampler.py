@@ -1,4 +1,4 @@
-"""The pairings of bert_jax in plain Python, a row at a time; only the hash is shared."""
+"""The rules of SENTENCE_PAIRS in plain Python, one example at a time; only the hash is shared."""
 
 import itertools
 import math
@@ -7,7 +7,7 @@ import numpy as np
 from memory_corpus import FIRST_TOKEN
 
 from bert_jax.data.sequences.hashing import Stream, integers, random_bits, uniform
-from bert_jax.data.sequences.layout import LONG as SLIDING
+from bert_jax.data.sequences.layout import MIN_SLIDING_SLOTS
 
 
 class PlainSampler:
@@ -22,7 +22,7 @@ class PlainSampler:
         self.slot_weight = max(1, int(sum(self.sizes) / len(self.slots) / 4))
         alone = sum(size for size, document in zip(self.sizes, documents, strict=True) if len(document) == 1)
         alone = max(1, alone) / sum(self.sizes)
-        self.shares = [alone / (alone + 0.25) if len(document) == 1 else 1 for document in documents]
+        self.factors = [alone / (alone + 0.25) if len(document) == 1 else 1 for document in documents]
 
     def draw(self, high: int, *counters: int) -> int:
         return int(integers(random_bits(self.seed, *counters), high)[0])
@@ -31,9 +31,9 @@ class PlainSampler:
         return self.draw(2, *counters) == 1
 
     def spans(self, epoch: int, document: int) -> list[tuple[int, int]]:
-        """The slots of a document as (start, stop): all full but one, or in long ones at an offset."""
+        """Return the slots of a document as (start, stop): all full except one, or sliding in long documents."""
         slots = sum(1 for d, _ in self.slots if d == document)
-        if self.slides and slots >= SLIDING:
+        if self.slides and slots >= MIN_SLIDING_SLOTS:
             slack = slots * self.budget - self.sizes[document]
             lowest = -((self.budget - 1 - slack) // 2)
             offset = lowest + self.draw(slack - 2 * lowest + 1, Stream.OFFSET, epoch, document)
@@ -44,14 +44,14 @@ class PlainSampler:
         return list(itertools.pairwise([0, *itertools.accumulate(sizes)]))
 
     def window(self, epoch: int, document: int, slot: int, wanted: int, backward: bool) -> list[list[int]]:
-        """The window's sentences, cut where one reaches too far; backward, everything is done to the reversed text."""
+        """Return the sentences of a window, cut where one reaches too far; backward, the text is reversed first."""
         reach = self.budget // 2
         sentences = self.documents[document]
         slot_start, slot_stop = self.spans(epoch, document)[slot]
         if backward:
             sentences = [sentence[::-1] for sentence in sentences[::-1]]
             slot_start, slot_stop = self.sizes[document] - slot_stop, self.sizes[document] - slot_start
-        text = run_together(sentences)
+        text = concatenated(sentences)
         begins = [sum(len(sentence) for sentence in sentences[:k]) for k in range(len(sentences) + 1)]
         wanted = min(wanted, slot_stop - slot_start)
         following = [b for b in begins if slot_start <= b < slot_stop and b - slot_start <= reach]
@@ -65,13 +65,13 @@ class PlainSampler:
         window = [text[a:b] for a, b in itertools.pairwise(edges)]
         return [sentence[::-1] for sentence in window[::-1]] if backward else window
 
-    def other_slot(self, epoch: int, document: int, row: int) -> tuple[int, int]:
+    def other_slot(self, epoch: int, document: int, number: int) -> tuple[int, int]:
         weights, full = {}, {}
         for d, size in enumerate(self.sizes):
             if d != document:
                 full[d] = size + self.slot_weight * sum(1 for e, _ in self.slots if e == d)
-                weights[d] = math.ceil(full[d] * self.shares[d])
-        left = self.draw(sum(weights.values()), Stream.OTHER, row)
+                weights[d] = math.ceil(full[d] * self.factors[d])
+        left = self.draw(sum(weights.values()), Stream.OTHER, number)
         d = min(weights)
         while left >= weights[d]:
             left -= weights.pop(d)
@@ -89,31 +89,30 @@ class PlainSampler:
     def next_sentence(
         self, number: int, epoch: int, document: int, slot: int, room: int
     ) -> tuple[list[int], list[int], bool]:
-        row = number
         target = self.target(number, room)
-        wants_random = self.coin(Stream.RANDOM_NEXT, row)
-        backward = wants_random and self.coin(Stream.SIDE, row)
+        wants_random = self.coin(Stream.RANDOM_NEXT, number)
+        backward = wants_random and self.coin(Stream.SIDE, number)
         sentences = self.window(epoch, document, slot, target, backward)
         inner = len(sentences) - 1
-        cut = 1 + self.draw(inner, Stream.CUT, row) if inner else 1
-        first, second = run_together(sentences[:cut]), run_together(sentences[cut:])
+        cut = 1 + self.draw(inner, Stream.CUT, number) if inner else 1
+        first, second = concatenated(sentences[:cut]), concatenated(sentences[cut:])
         is_random = wants_random or not inner
         if is_random:
             if inner and backward:
                 first = second
-            other = self.other_slot(epoch, document, row)
+            other = self.other_slot(epoch, document, number)
             start, stop = self.spans(epoch, document)[slot]
             wanted = max(1, min(target, stop - start) - len(first))
-            second = run_together(self.window(epoch, *other, wanted, self.coin(Stream.OTHER_SIDE, row)))
-        return *self.truncated(row, first, second, room), is_random
+            second = concatenated(self.window(epoch, *other, wanted, self.coin(Stream.OTHER_SIDE, number)))
+        return *self.truncated(number, first, second, room), is_random
 
     def sentence_order(
         self, number: int, epoch: int, document: int, slot: int, room: int
     ) -> tuple[list[int], list[int], bool]:
         sentences = self.window(epoch, document, slot, self.target(number, room), False)
-        text = run_together(sentences)
+        text = concatenated(sentences)
         if len(sentences) > 1:
-            cut = len(run_together(sentences[: 1 + self.draw(len(sentences) - 1, Stream.CUT, number)]))
+            cut = len(concatenated(sentences[: 1 + self.draw(len(sentences) - 1, Stream.CUT, number)]))
         else:
             cut = 1 if len(text) == 1 else 1 + self.draw(len(text) - 1, Stream.CUT, number)
         first, second = self.truncated(number, text[:cut], text[cut:], room)
@@ -122,7 +121,7 @@ class PlainSampler:
 
     def sentences(self, number: int, epoch: int, document: int, slot: int, room: int) -> tuple[list[int], bool]:
         start, stop = self.spans(epoch, document)[slot]
-        text = run_together(self.documents[document])
+        text = concatenated(self.documents[document])
         edges = [0, *itertools.accumulate(len(sentence) for sentence in self.documents[document])]
         begin = next((edge for edge in edges if start <= edge < stop), start)
         ends = [edge for edge in edges if begin < edge <= begin + room]
@@ -130,10 +129,10 @@ class PlainSampler:
 
     def none(self, number: int, epoch: int, document: int, slot: int, room: int) -> tuple[list[int], bool]:
         start, stop = self.spans(epoch, document)[slot]
-        return run_together(self.documents[document])[start:stop], False
+        return concatenated(self.documents[document])[start:stop], False
 
-    def truncated(self, row: int, first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
-        heads = {stream: self.tosses(stream, row) for stream in (Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)}
+    def truncated(self, number: int, first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
+        heads = {stream: self.tosses(stream, number) for stream in (Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)}
         fronts = dict.fromkeys(heads, 0)
         lost = dict.fromkeys(heads, 0)
         sizes = {Stream.TRUNCATE_FIRST: len(first), Stream.TRUNCATE_SECOND: len(second)}
@@ -149,18 +148,18 @@ class PlainSampler:
         ]
         return kept[0], kept[1]
 
-    def tosses(self, stream: Stream, row: int) -> list[int]:
-        """Bits from the most significant of each word on."""
-        words = random_bits(random_bits(self.seed, stream, row), np.arange(40))
+    def tosses(self, stream: Stream, number: int) -> list[int]:
+        """Return random bits, those of each word from the most significant."""
+        words = random_bits(random_bits(self.seed, stream, number), np.arange(40))
         return [int(word) >> (63 - k) & 1 for word in words.tolist() for k in range(64)]
 
 
-def run_together(sentences: list[list[int]]) -> list[int]:
+def concatenated(sentences: list[list[int]]) -> list[int]:
     return [token for sentence in sentences for token in sentence]
 
 
 def spelled_out(documents: list[list[int]]) -> list[list[list[int]]]:
-    """Documents of sentence lengths as documents of ids, numbered as in `MemorySplit`."""
+    """Return documents of sentence lengths as documents of ids, numbered as in `MemorySplit`."""
     token = FIRST_TOKEN
     spelled = []
     for document in documents:

@@ -1,3 +1,5 @@
+"""The corpus store: what was written is read, damage is reported, and shards stay within the limit of open files."""
+
 import json
 import random
 import resource
@@ -24,7 +26,7 @@ def documents(seed, number=40, vocab_size=30522, sentences=600):
 
 
 def pieces(lengths, tokens):
-    """The records of a document, greedily, one sentence at a time."""
+    """Return the records of a document, filled greedily, one sentence at a time."""
     records, start = [], 0
     for length in lengths.tolist():
         if not records or sum(records[-1][0]) + length > corpus.MAX_RECORD:
@@ -101,7 +103,7 @@ def test_joining_small_and_large_vocabularies_is_refused(tmp_path):
         Split.join([open_corpus(tmp_path / name).split("train") for name in "ab"])
 
 
-def test_the_shard_that_is_damaged_is_named_among_those_joined(tmp_path):
+def test_a_damaged_shard_of_a_joined_split_is_named(tmp_path):
     stored = list(documents(0, 20))
     for name in "ab":
         store(tmp_path / name, stored, documents_per_shard=5)
@@ -146,12 +148,12 @@ def test_long_sentences_are_cut_and_nothing_is_lost():
     assert cut_sentences(lengths[:2]).tolist() == [1, 512]
 
 
-def test_equal_content_gives_equal_fingerprints_and_other_content_another(tmp_path):
+def test_equal_content_gives_equal_fingerprints_and_other_content_different_ones(tmp_path):
     prints = [store(tmp_path / str(n), documents(seed))["fingerprint"] for n, seed in enumerate([0, 0, 1])]
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_a_shard_and_what_is_said_of_it(tmp_path):
+def test_a_shard_and_its_figures(tmp_path):
     found = [pack_document(*document) for document in documents(0, 5)]
     facts = [write_shard(tmp_path, "train", 3, 1, iter(found)) for _ in range(2)]  # the same file again
     assert facts[0] == facts[1] == ShardInfo(**json.loads(json.dumps(facts[0]._asdict())))
@@ -193,9 +195,9 @@ def cut(path, keep):
     path.write_bytes(path.read_bytes()[:keep])
 
 
-def flip(path, place):
+def flip(path, position):
     data = bytearray(path.read_bytes())
-    data[place] ^= 1
+    data[position] ^= 1
     path.write_bytes(data)
 
 
@@ -222,7 +224,7 @@ def test_a_damaged_corpus_is_refused(tmp_path, damage, words):
         open_corpus(tmp_path / "c")
 
 
-def test_places_that_are_no_corpus(tmp_path):
+def test_directories_that_are_no_corpus(tmp_path):
     with pytest.raises(UserError, match="no such corpus directory"):
         open_corpus(tmp_path / "nowhere")
     with pytest.raises(UserError, match="no complete manifest"):
@@ -233,8 +235,8 @@ def test_places_that_are_no_corpus(tmp_path):
 
 
 @pytest.mark.parametrize("padding", [True, False])
-def test_random_bits_that_flip_are_named_or_change_nothing(tmp_path, padding):
-    """Over whole shards, headers and the index at the end included: what is read is what was written, or refused."""
+def test_random_bit_flips_are_reported_or_change_nothing(tmp_path, padding):
+    """In whole shards, headers and the index at the end included: reading returns what was written, or fails."""
     store(tmp_path / "c", documents(0, 30, sentences=100), documents_per_shard=10)
     split = open_corpus(tmp_path / "c").split("train")
     everything = [part.tolist() for part in split.read(np.arange(split.num_records))]
@@ -270,37 +272,37 @@ hard, corpus.READING_THREADS, threads = map(int, sys.argv[2:])
 corpus.OTHER_FILES = 20
 resource.setrlimit(resource.RLIMIT_NOFILE, (30, hard))
 together = threading.Barrier(threads)
-said = []
+printed = []
 def read():
     try:
         tokens, *_ = split.read(np.arange(40))
-        said.append(tokens.tolist() == [id for n in range(40) for id in (n, n + 1)])
+        printed.append(tokens.tolist() == [id for n in range(40) for id in (n, n + 1)])
     except UserError as error:
-        said.append(str(error).partition("arrayrecord: ")[2])
-    together.wait()  # a reader is its thread's until that ends
+        printed.append(str(error).partition("arrayrecord: ")[2])
+    together.wait()  # the readers of a thread are open until it ends
 try:
     split = corpus.open_corpus(sys.argv[1]).split("train")
     reading = [threading.Thread(target=read) for _ in range(threads)]
     for thread in reading: thread.start()
     for thread in reading: thread.join()
-    print(*sorted(set(said), key=str), sep=", ")
+    print(*sorted(set(printed), key=str), sep=", ")
 except UserError as error:
     print(error)
 """
 
 
 @pytest.mark.parametrize(
-    ("hard", "expected", "threads", "said"),
+    ("hard", "expected", "threads", "printed"),
     [
         (200, 2, 2, "True"),
-        (60, 2, 2, "80 files may be open at once, this system allows 60; raise `ulimit -Hn`"),
-        (200, 2, 8, "Too many open files; take fewer --config.data.num_threads, or raise `ulimit -n`, True"),
+        (60, 2, 2, "80 files may be open at once, but this system allows 60; raise `ulimit -Hn`"),
+        (200, 2, 8, "Too many open files; lower --config.data.num_threads, or raise `ulimit -n`, True"),
     ],
 )
-def test_more_shards_than_files_may_be_open(tmp_path, hard, expected, threads, said):
-    """ArrayRecord takes a file that it cannot open for an empty one; the limit is raised, or the user is told."""
+def test_more_shards_than_files_may_be_open(tmp_path, hard, expected, threads, printed):
+    """ArrayRecord takes a file that it cannot open for an empty one; the limit is raised, or an error reported."""
     documents = [(np.array([2]), np.array([n, n + 1], "<u2")) for n in range(40)]
     store(tmp_path / "c", documents, documents_per_shard=1)
     command = [sys.executable, "-c", OPEN_SHARDS, str(tmp_path / "c"), *map(str, (hard, expected, threads))]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == said
+    assert done.stdout.strip() == printed

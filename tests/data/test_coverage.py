@@ -1,18 +1,18 @@
-"""How often a token is in a row, relative to the mean of all."""
+"""How often each token is read, relative to the mean of all tokens."""
 
 import numpy as np
 import pytest
 from memory_corpus import FIRST_TOKEN, MemorySplit, random_documents
-from sampled_rows import leading_tokens, sampled, sampler_of
+from sampled_examples import leading_tokens, sampled, sampler_of
 
 
-def coverage(split: MemorySplit, length: int, epochs: int, pairing: str) -> np.ndarray:
-    """Times that each token is in a row, over the mean of all tokens; float64 [tokens]."""
-    sampler = sampler_of(split, length, 0.1, pairing)
+def coverage(split: MemorySplit, seq_len: int, epochs: int, sentence_pairs: str) -> np.ndarray:
+    """Return how many times each token is read, over the mean of all tokens; float64 [tokens]."""
+    sampler = sampler_of(split, seq_len, 0.1, sentence_pairs)
     seen = np.zeros(split.document_start[-1] + 1, np.int64)
-    rows = epochs * sampler.layout.slots
-    for some in np.array_split(np.arange(rows), -(-rows // 10_000)):
-        examples = sampled(sampler, 0, some)
+    number = epochs * sampler.layout.num_slots
+    for part in np.array_split(np.arange(number), -(-number // 10_000)):
+        examples = sampled(sampler, 0, part)
         start = leading_tokens(examples) - FIRST_TOKEN
         np.add.at(seen, start, 1)
         np.add.at(seen, start + examples.lengths, -1)
@@ -26,18 +26,18 @@ MIDDLE = random_documents(13, 40, (5, 60), (5, 40))
 LONG = random_documents(14, 25, (100, 250), (5, 40))
 
 
-@pytest.mark.parametrize("length", [128, 512])
+@pytest.mark.parametrize("seq_len", [128, 512])
 @pytest.mark.parametrize(
     "documents",
     [LONG, LONG + MIDDLE + FEW + ONE, LONG[:5] + 10 * ONE, LONG[:5] + 5 * FEW, MIDDLE + FEW + ONE, FEW + ONE],
     ids=["long", "all kinds", "long and one-sentence", "long and few-sentence", "no long", "short"],
 )
 @pytest.mark.parametrize("sentence_pairs", ["next_sentence", "sentence_order", "document_sentences"])
-def test_every_kind_of_token_is_seen_about_equally_often(documents, length, pairing):
+def test_every_kind_of_token_is_read_about_equally_often(documents, seq_len, sentence_pairs):
     split = MemorySplit(documents)
     sizes = np.diff(split.document_start)
     epochs = max(10, 3_000_000 // int(sizes.sum()))
-    seen = coverage(split, length, epochs, pairing)
+    seen = coverage(split, seq_len, epochs, sentence_pairs)
     document = np.repeat(np.arange(len(sizes)), sizes)
     position = np.arange(len(document)) - split.document_start[document]
     size_class = np.digitize(sizes, [40, 80, 160, 640, 2560])
@@ -48,22 +48,24 @@ def test_every_kind_of_token_is_seen_about_equally_often(documents, length, pair
 
 
 @pytest.mark.parametrize("sentence_pairs", ["full_sentences", "document_sentences", "none"])
-def test_100_000_rows_of_single_texts_see_every_token_alike(pairing):
-    """Text without sentences is seen exactly once an epoch; of whole sentences some that do not fit are left out."""
+def test_100_000_sequences_of_single_texts_read_every_token_equally_often(sentence_pairs):
+    """Slots are read exactly once per epoch; with whole sentences, some that do not fit are left out."""
     split = MemorySplit(MIDDLE + FEW + ONE, sources=(40, 120, 200))
-    sampler = sampler_of(split, 128, sentence_pairs=pairing)
-    epochs = -(-100_000 // sampler.layout.slots)
+    sampler = sampler_of(split, 128, sentence_pairs=sentence_pairs)
+    epochs = -(-100_000 // sampler.layout.num_slots)
     seen = np.zeros(split.vocab_size, np.int64)
     begun = np.zeros(split.vocab_size, np.int64)
     for epoch in range(epochs):
-        examples = sampled(sampler, 5, np.arange(epoch * sampler.layout.slots, (epoch + 1) * sampler.layout.slots))
+        examples = sampled(
+            sampler, 5, np.arange(epoch * sampler.layout.num_slots, (epoch + 1) * sampler.layout.num_slots)
+        )
         for start, length in zip(examples.starts[:, 0].tolist(), examples.lengths[:, 0].tolist(), strict=True):
             text = examples.tokens[start : start + length]
             seen[text] += 1
             begun[text[0]] += 1
         assert examples.lengths.max() <= 126
     times = seen[FIRST_TOKEN:] / epochs
-    if pairing == "none":
+    if sentence_pairs == "none":
         assert (times == 1).all()
         return
     sizes = np.diff(split.document_start)
@@ -72,20 +74,20 @@ def test_100_000_rows_of_single_texts_see_every_token_alike(pairing):
     for kind in range(10):
         assert 0.8 < times[tenth == kind].mean() / times.mean() < 1.25, kind
     assert times.mean() > 0.8
-    # Rows begin where sentences do, but for those inside of a sentence that is longer than a row.
-    places = np.cumsum([0, *(length for d in split.documents for length in d)])[:-1] + FIRST_TOKEN
-    assert begun[places].sum() > 0.6 * begun.sum()
+    # Texts begin where sentences do, except inside a sentence that is longer than a sequence.
+    begins = np.cumsum([0, *(length for d in split.documents for length in d)])[:-1] + FIRST_TOKEN
+    assert begun[begins].sum() > 0.6 * begun.sum()
 
 
 @pytest.mark.parametrize("sentence_pairs", ["full_sentences", "document_sentences"])
-def test_no_token_of_a_long_document_is_left_out_for_ever(pairing):
-    """With slots at two places in a budget alone, one token in a hundred lay at a bad place in every epoch."""
+def test_no_token_of_a_long_document_is_left_out_in_every_epoch(sentence_pairs):
+    """Without sliding slots, 1 token in 100 would lie at a bad position in every epoch."""
     split = MemorySplit(random_documents(9, 4, (1500, 2000), (3, 45)))
-    sampler = sampler_of(split, 128, sentence_pairs=pairing)
+    sampler = sampler_of(split, 128, sentence_pairs=sentence_pairs)
     seen = np.zeros(split.vocab_size, np.int64)
     for epoch in range(40):
-        rows = np.arange(epoch * sampler.layout.slots, (epoch + 1) * sampler.layout.slots)
-        examples = sampled(sampler, 0, rows)
+        numbers = np.arange(epoch * sampler.layout.num_slots, (epoch + 1) * sampler.layout.num_slots)
+        examples = sampled(sampler, 0, numbers)
         for start, length in zip(examples.starts[:, 0].tolist(), examples.lengths[:, 0].tolist(), strict=True):
             seen[examples.tokens[start : start + length]] += 1
     assert (seen[FIRST_TOKEN:] == 0).mean() < 1e-3

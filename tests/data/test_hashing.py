@@ -1,4 +1,4 @@
-"""The random bits against published vectors and the statistics they promise."""
+"""Random bits against published vectors, and their statistics."""
 
 import numpy as np
 import pytest
@@ -17,12 +17,12 @@ def test_splitmix64_published_outputs():
 
 
 def test_counters_broadcast_and_nest():
-    rows, positions = np.arange(5)[:, None], np.arange(7)
-    bits = random_bits(3, Stream.MASK_KIND, rows, positions)
+    examples, positions = np.arange(5)[:, None], np.arange(7)
+    bits = random_bits(3, Stream.MASK_KIND, examples, positions)
     assert bits.shape == (5, 7)
     assert bits.dtype == np.uint64
     assert bits[4, 6] == random_bits(3, Stream.MASK_KIND, 4, 6)[0]
-    assert np.array_equal(bits, random_bits(random_bits(3, Stream.MASK_KIND, rows), positions))
+    assert np.array_equal(bits, random_bits(random_bits(3, Stream.MASK_KIND, examples), positions))
     assert len(np.unique(bits)) == bits.size
 
 
@@ -47,7 +47,7 @@ def test_integers_take_an_array_of_bounds_and_stay_below_them():
     assert np.array_equal(integers(highest, bounds), bounds - 1)
 
 
-def test_every_bit_is_fair_and_neighbours_are_independent():
+def test_every_bit_is_fair_and_neighbors_are_independent():
     count = 1 << 16
     bits = np.unpackbits(random_bits(5, 0, np.arange(count)).view(np.uint8)).reshape(count, 64).astype(np.float64)
     limit = stats.norm.isf(ALPHA / 2 / 64**2)
@@ -78,16 +78,16 @@ def test_permute_takes_a_seed_for_each_index():
 
 def test_permute_of_a_large_range():
     size = 10**12 + 39
-    places = permute(np.arange(10_000), size, 0)
-    assert len(np.unique(places)) == 10_000
-    assert stats.kstest(places / size, "uniform").pvalue > ALPHA
+    images = permute(np.arange(10_000), size, 0)
+    assert len(np.unique(images)) == 10_000
+    assert stats.kstest(images / size, "uniform").pvalue > ALPHA
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 6, 10])
 def test_permute_is_uniform_over_seeds(size):
     seeds = random_bits(9, np.arange(20_000))
-    places = np.stack([permute(np.full(len(seeds), index), size, seeds) for index in range(size)])
-    for row in places:
+    images = np.stack([permute(np.full(len(seeds), index), size, seeds) for index in range(size)])
+    for row in images:
         assert stats.chisquare(np.bincount(row, minlength=size)).pvalue > ALPHA
-    # Whether neighbours swap order: a network of too few rounds would keep it.
-    assert stats.binomtest(int((places[0] < places[1]).sum()), len(seeds)).pvalue > ALPHA
+    # Whether neighbors swap order: a network of too few rounds would keep it.
+    assert stats.binomtest(int((images[0] < images[1]).sum()), len(seeds)).pvalue > ALPHA

@@ -29,8 +29,8 @@ def test_long_texts_are_parsed_in_sections():
     assert markdown.markdown_text("\n\n".join(paragraphs), ReadOptions()) == "\n\n".join(paragraphs).replace("*", "")
 
 
-def test_books(shared_data):
-    found = read_documents([str(shared_data / "books" / "classic-books-md.tar.xz")])
+def test_books(real_data):
+    found = read_documents([str(real_data / "books" / "classic-books-md.tar.xz")])
     first = next(found)
     assert first.text.startswith(
         "Title: An Occurrence at Owl Creek Bridge\n\nAuthor: Ambrose Bierce\n\nYear: 1890\n\nI\n\nA man"

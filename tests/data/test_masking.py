@@ -1,4 +1,4 @@
-"""Masks of the four kinds: against a walk in plain Python, and in the statistics of 100,000 examples."""
+"""The rules of MASKINGS against a walk in plain Python, and in statistics of 100,000 examples."""
 
 import functools
 import itertools
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax.config import MASKINGS as NAMES
 from bert_jax.config import DataConfig
 from bert_jax.data.sequences.hashing import Stream, integers, random_bits, uniform
 from bert_jax.data.sequences.masking import (
@@ -20,7 +19,7 @@ from bert_jax.data.sequences.masking import (
     predictions_bound,
 )
 
-ALPHA = 1e-4  # of each statistical test; the seeds are fixed, so a pass stays one
+ALPHA = 1e-4  # of each statistical test; the seeds are fixed, so a pass stays a pass
 LENGTH, VOCAB, MASK, SPECIALS = 32, 1000, 3, 4
 CONTINUES = np.arange(VOCAB) >= 700
 VOCABULARY = Vocabulary(VOCAB, MASK, CONTINUES)
@@ -36,21 +35,21 @@ class Examples(NamedTuple):
 
 
 def make_examples(count: int, shortest: int = 5, longest: int = LENGTH, continuing: float = 0.4) -> Examples:
-    """[CLS] a.. [SEP] b.. [SEP] each, of `shortest` to `longest` tokens; a share of them goes on with a word."""
+    """Return examples [CLS] a.. [SEP] b.. [SEP] of `shortest` to `longest` tokens; some tokens continue a word."""
     random = np.random.default_rng(0)
     lengths = random.integers(shortest, longest + 1, count)
     starts = np.append(0, np.cumsum(lengths))
     offset = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
     length = np.repeat(lengths, lengths)
     special = (offset == 0) | (offset == length // 2) | (offset == length - 1)
-    goes_on = random.random(starts[-1]) < continuing
-    ids = random.integers(np.where(goes_on, 700, SPECIALS), np.where(goes_on, VOCAB, 700), dtype=np.int32)
+    continues = random.random(starts[-1]) < continuing
+    ids = random.integers(np.where(continues, 700, SPECIALS), np.where(continues, VOCAB, 700), dtype=np.int32)
     ids[special] = 2
     return Examples(ids, ~special, starts, 7 * np.arange(count))
 
 
 def alike(count: int, length: int, gaps: tuple[int, ...] = (), first: int = 0) -> Examples:
-    """Examples of tokens that are words each, all maskable but those in the columns `gaps`."""
+    """Return examples in which every token is a word, and maskable unless it is in a column of `gaps`."""
     maskable = np.ones([count, length], bool)
     maskable[:, list(gaps)] = False
     ids = np.full(count * length, 9, np.int32)
@@ -62,7 +61,7 @@ def mask(examples: Examples, kind: str = "token", seed: int = 0, vocabulary=VOCA
 
 
 def split(examples: Examples, masked: Masked) -> list[tuple[list[int], list[int]]]:
-    """Masked ids and offsets of the predictions, an example each."""
+    """Return the masked ids and the offsets of the predictions of each example."""
     bounds = np.searchsorted(masked.positions, examples.starts)
     return [
         (masked.input_ids[begin:end].tolist(), (masked.positions[low:high] - begin).tolist())
@@ -73,22 +72,22 @@ def split(examples: Examples, masked: Masked) -> list[tuple[list[int], list[int]
 
 
 def choose(examples: Examples, chosen: np.ndarray) -> Examples:
-    """The examples `chosen`, one after the other."""
-    places = [np.arange(examples.starts[one], examples.starts[one + 1]) for one in chosen]
-    starts = np.cumsum([0, *map(len, places)])
-    places = np.concatenate(places)
-    return Examples(examples.ids[places], examples.maskable[places], starts, examples.numbers[chosen])
+    """Return the examples `chosen`, one after the other."""
+    tokens = [np.arange(examples.starts[one], examples.starts[one + 1]) for one in chosen]
+    starts = np.cumsum([0, *map(len, tokens)])
+    tokens = np.concatenate(tokens)
+    return Examples(examples.ids[tokens], examples.maskable[tokens], starts, examples.numbers[chosen])
 
 
-# The rules once more, one example at a time.
+# The rules again, one example at a time.
 
 BY_WORD = {"token": False, "whole_word": True, "ngram": True, "span": True}
 PUBLISHED = {"token": 1, "whole_word": 1, "ngram": 3, "span": 10}
-SHARES = {"ngram": lambda words, end: 1 / words, "span": lambda words, end: (1 - end) ** (words - 1) * end}
+WEIGHTS = {"ngram": lambda words, end: 1 / words, "span": lambda words, end: (1 - end) ** (words - 1) * end}
 
 
 def words_of(ids: list[int], maskable: list[bool], by_word: bool) -> list[list[int]]:
-    """Offsets of the tokens of each word."""
+    """Return the offsets of the tokens of each word."""
     words = []
     for offset, token in enumerate(ids):
         if maskable[offset]:
@@ -100,21 +99,21 @@ def words_of(ids: list[int], maskable: list[bool], by_word: bool) -> list[list[i
 
 
 def draw_words(kind: str, draw: float, config: DataConfig) -> int:
-    """Words of a candidate, from a number in [0, 1)."""
+    """Return the number of words of a candidate, from a number in [0, 1)."""
     longest = config.max_span_length or PUBLISHED[kind]
-    below = probabilities(kind, longest, config.span_end_probability) if kind in SHARES else []
+    below = probabilities(kind, longest, config.span_end_probability) if kind in WEIGHTS else []
     return 1 + sum(draw >= probability for probability in below)
 
 
 @functools.cache
 def probabilities(kind: str, longest: int, end: float) -> list[float]:
-    """Of 1, of up to 2, ..., of less than `longest` words."""
-    sums = list(itertools.accumulate(SHARES[kind](words, end) for words in range(1, longest + 1)))
+    """Return the probability of 1, of at most 2, ..., of fewer than `longest` words."""
+    sums = list(itertools.accumulate(WEIGHTS[kind](words, end) for words in range(1, longest + 1)))
     return [part / sums[-1] for part in sums[:-1]]
 
 
-def walk(words: list[list[int]], order: list[int], drawn: list[int], budget: int) -> list[list[int]]:
-    """Offsets that are masked together, in the order in which they are taken."""
+def walk(words: list[list[int]], order: list[int], drawn: list[int], quota: int) -> list[list[int]]:
+    """Return the offsets that are masked together, in the order in which they are taken."""
     covered: set[int] = set()
     taken = []
     for first in order:
@@ -122,7 +121,7 @@ def walk(words: list[list[int]], order: list[int], drawn: list[int], budget: int
             parts = words[first : first + count]
             span = [offset for word in parts for offset in word]
             adjacent = all(after[0] == before[-1] + 1 for before, after in itertools.pairwise(parts))
-            if len(parts) == count and adjacent and len(covered) + len(span) <= budget:
+            if len(parts) == count and adjacent and len(covered) + len(span) <= quota:
                 if not covered & set(span):
                     covered |= set(span)
                     taken.append(span)
@@ -130,8 +129,8 @@ def walk(words: list[list[int]], order: list[int], drawn: list[int], budget: int
     return taken
 
 
-def budget_of(length: int, words: list[list[int]], share: float) -> int:
-    return min(max(1, round(share * length)), sum(map(len, words)))
+def quota_of(length: int, words: list[list[int]], probability: float) -> int:
+    return min(max(1, round(probability * length)), sum(map(len, words)))
 
 
 def by_hand(ids, maskable, number, kind, seed, config) -> tuple[list[int], list[int]]:
@@ -143,7 +142,7 @@ def by_hand(ids, maskable, number, kind, seed, config) -> tuple[list[int], list[
     draws = uniform(random_bits(seed, Stream.MASK_WORDS, number, firsts))
     order = sorted(range(len(words)), key=lambda word: (int(keys[word]), word))
     drawn = [draw_words(kind, draw, config) for draw in draws.tolist()]
-    taken = walk(words, order, drawn, budget_of(len(ids), words, config.mask_probability))
+    taken = walk(words, order, drawn, quota_of(len(ids), words, config.mask_probability))
     masked = list(ids)
     for span in taken:
         for offset in span:
@@ -155,11 +154,11 @@ def by_hand(ids, maskable, number, kind, seed, config) -> tuple[list[int], list[
     return masked, sorted(offset for span in taken for offset in span)
 
 
-def test_the_table_has_the_kinds_of_the_config():
-    assert tuple(MASKINGS) == NAMES
+def test_every_rule_has_one_in_plain_python():
+    assert MASKINGS.keys() == BY_WORD.keys()
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", MASKINGS)
 @pytest.mark.parametrize(
     "config",
     [
@@ -180,8 +179,8 @@ def test_walk_in_plain_python(kind, config, continuing):
         assert found[one] == wanted
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_an_example_is_masked_alike_in_any_company(kind):
+@pytest.mark.parametrize("kind", MASKINGS)
+def test_the_masks_of_an_example_do_not_depend_on_the_others(kind):
     examples = make_examples(200, shortest=3, longest=200)
     together = split(examples, mask(examples, kind))
     order = np.random.default_rng(1).permutation(200)
@@ -192,7 +191,7 @@ def test_an_example_is_masked_alike_in_any_company(kind):
             assert split(some, mask(some, kind)) == [together[one] for one in chosen]
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", MASKINGS)
 def test_another_number_or_seed_gives_other_masks(kind):
     examples = make_examples(1000)
     first = mask(examples, kind)
@@ -202,7 +201,7 @@ def test_another_number_or_seed_gives_other_masks(kind):
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", MASKINGS)
 def test_little_or_nothing_to_mask(kind):
     empty = np.zeros(0, np.int64)
     nothing = mask(Examples(empty.astype(np.int32), empty.astype(bool), np.zeros(1, np.int64), empty), kind)
@@ -213,7 +212,7 @@ def test_little_or_nothing_to_mask(kind):
     assert masked.positions.tolist() == [3]
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", MASKINGS)
 def test_words_of_more_than_eight_tokens_are_taken_token_by_token(kind):
     for size, whole in ((8, True), (9, False)):
         ids = np.array([2, 50, *[900] * (size - 1), 2], np.int32)
@@ -222,16 +221,16 @@ def test_words_of_more_than_eight_tokens_are_taken_token_by_token(kind):
         assert some == (0 if whole and kind != "token" else round(0.4 * len(ids)))
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_words_that_none_of_the_budget_has_room_for_are_passed_over(kind):
-    # Words of three tokens, 200 of them, and a budget of 3 * 30 + 2; the walk must come to its end.
+@pytest.mark.parametrize("kind", MASKINGS)
+def test_words_too_large_for_what_is_left_are_skipped(kind):
+    # 200 words of three tokens, 3 * 30 + 2 tokens to predict; the walk must end.
     ids = np.tile(np.array([50, 900, 900], np.int32), 200)
     examples = Examples(ids, np.ones(600, bool), np.array([0, 600]), np.arange(1))
     assert len(mask(examples, kind, mask_probability=92 / 600).positions) == (92 if kind == "token" else 90)
 
 
-def test_too_long_an_example_is_refused():
-    with pytest.raises(ValueError, match="65537 tokens"):
+def test_an_example_that_is_too_long_is_refused():
+    with pytest.raises(ValueError, match="an example has 65537 tokens"):
         mask(alike(1, (1 << 16) + 1))
     assert len(mask(alike(1, 1 << 16)).positions) == round(0.15 * (1 << 16))
 
@@ -239,7 +238,7 @@ def test_too_long_an_example_is_refused():
 # Statistics over 100,000 examples.
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=MASKINGS)
 def many(request) -> tuple[str, Examples, Masked]:
     examples = make_examples(MANY)
     before = examples.ids.copy()
@@ -249,24 +248,24 @@ def many(request) -> tuple[str, Examples, Masked]:
     return request.param, examples, masked
 
 
-def test_budgets(many):
+def test_numbers_of_predictions(many):
     kind, examples, masked = many
     lengths = np.diff(examples.starts)
     used = np.diff(np.searchsorted(masked.positions, examples.starts))
-    # round() of Python rounds halves to even, as the original's does.
-    budgets = np.array([max(1, round(0.15 * length)) for length in lengths.tolist()])
+    # Python's round() rounds halves to even, as in the original.
+    quotas = np.array([max(1, round(0.15 * length)) for length in lengths.tolist()])
     if kind == "token":
-        assert np.array_equal(used, budgets)
+        assert np.array_equal(used, quotas)
     else:
-        assert (used <= budgets).all()
-        # Two in five words have several tokens, so the last token of a budget is seldom left unused.
-        assert used.sum() > 0.97 * budgets.sum()
-    assert abs(budgets.sum() / lengths.sum() - 0.15) < 0.005
+        assert (used <= quotas).all()
+        # Two in five words have several tokens, so few tokens are left unpredicted.
+        assert used.sum() > 0.97 * quotas.sum()
+    assert abs(quotas.sum() / lengths.sum() - 0.15) < 0.005
     assert max_predictions(128, 0.15) == 20
     assert max_predictions(512, 0.15) == 77
 
 
-def test_only_maskable_tokens_are_predicted_once_each_and_no_other_is_changed(many):
+def test_only_maskable_tokens_are_predicted_once_each_and_no_others_are_changed(many):
     _, examples, masked = many
     assert (np.diff(masked.positions) > 0).all()
     assert examples.maskable[masked.positions].all()
@@ -279,7 +278,7 @@ def test_words_are_never_split(many):
     kind, examples, masked = many
     predicted = np.zeros(len(examples.ids), bool)
     predicted[masked.positions] = True
-    # A token that goes on with a word has the fate of the token before it, but in words of more than eight.
+    # A token that continues a word is predicted with the token before it, except in words of more than eight.
     begins = ~examples.maskable | ~CONTINUES[examples.ids] | ~np.append(False, examples.maskable[:-1])
     first = np.flatnonzero(begins)
     size = np.diff(first, append=len(begins))
@@ -289,14 +288,14 @@ def test_words_are_never_split(many):
     assert split_words[size <= 8].any() == (kind == "token")
 
 
-def test_shares_of_replacements(many):
+def test_fractions_of_replacements(many):
     _, examples, masked = many
-    # One prediction an example: those of a span are not independent of each other.
+    # One prediction per example: those of a span are not independent.
     bounds = np.searchsorted(masked.positions, examples.starts)
     first = masked.positions[bounds[:-1][np.diff(bounds) > 0]]
     now, label = masked.input_ids[first], examples.ids[first]
     kept, hidden = int((now == label).sum()), int((now == MASK).sum())
-    # A random token is the token itself, or [MASK], once in VOCAB times.
+    # A random token is the token itself, or [MASK], with probability 1 / VOCAB.
     expected = np.array([0.8 + 0.1 / VOCAB, 0.1 + 0.1 / VOCAB, 0.1 * (1 - 2 / VOCAB)]) * len(now)
     assert stats.chisquare([hidden, kept, len(now) - kept - hidden], expected).pvalue > ALPHA
     # Random tokens are uniform over the whole vocabulary, specials included.
@@ -308,7 +307,7 @@ def test_shares_of_replacements(many):
 
 
 def test_agrees_with_a_walk_over_other_random_numbers(many):
-    """Among 100,000 examples and 4,000 of the plain walk: how many runs, the longest one, the first position."""
+    """Over 100,000 examples and 4,000 of the plain walk: number of runs, longest run, first position, predictions."""
     kind, _, _ = many
     column = np.arange(LENGTH)
     ids = np.where(column % 5 == 2, 900, 50).astype(np.int32)  # words of 1, 2, 1, 1, 2, ... tokens
@@ -322,38 +321,38 @@ def test_agrees_with_a_walk_over_other_random_numbers(many):
     config = DataConfig(masking=kind)
     words = words_of(ids.tolist(), maskable.tolist(), BY_WORD[kind])
     walked = np.zeros([4000, LENGTH], bool)
-    for row in walked:
+    for predicted_here in walked:
         drawn = [draw_words(kind, draw, config) for draw in random.random(len(words)).tolist()]
-        taken = walk(words, random.permutation(len(words)).tolist(), drawn, budget_of(LENGTH, words, 0.3))
-        row[[offset for span in taken for offset in span]] = True
+        taken = walk(words, random.permutation(len(words)).tolist(), drawn, quota_of(LENGTH, words, 0.3))
+        predicted_here[[offset for span in taken for offset in span]] = True
 
-    for statistic in (run_count, longest_run, first_position, size):
-        both = np.stack([np.bincount(statistic(rows), minlength=LENGTH) for rows in (predicted, walked)])
-        # Rare values together, as the test asks for.
+    for statistic in (run_count, longest_run, first_position, prediction_count):
+        both = np.stack([np.bincount(statistic(each), minlength=LENGTH) for each in (predicted, walked)])
+        # Rare values are merged, as the test requires.
         rare = both.sum(axis=0) < 200
         both = np.column_stack([both[:, ~rare], both[:, rare].sum(axis=1)])
         both = both[:, both.any(axis=0)]
         assert both.shape[1] == 1 or stats.chi2_contingency(both).pvalue > ALPHA, statistic.__name__
 
 
-def run_count(rows: np.ndarray) -> np.ndarray:
-    return (rows[:, 1:] & ~rows[:, :-1]).sum(axis=1)
+def run_count(predicted: np.ndarray) -> np.ndarray:
+    return (predicted[:, 1:] & ~predicted[:, :-1]).sum(axis=1)
 
 
-def longest_run(rows: np.ndarray) -> np.ndarray:
-    longest, run = np.zeros([2, len(rows)], np.int64)
-    for column in rows.T:
+def longest_run(predicted: np.ndarray) -> np.ndarray:
+    longest, run = np.zeros([2, len(predicted)], np.int64)
+    for column in predicted.T:
         run = (run + 1) * column
         longest = np.maximum(longest, run)
     return longest
 
 
-def first_position(rows: np.ndarray) -> np.ndarray:
-    return rows.argmax(axis=1)
+def first_position(predicted: np.ndarray) -> np.ndarray:
+    return predicted.argmax(axis=1)
 
 
-def size(rows: np.ndarray) -> np.ndarray:
-    return rows.sum(axis=1)
+def prediction_count(predicted: np.ndarray) -> np.ndarray:
+    return predicted.sum(axis=1)
 
 
 def test_every_maskable_token_is_equally_likely():
@@ -365,12 +364,14 @@ def test_every_maskable_token_is_equally_likely():
     assert stats.chi2.sf(((counts - counts.mean()) ** 2 / counts.mean()).sum() / (1 - 2 / 16), 16) > ALPHA
     pairs = np.zeros([length, length])
     np.add.at(pairs, (offsets[:, 0], offsets[:, 2]), 1)
-    assert (pairs[np.triu_indices(length, 2)] > 0).sum() >= 17 * 16 / 2 - 17 - 3  # neighbours have none between them
+    assert (
+        pairs[np.triu_indices(length, 2)] > 0
+    ).sum() >= 17 * 16 / 2 - 17 - 3  # neighbors have no prediction between them
 
 
 @pytest.mark.parametrize("kind", ["whole_word", "ngram", "span"])
 def test_every_word_is_equally_likely(kind):
-    # Budgets of one word of two tokens, where all have two.
+    # Every word has two tokens, and two tokens are predicted.
     length = 22
     examples = alike(MANY, length, (0, 9, 14, 21))
     examples.ids.reshape(MANY, length)[:, [2, 4, 6, 8, 11, 13, 16, 18, 20]] = 900
@@ -382,14 +383,14 @@ def test_every_word_is_equally_likely(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "longest", "shares"),
+    ("kind", "longest", "probabilities_of"),
     [
         ("ngram", 3, np.array([6, 3, 2]) / 11),
         ("span", 10, stats.geom(0.2).pmf(np.arange(1, 11)) / stats.geom(0.2).cdf(10)),
     ],
 )
-def test_words_in_a_candidate_are_as_published(kind, longest, shares):
-    """Among 100,000 examples: the first candidates that are far from the next ones, and from the end."""
+def test_numbers_of_words_per_candidate_are_as_published(kind, longest, probabilities_of):
+    """Over 100,000 examples: the first candidates that are far from the next ones and from the end."""
     length, part = 102, 10_000
     lengths = []
     for begin in range(0, MANY, part):
@@ -401,20 +402,20 @@ def test_words_in_a_candidate_are_as_published(kind, longest, shares):
         order = np.argsort(keys, axis=1)[:, :longest]  # no more can be taken
         first = order[:, 0]
         apart = (np.abs(order[:, 1:] - order[:, :1]) > longest).all(axis=1) & (first < length - longest)
-        row, first = np.flatnonzero(apart), first[apart]
-        after = predicted[row[:, None], first[:, None] + np.arange(longest + 1)]
+        chosen, first = np.flatnonzero(apart), first[apart]
+        after = predicted[chosen[:, None], first[:, None] + np.arange(longest + 1)]
         lengths.append(after.argmin(axis=1))
     counts = np.bincount(np.concatenate(lengths), minlength=longest + 1)
     assert counts[0] == 0
     assert counts.sum() > 5_000
-    assert stats.chisquare(counts[1:], shares * counts.sum()).pvalue > ALPHA
-    # The mean that SpanBERT gives is 3.8.
-    assert kind != "span" or round(float(shares @ np.arange(1, 11)), 1) == 3.8
+    assert stats.chisquare(counts[1:], probabilities_of * counts.sum()).pvalue > ALPHA
+    # SpanBERT reports a mean of 3.8.
+    assert kind != "span" or round(float(probabilities_of @ np.arange(1, 11)), 1) == 3.8
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", MASKINGS)
 def test_a_span_is_replaced_as_a_whole(kind):
-    """A word of eight tokens: all [MASK], all random or all kept in a span; each token its own in the others."""
+    """A word of eight tokens: in a span all [MASK], all random or all kept; otherwise drawn for each token."""
     length = 64
     examples = alike(MANY, length)
     examples.ids.reshape(MANY, 8, 8)[:, :, 1:] = 900
@@ -422,35 +423,35 @@ def test_a_span_is_replaced_as_a_whole(kind):
     positions = masked.positions.reshape(MANY, 8)
     now, label = masked.input_ids[positions], examples.ids[positions]
     hidden, kept = (now == MASK).mean(axis=1), (now == label).mean(axis=1)
-    random = (hidden < 0.5) & (kept < 0.5)  # a random token is the same one, or [MASK], now and then
+    random = (hidden < 0.5) & (kept < 0.5)  # a random token is sometimes the same one, or [MASK]
     assert (set(hidden[~random]) == set(kept[~random]) == {0, 1}) == (kind == "span")
     if kind == "span":
         counts = [(hidden == 1).sum(), (kept == 1).sum(), random.sum()]
         assert stats.chisquare(counts, np.array([0.8, 0.1, 0.1]) * MANY).pvalue > ALPHA
-        assert len(np.unique(now[random], axis=0)) == random.sum()  # each token its own
+        assert len(np.unique(now[random], axis=0)) == random.sum()  # a random token of its own each
 
 
-def test_shares_can_be_set():
+def test_fractions_can_be_set():
     examples = make_examples(1000)
-    shares = {"mask_token_fraction": 1.0, "random_token_fraction": 0.0}
-    masked = mask(examples, mask_probability=1.0, **shares)
+    fractions = {"mask_token_fraction": 1.0, "random_token_fraction": 0.0}
+    masked = mask(examples, mask_probability=1.0, **fractions)
     assert np.array_equal(masked.input_ids == MASK, examples.maskable)
     untouched = mask(examples, mask_token_fraction=0.0, random_token_fraction=0.0)
     assert np.array_equal(untouched.input_ids, examples.ids)
     assert untouched.positions.size
 
 
-@pytest.mark.parametrize("share", [1e-6, 0.05, 0.15, 0.3, 0.5, 1.0])
-def test_predictions_bound(share):
-    """Against the most that any lengths of the examples of a row can give."""
+@pytest.mark.parametrize("probability", [1e-6, 0.05, 0.15, 0.3, 0.5, 1.0])
+def test_predictions_bound(probability):
+    """Against the maximum over all lengths of the examples of a sequence."""
     longest = 90
-    one = np.array([0, 0, 0] + [max(1, round(share * length)) for length in range(3, longest + 1)])
+    one = np.array([0, 0, 0] + [max(1, round(probability * length)) for length in range(3, longest + 1)])
     best = one  # by total length, with one example
     for packing in range(1, 9):
         for length in (8, 31, 64, longest):
-            bound = predictions_bound(length, DataConfig(packing=packing, mask_probability=share))
+            bound = predictions_bound(length, DataConfig(packing=packing, mask_probability=probability))
             assert min(best[length], length) <= bound <= best[length] + packing
             if packing == 1:
-                assert bound == max_predictions(length, share)
+                assert bound == max_predictions(length, probability)
         best = np.array([max(best[rest] + one[total - rest] for rest in range(total + 1)) for total in range(91)])
         best = np.maximum.accumulate(best)

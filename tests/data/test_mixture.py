@@ -1,4 +1,4 @@
-"""Several corpora as one: which they are, what is refused, and rows in the shares that were asked for."""
+"""Several corpora as one: how they are named, errors, and sequences in the proportions that were asked for."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.mixture import find_corpora, open_mixture
 from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.sequences.pipeline import make_rows, symbols_of
+from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.sources import ReadOptions
 from bert_jax.data.tokenizer import Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.errors import UserError
@@ -19,34 +19,37 @@ WORDS = ["ein", "zwei", "one", "two", "hana", "dul"]
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory):
     """Three languages of two words each, of 400, 100 and 25 documents."""
-    place = tmp_path_factory.mktemp("corpora")
-    save_tokenizer(
-        wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS], Normalizer()), place / "tok"
-    )
+    directory = tmp_path_factory.mktemp("corpora")
+    save_tokenizer(wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS], Normalizer()), directory / "tok")
     rng = np.random.default_rng(0)
     for number, (code, documents) in enumerate((("de", 400), ("en", 100), ("ko", 25))):
         lines = [
             ". ".join(" ".join(rng.choice(WORDS[2 * number : 2 * number + 2], 12)) for _ in range(6)) + "."
             for _ in range(documents)
         ]
-        (place / f"{code}.txt").write_text("\n".join(lines))
+        (directory / f"{code}.txt").write_text("\n".join(lines))
         prepare(
-            [str(place / f"{code}.txt")], place / "tok", place / "c" / code, READING, workers=1, heldout_fraction=0.1
+            [str(directory / f"{code}.txt")],
+            directory / "tok",
+            directory / "c" / code,
+            READING,
+            workers=1,
+            heldout_fraction=0.1,
         )
-    return place / "c"
+    return directory / "c"
 
 
-def rows_of(place: str, config: DataConfig):
-    mixture = open_mixture(place)
+def sequences_of(corpus: str, config: DataConfig):
+    mixture = open_mixture(corpus)
     symbols = symbols_of(load_tokenizer(mixture.tokenizer_directory))
-    return mixture, make_rows(mixture.split("train"), symbols, 32, 0, config)
+    return mixture, make_sequences(mixture.split("train"), symbols, 32, 0, config)
 
 
 def languages(batch) -> np.ndarray:
-    """The language of each row, by its first words; every row must be of one."""
+    """Return the language of each sequence, which must have one."""
     ids = batch["input_ids"].copy()
-    line, prediction = np.nonzero(batch["masked_weights"])
-    ids[line, batch["masked_positions"][line, prediction]] = batch["masked_labels"][line, prediction]
+    row, prediction = np.nonzero(batch["masked_weights"])
+    ids[row, batch["masked_positions"][row, prediction]] = batch["masked_labels"][row, prediction]
     found = np.where(ids >= 6, (ids - 6) // 2, -1)
     found = np.where(batch["attention_mask"] == 1, found, -1)
     highest, lowest = found.max(axis=1), np.where(found < 0, 9, found).min(axis=1)
@@ -55,25 +58,26 @@ def languages(batch) -> np.ndarray:
 
 
 @pytest.mark.parametrize("config", [DataConfig(), DataConfig(smoothing=0.3), DataConfig(weights=(1.0, 1.0, 2.0))])
-def test_rows_of_each_language_in_its_share(corpora, config):
-    mixture, rows = rows_of(f"{corpora}/*", config)
+def test_languages_are_sampled_in_the_proportions_asked_for(corpora, config):
+    mixture, sequences = sequences_of(f"{corpora}/*", config)
     assert [split.num_documents for _, split in mixture.sources()] == [
         open_corpus(corpora / code).split("train").num_documents for code in ("de", "en", "ko")
     ]
-    sizes = np.array([rows_of(str(corpora / code), DataConfig())[1].per_epoch for code in ("de", "en", "ko")])
+    alone = (sequences_of(str(corpora / code), DataConfig())[1] for code in ("de", "en", "ko"))
+    sizes = np.array([each.num_per_epoch for each in alone])
     wanted = np.array(config.weights) if config.weights else sizes**config.smoothing
     expected = np.rint(wanted / wanted.sum() * sizes.sum())
-    counts = np.bincount(languages(rows.batch(np.arange(rows.per_epoch))), minlength=3)
-    assert counts.tolist() == expected.tolist() == rows.per_source.tolist()
+    counts = np.bincount(languages(sequences.batch(np.arange(sequences.num_per_epoch))), minlength=3)
+    assert counts.tolist() == expected.tolist() == sequences.num_per_source.tolist()
 
 
 def test_one_corpus_alone_is_itself(corpora):
-    mixture, rows = rows_of(str(corpora / "de"), DataConfig())
+    mixture, sequences = sequences_of(str(corpora / "de"), DataConfig())
     alone = open_corpus(corpora / "de")
     assert mixture.fingerprint == alone.fingerprint
     symbols = symbols_of(load_tokenizer(alone.tokenizer_directory))
-    expected = make_rows(alone.split("train"), symbols, 32, 0, DataConfig()).batch(np.arange(50))
-    assert all(np.array_equal(expected[key], array) for key, array in rows.batch(np.arange(50)).items())
+    expected = make_sequences(alone.split("train"), symbols, 32, 0, DataConfig()).batch(np.arange(50))
+    assert all(np.array_equal(expected[key], array) for key, array in sequences.batch(np.arange(50)).items())
 
 
 def test_the_order_of_corpora_is_part_of_the_fingerprint(corpora):
@@ -86,12 +90,12 @@ def test_the_order_of_corpora_is_part_of_the_fingerprint(corpora):
 def test_heldout_leaves_out_sources_with_too_few_documents(corpora):
     mixture = open_mixture(f"{corpora}/*")
     each = [open_corpus(corpora / code).split("heldout").num_documents for code in ("de", "en", "ko")]
-    for least in (0, 2, 5, 10**6):
-        enough = [number for number in each if number >= least] or each[:1]
-        assert mixture.split("heldout", least).num_documents == sum(enough)
+    for min_documents in (0, 2, 5, 10**6):
+        enough = [number for number in each if number >= min_documents] or each[:1]
+        assert mixture.split("heldout", min_documents).num_documents == sum(enough)
 
 
-def test_what_is_refused(corpora, tmp_path, monkeypatch):
+def test_names_that_are_refused(corpora, tmp_path, monkeypatch):
     (tmp_path / "a,b").mkdir()
     with pytest.raises(UserError, match="no directory matches"):
         find_corpora(f"{corpora}/x*")
@@ -99,7 +103,7 @@ def test_what_is_refused(corpora, tmp_path, monkeypatch):
         with pytest.raises(UserError, match="names no corpus"):
             find_corpora(nothing)
     monkeypatch.chdir(tmp_path / "a,b")
-    with pytest.raises(UserError, match="a path may have none"):
+    with pytest.raises(UserError, match="a path must not contain any"):
         find_corpora("de")
     with pytest.raises(UserError, match="named twice"):
         find_corpora(f"{corpora}/*,{corpora}/de")
@@ -117,5 +121,5 @@ def test_corpora_without_heldout_documents_are_named(corpora):
     each = {
         str(corpora / code): open_corpus(corpora / code).split("heldout").num_documents for code in ("de", "en", "ko")
     }
-    for least in (1, 5, 30):
-        assert mixture.left_out("heldout", least) == [name for name, number in each.items() if number < least]
+    for needed in (1, 5, 30):
+        assert mixture.left_out("heldout", needed) == [name for name, number in each.items() if number < needed]

@@ -208,8 +208,8 @@ def test_a_data_set_of_tfds(prepared):
         read(f"tfds:other@{prepared}")
 
 
-def test_reviews_of_a_tar_of_json_lists(shared_data):
-    archive = shared_data / "nsmc" / "nsmc-raw-slice.tar.gz"
+def test_reviews_of_a_tar_of_json_lists(real_data):
+    archive = real_data / "nsmc" / "nsmc-raw-slice.tar.gz"
     with tarfile.open(archive) as members:
         wanted = [
             item["review"]

@@ -1,3 +1,5 @@
+"""Copies of a corpus from object storage: complete, checked, resumed, and made once per machine."""
+
 import collections
 import json
 import os
@@ -24,7 +26,7 @@ WORDS = ["the", "cat", "dog", "sat", "on", "mat", "."]
 
 
 def make_corpus(directory, documents):
-    """A corpus with text files and tokenizer beside it."""
+    """Make a corpus, with its texts and tokenizer in the same directory."""
     texts = directory / "texts"
     texts.mkdir(parents=True)
     for number in range(documents):
@@ -42,14 +44,14 @@ def original(tmp_path_factory):
 
 @pytest.fixture
 def source(original, tmp_path):
-    """A copy that a test may damage, and its URL."""
+    """A copy of the corpus that a test may damage."""
     shutil.copytree(original, tmp_path / "bucket" / "wiki")
     return tmp_path / "bucket" / "wiki"
 
 
 @pytest.fixture
 def gets(monkeypatch):
-    """How often each file was copied."""
+    """How many times each file was copied."""
     counts = collections.Counter()
     get = storage.download
 
@@ -62,7 +64,7 @@ def gets(monkeypatch):
 
 
 def contents(directory):
-    """{relative path: bytes} of all files."""
+    """Return {relative path: bytes} of all files."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
@@ -73,14 +75,14 @@ def flip(path, where):
 
 
 def in_memory(directory):
-    """The directory in fsspec's memory:// file system, and its URL."""
+    """Copy the directory into fsspec's memory:// file system and return its URL."""
     files = fsspec.filesystem("memory")
     files.put(str(directory), "/bucket/wiki", recursive=True)
     return "memory://bucket/wiki"
 
 
 @pytest.mark.parametrize("place", ["corpus", "/nowhere/at/all"])
-def test_a_local_place_is_not_touched(place, tmp_path):
+def test_a_local_path_is_returned_unchanged(place, tmp_path):
     assert staged(place, tmp_path / "cache") == pathlib.Path(place)
     assert not (tmp_path / "cache").exists()
 
@@ -107,7 +109,7 @@ def test_the_users_cache_is_the_default(source, tmp_path, monkeypatch):
     assert copy.parent == tmp_path / "own" / "bert_jax" / "corpora"
 
 
-def test_damage_in_the_copy_is_noticed_and_mended(source, tmp_path, gets):
+def test_damage_in_the_copy_is_found_and_repaired(source, tmp_path, gets):
     copy = staged(f"file://{source}", tmp_path / "cache")
     files = sorted(contents(source))
     assert len(files) >= 6
@@ -131,7 +133,7 @@ def test_damage_at_the_source_is_refused_by_name(original, tmp_path):
         elif name.endswith(".json"):  # of the tokenizer: other settings or another vocabulary
             (source / name).write_text((source / name).read_text().replace("true", "false").replace("cat", "cow"))
         elif name.startswith("tokenizer/"):
-            continue  # the same vocabulary once more
+            continue  # the same vocabulary again
         else:
             flip(source / name, 0.3)
         with pytest.raises(UserError, match=name.split("/")[0]):
@@ -142,7 +144,7 @@ def test_damage_at_the_source_is_refused_by_name(original, tmp_path):
             assert "/" in name or not (copy / name).exists()
 
 
-def test_what_is_no_corpus_is_refused(source, tmp_path):
+def test_a_url_without_a_corpus_is_refused(source, tmp_path):
     with pytest.raises(UserError, match="nowhere"):
         staged(f"file://{tmp_path}/nowhere", tmp_path / "cache")
     manifest = json.loads((source / "manifest.json").read_text())
@@ -151,7 +153,7 @@ def test_what_is_no_corpus_is_refused(source, tmp_path):
         (source / "manifest.json").write_text(text)
         with pytest.raises(UserError, match=r"wiki/manifest.json: not the manifest"):
             staged(f"file://{source}", tmp_path / "cache")
-    shard["name"] = "../../elsewhere"  # a name that leads out of the cache
+    shard["name"] = "../../elsewhere"  # a name outside the cache
     (source / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(UserError, match=r"wiki/manifest.json: not the manifest"):
         staged(f"file://{source}", tmp_path / "cache")
@@ -167,7 +169,7 @@ def test_a_corpus_that_was_prepared_again_is_another_copy(source, tmp_path):
     assert contents(second) == contents(source)
 
 
-def test_a_full_disk_is_said_before_anything_is_copied(source, tmp_path, gets, monkeypatch):
+def test_a_full_disk_is_reported_before_anything_is_copied(source, tmp_path, gets, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(staging.shutil, "disk_usage", lambda path: usage._replace(free=10))
     with pytest.raises(UserError, match="10 bytes free"):
@@ -176,7 +178,7 @@ def test_a_full_disk_is_said_before_anything_is_copied(source, tmp_path, gets, m
 
 
 def process(source, cache, prelude):
-    """A process of its own that stages the corpus, after `prelude`, which may change `storage`."""
+    """Start a process that stages the corpus after `prelude`, which may change `storage`."""
     code = textwrap.dedent(prelude) + textwrap.dedent(
         """
         import sys
@@ -190,8 +192,8 @@ def process(source, cache, prelude):
 
 
 @pytest.mark.parametrize("moment", range(4))
-def test_a_killed_copy_is_no_corpus_and_goes_on(moment, source, tmp_path, gets):
-    """Killed in the middle of the file after `moment` whole ones, and once before the manifest."""
+def test_a_killed_copy_is_no_corpus_and_is_resumed(moment, source, tmp_path, gets):
+    """The process is killed in the middle of a file, after `moment` complete files."""
     prelude = f"""
         import os, pathlib, signal
         from bert_jax.data import staging
@@ -220,7 +222,7 @@ def test_a_killed_copy_is_no_corpus_and_goes_on(moment, source, tmp_path, gets):
     assert not set(gets) & whole
 
 
-def test_processes_at_once_copy_once(source, tmp_path):
+def test_concurrent_processes_copy_once(source, tmp_path):
     log = tmp_path / "log"
     prelude = f"""
         import time

@@ -32,13 +32,13 @@ SIZES = {"ko": 2200, "ja": 1800, "zh": 1220, "de": 1900}
 
 
 @pytest.fixture(scope="module")
-def languages(shared_data):
+def languages(samples):
     """Sentences of each language, the even ones to train on and the odd ones for tests."""
     found = {}
     for name, treebank in (("ko", "ko_gsd"), ("ja", "ja_gsd"), ("de", "de_gsd")):
-        with gzip.open(shared_data / "ud" / f"{treebank}-ud-dev.conllu.gz", "rt", encoding="utf-8") as lines:
+        with gzip.open(samples / "ud" / f"{treebank}-ud-dev.conllu.gz", "rt", encoding="utf-8") as lines:
             found[name] = [line[9:].rstrip("\n") for line in lines if line.startswith("# text = ")]
-    with tarfile.open(shared_data / "tatoeba" / "tatoeba-v1.tar.gz") as archive:
+    with tarfile.open(samples / "tatoeba" / "tatoeba-v1.tar.gz") as archive:
         member = next(name for name in archive.getnames() if name.endswith("tatoeba.cmn-eng.cmn"))
         found["zh"] = archive.extractfile(member).read().decode().splitlines()
     return found

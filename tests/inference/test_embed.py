@@ -1,4 +1,4 @@
-"""Vectors and token features against `transformers` under torch, for all families, and what cannot be embedded."""
+"""Vectors and token features against `transformers` under torch, for all families, and refusals."""
 
 import json
 
@@ -50,7 +50,7 @@ def states_of(model, tokenizer, **settings):
 
 
 @pytest.mark.parametrize("family", tiny_models.CLASSES)
-def test_means_are_those_of_transformers(tmp_path, source, family, monkeypatch):
+def test_means_equal_those_of_transformers(tmp_path, source, family, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 4)  # several chunks, the last not full
     model, tokenizer = tiny_models.save(tmp_path / "model", family)
     progress = []
@@ -85,7 +85,7 @@ def test_token_features_of_any_layers(tmp_path, source, bert, layers, of):
     np.testing.assert_allclose(found["features"], np.concatenate([of(x) for _, x in states]), rtol=0, atol=2e-5)
 
 
-def test_first_tokens_of_plain_lines_and_what_is_cut(tmp_path, source, bert):
+def test_first_tokens_of_plain_lines_and_of_cut_texts(tmp_path, source, bert):
     model, tokenizer = bert
     with pytest.raises(UserError, match=r"3 of 7 texts are longer than 10 tokens; truncate cuts them; a higher"):
         embed(tmp_path / "bert", source, tmp_path / "out.npy", "cls", max_seq_len=10)
@@ -108,8 +108,8 @@ def test_first_tokens_of_plain_lines_and_what_is_cut(tmp_path, source, bert):
         ({"layers": "5"}, "this model has 4 layers: give 0 to 4"),
         ({"batch_size": 0}, "batch_size 0"),
         ({"max_seq_len": 33}, "this model reads up to 32"),
-        ({"pooling": "tokens"}, r"is written as \.safetensors"),
-        ({"output": "bert/config.json"}, r"is written as \.npy"),
+        ({"pooling": "tokens"}, r"the suffix of this output is \.safetensors"),
+        ({"output": "bert/config.json"}, r"the suffix of this output is \.npy"),
         ({"output": "there.npy"}, r"there\.npy exists"),
         ({"output": "nowhere/out.npy"}, "cannot be written"),
         ({"source": "nothing.txt"}, "nothing.txt: cannot be read"),
@@ -119,7 +119,7 @@ def test_first_tokens_of_plain_lines_and_what_is_cut(tmp_path, source, bert):
     ],
     ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else None,
 )
-def test_mistakes_are_named(tmp_path, source, bert, settings, says):
+def test_mistakes_are_refused_and_leave_nothing(tmp_path, source, bert, settings, says):
     (tmp_path / "there.npy").touch()
     (tmp_path / "empty.txt").touch()
     (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n{"text": 1}\n')

@@ -10,7 +10,7 @@ from tests import tiny_models
 
 
 @pytest.mark.parametrize("family", tiny_models.CLASSES)
-def test_guesses_as_transformers_does(tmp_path, family):
+def test_guesses_equal_those_of_transformers(tmp_path, family):
     model, tokenizer = tiny_models.save(tmp_path, family)
     text = f"a {tokenizer.mask_token} cd {tokenizer.mask_token}."
     guesses = fill_mask(open_model(tmp_path, HEADS), text, top_k=4)

@@ -14,7 +14,7 @@ import safetensors.numpy
 import torch
 
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.huggingface import load_model
 from tests.models.family_cases import CASES, model_of
 
 
@@ -136,7 +136,7 @@ def test_a_tensor_twice_in_the_header(model):
     name = "bert.pooler.dense.bias"
     text = json.dumps(header)
     write(path, (text[:-1] + f', "{name}": {json.dumps(header[name])}}}').encode(), data)
-    refuses(model, f"the key '{name}' is there twice")
+    refuses(model, f"the key '{name}' is given twice")
 
 
 def test_overlapping_tensors(model):
@@ -174,7 +174,7 @@ def test_code_in_a_pickle_is_not_run(model, name, writer, tmp_path_factory):
 @pytest.mark.parametrize(
     "content", [[1, 2], {"model": {"a": torch.ones(2)}}, {"epoch": 3}, {3: torch.ones(1)}], ids=str
 )
-def test_a_file_of_torch_that_is_no_table_of_tensors(model, content):
+def test_a_torch_file_without_named_tensors_is_refused(model, content):
     (model / "model.safetensors").unlink()
     torch.save(content, model / "pytorch_model.bin")
     refuses(model, "is not a plain table of named tensors")
@@ -249,7 +249,7 @@ def test_an_index_with_a_key_twice(model):
     index(model, lambda names: names)
     path = model / "model.safetensors.index.json"
     path.write_text(path.read_text().replace('"weight_map"', '"weight_map": {}, "weight_map"'))
-    refuses(model, "the key 'weight_map' is there twice")
+    refuses(model, "the key 'weight_map' is given twice")
 
 
 TENSORS = {

@@ -113,7 +113,7 @@ def test_logits_are_those_of_torch(variables, torch_model):
     ("change", "says"),
     [
         ({"bert/encoder/layer_1/output/dense/kernel": None}, "'bert.encoder.layer.1.output.dense.weight' is missing"),
-        ({"cls/squad/output_bias": np.zeros(2, np.float32)}, "variable 'cls/squad/output_bias' is not of a BERT"),
+        ({"cls/squad/output_bias": np.zeros(2, np.float32)}, "'cls/squad/output_bias' does not belong to a BERT"),
         (
             {"bert/pooler/dense/bias": np.full(12, np.nan, np.float32)},
             "'bert/pooler/dense/bias' is not float32 and fin",
@@ -121,13 +121,13 @@ def test_logits_are_those_of_torch(variables, torch_model):
         ({"bert/pooler/dense/bias": np.zeros(3, np.float32)}, r"'bert.pooler.dense.bias' is \[3\], not \[12\]"),
     ],
 )
-def test_what_does_not_fit_is_named(variables, change, says):
+def test_a_variable_that_does_not_fit_is_reported_by_name(variables, change, says):
     changed = {name: x for name, x in {**variables, **change}.items() if x is not None}
     with pytest.raises(UserError, match=says):
         from_variables(changed, FIELDS, "here")
 
 
-def test_which_checkpoint_is_asked(tmp_path):
+def test_the_checkpoint_of_a_directory_must_be_unique(tmp_path):
     with pytest.raises(UserError, match=r"holds 0 checkpoints of TensorFlow \(none\)"):
         load_google(tmp_path)
     for name in ("a.ckpt.index", "b.ckpt.index"):
@@ -142,7 +142,7 @@ def test_which_checkpoint_is_asked(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # TensorFlow's own
-def test_reads_what_tensorflow_writes(tmp_path, variables, torch_model):
+def test_a_checkpoint_written_by_tensorflow_is_read(tmp_path, variables, torch_model):
     tensorflow = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: pip install 'bert-jax[tf]'")
     with tensorflow.Graph().as_default(), tensorflow.compat.v1.Session() as session:
         for name, x in variables.items():

@@ -10,7 +10,7 @@ import transformers
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import export_model, load_model
+from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import PRETRAINING_HEADS, pretraining_model
 from tests.interop.tokenizer_directories import wordpiece
 
@@ -92,7 +92,7 @@ def test_round_trip_is_bit_identical(exported, params, tokenizer, tmp_path):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
 
 
-def test_it_reads_what_transformers_saves(tmp_path):
+def test_a_directory_saved_by_transformers_is_read(tmp_path):
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=97, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24
@@ -116,14 +116,14 @@ def test_a_directory_in_use_is_not_overwritten(tmp_path, params, tokenizer):
     assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
 
 
-def test_an_empty_directory_is_taken(tmp_path, params, tokenizer):
+def test_an_empty_directory_is_used(tmp_path, params, tokenizer):
     (tmp_path / "empty").mkdir()
     export(params, tokenizer, tmp_path / "empty")
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
     assert load_model(tmp_path / "empty").config == CONFIG
 
 
-def test_nothing_half_written_is_left(tmp_path, params, tokenizer, monkeypatch):
+def test_nothing_partial_is_left(tmp_path, params, tokenizer, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 

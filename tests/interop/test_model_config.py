@@ -7,7 +7,10 @@ import pytest
 import transformers
 
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface import model_config
+from bert_jax.interop.huggingface.model_config import (
+    parse_model_config,
+    read_model_config,
+)
 from bert_jax.models import PRESETS
 
 SIZES = {
@@ -116,27 +119,27 @@ ELECTRA = SIZES | {
     ids=["bert", "roberta", "albert", "distilbert", "electra", "electra base"],
 )
 def test_published_files_are_our_presets(fields, preset, changed):
-    read = model_config.parse(fields, "config.json")
+    read = parse_model_config(fields, "config.json")
     assert read.encoder == dataclasses.replace(PRESETS[preset], **changed)
     assert read.architecture == fields["architectures"][0]
     assert (read.labels, read.classes) == ((), 2)
 
 
 @pytest.mark.parametrize("fields", [BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA], ids=lambda f: f["model_type"])
-def test_what_a_file_leaves_out_is_what_transformers_takes(fields):
+def test_missing_fields_have_the_defaults_of_transformers(fields):
     kept = {name: fields[name] for name in ("model_type", "vocab_size")}
     theirs = json.loads(transformers.AutoConfig.for_model(**kept).to_json_string(use_diff=False))
-    assert model_config.parse(kept, "") == model_config.parse(theirs, "")
+    assert parse_model_config(kept, "") == parse_model_config(theirs, "")
 
 
 def test_labels_are_those_of_the_file_in_the_order_of_their_numbers():
     names = {str(i): f"name {i}" for i in range(11)}
-    read = model_config.parse(BERT | {"id2label": names, "label2id": {x: int(i) for i, x in names.items()}}, "")
+    read = parse_model_config(BERT | {"id2label": names, "label2id": {x: int(i) for i, x in names.items()}}, "")
     assert (read.labels, read.classes) == (tuple(names.values()), 11)
-    assert model_config.parse(BERT | {"num_labels": 7}, "").classes == 7
-    assert model_config.parse(BERT | {"_num_labels": 3}, "").classes == 3
+    assert parse_model_config(BERT | {"num_labels": 7}, "").classes == 7
+    assert parse_model_config(BERT | {"_num_labels": 3}, "").classes == 3
     unnamed = {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}
-    read = model_config.parse(BERT | unnamed, "")
+    read = parse_model_config(BERT | unnamed, "")
     assert (read.labels, read.classes) == ((), 3)
 
 
@@ -160,7 +163,7 @@ REFUSED = [
     (BERT, {"hidden_size": 10**12}, "hidden_size is 1000000000000; it must lie"),
     (BERT, {"hidden_dropout_prob": 1.5}, "hidden_dropout_prob is 1.5"),
     (BERT, {"layer_norm_eps": -1e-12}, "layer_norm_eps is -1e-12"),
-    (BERT, {"auto_map": {"AutoModel": "modeling.Mine"}}, "asks for Python code of its own"),
+    (BERT, {"auto_map": {"AutoModel": "modeling.Mine"}}, "needs Python code of its own"),
     (BERT, {"quantization_config": {}}, "unknown field 'quantization_config'"),
     (BERT, {"architectures": ["BertModel", "BertForMaskedLM"]}, "not a list of one name"),
     (BERT, {"architectures": "BertModel"}, "not a list of one name"),
@@ -183,21 +186,21 @@ REFUSED = [
     (BERT, {"id2label": {"0": "a", "1": "a"}}, "two numbers in id2label have the same name"),
     (BERT, {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 1, "b": 0}}, "not the inverse"),
     (BERT, {"label2id": {"a": 0}}, "a label2id, but no id2label"),
-    (BERT, {"id2label": ["a", "b"]}, "no table of numbers and names"),
+    (BERT, {"id2label": ["a", "b"]}, "not a table of numbers and names"),
     (BERT, {"problem_type": "ranking"}, "problem_type is 'ranking'"),
     (BERT, {"problem_type": "single_label_classification", "num_labels": 1}, "there is one label"),
 ]
 
 
 @pytest.mark.parametrize(("fields", "change", "words"), REFUSED, ids=[str(row[1])[:60] for row in REFUSED])
-def test_a_file_that_means_something_else_is_refused_by_name(fields, change, words):
+def test_a_field_of_another_architecture_is_refused_by_name(fields, change, words):
     with pytest.raises(UserError, match=words):
-        model_config.parse(fields | change, "config.json")
+        parse_model_config(fields | change, "config.json")
 
 
 def test_a_file_without_a_vocabulary_is_refused():
     with pytest.raises(UserError, match="'vocab_size' is missing"):
-        model_config.parse({name: x for name, x in BERT.items() if name != "vocab_size"}, "config.json")
+        parse_model_config({name: x for name, x in BERT.items() if name != "vocab_size"}, "config.json")
 
 
 @pytest.mark.parametrize(
@@ -206,14 +209,14 @@ def test_a_file_without_a_vocabulary_is_refused():
         (b"{", "cannot be read as JSON"),
         (b"[1]", "is not a JSON object"),
         (b"\xff{}", "cannot be read as JSON"),
-        (b'{"vocab_size": 3, "model_type": "bert", "vocab_size": 4}', "the key 'vocab_size' is there twice"),
+        (b'{"vocab_size": 3, "model_type": "bert", "vocab_size": 4}', "the key 'vocab_size' is given twice"),
         (b'{"layer_norm_eps": NaN}', "NaN is no JSON"),
         (b"[" * 100_000, "cannot be read as JSON"),
         (b'{"vocab_size": ' + b"9" * 5000 + b"}", "cannot be read as JSON"),
     ],
     ids=["cut", "list", "no UTF-8", "twice", "NaN", "deep", "long"],
 )
-def test_what_is_no_plain_json_is_refused(tmp_path, text, words):
+def test_a_file_that_is_not_strict_json_is_refused(tmp_path, text, words):
     (tmp_path / "config.json").write_bytes(text)
     with pytest.raises(UserError, match=words):
-        model_config.read(tmp_path / "config.json")
+        read_model_config(tmp_path / "config.json")

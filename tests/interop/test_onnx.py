@@ -8,7 +8,7 @@ import pytest
 
 from bert_jax.config import ComputeConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.onnx_file import export_onnx
 from bert_jax.models import make_model
 from tests import tiny_models
@@ -20,7 +20,7 @@ pytest.importorskip("onnxscript")
 @pytest.mark.parametrize(
     ("family", "task", "names", "shapes"),
     [
-        ("bert", "ForSequenceClassification", {"logits": "classification_logits"}, [(1, 1), (3, 32)]),
+        ("bert", "ForSequenceClassification", {"logits": "sequence_logits"}, [(1, 1), (3, 32)]),
         ("roberta", "ForQuestionAnswering", {"start_logits": "start_logits", "end_logits": "end_logits"}, [(4, 7)]),
         ("albert", "ForMultipleChoice", {"logits": "choice_logits"}, [(1, 2, 1), (2, 4, 9)]),
     ],
@@ -52,7 +52,7 @@ def test_onnxruntime_gives_our_logits(tmp_path, family, task, names, shapes):
             np.testing.assert_allclose(x * real, wanted[ours] * real, rtol=0, atol=1e-4)
 
 
-def test_what_is_no_model_is_refused(tmp_path):
+def test_a_directory_without_a_model_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"config\.json"):
         export_onnx(tmp_path, tmp_path / "onnx")
     config = {"model_type": "bert", "vocab_size": 9, "architectures": ["BertLMHeadModel"]}

@@ -12,7 +12,7 @@ import transformers
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.interop.huggingface.model import export_model, load_model
+from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.models import PRESETS, Head, make_model
 from tests.interop import tokenizer_directories
 from tests.models.family_cases import CASES, PREFIXES, answers, batch_of, classes_of, model_of
@@ -83,7 +83,7 @@ def test_transformers_opens_the_export_whole(family, one, passed_through):
         assert theirs.config.label2id == {label: i for i, label in enumerate(labels)}
 
 
-def test_the_export_says_what_transformers_says(passed_through):
+def test_the_fields_of_an_export_are_those_of_transformers(passed_through):
     """Every field of ours is one that `transformers` writes itself, with the value that it has there."""
     for family, one in EACH:
         original, *_, directory = passed_through(family, one)
@@ -96,7 +96,7 @@ def test_the_export_says_what_transformers_says(passed_through):
 
 
 @pytest.mark.parametrize("name", ["distilbert", "albert_base", "roberta_base", "electra_small_generator", "tiny"])
-def test_presets_are_what_their_family_can_say(name, tmp_path, tokenizer_of):
+def test_config_json_expresses_every_preset(name, tmp_path, tokenizer_of):
     config = dataclasses.replace(
         PRESETS[name], vocab_size=120, hidden_size=12, num_heads=2, mlp_size=9, num_layers=1, max_positions=16
     )
@@ -127,7 +127,7 @@ def test_a_bare_encoder_without_its_pooler(tmp_path, tokenizer_of):
 
 
 def test_a_regression_is_written_as_one(tmp_path, tokenizer_of):
-    config, heads = CASES["bert"].ours, (Head("classification", 1),)
+    config, heads = CASES["bert"].ours, (Head("sequence_classification", 1),)
     export_model(random_params(config, heads), config, heads, tokenizer_of("bert"), tmp_path / "model")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     assert (theirs.config.num_labels, theirs.config.problem_type) == (1, "regression")
@@ -142,16 +142,16 @@ def test_a_regression_is_written_as_one(tmp_path, tokenizer_of):
         ("bert", {"embedding_size": 10}, "model.embedding_size=10"),
         ("bert", {"position_offset": 2, "max_positions": 17}, "no bert .* model.max_positions=17"),
         ("bert", {"pooler_activation": "relu"}, "model.pooler_activation='relu'"),
-        ("electra", {"embedding_size": 24}, r"model.embedding_size=24 \(here: 0\)"),
-        ("albert", {"embedding_size": 0}, r"model.embedding_size=0 \(here: 24\)"),
+        ("electra", {"embedding_size": 24}, r"model.embedding_size=24 \(here: None\)"),
+        ("albert", {"embedding_size": None}, r"model.embedding_size=None \(here: 24\)"),
         ("roberta", {"masked_activation": "gelu_tanh"}, "model.masked_activation='gelu_tanh'"),
-        ("roberta", {"position_offset": 3}, "padding has the id 1, .* in the model they count from 3"),
+        ("roberta", {"position_offset": 3}, "padding has the id 1, .* those of this model start at 3"),
         ("distilbert", {"layer_norm_epsilon": 1e-5}, "model.layer_norm_epsilon=1e-05"),
     ],
     ids=str,
 )
-def test_what_a_family_cannot_say_is_refused(family, change, words, tmp_path, tokenizer_of):
-    config, heads = dataclasses.replace(CASES[family].ours, **change), (Head("span"),)
+def test_a_config_that_its_family_cannot_express_is_refused(family, change, words, tmp_path, tokenizer_of):
+    config, heads = dataclasses.replace(CASES[family].ours, **change), (Head("question_answering"),)
     params = random_params(config, heads)
     with pytest.raises(UserError, match=words):
         export_model(params, config, heads, tokenizer_of(family), tmp_path / "model")
@@ -163,9 +163,9 @@ def test_what_a_family_cannot_say_is_refused(family, change, words, tmp_path, to
     [
         ("distilbert", (Head("pooled"),), (), "no distilbert with the heads pooled, but DistilBertForMaskedLM"),
         ("roberta", (Head("masked_token"), Head("next_sentence")), (), "no roberta with the heads masked_token \\+"),
-        ("bert", (Head("tagging", 3),), ("a", "b"), "2 labels .* but the model has 3 classes"),
-        ("bert", (Head("span"),), ("a", "b"), "the model has 0 classes"),
-        ("bert", (Head("tagging", 2),), ("a", "a"), "two labels have the same name"),
+        ("bert", (Head("token_classification", 3),), ("a", "b"), "2 labels .* but the model has 3 classes"),
+        ("bert", (Head("question_answering"),), ("a", "b"), "the model has 0 classes"),
+        ("bert", (Head("token_classification", 2),), ("a", "a"), "two labels have the same name"),
     ],
     ids=str,
 )
@@ -178,8 +178,8 @@ def test_heads_and_labels_that_do_not_fit_are_refused(family, heads, labels, wor
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path, tokenizer_of):
-    config, heads = CASES["bert"].ours, (Head("span"),)
+    config, heads = CASES["bert"].ours, (Head("question_answering"),)
     params = random_params(config, heads)
-    params["span"]["bias"][1] = np.nan
+    params["question_answering"]["bias"][1] = np.nan
     with pytest.raises(UserError, match=r"'qa_outputs\.bias' has numbers that are not finite"):
         export_model(params, config, heads, tokenizer_of("bert"), tmp_path / "model")

@@ -20,7 +20,7 @@ BERT = EncoderConfig(vocab_size=90, hidden_size=16, num_layers=2, num_heads=2, m
 DISTILBERT = dataclasses.replace(BERT, family="distilbert", num_token_types=0, pooler_activation="relu")
 ALBERT = dataclasses.replace(BERT, family="albert", embedding_size=8, share_layers=True, activation="gelu_tanh")
 
-# What the documentation of `export_stablehlo` tells a user to write, and a look at what it was run with.
+# The program in the documentation of `export_stablehlo`, and a report of the modules it imported.
 READER = """
 import importlib.util, json, pathlib, sys
 import jax, numpy as np
@@ -42,8 +42,8 @@ for directory in map(pathlib.Path, sys.argv[1:]):
 
 CASES = {
     "bert": (BERT, (Head("masked_token"), Head("next_sentence")), [(1, 12), (3, 5)], None),
-    "albert": (ALBERT, (Head("choice"),), [(2, 3, 7), (1, 2, 4)], None),
-    "distilbert": (DISTILBERT, (Head("classification", 3),), [(1, 8), (4, 8)], 8),
+    "albert": (ALBERT, (Head("multiple_choice"),), [(2, 3, 7), (1, 2, 4)], None),
+    "distilbert": (DISTILBERT, (Head("sequence_classification", 3),), [(1, 8), (4, 8)], 8),
 }
 
 
@@ -115,7 +115,7 @@ def test_runs_without_bert_jax(exported, name):
             np.testing.assert_allclose(found[output], x, rtol=0, atol=1e-5)
 
 
-def test_the_manifest_says_what_goes_in_and_out(exported):
+def test_the_manifest_lists_inputs_and_outputs(exported):
     place, _ = exported
     manifests = {name: json.loads((place / name / "manifest.json").read_text()) for name in CASES}
     inputs = {name: {one["name"]: one["shape"] for one in m["inputs"]} for name, m in manifests.items()}
@@ -128,8 +128,8 @@ def test_the_manifest_says_what_goes_in_and_out(exported):
     assert manifests["distilbert"]["labels"] == ["a", "b", "c"]
 
 
-def test_mistakes_are_named(tmp_path):
-    heads = (Head("tagging", 2),)
+def test_wrong_arguments_are_reported(tmp_path):
+    heads = (Head("token_classification", 2),)
     with pytest.raises(UserError, match="reads 1 to 12 tokens"):
         export_stablehlo({}, BERT, heads, tmp_path / "out", length=13)
     with pytest.raises(UserError, match=r"1 labels \(x\) for 2 classes"):

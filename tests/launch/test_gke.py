@@ -115,12 +115,12 @@ def test_slices(accelerator, topology, label, hosts, chips) -> None:
         ("service_account", "a/b", "--service_account"),
         ("bucket", "gs://b", "without gs://"),
         ("workdir", "/elsewhere/run", "not below /mnt/my-bucket/"),
-        ("topology", "4x4x4", "v5e takes AxB"),
+        ("topology", "4x4x4", "v5e needs AxB"),
         ("topology", "$(x)", "--topology"),
         ("topology", "3x3", "do not divide into hosts of 4"),
     ],
 )
-def test_what_does_not_fit_is_refused(option, value, says) -> None:
+def test_invalid_arguments_are_refused(option, value, says) -> None:
     done = jobset(**{option: value})
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr

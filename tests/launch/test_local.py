@@ -117,7 +117,7 @@ def test_a_gpu_for_each_process(peers, tmp_path) -> None:
     assert [line.split(",")[0] for line in out] == ["[1] process 1: GPU 7", "process 0: GPU 5"]
     status, out, err = ended(peers("3", JAX_PLATFORMS=""))
     assert (status, out) == (2, [])
-    assert "3 processes, but 2 GPUs" in err
+    assert "3 processes need as many GPUs, but there are 2" in err
 
 
 @pytest.mark.parametrize("argv", [[], ["--workdir"], ["0"], ["two"], ["$(touch canary)"], ["--cpu_devices", "x", "2"]])

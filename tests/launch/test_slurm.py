@@ -76,7 +76,7 @@ def test_requeued_until_finished(cluster) -> None:
         assert cluster.requeued() == number
     status, out = cluster.job("--config", "x; touch canary", "two\nlines")
     assert status == 0
-    assert "finished, step 40 is saved" in out
+    assert "finished: step 40 is saved" in out
     assert cluster.requeued() == 2
     lines = [json.loads(line) for line in (cluster.place / "argv.jsonl").read_text().splitlines()]
     expected = ["pretrain", "--workdir", str(cluster.workdir), "--config", "x; touch canary", "two\nlines"]

@@ -77,14 +77,14 @@ def test_from_create_to_delete(cloud) -> None:
     status = cloud.call("status")
     assert "host-0: running" in status
     assert "| step " in status
-    assert "still alive" in cloud.call("run", status=3)
+    assert "still active" in cloud.call("run", status=3)
     follower = cloud.start("logs", "--worker", "0")
     assert any("step 3/40" in line for line in iter(follower.stdout.readline, ""))
     cloud.interrupt(follower)
     assert "host-1: asked to save and stop" in cloud.call("stop")
     wait_for(lambda: "running" not in cloud.call("status"))
     assert "host-1: 75, step" in cloud.call("status")
-    assert "nothing runs here" in cloud.call("stop")
+    assert "nothing is running here" in cloud.call("stop")
     assert (cloud.home(1) / "status").read_text() == "75\n"
     cloud.env["STANDIN_SECONDS"] = "0.01"
     cloud.call("run")
@@ -180,14 +180,14 @@ def test_settings_that_cannot_be(cloud, key, value) -> None:
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["launch"], "'launch' is no verb"),
-        (["create", "--zones", "x"], "--zones is no option"),
-        (["create", "--project", "my-project", "here"], "'here' is no option"),
+        (["launch"], "'launch' is not a verb"),
+        (["create", "--zones", "x"], "--zones is not an option"),
+        (["create", "--project", "my-project", "here"], "'here' is not an option"),
         (["create", "--project", "my-project"], "create needs ZONE"),
         (["create", "--zone"], "--zone needs a value"),
         (["babysit", "--poll", "soon"], "--poll takes seconds"),
         (["create", "--env", "nowhere"], "nowhere: no such file"),
-        (["create", "--a[$(touch canary)]", "x"], "is no option"),
+        (["create", "--a[$(touch canary)]", "x"], "is not an option"),
     ],
 )
 def test_mistakes_on_the_command_line(cloud, argv, says) -> None:
@@ -201,12 +201,12 @@ def test_mistakes_on_the_command_line(cloud, argv, says) -> None:
 
 def test_the_env_file_is_read_not_run(cloud) -> None:
     cloud.settings["ZONES"] = "x"
-    assert "ZONES is no setting" in cloud.call("create", status=2)
+    assert "ZONES is not a setting" in cloud.call("create", status=2)
     del cloud.settings["ZONES"]
     cloud.settings["PROJECT"] = "my-project\n$(touch canary)"
     assert "is not SETTING=VALUE" in cloud.call("create", status=2)
     cloud.settings["PROJECT"] = "my-project\nNAME=$(touch canary)"
-    assert "NAME is there twice" in cloud.call("create", status=2)
+    assert "NAME is set twice" in cloud.call("create", status=2)
     assert no_canary(cloud)
     cloud.settings["PROJECT"] = "another"
     assert "--project=given" in cloud.call("create", "--dry_run", "--project", "given")

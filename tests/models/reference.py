@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from bert_jax.config import EncoderConfig
-from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.huggingface import load_model
 from bert_jax.models import PRETRAINING_HEADS, Head, Params
 
 
@@ -28,10 +28,10 @@ def bert(config: EncoderConfig, seed: int = 0) -> transformers.BertForPreTrainin
         attention_probs_dropout_prob=config.attention_dropout,
         initializer_range=config.initializer_range,
     )
-    return randomised(transformers.BertForPreTraining, theirs, seed)
+    return randomized(transformers.BertForPreTraining, theirs, seed)
 
 
-def randomised(
+def randomized(
     kind: type, config: transformers.PreTrainedConfig, seed: int = 0, deviation: float = 0.05
 ) -> transformers.PreTrainedModel:
     """A model of class `kind` in evaluation mode, its weights well away from zero so that every one matters."""

@@ -107,6 +107,6 @@ def test_sequences_that_do_not_fit_are_left_to_xla():
         (ComputeConfig(dtype="bfloat16", attention="cudnn"), 0.0, "gpu", "cuDNN"),
     ],
 )
-def test_the_kernel_is_named(compute, dropout, platform, says):
+def test_the_kernel_in_use_is_reported(compute, dropout, platform, says):
     config = dataclasses.replace(EncoderConfig(), attention_dropout=dropout)
     assert says in kernel_used(config, compute, platform)

@@ -46,14 +46,14 @@ def test_rate_holds_along_every_axis():
 @pytest.mark.parametrize(
     "lag", [(0, 0, 0, 1), (0, 0, 0, 2), (0, 0, 0, 64), (0, 0, 1, 0), (0, 1, 0, 0), (1, 0, 0, 0), (2, 0, 0, 0)]
 )
-def test_neighbours_are_independent(lag):
+def test_neighbors_are_independent(lag):
     mask = kept(4, 0.3)
     a = mask[tuple(slice(None, n - d) for n, d in zip(mask.shape, lag, strict=True))]
     b = mask[tuple(slice(d, None) for d in lag)]
     assert independent(a, b)
 
 
-def test_neighbouring_pairs_are_independent():
+def test_neighboring_pairs_are_independent():
     mask = kept(5, 0.5).reshape(-1, 8)
     patterns = np.packbits(mask, axis=1).ravel()  # of 8 neighbours: all 256 equally likely
     assert scipy.stats.chisquare(np.bincount(patterns, minlength=256)).pvalue > 1e-4
@@ -90,7 +90,7 @@ def test_it_is_linear_and_its_own_transpose():
     np.testing.assert_array_equal(y, jax.jit(lambda x: dropout(x, 0.25, seed))(x))
 
 
-def test_what_is_kept_for_the_backward_pass_is_the_seed():
+def test_the_backward_pass_keeps_the_seed_alone():
     seed = dropout_seeds(jax.random.key(1), ())
     _, pullback = jax.vjp(lambda x: dropout(x, 0.25, seed), jnp.ones((64, 64)))
     assert sum(x.size for x in jax.tree.leaves(pullback)) <= 8

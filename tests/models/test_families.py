@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import ComputeConfig
-from bert_jax.interop.huggingface.model import load_model
+from bert_jax.interop.huggingface import load_model
 from bert_jax.models import make_model
 from tests.models.family_cases import ALL_HEADS, CASES, Case, answers, batch_of, classes_of, compare, model_of
 
@@ -24,7 +24,7 @@ WAYS = [(name, True) for name in CASES] + [("bert odd, tanh", False), ("albert o
 
 
 @pytest.mark.parametrize(("name", "scan"), WAYS)
-def test_every_head_answers_as_the_reference(name: str, scan: bool, tmp_path) -> None:
+def test_every_head_equals_the_reference(name: str, scan: bool, tmp_path) -> None:
     case: Case = CASES[name]
     batch = batch_of(case)
     apply, zeros = with_all_heads(name, scan)

@@ -40,7 +40,7 @@ def made(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...] 
     ],
     ids=str,
 )
-def test_an_example_reads_what_it_reads_alone(family, compute):
+def test_packed_examples_equal_separate_ones(family, compute):
     config, batch = FAMILIES[family], packed_batch(0, ROWS, LENGTH, EXAMPLES)
     batch["token_type_ids"] %= max(config.num_token_types, 1)
     alone = unpacked(batch)
@@ -69,8 +69,8 @@ def test_positions_restart_at_each_example():
 
 
 @pytest.mark.parametrize("offset", [0, 2])
-def test_the_embedding_of_a_position_is_that_of_its_place_in_the_example(offset):
-    """With all tokens and types at zero, what enters the first block is the normalised row of the position table."""
+def test_positions_count_within_the_example(offset):
+    """With all tokens and types at zero, what enters the first block is the normalized row of the position table."""
     config = dataclasses.replace(BERT, position_offset=offset)
     model, params = made(config, ComputeConfig())
     embeddings = params["encoder"]["embeddings"]
@@ -80,8 +80,8 @@ def test_the_embedding_of_a_position_is_that_of_its_place_in_the_example(offset)
     batch["attention_mask"] = np.sign(batch["segment_ids"])
     found = jax.jit(model.apply)(params, batch, None)["hidden_states"][0, 0, :31]
     rows = table[offset + np.array([*range(7), *range(4), *range(20)])]
-    normalised = (rows - rows.mean(1, keepdims=True)) / rows.std(1, keepdims=True)
-    np.testing.assert_allclose(found, normalised, rtol=0, atol=1e-5)
+    normalized = (rows - rows.mean(1, keepdims=True)) / rows.std(1, keepdims=True)
+    np.testing.assert_allclose(found, normalized, rtol=0, atol=1e-5)
 
 
 def test_no_token_of_another_example_and_no_padding_changes_a_bit():
@@ -99,7 +99,7 @@ def test_no_token_of_another_example_and_no_padding_changes_a_bit():
         assert not np.array_equal(before[:, changed], after[:, changed])
 
 
-def test_a_row_of_padding_alone_is_finite_and_so_is_its_gradient():
+def test_a_sequence_of_padding_alone_is_finite_and_so_is_its_gradient():
     batch = {name: np.zeros_like(x) for name, x in packed_batch(0, 2, LENGTH, EXAMPLES).items()}
     model, params = made(BERT, ComputeConfig())
 
@@ -112,7 +112,7 @@ def test_a_row_of_padding_alone_is_finite_and_so_is_its_gradient():
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))
 
 
-def test_rows_of_one_example_are_rows_that_are_not_packed():
+def test_one_example_per_sequence_equals_no_packing():
     """One segment is no other program in its results: with dropout, whose masks go by row and column, too."""
     batch = packed_batch(0, ROWS, LENGTH, 1)
     plain = {name: x for name, x in batch.items() if name not in ("segment_ids", "cls_positions")}

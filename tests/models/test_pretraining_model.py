@@ -81,7 +81,7 @@ def test_padded_rows_of_the_vocabulary_carry_nothing():
         assert (tree["masked_token"]["bias"][config.vocab_size :] == 0).all()
 
 
-def test_what_padding_holds_changes_nothing():
+def test_the_tokens_under_padding_change_nothing():
     config, shape = SHAPES["erf"]
     model, params = initial(config)
     batch = reference.random_batch(config, *shape)
@@ -91,7 +91,7 @@ def test_what_padding_holds_changes_nothing():
         np.testing.assert_array_equal(x, apply(params, other, None)[name])
 
 
-def test_a_row_of_padding_alone_is_finite():
+def test_a_sequence_of_padding_alone_is_finite():
     config, shape = SHAPES["erf"]
     model, params = initial(config)
     batch = {name: np.zeros_like(x) for name, x in reference.random_batch(config, *shape).items()}
@@ -99,7 +99,7 @@ def test_a_row_of_padding_alone_is_finite():
     assert all(np.isfinite(x).all() for x in out.values())
 
 
-def test_an_id_outside_of_the_table_gives_nan():
+def test_an_id_outside_the_table_gives_nan():
     config, shape = SHAPES["full table"]
     model, params = initial(config)
     batch = reference.random_batch(config, *shape)
@@ -252,12 +252,12 @@ def test_flops_are_those_of_the_reference():
         (SMALL, ComputeConfig(attention="cudnn", dtype="bfloat16"), "attention_dropout=0"),
     ],
 )
-def test_what_cannot_be_built_is_refused(config, compute, words):
+def test_an_architecture_that_cannot_be_built_is_refused(config, compute, words):
     with pytest.raises(UserError, match=words):
         pretraining_model(config, compute)
 
 
-def test_rows_beyond_the_positions_are_refused():
+def test_sequences_beyond_the_positions_are_refused():
     model, params = initial(SMALL)
     batch = reference.random_batch(SMALL, 2, SMALL.max_positions + 1, 3)
     with pytest.raises(UserError, match="max_positions=40"):

@@ -30,11 +30,11 @@ def squad(path):
 
 
 @functools.cache
-def sentences(shared_data, name):
+def sentences(real_data, name):
     """Examples of tagging with label names instead of numbers."""
     found = []
     for file in NER[name]:
-        text = gzip.decompress((shared_data / file).read_bytes()).decode()
+        text = gzip.decompress((real_data / file).read_bytes()).decode()
         for block in re.split(r"\n\s*\n", text):
             lines = [line for line in block.split("\n") if line and not line.startswith(("##", "-DOCSTART-"))]
             pairs = [re.fullmatch(r"(.*?)[\t ](\S+)", line).groups() for line in lines]

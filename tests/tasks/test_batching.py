@@ -1,4 +1,4 @@
-"""Buckets and batches: nothing lost, little padded."""
+"""Buckets and batches: nothing is lost, and little is padded."""
 
 import gzip
 import itertools
@@ -17,21 +17,19 @@ def padded(lengths, buckets):
 
 
 @pytest.fixture(scope="module")
-def tokenizer(shared_data):
-    return load_tokenizer(shared_data / "vocab" / "bert-base-uncased")
+def tokenizer(samples):
+    return load_tokenizer(samples / "vocab" / "bert-base-uncased")
 
 
-@pytest.fixture(scope="module")
-def qnli_lengths(shared_data, tokenizer):
-    text = gzip.decompress((shared_data / "glue/QNLI/dev.tsv.gz").read_bytes()).decode()
+def qnli_lengths(real_data, tokenizer):
+    text = gzip.decompress((real_data / "glue/QNLI/dev.tsv.gz").read_bytes()).decode()
     columns = [line.split("\t") for line in text.splitlines()[1:]]
     first, second = (tokenizer.encode_sentences([row[column] for row in columns]) for column in (1, 2))
     return np.array([min(128, len(a) + len(b) + 3) for a, b in zip(first, second, strict=True)])
 
 
-@pytest.fixture(scope="module")
-def squad_lengths(shared_data, tokenizer):
-    data = json.loads(gzip.decompress((shared_data / "squad/dev-v1.1.recon.json.gz").read_bytes()))["data"]
+def squad_lengths(real_data, tokenizer):
+    data = json.loads(gzip.decompress((real_data / "squad/dev-v1.1.recon.json.gz").read_bytes()))["data"]
     paragraphs = [paragraph for article in data for paragraph in article["paragraphs"]]
     contexts = tokenizer.encode_sentences([paragraph["context"] for paragraph in paragraphs])
     pairs = [
@@ -43,10 +41,11 @@ def squad_lengths(shared_data, tokenizer):
     return np.array([min(384, len(c) + len(q) + 3) for (c, _), q in zip(pairs, questions, strict=True)])
 
 
-@pytest.mark.parametrize(("lengths", "max_seq_len"), [("qnli_lengths", 128), ("squad_lengths", 384)])
-def test_little_is_padded_on_real_lengths(lengths, max_seq_len, request):
-    lengths = request.getfixturevalue(lengths)
-    buckets = choose_buckets(lengths, max_seq_len)
+@pytest.mark.parametrize(("lengths_of", "max_seq_len"), [(qnli_lengths, 128), (squad_lengths, 384)])
+def test_little_is_padded_on_real_lengths(real_data, tokenizer, lengths_of, max_seq_len):
+    lengths = lengths_of(real_data, tokenizer)
+    lengths = np.resize(lengths, max(10_000, len(lengths)))  # the samples are repeated: many batches to choose from
+    buckets = choose_buckets(lengths, max_seq_len, program_tokens=0)
     assert len(buckets) <= MAX_BUCKETS
     for shuffle in (True, False):
         batches = plan(lengths, buckets, 32, seed=1, epoch=0, shuffle=shuffle)
@@ -63,7 +62,7 @@ def test_chosen_buckets_are_the_best_of_all(seed):
         for count in range(MAX_BUCKETS)
         for choice in itertools.combinations(candidates, count)
     )
-    buckets = choose_buckets(lengths, 77)
+    buckets = choose_buckets(lengths, 77, program_tokens=0)
     assert buckets == tuple(sorted(set(buckets)))
     assert buckets[-1] == 77
     assert padded(lengths, buckets) == best
@@ -71,9 +70,34 @@ def test_chosen_buckets_are_the_best_of_all(seed):
 
 @pytest.mark.parametrize("lengths", [[], [3], [12], [5, 5, 5]])
 def test_few_rows_or_a_short_maximum_need_few_buckets(lengths):
-    assert choose_buckets(np.array(lengths, np.int64), 12)[-1] == 12
-    assert set(choose_buckets(np.array(lengths, np.int64), 12)) <= {8, 12}
-    assert choose_buckets(np.array([4], np.int64), 5) == (5,)
+    found = choose_buckets(np.array(lengths, np.int64), 12, program_tokens=0)
+    assert found[-1] == 12
+    assert set(found) <= {8, 12}
+    assert choose_buckets(np.array([4], np.int64), 5, program_tokens=0) == (5,)
+
+
+@pytest.mark.parametrize("passes", [0.5, 3.0])
+@pytest.mark.parametrize("program_tokens", [1, 100, 400, 1_000, 10_000])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_choice_of_buckets_costs_less_padding_and_compiling(seed, program_tokens, passes):
+    lengths = np.random.default_rng(seed).integers(1, 77, size=40)
+
+    def cost(buckets):
+        return passes * padded(lengths, buckets) + program_tokens * len(buckets)
+
+    best = min(
+        cost((*choice, 77)) for count in range(MAX_BUCKETS) for choice in itertools.combinations(range(8, 77, 8), count)
+    )
+    assert cost(choose_buckets(lengths, 77, passes, program_tokens)) == best
+
+
+@pytest.mark.parametrize(
+    ("examples", "most", "least"), [(200, 1, 1), (3_700, 2, 1), (67_000, 6, 3), (393_000, 6, 5), (3_000_000, 6, 6)]
+)
+def test_small_data_gets_few_programs_and_large_data_many(examples, most, least):
+    """Sizes from a few hundred examples over MRPC, SST-2 and MNLI to millions, three epochs, lengths as in GLUE."""
+    lengths = np.clip(np.random.default_rng(0).lognormal(3.5, 0.5, examples), 4, 128).astype(np.int64)
+    assert least <= len(choose_buckets(lengths, 128, passes=3)) <= most
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -112,5 +136,5 @@ def test_batches_of_all_lengths_come_in_mixed_order():
 
 
 def test_a_row_longer_than_every_bucket_is_refused():
-    with pytest.raises(UserError, match="hold no row of 65 tokens"):
+    with pytest.raises(UserError, match="hold no sequence of 65 tokens"):
         plan(np.array([3, 65]), (32, 64), 8, seed=0, epoch=0, shuffle=False)

@@ -7,13 +7,13 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.readers import read
+from bert_jax.tasks.reading.readers import read_examples
 from bert_jax.tasks.table import resolve
 
 
 def load(split, **settings):
     config = TaskConfig(**settings)
-    return read(resolve(config), config, split)
+    return read_examples(resolve(config), config, split)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_glue_by_name(place):
 def test_squad_and_conll_by_name(place):
     data = f"tfds:tiny_task@{place}"
     columns = "question=question,context=context,answers=answers"
-    example = load("dev", name="custom", kind="span", data=data, dev="validation", columns=columns)[0]
+    example = load("dev", name="custom", kind="question_answering", data=data, dev="validation", columns=columns)[0]
     assert example["answers"] == [{"text": "Ada", "start": 7}]
     example = load("dev", name="conll2003", data=data)[0]
     assert example == {"id": "0", "tokens": ["Ada", "in", "Köln"], "labels": [1, 0, 5]}
@@ -89,7 +89,7 @@ def test_custom(place):
     settings = {"name": "custom", "data": data, "train": "train"}
     examples = load("train", **settings, kind="regression", columns="text=sentence,label=score,id=idx")
     assert {example["id"]: example["label"] for example in examples} == {"0": 0.0, "1": 0.5, "2": 1.0}
-    config = TaskConfig(**settings, kind="classification", columns="text=sentence")
+    config = TaskConfig(**settings, kind="sequence_classification", columns="text=sentence")
     assert resolve(config).labels == ("negative", "positive")
 
 

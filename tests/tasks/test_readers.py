@@ -10,15 +10,15 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.conll import to_iob2
-from bert_jax.tasks.reading.readers import parts, read
+from bert_jax.tasks.kinds.token_classification import to_iob2
+from bert_jax.tasks.reading.readers import parts, read_examples
 from bert_jax.tasks.table import resolve
 
 
 def load(split, report=None, **settings):
     config = TaskConfig(**{key: str(value) for key, value in settings.items()})
     lines = [] if report is None else report
-    return read(resolve(config), config, split, lines.append)
+    return read_examples(resolve(config), config, split, lines.append)
 
 
 def entities(task, examples):
@@ -29,41 +29,61 @@ def entities(task, examples):
 
 
 class TestRealFiles:
-    """Counts are those of the data's README, which has them from the publications."""
+    """Counts of the whole data are the published ones; those of the samples are counted by grep and awk."""
 
-    def test_qnli(self, shared_data):
-        dev = load("dev", name="qnli", data=shared_data / "glue")
-        test = load("test", name="qnli", data=shared_data / "glue" / "QNLI")
-        assert len(dev) == len(test) == 5_463
+    def test_qnli(self, real_data):
+        dev = load("dev", name="qnli", data=real_data / "glue")
+        test = load("test", name="qnli", data=real_data / "glue" / "QNLI")
+        assert (len(dev), len(test)) == {"samples": (1_200, 100), "data": (5_463, 5_463)}[real_data.name]
         assert dev[0]["text"] == "What came into force after the new constitution was herald?"
         assert [example["label"] for example in dev[:3]] == [0, 1, 1]
         assert not any("label" in example for example in test)
-        with gzip.open(shared_data / "glue/QNLI/dev.tsv.gz", "rt", encoding="utf-8") as file:
+        with gzip.open(real_data / "glue/QNLI/dev.tsv.gz", "rt", encoding="utf-8") as file:
             quotes = file.read().count('"')
         assert sum((example["text"] + example["text_pair"]).count('"') for example in dev) == quotes
 
-    def test_mnli_as_a_custom_file(self, shared_data):
-        settings = {"name": "custom", "kind": "classification", "data": shared_data / "glue" / "MNLI"}
-        settings |= {"dev": "dev_matched.hans.tsv", "labels": "entailment,neutral,contradiction"}
-        columns = "text=premise,text_pair=hypothesis,label=gold_label"
+    @pytest.mark.parametrize(
+        ("real_data", "file", "columns", "labels", "counts"),
+        [
+            (
+                "samples",
+                "QNLI/dev.tsv",
+                "text=question,text_pair=sentence,label=label",
+                "entailment,not_entailment",
+                {0: 584, 1: 616},
+            ),
+            pytest.param(
+                "shared",
+                "MNLI/dev_matched.hans.tsv",
+                "text=premise,text_pair=hypothesis,label=gold_label",
+                "entailment,neutral,contradiction",
+                {0: 3_479, 1: 3_123, 2: 3_213},
+                marks=pytest.mark.shared,
+            ),
+        ],
+        indirect=["real_data"],
+    )
+    def test_a_published_file_as_a_custom_one(self, real_data, file, columns, labels, counts):
+        settings = {"name": "custom", "kind": "sequence_classification", "data": real_data / "glue", "dev": file}
+        settings["labels"] = labels
         examples = load("dev", **settings, columns=f"{columns},format=tsv_plain")
-        assert len(examples) == 9_815
-        assert collections.Counter(example["label"] for example in examples) == {1: 3_123, 2: 3_213, 0: 3_479}
-        with pytest.raises(UserError, match=r"dev_matched.hans.tsv.gz:\d+: unbalanced quotes .* format=tsv_plain"):
+        assert collections.Counter(example["label"] for example in examples) == counts
+        with pytest.raises(UserError, match=rf"{file}.gz:\d+: unbalanced quotes .* format=tsv_plain"):
             load("dev", **settings, columns=columns)
 
     @pytest.mark.parametrize(
-        ("task", "split", "file", "questions", "answers", "impossible"),
+        ("task", "split", "file", "counts"),
         [
-            ("squad1", "train", "train-v1.1.recon.json", 87_599, 87_599, 0),
-            ("squad1", "dev", "dev-v1.1.recon.json", 10_570, 34_726, 0),
-            ("squad2", "dev", "dev-v2.0.recon.json", 11_873, 20_302, 5_945),
-            ("squad2", "train", "train-v2.0.first10.json", 4_719, 4_371, 348),
-            ("squad2", "dev", "cs224n-dev-v2.0.json", 6_078, 10_052, 3_168),
+            ("squad1", "train", "train-v1.1.recon.json", {"samples": (179, 179, 0), "data": (87_599, 87_599, 0)}),
+            ("squad1", "dev", "dev-v1.1.recon.json", {"samples": (572, 1_724, 0), "data": (10_570, 34_726, 0)}),
+            ("squad2", "dev", "dev-v2.0.recon.json", {"samples": (468, 698, 234), "data": (11_873, 20_302, 5_945)}),
+            ("squad2", "train", "train-v2.0.first10.json", {"samples": (515, 515, 0), "data": (4_719, 4_371, 348)}),
+            ("squad2", "dev", "cs224n-dev-v2.0.json", {"samples": (75, 107, 41), "data": (6_078, 10_052, 3_168)}),
         ],
     )
-    def test_squad(self, shared_data, task, split, file, questions, answers, impossible):
-        examples = load(split, name=task, data=shared_data / "squad", **{split: file})
+    def test_squad(self, real_data, task, split, file, counts):
+        questions, answers, impossible = counts[real_data.name]
+        examples = load(split, name=task, data=real_data / "squad", **{split: file})
         assert len(examples) == questions
         assert sum(len(example["answers"]) for example in examples) == answers
         assert sum(not example["answers"] for example in examples) == impossible
@@ -71,58 +91,89 @@ class TestRealFiles:
             for answer in example["answers"]:
                 assert example["context"][answer["start"] :].startswith(answer["text"])
 
-    def test_squad1_refuses_unanswerable_questions(self, shared_data):
-        with pytest.raises(UserError, match="has no answer; take a task with such questions, as squad2"):
-            load("dev", name="squad1", data=shared_data / "squad", dev="dev-v2.0.recon.json")
+    def test_squad1_refuses_unanswerable_questions(self, real_data):
+        with pytest.raises(UserError, match="has no answer; choose a task with such questions, as squad2"):
+            load("dev", name="squad1", data=real_data / "squad", dev="dev-v2.0.recon.json")
 
     @pytest.mark.parametrize(
-        ("split", "sentences", "tokens", "found"),
-        [("train", 3_394, 62_730, 1_975), ("dev", 1_009, 15_733, 836), ("test", 1_287, 23_394, 1_079)],
+        ("split", "counts"),
+        [
+            ("train", {"samples": (400, 7_700, 218), "data": (3_394, 62_730, 1_975)}),
+            ("dev", {"samples": (250, 3_632, 238), "data": (1_009, 15_733, 836)}),
+            ("test", {"samples": (250, 3_667, 200), "data": (1_287, 23_394, 1_079)}),
+        ],
     )
-    def test_wnut17(self, shared_data, split, sentences, tokens, found):
+    def test_wnut17(self, real_data, split, counts):
+        sentences, tokens, found = counts[real_data.name]
         report = []
-        examples = load(split, report, name="wnut17", data=shared_data / "ner" / "wnut17")
+        examples = load(split, report, name="wnut17", data=real_data / "ner" / "wnut17")
         assert len(examples) == sentences
         assert sum(len(example["tokens"]) for example in examples) == tokens
         assert sum(map(len, entities("wnut17", examples))) == found
         assert not report
 
-    def test_wikigold_is_converted_from_iob1(self, shared_data):
+    def test_wikigold_is_converted_from_iob1(self, real_data):
         report = []
-        examples = load("test", report, name="wikigold", data=shared_data / "ner" / "wikigold")
-        assert len(examples) == 1_696
-        assert sum(len(example["tokens"]) for example in examples) == 39_007
+        examples = load("test", report, name="wikigold", data=real_data / "ner" / "wikigold")
+        sentences, tokens, found = {"samples": (242, 5_887, 519), "data": (1_696, 39_007, 3_558)}[real_data.name]
+        assert len(examples) == sentences
+        assert sum(len(example["tokens"]) for example in examples) == tokens
         assert examples[0]["tokens"][:3] == ["010", "is", "the"]
-        assert sum(map(len, entities("wikigold", examples))) == 3_558
-        assert report == ["wikigold test: 3,558 I- labels that begin an entity are read as B- (IOB1)"]
+        assert sum(map(len, entities("wikigold", examples))) == found
+        assert report == [f"wikigold test: {found:,} I- labels that begin an entity are read as B- (IOB1)"]
 
-    def test_klue_and_kornlu(self, shared_data):
-        klue, korean = shared_data / "klue", shared_data / "kor-nlu"
+    def test_klue_and_kornlu(self, real_data):
+        klue, korean = real_data / "klue", real_data / "kor-nlu"
+        counts = {
+            "samples": {"klue": (100, 80, 120), "tabs": 7_170, "korsts": [100, 80, 60], "kornli": [90, 70]},
+            "data": {
+                "klue": (3_000, 519, 5_000),
+                "tabs": 290_930,
+                "korsts": [5_749, 1_500, 1_379],
+                "kornli": [2_490, 5_010],
+            },
+        }[real_data.name]
+        counts = {
+            "samples": {"klue": (100, 80, 120), "tabs": 7_170, "korsts": [100, 80, 60], "kornli": [90, 70]},
+            "data": {
+                "klue": (3_000, 519, 5_000),
+                "tabs": 290_930,
+                "korsts": [5_749, 1_500, 1_379],
+                "kornli": [2_490, 5_010],
+            },
+        }[real_data.name]
         nli = load("dev", name="klue-nli", data=klue)
-        assert len(nli) == 3_000
         assert (nli[0]["id"], nli[0]["label"]) == ("klue-nli-v1_dev_00000", 2)
         sts = load("dev", name="klue-sts", data=klue)
-        assert len(sts) == 519
         assert sts[0]["label"] == 4.9
         characters = load("dev", name="klue-ner", data=klue)
-        assert len(characters) == 5_000
-        assert sum(len(example["tokens"]) for example in characters) == 290_930 - 5_001  # tabs, less those of comments
+        assert (len(nli), len(sts), len(characters)) == counts["klue"]
+        tabs_of_comments = len(characters) + 1
+        assert sum(len(example["tokens"]) for example in characters) == counts["tabs"] - tabs_of_comments
         assert "".join(characters[0]["tokens"]).startswith("경찰은 또 성매매 알선 자금을 관리한 박씨의 딸(32)과")
         sizes = [len(load(split, name="korsts", data=korean)) for split in ("train", "dev", "test")]
-        assert sizes == [5_749, 1_500, 1_379]
-        assert [len(load(split, name="kornli", data=korean)) for split in ("dev", "test")] == [2_490, 5_010]
+        assert sizes == counts["korsts"]
+        assert [len(load(split, name="kornli", data=korean)) for split in ("dev", "test")] == counts["kornli"]
 
-    def test_codah(self, shared_data, tmp_path):
-        folder = shared_data / "multiple-choice" / "codah"
+    def test_codah(self, real_data, tmp_path):
+        folder = real_data / "multiple-choice" / "codah"
         everything = load("train", name="codah", data=folder, train="full_data.tsv")
-        assert len(everything) == 2_776
-        assert everything[0]["text"] == "I am always very hungry before I go to bed. I am"
-        assert everything[0]["choices"][everything[0]["label"]] == "tempted to snack when I feel this way."
+        text, right, sizes = {
+            "samples": ("I am feeling clumsy today. I think", "I didn't get enough sleep.", (120, 40, 30)),
+            "data": (
+                "I am always very hungry before I go to bed. I am",
+                "tempted to snack when I feel this way.",
+                (1_665, 556, 555),
+            ),
+        }[real_data.name]
+        assert len(everything) == sum(sizes)
+        assert everything[0]["text"] == text
+        assert everything[0]["choices"][everything[0]["label"]] == right
         with tarfile.open(folder / "cv_split-fold_0.tar.gz") as archive:
             archive.extractall(tmp_path, filter="data")
         data = tmp_path / "fold_0"
         fold = {split: load(split, name="codah", data=data) for split in ("train", "dev", "test")}
-        assert {split: len(examples) for split, examples in fold.items()} == {"train": 1_665, "dev": 556, "test": 555}
+        assert tuple(len(examples) for examples in fold.values()) == sizes
         texts = collections.Counter((example["text"], *example["choices"]) for example in everything)
         assert texts == collections.Counter(
             (example["text"], *example["choices"]) for examples in fold.values() for example in examples
@@ -267,7 +318,7 @@ def test_what_is_odd_in_published_files_is_counted(tmp_path):
     load("train", report, name="qqp", data=tmp_path)
     assert sorted(report) == [
         "qqp train: 1 texts are empty",
-        "qqp train: 2 rows with a wrong number of columns are left out",
+        "qqp train: 2 rows with a wrong number of columns are skipped",
     ]
 
 
@@ -332,7 +383,7 @@ def json_lines():
 )
 def test_custom_files(name, text, tmp_path):
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
-    settings = {"name": "custom", "kind": "classification", "data": tmp_path, "columns": PAIRS, "train": name}
+    settings = {"name": "custom", "kind": "sequence_classification", "data": tmp_path, "columns": PAIRS, "train": name}
     expected = [
         {"id": str(n), "text": row[0], "text_pair": row[1], "label": ["no", "yes"].index(row[2])}
         for n, row in enumerate(ROWS)
@@ -351,21 +402,25 @@ def test_custom_files(name, text, tmp_path):
             {"text": "a", "text_pair": "b", "label": "-1e-3"},
             {"text": "a", "text_pair": "b", "label": -0.001},
         ),
-        ("classification", {"text": "a", "label": 1, "id": 7}, {"id": "7", "text": "a", "label": 1}),
-        ("classification", {"text": "a", "label": False}, {"text": "a", "label": 2}),
-        ("tagging", {"tokens": ["a", "b"], "labels": ["I-X", "O"]}, {"tokens": ["a", "b"], "labels": [4, 3]}),
+        ("sequence_classification", {"text": "a", "label": 1, "id": 7}, {"id": "7", "text": "a", "label": 1}),
+        ("sequence_classification", {"text": "a", "label": False}, {"text": "a", "label": 2}),
         (
-            "choice",
+            "token_classification",
+            {"tokens": ["a", "b"], "labels": ["I-X", "O"]},
+            {"tokens": ["a", "b"], "labels": [4, 3]},
+        ),
+        (
+            "multiple_choice",
             {"text": "a", "choices": ["b", "c"], "label": 1, "start": "It"},
             {"text": "a", "choices": ["It b", "It c"], "label": 1},
         ),
         (
-            "span",
+            "question_answering",
             {"question": "q", "context": "a  b", "answers": [{"text": "a b", "start": 0}], "id": "x"},
             {"id": "x", "question": "q", "context": "a  b", "answers": [{"text": "a  b", "start": 0}]},
         ),
         (
-            "span",
+            "question_answering",
             {"question": "q", "context": "a", "answers": []},
             {"question": "q", "context": "a", "answers": []},
         ),
@@ -373,7 +428,7 @@ def test_custom_files(name, text, tmp_path):
 )
 def test_custom_json_lines_of_every_kind(kind, line, example, tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps(line))
-    labels = {"labels": "0,1,false,O,B-X"} if kind in ("classification", "tagging") else {}
+    labels = {"labels": "0,1,false,O,B-X"} if kind in ("sequence_classification", "token_classification") else {}
     assert load("dev", name="custom", kind=kind, data=tmp_path, dev="a.jsonl", **labels) == [{"id": "0"} | example]
 
 
@@ -381,7 +436,7 @@ def test_custom_json_lines_of_every_kind(kind, line, example, tmp_path):
 def test_custom_columns_of_tokens(name, separator, tmp_path):
     lines = [["1", "Rome", "x", "B-L"], ["2", "is", "y", "O"], [], ["1", "Old", "z", "O"]]
     (tmp_path / name).write_text("\n".join(separator.join(line) for line in lines))
-    settings = {"name": "custom", "kind": "tagging", "data": tmp_path, "train": name}
+    settings = {"name": "custom", "kind": "token_classification", "data": tmp_path, "train": name}
     examples = load("train", **settings, columns="tokens=1,labels=3")
     assert [example["tokens"] for example in examples] == [["Rome", "is"], ["Old"]]
     assert [example["labels"] for example in examples] == [[0, 1], [1]]
@@ -390,7 +445,7 @@ def test_custom_columns_of_tokens(name, separator, tmp_path):
 
 def test_custom_tokens_alone_are_a_test_set(tmp_path):
     (tmp_path / "a.txt").write_text("Rome\nis\n\nOld\n")
-    settings = {"name": "custom", "kind": "tagging", "data": tmp_path, "labels": "O,B-L"}
+    settings = {"name": "custom", "kind": "token_classification", "data": tmp_path, "labels": "O,B-L"}
     assert load("test", **settings, test="a.txt") == [
         {"id": "0", "tokens": ["Rome", "is"]},
         {"id": "1", "tokens": ["Old"]},

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from published_data import squad
 
-from bert_jax.tasks.span import Answer, Found
-from bert_jax.tasks.squad_score import (
+from bert_jax.tasks.answers.search import Answer, Found
+from bert_jax.tasks.answers.squad_score import (
     best_threshold,
     exact_match,
     normalize,
@@ -21,9 +21,9 @@ from bert_jax.tasks.squad_score import (
 
 
 @pytest.fixture(scope="module")
-def published(shared_data):
+def published(real_data):
     """Scores by file, and the predictions by the same name."""
-    place = shared_data / "squad"
+    place = real_data / "squad"
     expected = json.loads((place / "published-predictions.scores.json").read_text())
     with tarfile.open(place / "published-predictions.tar.gz") as archive:
         predictions = {f"models/{one.name}": json.load(archive.extractfile(one)) for one in archive if one.isfile()}

@@ -17,7 +17,7 @@ from bert_jax import config as c
 from bert_jax.config import PretrainConfig, with_vocab_size
 from bert_jax.data.mixture import open_mixture
 from bert_jax.data.tokenizer import load_tokenizer
-from bert_jax.interop.huggingface import model as huggingface
+from bert_jax.interop import huggingface
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel.sharding import BatchBlocks

@@ -1,1 +1,12 @@
-"""To be described."""
+"""Model directories of Hugging Face `transformers`, in and out.
+
+model.py         load_model and export_model: architecture, weights, labels and tokenizer of a directory
+model_config.py  config.json, from and to EncoderConfig
+weight_files.py  model.safetensors, its shards, pytorch_model.bin: add a reader to READERS
+
+Names of fields, classes and tensors are rows of interop/families.py.
+"""
+
+from bert_jax.interop.huggingface.model import Loaded, export_model, load_model
+
+__all__ = ["Loaded", "export_model", "load_model"]

@@ -1,9 +1,9 @@
-"""Model directories of Hugging Face `transformers`, in and out: `config.json`, weights, tokenizer files.
+"""Load and export a model directory: `config.json`, weights, tokenizer files.
 
-Needs neither torch nor transformers, but torch for a `pytorch_model.bin`. What is in a directory: model_config.py and
-weight_files.py; what things are called: families.py; which tensor is which parameter: tensors.py.
+Needs neither torch nor transformers, except torch for a `pytorch_model.bin`.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -15,60 +15,65 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.config import EncoderConfig
 from bert_jax.data.tokenizer import copy_tokenizer, load_tokenizer
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.interop.directory import appearing
 from bert_jax.interop.families import FAMILIES, Family, ModelClass, Module
-from bert_jax.interop.huggingface import model_config, weight_files
-from bert_jax.interop.huggingface.model_config import ModelConfig
+from bert_jax.interop.huggingface.model_config import (
+    ModelConfig,
+    label_fields,
+    model_config_fields,
+    model_config_text,
+    read_model_config,
+)
+from bert_jax.interop.huggingface.weight_files import read_weight_files
 from bert_jax.interop.tensors import (
     Flat,
     canonical_names,
     class_of,
-    flatten,
     from_tensors,
-    names,
-    rows,
     shapes_of,
+    stored_tensors,
+    tensor_names,
     to_tensors,
     unflatten,
 )
-from bert_jax.models import Head, Params, make_model
+from bert_jax.models import Head, Params, draw_missing
 
-LABELLED = ("classification", "tagging")  # heads with as many outputs as there are labels
+LABELED = ("sequence_classification", "token_classification")  # heads with as many outputs as there are labels
 
 
 class Loaded(NamedTuple):
-    """A model that was read."""
+    """A model read from files."""
 
     config: EncoderConfig
     heads: tuple[Head, ...]
     params: Params  # of make_model(config, ..., heads): float32 numpy arrays
-    labels: tuple[str, ...]  # of the classification or tagging head that was read; () where they have no names
-    new: tuple[str, ...]  # paths of the parameters that the checkpoint lacks, which were initialised
+    labels: tuple[str, ...]  # of the head that classifies; () where they have no names
+    new: tuple[str, ...]  # paths of the parameters that the checkpoint lacks, which were initialized at random
     unused: tuple[str, ...]  # tensors of the checkpoint that no wanted head has
 
 
 def load_model(
     directory: str | os.PathLike[str], wanted: tuple[Head, ...] | None = None, rng: jax.Array | None = None
 ) -> Loaded:
-    """The architecture and the parameters of a directory of transformers, of any family and head in families.py.
+    """Return the architecture and the parameters of a directory of transformers, any family and head of families.py.
 
     Args:
         directory: with `config.json` and `model.safetensors`, its shards, or `pytorch_model.bin`. float16 and bfloat16
             are widened to float32, which is exact.
         wanted: the heads to load; None: those of the class that `architectures` names, or that the tensors make up.
-        rng: draws what the checkpoint lacks of `wanted`, by the model's own `init`. A head of another number of
-            classes than the checkpoint's is lacking.
+        rng: draws the parts of `wanted` that the checkpoint lacks, by the model's own `init`. A head whose number of
+            classes differs from the checkpoint's counts as lacking.
 
     Raises:
-        UserError: names the field or tensor that is unknown, missing, contradictory, damaged, or not what the
-            architecture needs; likewise where something is lacking and there is no `rng`.
+        UserError: a field or tensor, which it names, is unknown, missing, contradictory, damaged, or of another shape
+            than the architecture's; a part is lacking and there is no `rng`.
     """
     place = pathlib.Path(directory)
-    described = model_config.read(place / "config.json")
-    where, stored = weight_files.read(place)
+    described = read_model_config(place / "config.json")
+    where, stored = read_weight_files(place)
     config, family = described.encoder, FAMILIES[described.encoder.family]
     originals = canonical_names(stored, family, where)
     tensors = {name: stored[original] for name, original in originals.items()}
@@ -81,23 +86,24 @@ def load_model(
 
     kept = [head.name for head in heads if head.name in source.heads and head.classes in (0, described.classes)]
     modules = source.modules if wanted is None else _modules(family, source, heads, kept, tensors)
-    flat = from_tensors(tensors, rows((*family.encoder, *modules), shapes), shapes, config, where)
+    found = functools.partial(stored_tensors, (*family.encoder, *modules), shapes)  # a lying file has no end of layers
+    flat = from_tensors(tensors, found(), shapes, config, where)
     _check_known(family, shapes, originals, source, where)
-    if "classification" in kept:
+    if "sequence_classification" in kept:
         _check_problem(described, place)
-    new = _lacking(flat, shapes, where)
+    new, params = _lacking(flat, shapes, where), unflatten(flat)
     if new:
         if rng is None:
             raise UserError(
                 f"{place} holds a {source.name}, without {', '.join(sorted({*map(_top, new)}))}: fine-tune it first"
             )
-        flat |= _initial(config, heads, new, rng)
-    read = {row.name for row in rows((*family.encoder, *modules), shapes)}
+        params = draw_missing(config, heads, params, rng)
+    read = {one.name for one in found()}
     return Loaded(
         config=config,
         heads=heads,
-        params=unflatten(flat),
-        labels=described.labels if set(kept) & set(LABELLED) else (),
+        params=params,
+        labels=described.labels if set(kept) & set(LABELED) else (),
         new=new,
         unused=tuple(sorted(originals[name] for name in tensors.keys() - read)),
     )
@@ -112,20 +118,20 @@ def export_model(
     labels: tuple[str, ...] = (),
     extra: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open as it is, whole or not at all.
+    """Write a directory that `AutoModelFor...` and `AutoTokenizer` of transformers open as it is, whole or not at all.
 
     Args:
         params: a tree of `make_model(config, ..., heads)`, float32.
-        config: of a family that can say it in its `config.json`.
+        config: of a family whose `config.json` can express it.
         heads: together one class of transformers; `hidden_states` has no parameters and is left out.
-        tokenizer_directory: whose files are copied.
+        tokenizer_directory: source of the tokenizer files.
         output: a directory that does not exist or is empty.
-        labels: names of the classes of a classification or tagging head, in the order of the logits; () numbers them.
-        extra: file name -> text, to lie beside the model.
+        labels: names of the classes of a head that classifies, in the order of the logits; () numbers them.
+        extra: file name -> text, written beside the model.
 
     Raises:
-        UserError: nothing like it in transformers, a weight that is not finite, labels or tokenizer of another model,
-            a directory in use, a full disk.
+        UserError: transformers has no such model, a weight is not finite, labels or tokenizer are of another model, the
+            directory is in use, or the disk is full.
     """
     target, source = pathlib.Path(output), pathlib.Path(tokenizer_directory)
     one, tensors = class_of(config, heads), to_tensors(params, config, heads)
@@ -133,12 +139,12 @@ def export_model(
         if not np.isfinite(x).all():
             raise UserError(f"the tensor '{name}' has numbers that are not finite: the training diverged")
     fields = {
-        **model_config.fields_of(config, _padding_id(source, config), str(target)),
+        **model_config_fields(config, _padding_id(source, config), str(target)),
         **_label_fields(heads, labels),
         "architectures": [one.name],
     }
     with appearing(target) as partial:
-        (partial / "config.json").write_text(model_config.as_text(fields), encoding="utf-8")
+        (partial / "config.json").write_text(model_config_text(fields), encoding="utf-8")
         try:
             safetensors.numpy.save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
         except safetensors.SafetensorError as error:  # wraps what the system said
@@ -151,8 +157,8 @@ def export_model(
 
 
 def _source(family: Family, architecture: str, tensors: Mapping[str, np.ndarray], where: str) -> ModelClass:
-    """The class that the checkpoint is of: as it says, or where it does not, the largest that its tensors fill."""
-    complete = [one for one in family.classes if all(name in tensors for m in one.modules for name in names(m))]
+    """The class of the checkpoint: as `architectures` says, or without it the largest that the tensors fill."""
+    complete = [one for one in family.classes if all(name in tensors for m in one.modules for name in tensor_names(m))]
     if architecture:
         named = [one for one in family.classes if one.name == architecture]
         if not named:
@@ -174,7 +180,7 @@ def _source(family: Family, architecture: str, tensors: Mapping[str, np.ndarray]
 
 
 def _heads(source: ModelClass, classes: int) -> tuple[Head, ...]:
-    return tuple(Head(name, classes if name in LABELLED else 0) for name in source.heads)
+    return tuple(Head(name, classes if name in LABELED else 0) for name in source.heads)
 
 
 def _modules(
@@ -184,7 +190,7 @@ def _modules(
     kept: list[str],
     tensors: Mapping[str, np.ndarray],
 ) -> list[Module]:
-    """What to read for the wanted heads: of the checkpoint's own class first, then as a class with those heads has it.
+    """The modules to read for the wanted heads: those of the checkpoint's own class, then of a class with these heads.
 
     A tensor that the checkpoint's class gives one meaning (`classifier.weight`) is not read with another.
     """
@@ -196,7 +202,7 @@ def _modules(
             candidates += [module for module in one.modules if module.name not in claimed]
     chosen: dict[str, Module] = {}
     for module in candidates:
-        if any(name in tensors for name in names(module)):
+        if any(name in tensors for name in tensor_names(module)):
             chosen.setdefault(module.path, module)
     return list(chosen.values())
 
@@ -208,15 +214,15 @@ def _check_known(
     source: ModelClass,
     where: str,
 ) -> None:
-    known = {row.name for row in rows(family.encoder, shapes)}
-    known |= {name for one in family.classes for module in one.modules for name in names(module)}
+    known = {one.name for one in stored_tensors(family.encoder, shapes)}
+    known |= {name for one in family.classes for module in one.modules for name in tensor_names(module)}
     for name, original in originals.items():
         if name not in known:
             raise UserError(f"{where}: tensor '{original}' is not of a {source.name}{did_you_mean(name, known)}")
 
 
 def _check_problem(described: ModelConfig, place: pathlib.Path) -> None:
-    """The head's outputs must be scores of classes that exclude each other, or one value."""
+    """Refuse a head whose outputs are neither scores of exclusive classes nor one value."""
     if described.problem == "multi_label_classification" or (
         described.problem == "regression" and described.classes > 1
     ):
@@ -227,7 +233,7 @@ def _check_problem(described: ModelConfig, place: pathlib.Path) -> None:
 
 
 def _lacking(flat: Flat, shapes: Mapping[str, tuple[int, ...]], where: str) -> tuple[str, ...]:
-    """Paths that were not read, of heads whole; part of a head is damage."""
+    """The paths of the heads that the checkpoint lacks; a part of a head is damage."""
     new = tuple(path for path in shapes if path not in flat)
     there = {_top(path) for path in flat}
     for path in new:
@@ -236,42 +242,31 @@ def _lacking(flat: Flat, shapes: Mapping[str, tuple[int, ...]], where: str) -> t
     return new
 
 
-def _initial(config: EncoderConfig, heads: tuple[Head, ...], paths: tuple[str, ...], rng: jax.Array) -> Flat:
-    """Some of the model's initial parameters; XLA leaves out the others."""
-    model = make_model(config, ComputeConfig(), heads)
-
-    def some(rng: jax.Array) -> Flat:
-        flat = flatten(model.init(rng))
-        return {path: flat[path] for path in paths}
-
-    return {path: np.asarray(x) for path, x in jax.jit(some)(rng).items()}
-
-
 def _top(path: str) -> str:
     return path.partition("/")[0]
 
 
 def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str, Any]:
-    """What `config.json` says of the classes; nothing where no head has any."""
-    classes = next((head.classes for head in heads if head.name in LABELLED), 0)
+    """The fields of `config.json` about the classes; none where no head has any."""
+    classes = next((head.classes for head in heads if head.name in LABELED), 0)
     if labels and len(labels) != classes:
         raise UserError(f"{len(labels)} labels ({', '.join(labels[:5])} ...), but the model has {classes} classes")
     if len(set(labels)) < len(labels):
         raise UserError(f"two labels have the same name: {', '.join(labels)}")
-    fields = model_config.label_fields(labels, classes) if classes else {}
-    if any(head.name == "classification" for head in heads):
+    fields = label_fields(labels, classes) if classes else {}
+    if any(head.name == "sequence_classification" for head in heads):
         fields["problem_type"] = "regression" if classes == 1 else "single_label_classification"
     return fields
 
 
 def _set_model_max_length(path: pathlib.Path, length: int) -> None:
-    """So that `AutoTokenizer(truncation=True)` cuts where this model's positions end."""
+    """Make `AutoTokenizer(truncation=True)` cut where this model's positions end."""
     values = json.loads(path.read_text(encoding="utf-8")) | {"model_max_length": length}
     path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def _padding_id(directory: pathlib.Path, config: EncoderConfig) -> int:
-    """Of the tokenizer; `UserError` where the directory holds none, or one of another model."""
+    """The tokenizer's padding id; `UserError` where the directory holds no tokenizer, or one of another model."""
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise UserError(
@@ -281,6 +276,6 @@ def _padding_id(directory: pathlib.Path, config: EncoderConfig) -> int:
     if FAMILIES[config.family].follow_padding and tokenizer.pad_id + 1 != config.position_offset:
         raise UserError(
             f"{directory}: the tokenizer's padding has the id {tokenizer.pad_id}, and the positions of a "
-            f"{config.family} count from one more; in the model they count from {config.position_offset}"
+            f"{config.family} start at {tokenizer.pad_id + 1}; those of this model start at {config.position_offset}"
         )
     return tokenizer.pad_id

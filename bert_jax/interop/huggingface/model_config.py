@@ -1,18 +1,20 @@
-"""`config.json` and what it says: the architecture, the class of the model, the labels of its head."""
+"""`config.json`: the architecture, the class of the model, the labels of its head."""
 
 import dataclasses
 import json
 import pathlib
+import types
+import typing
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bert_jax.config import EncoderConfig
+from bert_jax.config import EncoderConfig, fields_of
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.interop import strict_json
 from bert_jax.interop.families import ACTIVATIONS, FAMILIES, INDIFFERENT, LABELS, Family
 
 PROBLEMS = ("", "regression", "single_label_classification", "multi_label_classification")
-DEFAULT_CLASSES = 2  # that transformers takes where a file names no labels
+DEFAULT_CLASSES = 2  # in transformers, where a file names no labels
 
 
 class ModelConfig(NamedTuple):
@@ -25,15 +27,18 @@ class ModelConfig(NamedTuple):
     problem: str  # problem_type, '' where none is named
 
 
-def read(path: pathlib.Path) -> ModelConfig:
-    """Raises `UserError` that names the field which is unknown, contradicts another, or means another architecture."""
-    return parse(strict_json.read(path), str(path))
+def read_model_config(path: pathlib.Path) -> ModelConfig:
+    """Return the contents of a `config.json`.
+
+    Raises `UserError` that names the field which is unknown, contradicts another, or means another architecture.
+    """
+    return parse_model_config(strict_json.read_object(path), str(path))
 
 
-def parse(fields: Mapping[str, Any], where: str) -> ModelConfig:
-    """As `read`, of the fields themselves."""
+def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
+    """Return the same from the fields; `where` names them in messages."""
     if "auto_map" in fields:
-        raise UserError(f"{where} asks for Python code of its own (auto_map); bert_jax runs none, and cannot read it")
+        raise UserError(f"{where} needs Python code of its own (auto_map); bert_jax runs none, and cannot read it")
     kind = fields.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         found = f"model_type is {kind!r}" if kind else "there is no 'model_type'"
@@ -55,10 +60,10 @@ def parse(fields: Mapping[str, Any], where: str) -> ModelConfig:
     return ModelConfig(_encoder(kind, family, fields, where), _architecture(fields, where), labels, classes, problem)
 
 
-def fields_of(config: EncoderConfig, padding_id: int, where: str) -> dict[str, Any]:
-    """The fields of `config.json` that say `config`; its inverse is `parse`.
+def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> dict[str, Any]:
+    """Return the fields of `config.json` for an architecture; the inverse of `parse_model_config`.
 
-    Raises `UserError` where the family's file cannot say it: transformers would build another model.
+    Raises `UserError` where the family's file cannot express it: transformers would build another model.
     """
     family = FAMILIES[config.family]
     fields: dict[str, Any] = {theirs: getattr(config, field.name) for theirs, field in family.fields.items()}
@@ -70,7 +75,7 @@ def fields_of(config: EncoderConfig, padding_id: int, where: str) -> dict[str, A
         if field.name == "max_positions":
             fields[theirs] = config.max_positions + config.position_offset
     fields |= {"model_type": config.family, "pad_token_id": padding_id, "tie_word_embeddings": True, "dtype": "float32"}
-    meant, said = (dataclasses.asdict(_plain(c)) for c in (config, parse(fields, where).encoder))
+    meant, said = (dataclasses.asdict(_plain(c)) for c in (config, parse_model_config(fields, where).encoder))
     for name in meant:
         if meant[name] != said[name]:
             raise UserError(
@@ -81,7 +86,7 @@ def fields_of(config: EncoderConfig, padding_id: int, where: str) -> dict[str, A
 
 
 def label_fields(labels: tuple[str, ...], classes: int) -> dict[str, Any]:
-    """`id2label` and `label2id`, with the names that transformers gives where there are none."""
+    """Return `id2label` and `label2id`, with the names of transformers where there are none."""
     names = labels or _unnamed(classes)
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
@@ -89,8 +94,8 @@ def label_fields(labels: tuple[str, ...], classes: int) -> dict[str, Any]:
     }
 
 
-def as_text(fields: Mapping[str, Any]) -> str:
-    """The text of the file."""
+def model_config_text(fields: Mapping[str, Any]) -> str:
+    """Return the text of the file."""
     return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
 
@@ -99,7 +104,7 @@ def _unnamed(classes: int) -> tuple[str, ...]:
 
 
 def _plain(config: EncoderConfig) -> EncoderConfig:
-    """With `masked_activation` spelled one way."""
+    """The config with `masked_activation` spelled one way."""
     return dataclasses.replace(config, masked_activation=config.masked_activation or config.activation)
 
 
@@ -115,7 +120,7 @@ def _encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -
         values["classifier_dropout"] = values["dropout"]
     values["activation"] = ACTIVATIONS[values["activation"]]
     if not family.project_equal and values.get("embedding_size") == values["hidden_size"]:
-        values["embedding_size"] = 0
+        values["embedding_size"] = None
     if family.follow_padding:
         padding = fields.get("pad_token_id", 1)
         if isinstance(padding, bool) or not isinstance(padding, int) or not 0 <= padding < values["max_positions"] - 1:
@@ -126,18 +131,16 @@ def _encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -
 
 
 def _check(theirs: str, value: Any, name: str, where: str) -> None:
-    """The type and range of one field, which are those of our own."""
+    """Check type and range of one field: those of our own field."""
     if name == "activation":
         if not isinstance(value, str) or value not in ACTIVATIONS:
             raise UserError(f"{where}: {theirs} is {value!r}, none of {', '.join(ACTIVATIONS)}")
         return
-    field = next(field for field in dataclasses.fields(EncoderConfig) if field.name == name)
-    number: Any = type(field.default)
+    _, field, kind = next(one for one in fields_of(EncoderConfig) if one[0] == name)
+    number = typing.get_args(kind)[0] if isinstance(kind, types.UnionType) else kind
     if isinstance(value, bool) or not isinstance(value, (int, number)):
         raise UserError(f"{where}: {theirs} is {value!r}, not {'a number' if number is float else 'an integer'}")
     lowest, highest = field.metadata["allowed"]
-    if name in ("vocab_size", "embedding_size"):
-        lowest = 1  # 0 has a meaning in ours only
     if number is int:
         highest = 2**31 - 1
     if not lowest <= value <= highest:
@@ -163,7 +166,7 @@ def _labels(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int
             raise UserError(f"{where}: {' and '.join(f'{name} is {n!r}' for name, n in counts.items())}")
         return (), numbers.pop() if numbers else DEFAULT_CLASSES
     if not isinstance(forward, dict) or not forward or not all(isinstance(name, str) for name in forward.values()):
-        raise UserError(f"{where}: id2label is no table of numbers and names")
+        raise UserError(f"{where}: id2label is not a table of numbers and names")
     if sorted(forward) != sorted(str(i) for i in range(len(forward))):
         raise UserError(f"{where}: the numbers in id2label are not those from 0 to {len(forward) - 1}")
     labels = tuple(forward[str(i)] for i in range(len(forward)))

@@ -1,7 +1,7 @@
 """The tensors of a model directory: `model.safetensors`, whole or in shards, or torch's `pytorch_model.bin`.
 
-What comes out is float32 and finite. A file is data from a stranger: nothing in it is run, and what it claims is
-checked before memory is taken for it.
+The result is float32 and finite. A file is data from a stranger: nothing in it is run, and its header is checked before
+memory is allocated.
 """
 
 import pathlib
@@ -30,12 +30,12 @@ class Weights(NamedTuple):
     tensors: Tensors
 
 
-def read(directory: pathlib.Path) -> Weights:
-    """All tensors of `directory`, float32; of several files the first of `READERS`.
+def read_weight_files(directory: pathlib.Path) -> Weights:
+    """Return all tensors of `directory`, float32; of several files the first of `READERS`.
 
     float16 and bfloat16 are widened, which is exact. Raises `UserError` for a file that is absent, truncated or
-    damaged, for other dtypes, and for a weight that is not finite; each message names the file and the tensor. Bits
-    that flipped inside of a number and left it finite cannot be seen.
+    damaged, for other dtypes, and for a weight that is not finite; each message names the file and the tensor. A
+    flipped bit that leaves a number finite is not detected.
     """
     for name, reader in READERS.items():
         for path in (directory / name, directory / (name + INDEX)):
@@ -47,7 +47,7 @@ def read(directory: pathlib.Path) -> Weights:
 
 
 def read_safetensors(path: pathlib.Path) -> Tensors:
-    """The tensors of one safetensors file, dtypes as they are."""
+    """Return the tensors of one safetensors file, dtypes as they are."""
     _check_header(path)
     try:
         return safetensors.numpy.load_file(path)
@@ -56,11 +56,11 @@ def read_safetensors(path: pathlib.Path) -> Tensors:
 
 
 def read_torch(path: pathlib.Path) -> Tensors:
-    """The tensors of a file of `torch.save`; only torch's own loader of weights reads it, which runs no code."""
+    """Return the tensors of a file of `torch.save`, read by torch's own loader of weights, which runs no code."""
     try:
         import torch
     except ImportError:
-        raise UserError(f"{path} needs torch: pip install 'bert-jax[hf]', or save it as model.safetensors") from None
+        raise UserError(f"{path} needs torch: pip install torch, or save it as model.safetensors") from None
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of many kinds, by what the bytes happen to be
@@ -81,7 +81,7 @@ READERS: dict[str, Callable[[pathlib.Path], Tensors]] = {
 
 
 def _check_header(path: pathlib.Path) -> None:
-    """The library takes the last of two tensors of one name; here that is refused."""
+    """Refuse a name given twice, of which the library takes the last."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -90,16 +90,15 @@ def _check_header(path: pathlib.Path) -> None:
             text = file.read(length)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
-    strict_json.parse(text, f"the header of {path}")
+    strict_json.parse_object(text, f"the header of {path}")
 
 
 def _shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Tensors:
     """The tensors of an index, which must be exactly those of its files.
 
-    A file is a plain name beside the index. It may be a symbolic link, as in the cache of the Hugging Face hub: who
-    can make links in the directory can read what they point to anyway.
+    A file is a plain name beside the index. It may be a symbolic link, as in the cache of the Hugging Face hub.
     """
-    names: Any = strict_json.read(path).get("weight_map")
+    names: Any = strict_json.read_object(path).get("weight_map")
     if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
         raise UserError(f"{path} has no 'weight_map' of tensor names to file names")
     tensors: Tensors = {}

@@ -31,7 +31,7 @@ def attention_inputs(
     bias: jax.Array | None = None,
 ) -> AttentionInputs:
     """Return the inputs of a kernel; `seed` is uint32 `[2]`, or None where no probability is dropped."""
-    shape = (len(q), num_heads, 2)
+    shape = (q.shape[0], num_heads, 2)  # shape, not len: the size may be symbolic
     if seed is None:
         return AttentionInputs(q, k, v, mask, segments, jnp.zeros(shape, jnp.uint32), bias)
     # A key for each head of each sequence, whatever device computes it: the same masks on every mesh.

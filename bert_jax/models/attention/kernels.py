@@ -79,5 +79,5 @@ def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) ->
     for name, kernel in KERNELS.items():
         if kernel.platforms == (platform,):
             choose = [] if name == compute.attention else [f"config.compute.attention={name}"]
-            hints.append(f"{kernel.words}: with {', '.join(choose + missing_for(kernel, config, compute))}")
+            hints.append(f"{kernel.words} is used with {', '.join(choose + missing_for(kernel, config, compute))}")
     return used.words + (f" ({'; '.join(hints)})" if hints else "")

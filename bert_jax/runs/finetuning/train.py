@@ -11,8 +11,9 @@ import jax
 from bert_jax.config import TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import writing
-from bert_jax.interop.huggingface import model as huggingface
-from bert_jax.models import Params, make_model
+from bert_jax.interop import huggingface
+from bert_jax.interop.directory import TASK_FILE
+from bert_jax.models import Params, draw_missing
 from bert_jax.objectives.tasks import head
 from bert_jax.parallel import sharding
 from bert_jax.parallel.preemption import Interrupt
@@ -22,7 +23,6 @@ from bert_jax.runs.finetuning.task_data import Evaluation, training_batches
 from bert_jax.training.loop import Data, RunContext, fit
 from bert_jax.training.metrics import read_metrics
 
-SETTINGS = "task.json"  # beside an exported model: what `predict` has to know of its task
 ELSEWHERE = "make room, or choose another --workdir"
 
 
@@ -102,7 +102,7 @@ def keep_best(setup: Setup, directory: pathlib.Path, step: int, params: Params) 
         "impossible": task.impossible,
         "config": dataclasses.asdict(setup.config.task),
     }
-    extra = {SETTINGS: json.dumps(settings, indent=1) + "\n"}
+    extra = {TASK_FILE: json.dumps(settings, indent=1) + "\n"}
     heads = (head(task.kind, len(task.labels)),)
     huggingface.export_model(on_host, setup.architecture, heads, setup.start.directory, place, task.labels, extra)
     for old in directory.glob("best-*"):
@@ -112,16 +112,9 @@ def keep_best(setup: Setup, directory: pathlib.Path, step: int, params: Params) 
 
 def _starting_params(setup: Setup) -> Params:
     """The weights to start from; missing heads are drawn from the seed of this training."""
-    if not setup.start.new:
-        return setup.start.params
-    model = make_model(setup.architecture, setup.config.compute, setup.start.heads)
-    tops = {path.split("/")[0] for path in setup.start.new}
-
-    def draw(rng: jax.Array) -> Params:
-        fresh = model.init(rng)
-        return {name: fresh[name] for name in tops}
-
-    return setup.start.params | jax.device_get(jax.jit(draw)(jax.random.key(setup.config.seed)))
+    new = {path.split("/")[0] for path in setup.start.new}
+    kept = {name: x for name, x in setup.start.params.items() if name not in new}
+    return draw_missing(setup.architecture, setup.start.heads, kept, jax.random.key(setup.config.seed))
 
 
 def _exhausted(since: int, settings: TaskConfig) -> bool:

@@ -1,0 +1,53 @@
+"""Help and options of one verb, and the options that several verbs share."""
+
+import argparse
+from collections.abc import Callable
+from typing import NamedTuple
+
+MODEL_HELP = (
+    "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face directory"
+)
+RUN_HELP = "work directory of `pretrain`"
+STEP_HELP = "step of the checkpoint (default: the newest intact one)"
+INPUT_FILE_HELP = (
+    "text file with one text per line, or JSON lines (.jsonl, or any input whose first character is {); - is standard "
+    "input"
+)
+
+
+class Command(NamedTuple):
+    """What `bert-jax VERB --help` prints, and what the verb takes."""
+
+    summary: str  # one imperative clause
+    description: str
+    example: str  # what follows `bert-jax VERB`
+    add_options: Callable[[argparse.ArgumentParser], None]
+    kinds: tuple[str, ...] = ()  # configs whose keys can be overridden: "pretrain", "finetune"
+    stray: str = ""  # advice for a word that belongs to no option; {0} is the word
+
+
+def add_recipe(parser: argparse.ArgumentParser, example: str) -> None:
+    """Add `--config`."""
+    parser.add_argument(
+        "--config",
+        required=True,
+        metavar="RECIPE",
+        help=f"recipe: a file, or the name of one that comes with bert-jax, such as {example}; `bert-jax config` lists "
+        "them",
+    )
+
+
+def add_processes(parser: argparse.ArgumentParser) -> None:
+    """Add the options that connect several processes."""
+    group = parser.add_argument_group(
+        "several processes",
+        "TPU pods, GKE and Slurm need none of these options. Elsewhere every process needs\nall three.",
+    )
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0, with any free port")
+    group.add_argument("--num_processes", type=int, metavar="N", help="number of processes")
+    group.add_argument("--process_id", type=int, metavar="I", help="number of this process, from 0")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add `--model`."""
+    parser.add_argument("--model", required=True, metavar="DIR", help=MODEL_HELP)

@@ -1,0 +1,175 @@
+"""Help and options of the verbs that make and show corpora: tokenizer, prepare, inspect."""
+
+import argparse
+import os
+
+from bert_jax.cli.command import Command
+
+INPUT_HELP = (
+    "files, directories with all files below them, or quoted glob patterns, also of gs:// and s3://; plain, .gz, .xz, "
+    ".bz2, .zst, or tar and zip archives; tfds:NAME, a data set of TFDS; or the word python-docs: the documentation "
+    "strings of this Python installation"
+)
+FORMATS = ("auto", "text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")
+
+
+def _tokenizer(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--input",
+        nargs="+",
+        action="append",
+        required=True,
+        metavar="GLOB",
+        help=f"{INPUT_HELP}; repeat the option for each language",
+    )
+    _add_reading(parser)
+    parser.add_argument(
+        "--kind",
+        choices=["wordpiece", "bpe", "byte_level", "unigram", "sentencepiece_bpe"],
+        default="wordpiece",
+        help="kind of vocabulary: wordpiece as in BERT, bpe over characters, byte_level BPE as in RoBERTa, "
+        "SentencePiece's unigram as in ALBERT, or SentencePiece's BPE (default: wordpiece)",
+    )
+    parser.add_argument(
+        "--vocab_size",
+        type=int,
+        required=True,
+        metavar="N",
+        help="number of tokens, special tokens included; BERT has 30522",
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="directory to create")
+    parser.add_argument(
+        "--cased", action="store_true", help="keep capitals and accents (default: lowercase the text, strip accents)"
+    )
+    parser.add_argument(
+        "--sample_characters",
+        type=int,
+        default=0,
+        metavar="N",
+        help="approximate number of characters to train on, drawn by a hash of the text; 0: all (default: 0)",
+    )
+    parser.add_argument(
+        "--smoothing",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="exponent of the number of characters of each --input: 1 as they are, 0.7 as multilingual BERT, 0 all "
+        "equal (default: 1)",
+    )
+    parser.add_argument(
+        "--weights",
+        nargs="+",
+        type=float,
+        default=[],
+        metavar="W",
+        help="sampling weight of each --input, instead of --smoothing",
+    )
+
+
+def _prepare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
+    _add_reading(parser)
+    parser.add_argument(
+        "--tokenizer", required=True, metavar="DIR", help="directory made by `tokenizer`, or of a published tokenizer"
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="directory to create")
+    parser.add_argument(
+        "--documents",
+        choices=["auto", "file", "blank-line", "line"],
+        default="auto",
+        help="unit that becomes one document of text or Markdown: a file, a paragraph between blank lines, or a line "
+        "(default: auto, a file; in other formats a record is always a document)",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count(), metavar="N", help="number of processes (default: all cores)"
+    )
+    parser.add_argument(
+        "--heldout_fraction",
+        type=float,
+        default=0.02,
+        metavar="FRACTION",
+        help="fraction of the documents kept for evaluation and never trained on, from 0 to below 1 (default: 0.02)",
+    )
+    parser.add_argument(
+        "--language",
+        default="en",
+        metavar="CODE",
+        help="language, such as en or de (two letters where there are two), whose rules split sentences; none: every "
+        "line is one sentence, kept as it is, as in code (default: en)",
+    )
+    parser.add_argument(
+        "--runner",
+        choices=["local", "beam"],
+        default="local",
+        help="where the work runs: on this machine, or on Apache Beam with --beam_options (default: local)",
+    )
+    parser.add_argument(
+        "--beam_options",
+        default="",
+        metavar="OPTIONS",
+        help="options of Beam in quotes, such as '--runner=DataflowRunner --region=...'",
+    )
+
+
+def _inspect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "corpus",
+        metavar="CORPUS",
+        help="directory made by `prepare`; several, separated by commas, or a quoted pattern, are mixed",
+    )
+    parser.add_argument(
+        "--sequence",
+        type=int,
+        metavar="N",
+        help="number of the sequence to show (default: the statistics and the first sequences)",
+    )
+    parser.add_argument(
+        "--config", metavar="RECIPE", help="recipe whose sequences are shown (default: 128 tokens, as in BERT)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the statistics as one JSON object")
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format", choices=FORMATS, default="auto", help="format of the files (default: auto, by their suffix)"
+    )
+    parser.add_argument(
+        "--field",
+        default="text",
+        metavar="NAME",
+        help="field with the text in JSON lines, CSV, Parquet and TFDS, or the number of a column (default: text)",
+    )
+    parser.add_argument(
+        "--encoding_errors",
+        choices=["reject", "replace"],
+        default="reject",
+        help="treatment of documents that are not UTF-8: reject and count them, or replace the invalid bytes "
+        "(default: reject)",
+    )
+
+
+TOKENIZER = Command(
+    "train a vocabulary on text",
+    "The vocabulary lists the tokens that a model reads instead of letters. To use a published tokenizer, skip this "
+    "verb: `prepare` takes a directory with tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model.",
+    "--input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/",
+    _tokenizer,
+)
+PREPARE = Command(
+    "turn text into a corpus that training reads",
+    "The text is split into documents and sentences and encoded with the tokenizer. A fraction of the documents is "
+    "held out for evaluation. Every document is either stored, or counted with the reason for its rejection. Prepare "
+    "each language or source on its own: `pretrain` mixes several corpora. docs/data.md is the guide.",
+    "--input 'books/*.txt' --tokenizer tok/ --output corpus/",
+    _prepare,
+)
+INSPECT = Command(
+    "show a corpus and the sequences that are made of it",
+    "Prints statistics, warns of likely problems, and shows sequences as text. Masks, pairs, and examples that share a "
+    "sequence have colors on a terminal and marks elsewhere. Every field of config.data can be overridden, as in "
+    "--config.data.masking=span.",
+    "corpus/",
+    _inspect,
+    kinds=("pretrain",),
+    stray="; give several corpora as one word: a pattern in quotes, or names separated by commas",
+)

@@ -1,0 +1,95 @@
+"""Scores as tables, and the commands that come next."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax.console import format_metric
+
+NOT_METRICS = ("step", "seq_len", "documents")
+NOTES = {"unigram_entropy": "nats; loss of a model that knows only how often each token occurs"}
+
+
+def evaluation_table(metrics: Mapping[str, float]) -> str:
+    """Return the metrics of `evaluate`, one per line."""
+    figures = {name: value for name, value in metrics.items() if name not in NOT_METRICS}
+    width = max(map(len, figures))
+    documents = f"{metrics['documents']:,} held-out documents"
+    head = f"step {metrics['step']:,}: {documents}, {metrics['seq_len']} tokens per sequence"
+    lines = [
+        f"  {name.replace('_', ' '):<{width}}  {format_metric(name, value):>9}  {_note(name)}".rstrip()
+        for name, value in figures.items()
+    ]
+    return "\n".join([head, *lines])
+
+
+def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
+    """Return the scores of `finetune`: one line per training, mean and deviation over seeds, and what comes next.
+
+    Args:
+        results: the content of results.json.
+        workdir: where the run is.
+    """
+    best, runs = results["best"], results["runs"]
+    names = list(best["scores"])
+    table = [["learning rate", "seed", "step", *(name.replace("_", " ") for name in names)]]
+    table += [
+        [f"{one['learning_rate']:g}", f"{one['seed']}", f"{one['step']:,}"]
+        + [format_metric(name, one["scores"][name]) for name in names]
+        for one in runs
+    ]
+    lines = [f"task {results['task']}, scores on the dev set", *_aligned(table)]
+    if len(runs) > len(results["mean"]):  # several seeds
+        table = [["learning rate", *(name.replace("_", " ") for name in names)]]
+        table += [
+            [rate]
+            + [
+                " ± ".join(format_metric(name, scores[name][figure]) for figure in ("mean", "standard_deviation"))
+                for name in names
+            ]
+            for rate, scores in results["mean"].items()
+        ]
+        lines += ["mean and standard deviation over the seeds", *_aligned(table)]
+    place = shlex.quote(workdir)
+    return "\n".join(
+        [
+            *lines,
+            f"best by {results['metric'].replace('_', ' ')}: learning rate {best['learning_rate']:g}, seed "
+            f"{best['seed']}, step {best['step']:,}",
+            f"model: {workdir.rstrip('/')}/model   predictions: {workdir.rstrip('/')}/predictions",
+            "next:",
+            f"  bert-jax predict --model {place} --input FILE --output predictions.jsonl",
+        ]
+    )
+
+
+def after_pretraining(workdir: str, mask: str) -> str:
+    """Return where a pretrained model is, and commands that use it.
+
+    Args:
+        workdir: where the run is.
+        mask: the mask token of its tokenizer.
+    """
+    place, stem = shlex.quote(workdir), workdir.rstrip("/")
+    text = shlex.quote(f"The capital of {mask} is Paris.")
+    return "\n".join(
+        [
+            f"model: {workdir}",
+            "next:",
+            f"  bert-jax evaluate  --workdir {place}",
+            f"  bert-jax fill-mask --model {place} {text}",
+            f"  bert-jax export    --workdir {place} --output {shlex.quote(stem + '-export')}",
+            f"  bert-jax finetune  --config=glue --workdir {shlex.quote(stem + '-mrpc')} --config.init_from={place} "
+            "--config.task.name=mrpc --config.task.data=DIR",
+        ]
+    )
+
+
+def _note(name: str) -> str:
+    return NOTES.get(name) or ("nats" if name.endswith("loss") else "")
+
+
+def _aligned(table: list[list[str]]) -> list[str]:
+    """The rows of a table with columns flush right."""
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    return ["  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in table]

@@ -1,0 +1,224 @@
+"""What every verb takes and how it explains itself; words that it does not know."""
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from bert_jax.cli.main import VERBS, main
+from bert_jax.cli.parser import make_parser, parse
+from bert_jax.errors import UserError
+
+TEXT = "--input --format --field --encoding_errors"
+PROCESSES = "--coordinator --num_processes --process_id"
+OPTIONS = {
+    "tokenizer": f"{TEXT} --kind --vocab_size --output --cased --sample_characters --smoothing --weights",
+    "prepare": f"{TEXT} --tokenizer --output --documents --workers --heldout_fraction --language --runner "
+    "--beam_options",
+    "inspect": "--sequence --config --json",
+    "config": "--json",
+    "compile": "--config --topology --price_per_chip_hour --watts_per_chip --json",
+    "pretrain": f"--config --workdir {PROCESSES}",
+    "evaluate": "--workdir --step --json",
+    "plot": "--workdir --output",
+    "export": "--workdir --output --format --step",
+    "fill-mask": "--model --top_k --json --input",
+    "finetune": f"--config --workdir --json {PROCESSES}",
+    "predict": "--model --input --output --batch_size",
+    "embed": "--model --input --output --pooling --layers --batch_size --max_seq_len --truncate",
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_each_of_its_options(run, verb: str) -> None:
+    status, out, _ = run(verb, "--help")
+    assert status == 0
+    assert f"example:\n  bert-jax {verb} " in out
+    names = [line.split()[0].rstrip(",") for line in out.splitlines() if line.startswith("  --")]
+    for name in names:
+        assert name in out.partition("\n\n")[0], f"the usage does not show {name}"
+    assert set(names) == {"--debug", *OPTIONS[verb].split()}
+    assert f"\n  {verb:<9}  {VERBS[verb].command.summary}\n" in run("--help")[1]
+
+
+def test_without_a_word_the_command_prints_its_help(run) -> None:
+    assert run() == run("--help")
+    status, out, err = run()
+    assert (status, err) == (0, "")
+    assert all(f"  bert-jax {verb:<9} {row.command.example}\n" in out for verb, row in VERBS.items())
+
+
+def test_examples_are_commands() -> None:
+    for name, verb in VERBS.items():
+        args, rest = make_parser(VERBS).parse_known_args([name, *shlex.split(verb.command.example)])
+        assert args.verb == name
+        assert all(word.startswith("--config.") for word in rest)
+        assert not rest or verb.command.kinds
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["pretrain", "--help"], ["--version"], ["embed"], ["pretrain", "--lr"]])
+def test_help_and_refusals_do_not_load_jax(argv: list[str]) -> None:
+    program = """
+import sys
+from bert_jax.cli.main import main
+try:
+    main(sys.argv[1:])
+finally:
+    print("jax" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False", done.stderr
+
+
+@pytest.mark.parametrize("module", ["data.preparation.prepare", "data.tokenizer.training.train", "reports.inspect"])
+def test_the_data_verbs_do_not_load_jax(module: str) -> None:
+    program = f"import sys, bert_jax.{module}; print('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["prepar"], ["'prepar'", "'prepare'"]),
+        (["--debug"], ["VERB"]),
+        (["tokenizer", "--input", "x", "--output", "y"], ["--vocab_size"]),
+        (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "many"], ["--vocab_size", "many"]),
+        (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "9", "--kind", "bpee"], ["bpee", "wordpiece"]),
+        (["prepare", "--input", "x", "--output", "y", "--tokenizer", "z", "--document", "line"], ["'--documents'"]),
+        (["tokenizer", "--input", "x", "--output", "y", "--vocab_size", "8k"], ["--vocab_size: '8k': give a whole"]),
+        (
+            ["prepare", "--input", "x", "--output", "y", "--tokenizer", "z", "--heldout_fraction", "2%"],
+            ["give a number"],
+        ),
+        (["evaluate", "--workdir", "x", "--stpe", "3"], ["--stpe", "did you mean '--step'"]),
+        (["fill-mask", "--model", "x", "--top-k", "3", "[MASK]"], ["--top-k", "did you mean '--top_k'"]),
+        (["pretrain", "--workdir", "x"], ["--config"]),
+        (["evaluate"], ["--workdir"]),
+        (["export", "--workdir", "x"], ["--output"]),
+        (["evaluate", "--workdir", "x", "--config.train.steps=3"], ["'--config.train.steps=3' is not an option"]),
+        (["embed", "--model", "x", "--input", "y"], ["--output"]),
+        (["embed", "--model", "x", "--input", "y", "--output", "z", "--pooling", "max"], ["max", "'mean', 'cls'"]),
+        (["embed", "--model", "x", "--input", "y", "--output", "z", "--trunc"], ["--trunc", "'--truncate'"]),
+        (["embed", "--model", "x", "--output", "y", "--max_length", "9"], ["did you mean '--max_seq_len'"]),
+        (["compile", "--config", "x", "--coordinator", "y:1"], ["--coordinator"]),
+        (["predict", "--input", "x"], ["--model"]),
+        (["predict", "--model", "x", "--out", "y"], ["did you mean '--output'"]),
+        (["finetune", "--workdir", "x"], ["--config"]),
+        (["plot", "--workdir", "x"], ["--output"]),
+        (
+            ["export", "--workdir", "x", "--output", "y", "--format", "tf"],
+            ["'tf'", "'huggingface', 'stablehlo', 'onnx'"],
+        ),
+    ],
+)
+def test_unknown_verbs_and_options(refused, argv: list[str], says: list[str]) -> None:
+    refused(*argv, says=(*says, "--help"))
+
+
+PRETRAIN = ["pretrain", "--config", "x", "--workdir", "y"]
+FINETUNE = ["finetune", *PRETRAIN[1:]]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["evaluate", "--workdir", "w1", "--workdir=w1"], "--workdir is given twice"),
+        (["export", "--workdir", "x", "--model", "y", "--output", "z"], "--workdir or --model is given twice"),
+        (["embed", "--model", "x", "--input", "y", "--output", "z", "--input", "z"], "--input is given twice"),
+        (["tokenizer", "--input", "x", "--weights", "1", "2", "--weights", "3"], "--weights is given twice"),
+        ([*PRETRAIN, "--config=x"], "--config is given twice"),
+        ([*PRETRAIN, "--num_processes", "2", "--num_processes", "2"], "--num_processes is given twice"),
+        ([*PRETRAIN, "--config.seed=1", "--config.train.steps=2", "--config.seed=1"], "--config.seed is given twice"),
+        ([*PRETRAIN, "--config.seed=1", "--config.seed", "1"], "--config.seed is given twice"),
+    ],
+)
+def test_options_and_overrides_given_twice(refused, argv: list[str], says: str) -> None:
+    refused(*argv, says=(says, "--help"))
+
+
+def test_each_language_of_a_tokenizer_has_its_own_input() -> None:
+    argv = ["tokenizer", "--input", "a", "b", "--input", "c", "--vocab_size", "9", "--output", "y"]
+    assert parse(VERBS, argv).input == [["a", "b"], ["c"]]
+
+
+@pytest.mark.parametrize(
+    ("argv", "overrides"),
+    [
+        (["--config.train.steps", "9"], ["--config.train.steps=9"]),
+        (["--config.mesh.data", "-1", "--config.seed=3"], ["--config.mesh.data=-1", "--config.seed=3"]),
+        (["--config.data.weights", "(1, 2)"], ["--config.data.weights=(1, 2)"]),
+        (["--config.data.corpus", "a=b"], ["--config.data.corpus=a=b"]),
+        (["--config.compute.remat", "--config.seed", "3"], ["--config.compute.remat", "--config.seed=3"]),
+        (["--config.seed="], ["--config.seed="]),
+    ],
+)
+def test_an_override_may_be_written_with_a_space(argv: list[str], overrides: list[str]) -> None:
+    assert parse(VERBS, [*PRETRAIN, *argv]).overrides == overrides
+    args = parse(VERBS, ["inspect", *argv, "corpus"])
+    assert (args.corpus, args.overrides) == ("corpus", overrides)
+
+
+def test_an_override_without_value_is_refused(refused) -> None:
+    argv = ["pretrain", "--config.compute.remat", "--config=demo", "--workdir", "x"]
+    refused(*argv, says=("write --config.compute.remat=VALUE",))
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["inspect", "mix/ja", "mix/ko"], "'mix/ko' belongs to no option; give several corpora as one word"),
+        ([*PRETRAIN, "corpus/"], "'corpus/' belongs to no option; give a corpus as --config.data.corpus=corpus/"),
+        ([*FINETUNE, "my-bert"], "--config.init_from=my-bert, data as --config.task.data=my-bert"),
+        (["predict", "--model", "x", "a.jsonl"], "--input a.jsonl or"),
+        (["fill-mask", "--model", "x", "The", "[MASK]"], "'[MASK]' belongs to no option; put the whole text in quotes"),
+        (["export", "--workdir", "my", "run", "--output", "x"], "'run' belongs to no option"),
+        (["config", "demo", "glue"], "'glue' belongs to no option"),
+    ],
+)
+def test_words_that_belong_to_no_option(refused, argv: list[str], says: str) -> None:
+    refused(*argv, says=(says, "--help"))
+
+
+RATE = "--config.optimizer.peak_learning_rate"
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (
+            ["inspect", "x", "--masking", "span"],
+            "'--masking' is not an option; did you mean '--config.data.masking=span'?",
+        ),
+        (["inspect", "x", "--mask=span"], "did you mean '--config.data.masking=span'?"),
+        ([*PRETRAIN, "--corpus", "x"], "did you mean '--config.data.corpus=x'?"),
+        ([*PRETRAIN, "--seed=3"], "did you mean '--config.seed=3'?"),
+        ([*PRETRAIN, "--seed"], "did you mean '--config.seed=VALUE'?"),
+        ([*PRETRAIN, "--length=64"], "did you mean '--config.train.phases[0].seq_len=64'?"),
+        ([*FINETUNE, "--name=x"], "did you mean '--config.optimizer.name=x' or '--config.task.name=x'?"),
+        ([*FINETUNE, "--length=64"], "did you mean '--config.task.max_seq_len=64'?"),
+        ([*FINETUNE, "--learning-rate=1e-5"], f"did you mean '{RATE}=1e-5'?"),
+        ([*PRETRAIN, "--lr", "1e-4"], f"did you mean '{RATE}=1e-4'?"),
+        ([*PRETRAIN, "lr=1e-4"], f"did you mean '{RATE}=1e-4'?"),
+        ([*PRETRAIN, "--output_dir=z"], "did you mean '--workdir'?"),
+        ([*PRETRAIN, "--num-processes=2"], "did you mean '--num_processes'?"),
+        ([*PRETRAIN, "train.steps=9"], "'train.steps=9' is not an option; did you mean '--config.train.steps=9'?"),
+        ([*PRETRAIN, "--confg.train.steps=9"], "did you mean '--config.train.steps=9'?"),
+        ([*PRETRAIN, "-lr=3"], f"did you mean '{RATE}=3'?"),
+        (["config", "glue", "--epochs=2"], "did you mean '--config.task.epochs=2'?"),
+        (["evaluate", "--workdir", "x", "--seed=3"], "'--seed=3' is not an option\n"),
+    ],
+)
+def test_a_field_of_the_config_written_as_an_option(refused, argv: list[str], says: str) -> None:
+    refused(*argv, says=(says, "--help"))
+
+
+def test_fill_mask_takes_a_text_or_a_file(refused) -> None:
+    refused("fill-mask", "--model", "x", says=("TEXT", "--input"))
+    refused("fill-mask", "--model", "x", "--input", "y", "[MASK]", says=("TEXT", "--input"))
+
+
+def test_debug_shows_the_traceback(tmp_path) -> None:
+    with pytest.raises(UserError):
+        main(["evaluate", "--debug", "--workdir", str(tmp_path)])

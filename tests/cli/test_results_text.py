@@ -1,0 +1,65 @@
+"""Tables of scores, and the commands that come next."""
+
+import shlex
+
+from bert_jax.cli.main import VERBS
+from bert_jax.cli.parser import parse
+from bert_jax.cli.results_text import after_pretraining, evaluation_table, finetuning_table
+
+
+def scores(accuracy: float, f1: float) -> dict[str, float]:
+    return {"accuracy": accuracy, "f1": f1}
+
+
+def one(rate: float, seed: int, accuracy: float, f1: float) -> dict:
+    return {
+        "learning_rate": rate,
+        "seed": seed,
+        "run": f"lr{rate:g}_seed{seed}",
+        "step": 1200,
+        "scores": scores(accuracy, f1),
+    }
+
+
+def test_the_table_of_a_fine_tuning() -> None:
+    runs = [one(2e-5, 0, 0.875, 0.9), one(2e-5, 1, 0.8, 0.85)]
+    mean = {"2e-05": {name: {"mean": 0.5, "standard_deviation": 0.25} for name in ("accuracy", "f1")}}
+    results = {"task": "mrpc", "metric": "f1", "best": runs[0], "mean": mean, "runs": runs}
+    lines = finetuning_table(results, "my runs/mrpc/").splitlines()
+    assert lines[:4] == [
+        "task mrpc, scores on the dev set",
+        "  learning rate  seed   step  accuracy      f1",
+        "          2e-05     0  1,200     87.5%  0.9000",
+        "          2e-05     1  1,200     80.0%  0.8500",
+    ]
+    assert lines[4:7] == [
+        "mean and standard deviation over the seeds",
+        "  learning rate       accuracy               f1",
+        "          2e-05  50.0% ± 25.0%  0.5000 ± 0.2500",
+    ]
+    assert lines[7] == "best by f1: learning rate 2e-05, seed 0, step 1,200"
+    assert "my runs/mrpc/model" in lines[8]
+    assert parse(VERBS, shlex.split(lines[-1])[1:]).model == "my runs/mrpc/"
+
+
+def test_one_seed_has_no_deviation() -> None:
+    results = {"task": "x", "metric": "f1", "best": one(1, 0, 1, 1), "mean": {"1": {}}, "runs": [one(1, 0, 1, 1)]}
+    assert "deviation" not in finetuning_table(results, "run")
+
+
+def test_the_table_of_an_evaluation() -> None:
+    metrics = {"step": 3000, "seq_len": 128, "documents": 12, "mlm_loss": 2.5, "mlm_accuracy": 0.5}
+    assert evaluation_table(metrics | {"unigram_entropy": 6.25}).splitlines() == [
+        "step 3,000: 12 held-out documents, 128 tokens per sequence",
+        "  mlm loss            2.5000  nats",
+        "  mlm accuracy         50.0%",
+        "  unigram entropy     6.2500  nats; loss of a model that knows only how often each token occurs",
+    ]
+
+
+def test_commands_after_pretraining_quote_the_work_directory() -> None:
+    _, _, *lines = after_pretraining("my runs/base", "<mask>").splitlines()
+    parsed = [parse(VERBS, shlex.split(line)[1:]) for line in lines]
+    assert parsed[0].workdir == parsed[2].workdir == parsed[1].model == "my runs/base"
+    assert "<mask>" in parsed[1].text
+    assert parsed[2].output == "my runs/base-export"

@@ -1,0 +1,176 @@
+"""The Python API: its names, models against `transformers`, and every form of a config."""
+
+import ast
+import dataclasses
+import itertools
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import bert_jax
+from bert_jax.errors import UserError
+from bert_jax.runs.api import as_config
+from tests.generated_corpus import generated_corpus
+from tests.tiny_models import save
+
+ROOT = pathlib.Path(bert_jax.__file__).parent
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import bert_jax, sys; sys.exit(bool({'jax', 'numpy', 'flax', 'ml_collections'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_name_resolves_and_is_typed() -> None:
+    """A type checker reads the imports under TYPE_CHECKING, Python the table: they name the same things."""
+    tree = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    typed = {
+        (alias.name, node.module) for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert typed == {(name, f"bert_jax.{module}") for name, module in bert_jax._MODULES.items()}
+    assert set(bert_jax.__all__) == set(bert_jax._MODULES) <= set(dir(bert_jax))
+    for name in bert_jax.__all__:
+        assert getattr(bert_jax, name).__doc__, name
+    with pytest.raises(AttributeError, match="no attribute 'absent'"):
+        bert_jax.absent  # noqa: B018
+    assert (ROOT / "py.typed").is_file()
+
+
+TEXTS = ["a bc d.", ("abc", "j i h"), "hij", "", "cd e " * 6]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A directory, and the model and tokenizer of transformers that are in it."""
+    place = tmp_path_factory.mktemp("bert")
+    return place, *save(place, "bert")
+
+
+def test_vectors_are_those_of_transformers_in_the_order_of_the_texts(bert) -> None:
+    place, theirs, tokenizer = bert
+    states = []
+    for text in TEXTS:
+        pair = (text,) if isinstance(text, str) else text
+        with torch.no_grad():
+            found = theirs(**tokenizer(*pair, return_tensors="pt"), output_hidden_states=True).hidden_states
+        states.append(torch.stack(found)[:, 0].numpy())
+    model = bert_jax.load(place)
+    means = model.encode(TEXTS)
+    assert (means.dtype, means.shape) == (np.float32, (len(TEXTS), 16))
+    np.testing.assert_allclose(means, np.stack([x[-1].mean(0) for x in states]), rtol=0, atol=1e-5)
+    first = model.encode(TEXTS, pooling="cls", layers="-2", batch_size=2)
+    np.testing.assert_allclose(first, np.stack([x[-2, 0] for x in states]), rtol=0, atol=1e-5)
+    assert model.encode([]).shape == (0, 16)
+
+
+def test_texts_that_are_too_long_are_refused_or_cut(bert) -> None:
+    place, theirs, tokenizer = bert
+    model = bert_jax.load(str(place))
+    long = "a " * 40
+    with pytest.raises(UserError, match="1 of 2 texts are longer than 32 tokens; truncate cuts them"):
+        model.encode(["a", long])
+    with torch.no_grad():
+        inputs = tokenizer(long, return_tensors="pt", truncation=True, max_length=10)
+        wanted = theirs.base_model(**inputs).last_hidden_state[0].mean(0).numpy()
+    found = model.encode(["a", long], max_seq_len=10, truncate=True)[1]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_equal_calls_compile_once(bert, monkeypatch) -> None:
+    from bert_jax.inference import embed
+
+    model = bert_jax.load(bert[0])
+    before = model.encode(TEXTS)
+    monkeypatch.setattr(embed, "make_model", None)  # another program would need it
+    np.testing.assert_array_equal(model.encode(TEXTS), before)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda model: model.encode("a text"), "give a list"),
+        (lambda model: model.encode(["a"], pooling="tokens"), "no vector per text"),
+        (lambda model: model.encode(["a"], pooling="max"), "choose from mean, cls"),
+        (lambda model: model.encode(["a", 3]), "text 1: 'text' is 3; give a text"),
+        (lambda model: model.encode([("a", "b", "c")]), "text 0: .*give a text"),
+        (lambda model: model.predict("a text"), "give a list"),
+        (lambda model: model.predict(["a"]), "masked_token, which has no head of a task"),
+        (lambda model: model.fill_mask("no mask"), r"no \[MASK\]"),
+    ],
+)
+def test_wrong_calls_are_refused(bert, call, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        call(bert_jax.load(bert[0]))
+
+
+def test_predictions_and_their_ids(tmp_path) -> None:
+    theirs, tokenizer = save(tmp_path, "bert", "ForSequenceClassification", num_labels=3)
+    model = bert_jax.load(tmp_path)
+    found = model.predict(["abc", {"text": "d", "text_pair": "e", "id": "mine"}, {"text": "j", "label": "unread"}])
+    assert [one["id"] for one in found] == ["0", "mine", "2"]
+    for one, pair in zip(found, (("abc",), ("d", "e"), ("j",)), strict=True):
+        with torch.no_grad():
+            likely = theirs(**tokenizer(*pair, return_tensors="pt")).logits.softmax(-1)[0].numpy()
+        np.testing.assert_allclose(list(one["probabilities"].values()), likely, rtol=0, atol=2e-6)
+        assert one["label"] == f"LABEL_{likely.argmax()}"
+    with pytest.raises(UserError, match="example 1: has no 'text'"):
+        model.predict(["a", {"texts": "b"}])
+    with pytest.raises(UserError, match="which cannot fill masks"):
+        model.fill_mask("a [MASK]")
+
+
+def test_a_head_that_cannot_be_used_leaves_the_encoder(tmp_path) -> None:
+    """Several labels per text are not predicted; its vectors are."""
+    theirs, tokenizer = save(
+        tmp_path, "bert", "ForSequenceClassification", num_labels=3, problem_type="multi_label_classification"
+    )
+    model = bert_jax.load(tmp_path)
+    with torch.no_grad():
+        wanted = theirs.base_model(**tokenizer("abc", return_tensors="pt")).last_hidden_state[0].mean(0).numpy()
+    np.testing.assert_allclose(model.encode(["abc"])[0], wanted, rtol=0, atol=1e-5)
+    for call in (model.fill_mask, lambda text: model.predict([text])):
+        with pytest.raises(UserError, match="multi_label_classification"):
+            call("a [MASK]")
+
+
+def test_every_form_of_a_config(tmp_path) -> None:
+    kind = bert_jax.PretrainConfig
+    recipe = as_config(kind, "demo", {"train.steps": 7, "optimizer.clip_norm": None})
+    assert (recipe.train.steps, recipe.optimizer.clip_norm) == (7, None)
+    mutable = bert_jax.pretrain_config()
+    mutable.train.steps = 7
+    assert as_config(kind, mutable).train.steps == 7
+    assert as_config(kind, recipe) is recipe
+    for config, overrides, says in (
+        (recipe, {"train.steps": 8}, "overrides are for a recipe"),
+        (bert_jax.FinetuneConfig(), None, "give a PretrainConfig"),
+        ("demo", {"train.step": 8}, "train.steps"),
+        ("absent", None, "no such file or recipe"),
+    ):
+        with pytest.raises(UserError, match=says):
+            bert_jax.pretrain(config, tmp_path / "run", overrides)
+    assert not (tmp_path / "run").exists()
+
+
+def test_batches_follow_from_the_step(tmp_path) -> None:
+    generated_corpus(tmp_path, documents=30, vocab_size=150)
+    config = bert_jax.pretrain_config()
+    config.data.corpus = str(tmp_path / "corpus")
+    config.model.update(max_positions=64)
+    config.train.update(steps=10, batch_size=4)
+    config.train.phases[0].seq_len = 32
+    config = bert_jax.resolve(bert_jax.PretrainConfig, config)
+    from_start = list(itertools.islice(bert_jax.batches(config), 4))
+    (later,) = itertools.islice(bert_jax.batches(config, step=3), 1)
+    assert later["input_ids"].shape == (4, 32)
+    for name, x in later.items():
+        np.testing.assert_array_equal(x, from_start[3][name])
+    with pytest.raises(UserError, match="phase 1: the config has 1 phases"):
+        bert_jax.batches(config, phase=1)
+    with pytest.raises(UserError, match="no corpus"):
+        bert_jax.batches(dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=None)))

@@ -1,0 +1,69 @@
+"""The wheel: the package with its recipes and types, no tests, and it runs outside of the checkout."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+SOURCES = ("bert_jax", "configs", "setup.py", "setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
+
+
+def expected() -> set[str]:
+    """Every module and recipe of the checkout, under its name in the wheel."""
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bert_jax").rglob("*.py")}
+    recipes = {f"bert_jax/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "configs").rglob("*.py")}
+    return modules | recipes | {"bert_jax/py.typed"}
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """What a wheel is built from, copied, so that a build leaves nothing in the checkout."""
+    place = tmp_path_factory.mktemp("sources")
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, place / name)
+    return place
+
+
+def test_the_build_takes_every_module_and_recipe(sources: pathlib.Path) -> None:
+    subprocess.run([sys.executable, "setup.py", "-q", "build_py", "--build-lib", "built"], cwd=sources, check=True)
+    built = {path.relative_to(sources / "built").as_posix() for path in (sources / "built").rglob("*.*")}
+    assert built == expected()
+
+
+def test_classifiers_are_the_python_versions_of_ci() -> None:
+    classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "setup.cfg").read_text())
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert classifiers == re.findall(r"'(3\.\d+)'", re.search(r"python: (.*)", workflow)[1])
+    assert classifiers == re.findall(r"3\.\d+", re.search(r"(?m)^PYTHONS := (.*)", (ROOT / "Makefile").read_text())[1])
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_finds_its_recipes(sources: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    shutil.rmtree(sources / "build", ignore_errors=True)
+    build = ["wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    subprocess.run([*pip, *build], cwd=sources, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert names == expected()
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(tmp_path / "site"), str(wheel)], check=True)
+    code = (
+        "import bert_jax; from bert_jax.config import PretrainConfig, read_config\n"
+        "print(bert_jax.__file__, read_config(PretrainConfig, 'demo', []).train.steps,"
+        " read_config(PretrainConfig, 'bert:tiny', []).model.hidden_size)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    run = [sys.executable, "-c", code]
+    printed = subprocess.run(run, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
+    assert printed.split() == [str(tmp_path / "site" / "bert_jax" / "__init__.py"), "3000", "128"]
+    usage = [sys.executable, "-m", "bert_jax", "--help"]
+    assert "pretrain" in subprocess.check_output(usage, cwd=tmp_path, env=environment, text=True)
