@@ -201,7 +201,7 @@ def test_work_that_failed_is_done_again(after, texts, tokenizer, local, tmp_path
         if fails:
             raise OSError("the network is away")
 
-    monkeypatch.setattr(storage, "put", failing)
+    monkeypatch.setattr(storage, "upload", failing)
     run(texts, tokenizer, tmp_path / "corpus", RETRYING)
     assert contents(tmp_path / "corpus") == contents(local)
     assert max(tries.values()) == 4

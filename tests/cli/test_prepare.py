@@ -92,7 +92,8 @@ def test_a_document_of_one_large_line(world, tmp_path, run) -> None:
 
 def test_sizes_of_vocabulary_that_the_text_cannot_fill(world, tmp_path, refused) -> None:
     argv = ["tokenizer", "--input", world.texts, "--output", tmp_path / "out"]
-    refused(*argv, "--vocab_size", 30_522, says=("the text fills a vocabulary of", "not of 30,522", "give more text"))
+    says = ("the text fills a vocabulary of", "not of 30,522", "give more text")
+    refused(*argv, "--vocab_size", 30_522, says=says, after=1)
     refused(*argv, "--vocab_size", 20, says=("--vocab_size 20 is too small",))
     refused(*argv, "--vocab_size", -1, says=("--vocab_size -1 is too small",))
     assert is_empty(tmp_path)

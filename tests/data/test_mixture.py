@@ -20,7 +20,8 @@ WORDS = ["ein", "zwei", "one", "two", "hana", "dul"]
 def corpora(tmp_path_factory):
     """Three languages of two words each, of 400, 100 and 25 documents."""
     directory = tmp_path_factory.mktemp("corpora")
-    save_tokenizer(wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS], Normalizer()), directory / "tok")
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS]
+    save_tokenizer(wordpiece_tokenizer(tokens, Normalizer()), directory / "tok")
     rng = np.random.default_rng(0)
     for number, (code, documents) in enumerate((("de", 400), ("en", 100), ("ko", 25))):
         lines = [

@@ -48,7 +48,7 @@ def train_tokenizer(
         read_options: how files are read.
         sample_characters, smoothing, weights: see `sample.rates`.
         progress: called with (bytes of input read in both passes, bytes of both, documents read).
-        say: called with a line when a phase begins.
+        say: called with a line when all of the text is read and the last phase begins.
 
     Returns:
         The report to print: the vocabulary, then a line per source, then warnings.
@@ -64,7 +64,6 @@ def train_tokenizer(
     files = [sources.find_files(source) for source in inputs]
     sources.check_read_options([path for source in files for path in source], read_options)
     reader = _Reader(files, read_options, progress)
-    say("counting characters")
     rejected: collections.Counter[str] = collections.Counter()
     counts = []
     for number, source in enumerate(inputs):
@@ -85,7 +84,6 @@ def train_tokenizer(
     samples: list[list[str]] = []
 
     def pieces() -> Iterator[str]:
-        say(f"reading {used:,.0f} characters to train on")
         samples[:] = [[] for _ in inputs]
         for number, (rate, size, own) in enumerate(zip(rates, sizes, samples, strict=True)):
             part = min(1.0, report.REPORT_CHARACTERS / size)
@@ -93,7 +91,7 @@ def train_tokenizer(
                 if part == 1 or sample.hash_fraction(piece) >= 1 - part:  # the last to be drawn into a sample
                     own.append(piece)
                 yield from [piece] * sample.copies(piece, rate)
-        say(f"learning {vocab_size:,} tokens")
+        say(f"learning {vocab_size:,} tokens from {used:,.0f} characters")
 
     try:
         tokenizer, more = _train(TrainingText(pieces, _frequency(counts, rates)), vocab_size, kind, lowercase)
