@@ -23,14 +23,14 @@ import numpy as np
 from bert_jax.cli.main import main
 from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus, verify
-from bert_jax.data.preparation import encoding, units
+from bert_jax.data.preparation import chunks, encoding
 from bert_jax.data.sequences.masking import MASKINGS
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.data.sources import pieces
-from bert_jax.data.sources.records import Reading
-from bert_jax.data.tokenizer import load_tokenizer, save
-from bert_jax.data.tokenizer.training import train as vocabulary
+from bert_jax.data.sources.documents import ReadOptions
+from bert_jax.data.tokenizer import load_tokenizer, save_tokenizer
+from bert_jax.data.tokenizer.training.train import train_from_texts
 from bert_jax.errors import UserError
 from tests.data import fuzzed_inputs, fuzzed_texts, simple_reader
 
@@ -46,8 +46,8 @@ def make_tokenizers(place):
     words = [syllables[start : start + 6] for start in range(0, 9000, 6)]
     sentences = [fuzzed_texts.sentence(rng) + " " + " ".join(rng.choices(words, k=9)) for _ in range(2000)]
     for kind in KINDS:
-        tokenizer, files = vocabulary.train(lambda: sentences, 600, kind, lowercase=kind == "wordpiece")
-        save(tokenizer, pathlib.Path(place) / kind, files)
+        tokenizer, files = train_from_texts(lambda: sentences, 600, kind, lowercase=kind == "wordpiece")
+        save_tokenizer(tokenizer, pathlib.Path(place) / kind, files)
     return place
 
 
@@ -67,7 +67,7 @@ def run(seed, tokenizers, place):
     inputs, output = os.path.join(place, "in"), os.path.join(place, "corpus")
     fuzzed_inputs.write(files, inputs)
     kind = rng.choice(KINDS)
-    reading = Reading(
+    reading = ReadOptions(
         documents=rng.choice(("auto", "auto", "file", "blank-line", "line")),
         format=rng.choice(
             ("auto",) * 60 + ("text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")
@@ -82,10 +82,10 @@ def run(seed, tokenizers, place):
         f"--encoding_errors={reading.encoding_errors}", f"--heldout_fraction={heldout}",
         f"--language={rng.choice(('en', 'de', 'ko', 'xx'))}",
     ]  # fmt: skip
-    sizes = [(units, "UNIT_BYTES", 3000), (units, "UNITS_PER_SHARD", 2), (units, "PART_BYTES", 20_000)] * (
+    sizes = [(chunks, "CHUNK_BYTES", 3000), (chunks, "CHUNKS_PER_BLOCK", 2), (chunks, "PARTITION_BYTES", 20_000)] * (
         rng.random() < 0.3
     )
-    sizes += [(pieces, "LARGE", 3000), (pieces, "PIECE", 1000)] * (rng.random() < 0.3)
+    sizes += [(pieces, "MAX_UNSPLIT_BYTES", 3000), (pieces, "MAX_PIECE_BYTES", 1000)] * (rng.random() < 0.3)
     with contextlib.ExitStack() as stack:
         for module, name, size in sizes:
             stack.enter_context(mock.patch.object(module, name, size))
