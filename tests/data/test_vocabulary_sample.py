@@ -98,6 +98,16 @@ def test_two_sources_and_their_fractions(tmp_path, two_sources):
     assert "the" in tokens[0]
 
 
+def test_progress_covers_both_passes_over_the_text(tmp_path, two_sources):
+    seen, lines = [], []
+    train_tokenizer(two_sources, 95, tmp_path / "tok", progress=lambda *a: seen.append(a), say=lines.append)
+    size = sum(path.stat().st_size for name in ("big", "small") for path in (tmp_path / name).iterdir())
+    assert seen[-1] == (2 * size, 2 * size, 2 * 210)
+    assert seen == sorted(seen)
+    assert len(seen) == 2 * 210
+    assert lines == [f"learning 95 tokens from {size:,} characters"]
+
+
 @pytest.mark.parametrize("settings", [{}, {"sample_characters": 5000}, {"smoothing": 0.5}])
 def test_order_and_number_of_files_change_nothing(tmp_path, two_sources, settings):
     big = sorted((tmp_path / "big").iterdir(), reverse=True)
