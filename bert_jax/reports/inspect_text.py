@@ -67,10 +67,10 @@ def sequences_lines(
     for number, examples in shown.items():
         pieces = [piece for example in examples for text in example.texts for piece in text]
         kinds = {style: sum(piece.style == style for piece in pieces) for style in ("mask", "random", "kept")}
+        epoch, index = divmod(number, num_per_epoch)
         about = (
-            f" (epoch {number // num_per_epoch + 1:,}, {number % num_per_epoch + 1:,} of {num_per_epoch:,}; {seq_len} "
-            f"tokens, {sum(kinds.values())} to predict: {kinds['mask']} hidden, {kinds['random']} random, "
-            f"{kinds['kept']} kept)"
+            f" ({index + 1:,} of {num_per_epoch:,} in epoch {epoch + 1:,}; {seq_len} tokens, {sum(kinds.values())} to "
+            f"predict: {kinds['mask']} hidden, {kinds['random']} random, {kinds['kept']} kept)"
         )
         lines += ["", *wrapped([(f"sequence {number:,}", "title"), (about, "text")], width, color)]
         lines += example_lines(examples, sentence_pairs, width, color)
@@ -133,8 +133,9 @@ def _sizes(sources: Sequence[Source]) -> list[str]:
 
 
 def _preparation(report: Report, width: int) -> list[str]:
-    from bert_jax.data.preparation.account import describe  # loads what prepares text
+    # Imported here: these load the libraries that prepare text.
     from bert_jax.data.preparation.encoding import NO_LANGUAGE
+    from bert_jax.data.sources.rejections import describe_rejections
 
     lines = []
     for source in report.sources:
@@ -144,7 +145,7 @@ def _preparation(report: Report, width: int) -> list[str]:
         lines.append(
             f"{name}{source.prepared['in']:,} documents in = {source.prepared['stored']:,} stored + "
             f"{sum(source.rejected.values()):,} rejected"
-            + (f" ({describe(source.rejected)})" if source.rejected else "")
+            + (f" ({describe_rejections(source.rejected)})" if source.rejected else "")
             + (f"; {cut:,} overlong sentence{'s' * (cut != 1)} cut" if cut else "")
             + ("; every line is a sentence" if language == NO_LANGUAGE else f"; sentences split as in '{language}'")
         )
@@ -234,7 +235,11 @@ def _percent(fraction: float) -> str:
 
 
 def _filled(lines: Sequence[str], width: int) -> list[str]:
-    found = [part for line in lines for part in textwrap.wrap(line, width - 2, subsequent_indent="  ")]
+    found = [
+        part
+        for line in lines
+        for part in textwrap.wrap(line, width - 2, subsequent_indent="  ", break_on_hyphens=False)
+    ]
     return [line.replace(KEPT_SPACE, " ") for line in found]
 
 
