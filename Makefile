@@ -1,61 +1,93 @@
-# Each target makes its own .venv and needs only Python 3.11 or newer.
+# Each target makes its own virtual environment. They need Python 3.11 or newer and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
+# Versions of Python that the project supports; setup.cfg and .github/workflows/ci.yml name the same.
+PYTHONS := 3.11 3.12 3.13
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --editable
+# What `make test-matrix` runs: the core on JAX, without torch and without other processes.
+QUICK := tests/config tests/test_console.py tests/test_layout.py tests/test_wheel.py tests/data/test_hashing.py \
+         tests/data/test_order.py tests/data/test_corpus.py tests/models/test_dropout.py tests/models/test_packing.py \
+         tests/objectives/test_pretraining.py tests/training/test_train.py tests/training/test_checkpoint.py \
+         tests/interop/test_stablehlo.py
 
-.PHONY: help demo test test-slow test-tpu test-beam lint format bench clean
+.PHONY: help demo test test-slow test-shared test-matrix test-tpu test-beam lint format docs wheel bench clean
 
 help:
-	@echo 'make demo       train, evaluate, export and try a small BERT (a few minutes, no download)'
-	@echo 'make test       the test suite'
-	@echo 'make test-slow  the tests that take minutes (kill trials)'
-	@echo 'make test-tpu   the tests of what the TPU compiler makes of it (no TPU needed; 700 MB of libtpu in .venv-tpu)'
-	@echo 'make test-beam  the preparation as an Apache Beam pipeline, on its local runners (in .venv-beam)'
-	@echo 'make lint       ruff, mypy and shellcheck'
-	@echo 'make format     let ruff rewrite the code'
-	@echo 'make bench      every benchmark, on ../shared/data (an hour)'
-	@echo 'make clean      remove .venv, caches and the demo'
+	@echo 'make demo         train, evaluate, export and try a small BERT (a few minutes, no download)'
+	@echo 'make test         the test suite; needs nothing outside of the repository'
+	@echo 'make test-slow    the tests that take minutes'
+	@echo 'make test-shared  the tests that read whole data sets, in ../shared/data'
+	@echo 'make test-matrix  the core tests on Python $(PYTHONS), with the newest JAX of each (in .venv-VERSION)'
+	@echo 'make test-tpu     the tests of what the TPU compiler makes of the recipes (no TPU needed; 700 MB of libtpu in .venv-tpu)'
+	@echo 'make test-beam    the preparation as an Apache Beam pipeline, on its local runners (in .venv-beam)'
+	@echo 'make lint         ruff, mypy and shellcheck'
+	@echo 'make format       rewrite the code as ruff formats it'
+	@echo 'make docs         the API reference, in docs/api/'
+	@echo 'make wheel        a wheel, in dist/'
+	@echo 'make bench        every benchmark (an hour); BOOKS=ARCHIVE PAIRS=FILE for other data than the samples'
+	@echo 'make clean        remove virtual environments, caches, built files and the demo'
 
-# One stamp an extra: a target installs what it needs, once.
-$(VENV)/.installed-%: setup.cfg pyproject.toml
+# One stamp per extra: a target installs what it needs, once.
+$(VENV)/.installed-%: setup.cfg pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	$(BIN)/python $(PIP_INSTALL) '.[$*]'
 	touch $@
 
 demo: $(VENV)/.installed-demo
 	PATH="$(abspath $(BIN)):$$PATH" launch/demo.sh $(DEMO)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 -m 'not slow and not tpu and not beam'
+	$(BIN)/python -m pytest -n 2
 
 test-slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m 'slow and not tpu and not beam'
+	$(BIN)/python -m pytest -m 'slow and not shared and not tpu and not beam'
 
-# An environment and processes of its own: libtpu is large, and a process that has loaded it runs nothing else.
+test-shared: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n 2 -m shared
+
+# Interpreters are found by name: python3.11, python3.12, python3.13. One after the other: each compiles.
+test-matrix: $(PYTHONS:%=test-python-%)
+
+test-python-%:
+	test -x .venv-$*/bin/python || python$* -m venv .venv-$*
+	.venv-$*/bin/python $(PIP_INSTALL) '.[quick]'
+	.venv-$*/bin/python -c 'import sys, jax; print("Python", sys.version.split()[0], "JAX", jax.__version__)'
+	.venv-$*/bin/python -m pytest -q $(QUICK)
+
+# An environment and processes of its own: libtpu is large, and a process that has loaded it can run nothing else.
 test-tpu:
 	test -x .venv-tpu/bin/python || $(PYTHON) -m venv .venv-tpu
-	.venv-tpu/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[tpu]' pytest
+	.venv-tpu/bin/python $(PIP_INSTALL) '.[tpu]' pytest
 	.venv-tpu/bin/python -m pytest -m tpu tests/tpu
 
-# An environment of its own: Beam wants an older protobuf than the rest.
+# An environment of its own: Beam needs an older protobuf than the rest.
 test-beam:
 	test -x .venv-beam/bin/python || $(PYTHON) -m venv .venv-beam
-	.venv-beam/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[beam,storage]' pytest
+	.venv-beam/bin/python $(PIP_INSTALL) '.[beam,storage]' pytest
 	.venv-beam/bin/python -m pytest -m beam tests/beam
 
 lint: $(VENV)/.installed-test $(VENV)/.installed-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck launch/*.sh launch/slurm.sbatch tests/launch/worker_bin/*
+	$(BIN)/shellcheck launch/*.sh launch/slurm.sbatch tests/launch/worker_bin/* benchmarks/all.sh
 
 format: $(VENV)/.installed-lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m pdoc --docformat google --output-directory docs/api bert_jax
+
+# Without what an earlier build left: setuptools would put modules that are gone into the wheel.
+wheel:
+	rm -rf build
+	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check . --no-deps --wheel-dir dist
+
 bench: $(VENV)/.installed-test
 	PATH="$(abspath $(BIN)):$$PATH" benchmarks/all.sh
 
 clean:
-	rm -rf $(VENV) .venv-tpu .venv-beam $(DEMO) .cache .pytest_cache .ruff_cache .mypy_cache *.egg-info build
+	rm -rf $(VENV) .venv-* $(DEMO) .cache .pytest_cache .ruff_cache .mypy_cache *.egg-info build dist docs/api

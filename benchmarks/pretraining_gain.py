@@ -35,9 +35,9 @@ class Trial(NamedTuple):
 
 
 TRIALS = (
-    Trial("wnut17", "tagging", "entity_f1", {"name": "wnut17", "epochs": 2}),
+    Trial("wnut17", "token_classification", "entity_f1", {"name": "wnut17", "epochs": 2}),
     Trial("qnli", "glue", "accuracy", {"name": "qnli", "epochs": 2}),
-    Trial("mnli", "glue", "accuracy", {"name": "custom", "kind": "classification", "epochs": 1}),
+    Trial("mnli", "glue", "accuracy", {"name": "custom", "kind": "sequence_classification", "epochs": 1}),
     Trial("codah", "multiple_choice", "accuracy", {"name": "codah", "epochs": 2}),
     Trial("squad", "squad", "f1", {"name": "squad1", "epochs": 1, "max_length": 192, "doc_stride": 64}),
 )
@@ -83,7 +83,15 @@ def run(args: argparse.Namespace, trial: Trial, overrides: dict[str, Any], rando
     """Mean and standard deviation of every score of one start."""
     workdir = args.output / "runs" / f"{trial.name}_{'random' if random else 'pretrained'}"
     settings = trial.settings | overrides | {"seeds": args.seeds, "random_weights": random, "dropout": 0.1}
-    command = [sys.executable, "-m", "bert_jax", "finetune", "--config", f"configs/finetune/{trial.recipe}.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "bert_jax",
+        "finetune",
+        "--json",
+        "--config",
+        f"configs/finetune/{trial.recipe}.py",
+    ]
     command += ["--workdir", str(workdir.absolute()), f"--config.init_from={pathlib.Path(args.model).absolute()}"]
     command += [f"--config.optimizer.peak_learning_rate={args.learning_rate}", "--config.train.batch_size=16"]
     command += [f"--config.task.{key}={value}" for key, value in settings.items()]

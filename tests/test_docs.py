@@ -1,41 +1,34 @@
-"""The Python snippets of the pages run: all of docs/api.md, elsewhere those whose fence says `python runnable`."""
+"""Every Python snippet of README.md and docs/ runs."""
 
 import pathlib
 import re
 
 import pytest
 
+import bert_jax
 from tests.tiny_models import save
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(?P<info>python[^\n]*)\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = {page: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))}
+API = ROOT / "docs" / "api.md"
 
 
-def snippets(page: pathlib.Path) -> list[tuple[int, str]]:
-    """Line number and code of the snippets of a page that are run."""
-    text = page.read_text(encoding="utf-8")
-    return [
-        (text[: match.start("code")].count("\n"), match["code"])
-        for match in FENCE.finditer(text)
-        if page.name == "api.md" or "runnable" in match["info"].split()
-    ]
-
-
-WITH_SNIPPETS = [page for page in PAGES if snippets(page)]
-
-
-def test_the_api_page_has_snippets() -> None:
-    assert ROOT / "docs" / "api.md" in WITH_SNIPPETS
-
-
-@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [page for page, text in PAGES.items() if FENCE.search(text)], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_snippets_run(page: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one namespace, from top to bottom, beside the model directories `my-bert` and `my-classifier`."""
     save(tmp_path / "my-bert", "bert")
     save(tmp_path / "my-classifier", "bert", "ForSequenceClassification")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "snippet"}
-    for line, code in snippets(page):
-        # Blank lines before it, so that a traceback names the line of the page.
-        exec(compile("\n" * line + code, str(page), "exec"), namespace)
+    for match in FENCE.finditer(PAGES[page]):
+        before = PAGES[page][: match.start("code")].count("\n")  # a traceback names the line of the page
+        exec(compile("\n" * before + match["code"], str(page), "exec"), namespace)
+
+
+def test_the_api_page_names_the_whole_api() -> None:
+    missing = [name for name in bert_jax.__all__ if not re.search(rf"\b{name}\b", PAGES[API])]
+    assert not missing
+    assert FENCE.search(PAGES[API])

@@ -9,7 +9,7 @@ import dataclasses
 import importlib
 import math
 import re
-import sys
+import runpy
 import types
 import typing
 from collections.abc import Iterator, Sequence
@@ -268,28 +268,32 @@ def _check_kind(kind: type, loaded: ml_collections.ConfigDict, file: str | None)
 
 def _load(kind: type, file: str | None, overrides: Sequence[str]) -> ml_collections.ConfigDict:
     """The recipe's ConfigDict, or the default one, overridden by ml_collections' own flag parser."""
+    default = finetune_config if kind is FinetuneConfig else pretrain_config
+    config = _run_recipe(file) if file else default()
     values = flags.FlagValues()
-    argv = ["bert_jax", *([f"--config={file}"] if file else []), *overrides]
-    if file is None:
-        default = finetune_config() if kind is FinetuneConfig else pretrain_config()
-        config_flags.DEFINE_config_dict("config", default, flag_values=values, sys_argv=argv)
-    else:
-        sys.modules.pop("config_config", None)  # ml_collections loads a recipe over the names of the one before
-        config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
+    argv = ["bert_jax", *overrides]
+    config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=argv)
     try:
         values(argv)
-    except flags.IllegalFlagValueError as error:
-        if overrides:
-            raise
-        raise UserError(f"--config={file}: {str(error).splitlines()[-1]}") from error
+    except (flags.IllegalFlagValueError, UserError):
+        raise
+    except Exception as error:
+        raise UserError(f"the options of the config do not fit ({type(error).__name__}: {error})") from error
+    return values.config
+
+
+def _run_recipe(file: str) -> ml_collections.ConfigDict:
+    """Return what get_config() of a recipe returns, called with the argument after the colon where there is one."""
+    path, colon, argument = file.partition(":")
+    try:
+        config = runpy.run_path(path)["get_config"](*[argument] if colon else [])
     except UserError:
         raise
     except Exception as error:  # a recipe is a program: it may raise anything
-        what = f"--config={file}: no recipe with get_config()" if file else "the options of the config do not fit"
-        raise UserError(f"{what} ({type(error).__name__}: {error})") from error
-    if not isinstance(values.config, ml_collections.ConfigDict):
+        raise UserError(f"--config={file}: get_config() does not run ({type(error).__name__}: {error})") from error
+    if not isinstance(config, ml_collections.ConfigDict):
         raise UserError(f"--config={file}: its get_config() must return an ml_collections.ConfigDict")
-    return values.config
+    return config
 
 
 def _check_pretraining(config: PretrainConfig) -> None:
@@ -318,13 +322,8 @@ def _check_data(data: DataConfig) -> None:
         raise UserError("config.data.mask_token_fraction and random_token_fraction add up to more than 1")
     if data.weights and (min(data.weights) < 0 or not sum(data.weights)):
         raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, and one above 0")
-    for name, works, why in (
-        ("max_span_length", data.masking in ("ngram", "span"), "without config.data.masking=ngram or span; set that"),
-        ("span_end_probability", data.masking == "span", "without config.data.masking=span; set that"),
-        ("smoothing", data.weights is None, "beside config.data.weights; leave one out"),
-    ):
-        if getattr(data, name) != getattr(DataConfig(), name) and not works:
-            raise UserError(f"config.data.{name} has no effect {why}")
+    if data.smoothing != DataConfig().smoothing and data.weights is not None:
+        raise UserError("config.data.smoothing has no effect beside config.data.weights; leave one out")
 
 
 def _plain(config: Any) -> Any:

@@ -10,11 +10,10 @@ from bert_jax.models import Model, Params
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.tasks.batching import PlannedBatch, choose_buckets, plan
-from bert_jax.tasks.row import Row, collate
+from bert_jax.tasks.features import Features, collate
 
 SHORTEST = 8  # tokens, of the buckets that are chosen before there is an input
-Outputs = dict[str, np.ndarray]  # of one input, as models/heads.py has them of a batch, without its leading axis
-TOKEN_OUTPUTS = frozenset({"tagging_logits", "start_logits", "end_logits"})  # cut to the tokens of the input
+Outputs = dict[str, np.ndarray]  # of one input, padded: as models/heads.py has them of a batch, without the first axis
 
 
 class Feed(NamedTuple):
@@ -28,29 +27,29 @@ class Feed(NamedTuple):
 
 def fixed_buckets(longest: int) -> tuple[int, ...]:
     """Return the same few lengths whatever comes, the last is `longest`: programs are compiled once."""
-    return choose_buckets(np.arange(min(SHORTEST, longest), longest + 1), longest)
+    return choose_buckets(np.arange(min(SHORTEST, longest), longest + 1), longest, program_tokens=0)
 
 
-def evaluation_plan(feed: Feed, rows: Sequence[Row]) -> list[PlannedBatch]:
+def evaluation_plan(feed: Feed, features: Sequence[Features]) -> list[PlannedBatch]:
     """Return the batches of one pass over the inputs, the shortest first."""
-    lengths = np.array([row.length for row in rows], np.int64)
+    lengths = np.array([one.length for one in features], np.int64)
     return plan(lengths, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
 
 
 def collated(
-    feed: Feed, rows: Sequence[Row], batches: Iterable[PlannedBatch], mine: sharding.BatchBlocks
+    feed: Feed, features: Sequence[Features], batches: Iterable[PlannedBatch], mine: sharding.BatchBlocks
 ) -> Generator[Batch, None, None]:
     """Yield this process's part of each planned batch."""
     block = feed.batch_size // mine.num_blocks
     for indices, length in batches:
-        whole = collate([rows[i] for i in indices], length, feed.num_token_types, feed.pad_id, feed.batch_size)
+        whole = collate([features[i] for i in indices], length, feed.num_token_types, feed.pad_id, feed.batch_size)
         part = np.concatenate([np.arange(n * block, (n + 1) * block) for n in mine.blocks])
         yield {name: x[part] for name, x in whole.items()} if mine.num_blocks > 1 else whole
 
 
 def make_predict(
     model: Model, mesh: jax.sharding.Mesh
-) -> Callable[[Params, Sequence[Row], Iterable[PlannedBatch], Iterable[Batch]], list[Outputs]]:
+) -> Callable[[Params, Sequence[Features], Iterable[PlannedBatch], Iterable[Batch]], list[Outputs]]:
     """Return a function (params, inputs, their plan, this process's batches of it) -> the outputs of each input.
 
     It applies the model without dropout. Every process gets all outputs. Where the batches end early, so does the list.
@@ -58,39 +57,37 @@ def make_predict(
     apply = jax.jit(lambda params, batch: model.apply(params, batch, None), out_shardings=sharding.replicated(mesh))
 
     def predict(
-        params: Params, rows: Sequence[Row], planned: Iterable[PlannedBatch], batches: Iterable[Batch]
+        params: Params, features: Sequence[Features], planned: Iterable[PlannedBatch], batches: Iterable[Batch]
     ) -> list[Outputs]:
-        found: list[Outputs] = [{} for _ in rows]
+        found: list[Outputs] = [{} for _ in features]
         waiting: tuple[np.ndarray, dict[str, jax.Array]] | None = None  # one batch is computed while another is read
         for one, batch in zip(planned, batches, strict=False):
             launched = one.indices, apply(params, sharding.place_batch(batch, mesh))
             if waiting:
-                _scatter(found, rows, *waiting)
+                _scatter(found, *waiting)
             waiting = launched
         if waiting:
-            _scatter(found, rows, *waiting)
+            _scatter(found, *waiting)
         return found
 
     return predict
 
 
-def row_predictor(model: Model, params: Params, feed: Feed) -> Callable[[Sequence[Row]], list[Outputs]]:
+def local_predictor(model: Model, params: Params, feed: Feed) -> Callable[[Sequence[Features]], list[Outputs]]:
     """Return a function inputs -> the outputs of each, on one device of this process; each length is compiled once."""
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     params = jax.device_put(params, sharding.replicated(mesh))
 
-    def outputs_of(rows: Sequence[Row]) -> list[Outputs]:
-        batches = evaluation_plan(feed, rows)
+    def outputs_of(features: Sequence[Features]) -> list[Outputs]:
+        batches = evaluation_plan(feed, features)
         with jax.set_mesh(mesh):
-            return predict(params, rows, batches, collated(feed, rows, batches, blocks))
+            return predict(params, features, batches, collated(feed, features, batches, blocks))
 
     return outputs_of
 
 
-def _scatter(found: list[Outputs], rows: Sequence[Row], indices: np.ndarray, outputs: dict[str, jax.Array]) -> None:
+def _scatter(found: list[Outputs], indices: np.ndarray, outputs: dict[str, jax.Array]) -> None:
     fetched = {name: np.asarray(x) for name, x in jax.device_get(outputs).items()}
     for place, number in enumerate(indices):
-        found[number] = {
-            name: x[place][: rows[number].length] if name in TOKEN_OUTPUTS else x[place] for name, x in fetched.items()
-        }
+        found[number] = {name: x[place] for name, x in fetched.items()}

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import ComputeConfig, EncoderConfig, TaskConfig
+from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.inference.batching import fixed_buckets
@@ -21,7 +21,8 @@ from bert_jax.inference.load import OpenModel, open_model
 from bert_jax.models import Head, Params, make_model
 from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import choose_buckets, plan
-from bert_jax.tasks.features import Row, collate, rows
+from bert_jax.tasks.features import Features, collate
+from bert_jax.tasks.kinds.texts import text_features
 
 HEADS = (Head("hidden_states"),)
 CHUNK = 8_192  # texts in memory at once; they are sorted into batches of similar length
@@ -150,7 +151,7 @@ def embed(
         with (vector_file if POOLINGS[pooling] else token_file)(pathlib.Path(output), lengths, width) as put:
             done = 0
             for chunk, _ in _chunks(read_inputs(source, name), model.tokenizer, max_seq_len):
-                if not np.array_equal([row.length for row in chunk], lengths[done : done + len(chunk)]):
+                if not np.array_equal([one.length for one in chunk], lengths[done : done + len(chunk)]):
                     raise UserError(f"{name} changed while it was read; run again")
                 for number, row, values in _computed(compute, model, chunk, buckets, batch_size):
                     put(done + number, np.asarray(row.input_ids), values)
@@ -175,10 +176,10 @@ def _make_compute(config: EncoderConfig, pooling: str, layers: str, dtype: str) 
 
 
 def _computed(
-    compute: Compute, model: OpenModel, made: Sequence[Row], buckets: Sequence[int], batch_size: int
-) -> Iterator[tuple[int, Row, np.ndarray]]:
+    compute: Compute, model: OpenModel, made: Sequence[Features], buckets: Sequence[int], batch_size: int
+) -> Iterator[tuple[int, Features, np.ndarray]]:
     """The index, the tokens and the features of each text, in the order of their lengths."""
-    lengths = np.array([row.length for row in made], np.int64)
+    lengths = np.array([one.length for one in made], np.int64)
     encoder = {"encoder": model.params["encoder"]}
     for indices, length in plan(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
         of_batch = [made[index] for index in indices]
@@ -227,14 +228,14 @@ def _fields(text: Text) -> dict[str, Any]:
     return {"text": text}
 
 
-def _tokenized(inputs: Iterable[Input], tokenizer: Tokenizer, max_seq_len: int) -> tuple[list[Row], int]:
+def _tokenized(inputs: Iterable[Input], tokenizer: Tokenizer, max_seq_len: int) -> tuple[list[Features], int]:
     """The tokens of each text after the cut, and how many texts are cut."""
     examples = [{"id": str(one.number), **texts_of(one)} for one in inputs]
-    made, counts = rows("classification", examples, tokenizer, TaskConfig(max_seq_len=max_seq_len))
+    made, counts = text_features(examples, tokenizer, max_seq_len)
     return made, counts["truncated_texts"]
 
 
-def _chunks(inputs: Iterator[Input], tokenizer: Tokenizer, max_seq_len: int) -> Iterator[tuple[list[Row], int]]:
+def _chunks(inputs: Iterator[Input], tokenizer: Tokenizer, max_seq_len: int) -> Iterator[tuple[list[Features], int]]:
     """The tokens of all texts, `CHUNK` texts at a time."""
     while chunk := list(itertools.islice(inputs, CHUNK)):
         yield _tokenized(chunk, tokenizer, max_seq_len)
@@ -251,6 +252,6 @@ def _measure(inputs: Iterator[Input], tokenizer: Tokenizer, max_seq_len: int) ->
             yield one
 
     for made, truncated in _chunks(counted(), tokenizer, max_seq_len):
-        lengths.append(np.array([row.length for row in made], np.int64))
+        lengths.append(np.array([one.length for one in made], np.int64))
         cut += truncated
     return np.concatenate(lengths), cut, empty

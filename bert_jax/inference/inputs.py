@@ -2,7 +2,6 @@
 
 import codecs
 import contextlib
-import json
 import os
 import pathlib
 import shutil
@@ -11,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
+from bert_jax.data.json_lines import parse_json
 from bert_jax.errors import UserError
 
 STDIN = "-"
@@ -103,10 +103,7 @@ def _chain(first: bytes, rest: IO[bytes]) -> Iterator[bytes]:
 
 
 def _object(where: str, text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: invalid JSON ({error}); write one object per line") from None
+    found = parse_json(where, text)
     if not isinstance(found, dict):
         raise UserError(f"{where}: not a JSON object; write one object per line")
     return found

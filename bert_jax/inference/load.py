@@ -138,8 +138,6 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
 
 def _of_run(directory: pathlib.Path, step: int | None, console: Console) -> Weights:
     """A pretraining run with the heads that its parameters have."""
-    if jax.process_count() > 1:
-        raise UserError(f"{directory}: several processes start from an export; make one with `bert-jax export`")
     config, step, params = restore_params(directory, step, console)
     console.say(f"weights of step {step:,} of {directory}")
     heads = tuple(Head(name) for name in HEADS if name in params)

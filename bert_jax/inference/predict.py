@@ -13,27 +13,24 @@ from typing import Any, NamedTuple, TextIO
 from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError, writing
-from bert_jax.inference.batching import Feed, Outputs, fixed_buckets, row_predictor
+from bert_jax.inference.batching import Feed, Outputs, fixed_buckets, local_predictor
 from bert_jax.inference.inputs import Input, name_of, read_inputs
 from bert_jax.inference.load import OpenModel, open_model
 from bert_jax.interop.directory import TASK_FILE
-from bert_jax.models import make_model
-from bert_jax.tasks.examples import make
-from bert_jax.tasks.examples import name_of as name_of_record
-from bert_jax.tasks.features import rows
-from bert_jax.tasks.predictions import as_record, predictions
-from bert_jax.tasks.row import LABEL, Row
-from bert_jax.tasks.task import FIELDS, LABEL_FIELDS, Record, Task
+from bert_jax.models import Head, make_model
+from bert_jax.tasks.features import Features
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import Kind, make_features
+from bert_jax.tasks.kinds.records import record_id
+from bert_jax.tasks.task import Record, Task
 
 CHUNK = 1024  # examples that are read before the first of them is answered
-# The head that a model has -> the kind of its task, where no task.json says it.
-KINDS = ("classification", "tagging", "span", "choice")  # a head of a task is called as its kind
 
 
 class Predictor(NamedTuple):
     """A fine-tuned model with its tokenizer and its task."""
 
-    outputs_of: Callable[[Sequence[Row]], list[Outputs]]  # the model
+    outputs_of: Callable[[Sequence[Features]], list[Outputs]]  # the model
     tokenizer: Tokenizer
     task: Task
     settings: TaskConfig
@@ -52,20 +49,19 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     """Return a predictor of a model with the head of a task; UserError where it has none."""
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
-    kinds = [head.name for head in loaded.heads if head.name in KINDS]
+    kinds = [name for name, kind in KINDS.items() for head in loaded.heads if _fits(kind, head)]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"
         raise UserError(f"{loaded.directory}: a model with {names}, which has no head of a task; fine-tune it first")
-    classes = loaded.heads[0].classes
-    labels = loaded.labels or tuple(f"LABEL_{number}" for number in range(classes))
-    kind = "regression" if kinds[0] == "classification" and classes == 1 else kinds[0]
+    labels = loaded.labels or tuple(f"LABEL_{number}" for number in range(loaded.heads[0].classes))
     described: dict[str, Any]
-    described = {"kind": kind, "labels": [*labels], "impossible": False, "null_threshold": 0.0}
+    described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0}
     described["config"] = {"max_seq_len": loaded.config.max_positions}  # of transformers: as long as it can read
     path = loaded.directory / TASK_FILE
     if path.is_file():
         described |= _read_settings(path, described)
-    if described["kind"] != kind or (kind in ("classification", "tagging") and described["labels"] != [*labels]):
+    kind = described["kind"]
+    if kind not in kinds or (KINDS[kind].label_names and described["labels"] != [*labels]):
         raise UserError(f"{path} and config.json beside it are of different tasks; export the model again")
     settings = from_values(TaskConfig, described["config"], str(path))
     settings = dataclasses.replace(settings, max_seq_len=min(settings.max_seq_len, loaded.config.max_positions))
@@ -74,8 +70,13 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     longest = settings.max_seq_len
     buckets = tuple(sorted({*(settings.buckets or fixed_buckets(longest)), longest}))
     feed = Feed(buckets, batch_size, loaded.config.num_token_types, loaded.tokenizer.pad_id)
-    outputs_of = row_predictor(make_model(loaded.config, ComputeConfig(), loaded.heads), loaded.params, feed)
+    outputs_of = local_predictor(make_model(loaded.config, ComputeConfig(), loaded.heads), loaded.params, feed)
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)
+
+
+def _fits(kind: Kind, head: Head) -> bool:
+    """Return whether the head of a model is that of a kind."""
+    return head.name == kind.head and kind.classes in (None, head.classes)
 
 
 def _read_settings(path: pathlib.Path, like: dict[str, Any]) -> dict[str, Any]:
@@ -124,32 +125,35 @@ def predict_file(place: str | os.PathLike[str], source: str, target: str, batch_
 def predict(predictor: Predictor, inputs: Iterable[Input], counts: Counter[str]) -> Iterator[dict[str, Any]]:
     """Yield a prediction for each input, in order, as JSON values.
 
-    An input has the fields of tasks/task.py FIELDS, and an `id` if it wants it back; its number stands for a missing
-    one. `counts` is updated with the number of examples and of texts that were cut. Where an input is refused, those
+    An input has the fields of its kind of task, and an `id` if it wants it back; its number stands for a missing one.
+    `counts` is updated with the number of examples and of texts that were truncated. Where an input is refused, those
     before the `CHUNK` inputs that it is in are answered.
     """
     task, settings, inputs = predictor.task, predictor.settings, iter(inputs)
+    kind = KINDS[task.kind]
     while chunk := list(itertools.islice(inputs, CHUNK)):
-        # By place, not by the id of the input: that may be there twice, or on some lines only.
-        examples = [{"id": one.where, **_example(task, one)} for one in chunk]
-        made, cut = rows(task.kind, examples, predictor.tokenizer, settings)
-        outputs = predictor.outputs_of(made)
-        found = predictions(task.kind, examples, made, outputs, settings, predictor.null_threshold)
+        # By place, not by the id of the input: an id may occur twice, or on some lines only.
+        examples = [{"id": one.where, **_example(task, kind, one)} for one in chunk]
+        features, cut = make_features(kind, examples, predictor.tokenizer, settings)
+        outputs = predictor.outputs_of(features)
+        found = kind.predict(examples, features, outputs, settings, predictor.null_threshold)
         counts.update(cut | {"examples": len(examples)})
         for place, one in enumerate(chunk):
             given = one.fields.get("id")
-            answer = as_record(task.kind, task.labels, examples[place], found, place)
-            yield answer | {"id": str(one.number) if given is None else given}
+            answer = kind.to_json(task.labels, examples[place], found.values[place])
+            if found.details is not None:
+                answer |= kind.details(task.labels, found.details[place])
+            yield {"id": str(one.number) if given is None else given} | answer
 
 
-def _example(task: Task, one: Input) -> dict[str, Any]:
-    """The example of an input, without its id."""
-    wanted = [field for field in FIELDS[task.kind] if field != LABEL[task.kind]]
+def _example(task: Task, kind: Kind, one: Input) -> dict[str, Any]:
+    """Return the example of an input, without its id."""
+    wanted = [field for field in kind.fields if field not in kind.label_fields]
     for field in wanted:
         if field not in one.fields:
-            raise UserError(f"{one.where}: has no '{field}'; a {task.kind} needs {', '.join(wanted)}")
+            raise UserError(f"{one.where}: has no '{field}'; {task.kind} needs {', '.join(wanted)}")
     # Labels are not read: an input may be labeled in a way that the model does not know.
-    record = Record(one.where, {key: value for key, value in one.fields.items() if key not in LABEL_FIELDS})
+    record = Record(one.where, {key: value for key, value in one.fields.items() if key not in kind.label_fields})
     if "id" in one.fields:
-        name_of_record(record)  # refuses what is no id
-    return make(record, task, Counter())
+        record_id(record)  # raises if it is no id
+    return kind.make(record, task, Counter())

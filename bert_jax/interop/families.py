@@ -137,10 +137,16 @@ def _task_classes(
 ) -> tuple[ModelClass, ...]:
     """The classes of the four tasks; the families differ in the pooler of the first two."""
     return (
-        ModelClass(f"{family}ForSequenceClassification", ("classification",), classification),
-        ModelClass(f"{family}ForMultipleChoice", ("choice",), choice),
-        ModelClass(f"{family}ForTokenClassification", ("tagging",), (Module("tagging", "classifier"),)),
-        ModelClass(f"{family}ForQuestionAnswering", ("span",), (Module("span", "qa_outputs"),)),
+        ModelClass(f"{family}ForSequenceClassification", ("sequence_classification",), classification),
+        ModelClass(f"{family}ForMultipleChoice", ("multiple_choice",), choice),
+        ModelClass(
+            f"{family}ForTokenClassification",
+            ("token_classification",),
+            (Module("token_classification", "classifier"),),
+        ),
+        ModelClass(
+            f"{family}ForQuestionAnswering", ("question_answering",), (Module("question_answering", "qa_outputs"),)
+        ),
     )
 
 
@@ -156,7 +162,9 @@ def _bert() -> Family:
             ModelClass("BertForMaskedLM", ("masked_token",), masked),
             ModelClass("BertForNextSentencePrediction", ("next_sentence",), (pooler, next_sentence)),
             *_task_classes(
-                "Bert", (pooler, Module("classification", "classifier")), (pooler, Module("choice", "classifier"))
+                "Bert",
+                (pooler, Module("sequence_classification", "classifier")),
+                (pooler, Module("multiple_choice", "classifier")),
             ),
             ModelClass("BertModel", ("pooled",), (pooler,)),
             ModelClass("BertModel", (), ()),
@@ -182,8 +190,8 @@ def _roberta() -> Family:
             ),
             *_task_classes(
                 "Roberta",
-                (Module("pooler", "classifier.dense"), Module("classification", "classifier.out_proj")),
-                (pooler, Module("choice", "classifier")),
+                (Module("pooler", "classifier.dense"), Module("sequence_classification", "classifier.out_proj")),
+                (pooler, Module("multiple_choice", "classifier")),
             ),
             ModelClass("RobertaModel", ("pooled",), (pooler,)),
             ModelClass("RobertaModel", (), ()),
@@ -237,7 +245,9 @@ def _albert() -> Family:
             ModelClass("AlbertForPreTraining", ("masked_token", "next_sentence"), (*masked, pooler, order)),
             ModelClass("AlbertForMaskedLM", ("masked_token",), masked),
             *_task_classes(
-                "Albert", (pooler, Module("classification", "classifier")), (pooler, Module("choice", "classifier"))
+                "Albert",
+                (pooler, Module("sequence_classification", "classifier")),
+                (pooler, Module("multiple_choice", "classifier")),
             ),
             ModelClass("AlbertModel", ("pooled",), (pooler,)),
             ModelClass("AlbertModel", (), ()),
@@ -280,7 +290,9 @@ def _distilbert() -> Family:
                 _masked("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
             ),
             *_task_classes(
-                "DistilBert", (pooler, Module("classification", "classifier")), (pooler, Module("choice", "classifier"))
+                "DistilBert",
+                (pooler, Module("sequence_classification", "classifier")),
+                (pooler, Module("multiple_choice", "classifier")),
             ),
             ModelClass("DistilBertModel", (), ()),
         ),
@@ -327,8 +339,8 @@ def _electra() -> Family:
             ),
             *_task_classes(
                 "Electra",
-                (Module("pooler", "classifier.dense"), Module("classification", "classifier.out_proj")),
-                (summary, Module("choice", "classifier")),
+                (Module("pooler", "classifier.dense"), Module("sequence_classification", "classifier.out_proj")),
+                (summary, Module("multiple_choice", "classifier")),
             ),
             ModelClass("ElectraModel", (), ()),
         ),

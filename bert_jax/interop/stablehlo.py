@@ -108,7 +108,7 @@ def export_stablehlo(
 def _inputs(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[str, ...]]:
     """Name -> dimensions of the inputs of this model, without token types where it has at most one."""
     names = {head.name for head in heads}
-    row = CHOICES if "choice" in names else SEQUENCES
+    row = CHOICES if "multiple_choice" in names else SEQUENCES
     inputs: dict[str, tuple[str, ...]] = {"input_ids": row, "token_type_ids": row, "attention_mask": row}
     if config.num_token_types < 2:
         del inputs["token_type_ids"]

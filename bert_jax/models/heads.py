@@ -92,26 +92,26 @@ def replaced_token(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encod
     return {"replaced_logits": ReplacedTokenHead(config, dtype, name=head.name)(x.hidden)}
 
 
-def classification(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`classification_logits` `[batch, classes]`; of one class, the value of a regression."""
+def sequence_classification(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+    """`sequence_logits` `[batch, classes]`; with one class, the value of a regression."""
     pooled = dropout(x.pooled, config.classifier_dropout, x.seed)
-    return {"classification_logits": _classify(config, dtype, head.name, head.classes, pooled)}
+    return {"sequence_logits": _classify(config, dtype, head.name, head.classes, pooled)}
 
 
-def choice(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`choice_logits` `[batch, choices]` of inputs `[batch, choices, length]`: one score a choice."""
+def multiple_choice(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+    """`choice_logits` `[batch, choices]` of inputs `[batch, choices, length]`: one score per choice."""
     pooled = dropout(x.pooled, config.classifier_dropout, x.seed)
     scores = _classify(config, dtype, head.name, 1, pooled)
     return {"choice_logits": scores.reshape(x.batch["input_ids"].shape[:-1])}
 
 
-def tagging(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`tagging_logits` `[batch, length, classes]`."""
+def token_classification(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+    """`token_logits` `[batch, length, classes]`."""
     hidden = dropout(x.hidden, config.classifier_dropout, x.seed)
-    return {"tagging_logits": _classify(config, dtype, head.name, head.classes, hidden)}
+    return {"token_logits": _classify(config, dtype, head.name, head.classes, hidden)}
 
 
-def span(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def question_answering(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
     """`start_logits` and `end_logits` `[batch, length]`."""
     logits = _classify(config, dtype, head.name, 2, x.hidden)
     return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
@@ -131,14 +131,15 @@ HEADS: dict[str, Callable[[EncoderConfig, jnp.dtype, Head, Encoded], Arrays]] = 
     "masked_token": masked_token,
     "next_sentence": next_sentence,
     "replaced_token": replaced_token,
-    "classification": classification,
-    "choice": choice,
-    "tagging": tagging,
-    "span": span,
+    "sequence_classification": sequence_classification,
+    "multiple_choice": multiple_choice,
+    "token_classification": token_classification,
+    "question_answering": question_answering,
     "hidden_states": hidden_states,
     "pooled": pooled,
 }
-POOLED = frozenset({"next_sentence", "classification", "choice", "pooled"})  # read the first token through the pooler
+# Heads that read the first token through the pooler.
+POOLED = frozenset({"next_sentence", "sequence_classification", "multiple_choice", "pooled"})
 
 
 class Network(nn.Module):

@@ -1,5 +1,6 @@
 """Losses a target: what both pretraining and tasks take their sums of."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -25,3 +26,18 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.
     highest = jax.lax.stop_gradient(logits.max(axis=1))
     partition = jnp.sum(jnp.exp(logits - highest[:, None]), axis=1)
     return highest + jnp.log(partition) - chosen, (chosen >= highest).astype(jnp.float32)
+
+
+def squared_error(outputs: jax.Array, labels: jax.Array) -> tuple[jax.Array, None]:
+    """Return the squared error per target, and no accuracy.
+
+    `outputs` float32 `[targets, 1]`, `labels` float32 `[targets]`.
+    """
+    return (outputs[:, 0] - labels) ** 2, None
+
+
+# Losses of tasks: (outputs [targets, classes], labels [targets]) -> loss and, where it has a meaning, correctness.
+LOSSES: dict[str, Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array | None]]] = {
+    "cross_entropy": cross_entropy,
+    "squared_error": squared_error,
+}

@@ -1,4 +1,4 @@
-"""Masked tokens (Devlin et al. 2019), with next sentence, sentence order (Lan et al. 2020) or neither (Liu et al. 2019)."""
+"""Masked tokens (Devlin et al. 2019), with next sentence, sentence order (Lan et al. 2020) or neither (Liu et al.)."""
 
 from typing import NamedTuple
 

@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+from collections.abc import Iterable, Iterator
 
 import jax
 import numpy as np
@@ -13,6 +14,7 @@ from bert_jax.data.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.inference.load import restore_params
 from bert_jax.objectives import make_objective
+from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.runs.corpus_data import corpus_data
 from bert_jax.training import workdir
@@ -49,12 +51,19 @@ def evaluate(directory: pathlib.Path, step: int | None, console: Console) -> dic
     phase = next((phase for phase in phases if step <= phase.end), phases[-1])
     with jax.set_mesh(mesh):
         params = jax.device_put(params, sharding.shardings(objective.logical_axes, mesh))
-        found = make_evaluate(objective, mesh)(params, (), data.heldout(phase))
+        found = make_evaluate(objective, mesh)(params, (), _counted(data.heldout(phase), console))
     held = corpus.split("heldout")
     entropy = unigram_entropy(held, corpus.vocab_size)
     return (
         {"step": step, "seq_len": phase.seq_len, "documents": held.num_documents} | found | {"unigram_entropy": entropy}
     )
+
+
+def _counted(batches: Iterable[Batch], console: Console) -> Iterator[Batch]:
+    """The batches, with a progress line."""
+    for number, batch in enumerate(batches, 1):
+        console.progress("evaluating", number, unit="batches")
+        yield batch
 
 
 def unigram_entropy(split: Split, vocab_size: int) -> float:

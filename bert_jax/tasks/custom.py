@@ -1,76 +1,71 @@
-"""A task of the user's own: its columns and labels, from the configuration and the training file."""
+"""A custom task: its columns and labels come from the configuration and the training file."""
 
 from collections import Counter
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.tasks.examples import label_names
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import Kind
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
-from bert_jax.tasks.reading.formats import FORMATS
+from bert_jax.tasks.reading.formats import FORMATS, TOKEN_PER_LINE, format_of
 from bert_jax.tasks.reading.readers import SPLITS, records
-from bert_jax.tasks.task import FIELDS, OPTIONAL_FIELDS, Source, Task
+from bert_jax.tasks.task import Source, Task
 
 NAME = "custom"
-FORMAT = "format"  # stands among the columns, and names a row of FORMATS
-# Metrics of each kind, and the score that picks the best.
-_METRICS = {
-    "classification": (("accuracy", "macro_f1"), "accuracy"),
-    "regression": (("pearson", "spearman"), "pearson"),
-    "span": (("squad",), "f1"),
-    "choice": (("accuracy",), "accuracy"),
-}
-_ENTITIES = (("entities", "token_accuracy"), "entity_f1")
-_TAGS = (("token_accuracy",), "token_accuracy")
+FORMAT = "format"  # stands among the columns and names a row of FORMATS
+MAX_LIST_COLUMNS = 100
 
 
 def custom_task(config: TaskConfig) -> Task:
-    """The task that `config` describes: kind, columns ('field=column,...', 'format=NAME' among them), labels.
+    """Return the task that `config` describes by kind, columns ('field=column,...', 'format=NAME') and labels.
 
     Raises:
-        UserError: no kind, unknown fields, a label twice, fewer than two labels, or as the training file itself.
+        UserError: no kind, unknown fields, a repeated label, fewer than two labels, or a mistake in the training file.
     """
-    if not config.kind:
-        raise UserError(f"task 'custom' needs config.task.kind, one of {', '.join(FIELDS)}")
-    columns = _columns(config)
-    format = columns.pop(FORMAT, "")
-    source = Source((), format, columns)
-    splits = {split: source._replace(tfds=getattr(config, split)) for split in SPLITS}
-    task = Task(NAME, config.kind, splits, (), "", impossible=config.kind == "span", published=False)
-    labels = _labels(task, config) if config.kind in ("classification", "tagging") else ()
-    tags = _ENTITIES if any(label.startswith("B-") for label in labels) else _TAGS
-    metrics, best = _METRICS.get(config.kind, tags)
+    if config.kind not in KINDS:
+        raise UserError(f"task 'custom' needs config.task.kind, one of {', '.join(KINDS)}")
+    kind = KINDS[config.kind]
+    columns = _columns(config, kind)
+    source = Source((), columns.pop(FORMAT, ""), columns)
+    splits = {split: source._replace(tfds=getattr(config, split) or "") for split in SPLITS}
+    task = Task(NAME, config.kind, splits, (), "", impossible=kind.impossible, published=False)
+    labels = _labels(task, config, kind) if kind.label_names else ()
+    metrics, best = kind.default_metrics(labels)
     return task._replace(labels=labels, metrics=metrics, best=best)
 
 
-def _columns(config: TaskConfig) -> dict[str, str]:
-    """Those that are given; without any, all fields of the kind under their own names, as far as they are there."""
-    kind = config.kind
-    given = _given(config)
-    names = {field: field for field in FIELDS[kind]}
-    file = (config.train or config.dev or config.test).removesuffix(".gz")
-    numbered = given.get(FORMAT, "" if file.endswith((".json", ".jsonl")) else "conll").startswith("conll")
-    if kind == "tagging" and numbered and not config.data.startswith(PREFIX):
-        names = {"tokens": "0", "labels": "-1"}
+def _columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
+    """Return the columns that are given; without any, all fields of the kind under their own names."""
+    given = _given(config, kind)
+    columns = {field: field for field in kind.fields}
+    if kind.numbered_columns and _token_per_line(config, kind, given.get(FORMAT)):
+        columns = dict(kind.numbered_columns)
     elif not given.keys() - {FORMAT}:
-        names |= {field: field for field in OPTIONAL_FIELDS[kind]}
-    if "choice0" in given:
-        del names["choices"]
-    return names | given
+        columns |= {field: field for field in kind.optional_fields}
+    for field, prefix in kind.column_lists.items():
+        if f"{prefix}0" in given:
+            del columns[field]
+    return columns | given
 
 
-def _given(config: TaskConfig) -> dict[str, str]:
-    """What `config.columns` says."""
-    kind = config.kind
+def _token_per_line(config: TaskConfig, kind: Kind, format: str | None) -> bool:
+    file = config.train or config.dev or config.test or ""
+    in_files = not (config.data or "").startswith(PREFIX)
+    return in_files and (format or format_of(file, kind.suffixes)) in TOKEN_PER_LINE
+
+
+def _given(config: TaskConfig, kind: Kind) -> dict[str, str]:
+    """Return `config.columns` as a dict."""
     columns: dict[str, str] = {}
-    choices = tuple(f"choice{n}" for n in range(100)) if kind == "choice" else ()
+    listed = [f"{prefix}{n}" for prefix in kind.column_lists.values() for n in range(MAX_LIST_COLUMNS)]
+    known = (*kind.fields, *kind.optional_fields, *listed[:4], FORMAT)
     for part in config.columns.split(",") if config.columns else ():
         field, equals, name = (piece.strip() for piece in part.partition("="))
         if not equals or not name or field in columns:
-            raise UserError(f"config.task.columns: '{part.strip()}' is not one 'field=column' among others, each once")
-        known = FIELDS[kind] + OPTIONAL_FIELDS[kind] + choices[:4] + (FORMAT,)
-        if field not in known + choices:
+            raise UserError(f"config.task.columns: '{part.strip()}' is not 'field=column', or repeats a field")
+        if field not in known and field not in listed:
             raise UserError(
-                f"config.task.columns: {kind} has no field '{field}'{did_you_mean(field, known)}; "
+                f"config.task.columns: {config.kind} has no field '{field}'{did_you_mean(field, known)}; "
                 f"there are {', '.join(known)}"
             )
         columns[field] = name
@@ -79,21 +74,22 @@ def _given(config: TaskConfig) -> dict[str, str]:
     return columns
 
 
-def _labels(task: Task, config: TaskConfig) -> tuple[str, ...]:
-    """In the order of config.task.labels, of the data set in TFDS, or of the alphabet."""
+def _labels(task: Task, config: TaskConfig, kind: Kind) -> tuple[str, ...]:
+    """Return the labels in the order of config.task.labels, of the data set in TFDS, or of the alphabet."""
+    assert kind.label_names
     given = tuple(label.strip() for label in config.labels.split(",")) if config.labels else ()
-    if not given and config.data.startswith(PREFIX):
-        given = DataSet(config.data).label_names(task.splits["train"].columns[FIELDS[task.kind][-1]])
+    if not given and (config.data or "").startswith(PREFIX):
+        given = DataSet(config.data or "").label_names(task.splits["train"].columns[kind.label])
     if not given and not config.train:
-        raise UserError("task 'custom' needs config.task.labels, or config.task.train to take them from")
+        raise UserError("task 'custom' needs config.task.labels, or config.task.train to read them from")
     if not given:
         found: set[str] = set()
         for record in records(task, config, "train", Counter()):
-            found.update(label_names(record, task.kind))
+            found.update(kind.label_names(record))
         given = tuple(sorted(found))
     if len(set(given)) < len(given) or "" in given or len(given) < 2:
         raise UserError(
-            f"task 'custom' has the labels {', '.join(map(repr, given)) or 'none'}: two or more, each "
-            "once, are needed; mend config.task.labels, or the training file"
+            f"task 'custom' has the labels {', '.join(map(repr, given)) or 'none'}, but needs two or more, each once; "
+            "fix config.task.labels, or the training file"
         )
     return given

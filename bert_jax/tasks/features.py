@@ -1,103 +1,100 @@
-"""Examples -> rows: text becomes token ids and special tokens, and what does not fit is cut by rule and counted."""
+"""Features, the inputs of a model made from an example, and batches of them."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bert_jax.config import TaskConfig
-from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.errors import UserError
-from bert_jax.tasks.encoding import encode_distinct
-from bert_jax.tasks.row import LABEL, Example, Row, collate
-from bert_jax.tasks.tagging import tagging_rows
-from bert_jax.tasks.windows import span_rows
+Batch = dict[str, np.ndarray]
+Encoded = TypeVar("Encoded")
 
-__all__ = ["Row", "collate", "rows", "truncated_lengths"]
-
-Counts = dict[str, int]  # what was cut or split -> how often
+CHUNK = 1_000  # texts per call of the tokenizer library, to bound its memory
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-class Layout(NamedTuple):
-    """How an example of single texts or pairs of texts is laid out."""
+class Features(NamedTuple):
+    """One input of a model; an example whose text does not fit one sequence has several."""
 
-    pairs: Callable[[Example], list[tuple[str, str | None]]]  # one, or one a choice
-    target: str  # its key in `Row.targets`
-    number: Callable[[Any], float]  # of the label
+    input_ids: np.ndarray | list[np.ndarray]  # int32 [n] with special tokens, no padding; a list: one per choice
+    second: int | list[int]  # index of the first token of the second text, n without one; a list: one per choice
+    example: int  # index of the example
+    # Key in the batch -> a number, or an array [n] of one number per token, with the dtype of the batch; {}: no label.
+    targets: Mapping[str, Any] = _NONE
+    alignment: Mapping[str, np.ndarray] = _NONE  # arrays [n, ...] that map tokens back to the example
+
+    @property
+    def sequences(self) -> list[tuple[np.ndarray, int]]:
+        """Token ids and index of the second text: one pair, or one per choice."""
+        if isinstance(self.input_ids, list):
+            assert isinstance(self.second, list)
+            return list(zip(self.input_ids, self.second, strict=True))
+        assert isinstance(self.second, int)
+        return [(self.input_ids, self.second)]
+
+    @property
+    def length(self) -> int:
+        """Number of tokens, of the longest choice."""
+        return max(len(ids) for ids, _ in self.sequences)
 
 
-LAYOUTS = {
-    "classification": Layout(lambda example: [(example["text"], example.get("text_pair"))], "label", int),
-    "regression": Layout(lambda example: [(example["text"], example.get("text_pair"))], "value", float),
-    "choice": Layout(lambda example: [(example["text"], choice) for choice in example["choices"]], "label", int),
-}
-
-
-def rows(
-    kind: str, examples: Sequence[Example], tokenizer: Tokenizer, settings: TaskConfig
-) -> tuple[list[Row], Counts]:
-    """The rows of all examples, in their order, and how much was cut or split.
+def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pad_id: int, batch_size: int) -> Batch:
+    """Return features as C-contiguous arrays. Fillers with weight 0, copies of the first one, complete the batch.
 
     Args:
-        kind: classification, regression, tagging, span or choice.
-        examples: all labelled or none.
-        tokenizer: of the model.
-        settings: `max_seq_len`, and for span `max_query_length` and `doc_stride`.
+        features: 1 to `batch_size`, of one kind, all labeled or none.
+        seq_len: the length of each sequence after padding.
+        num_token_types: with 2 or more, the second text and its [SEP] are of type 1.
+        pad_id: token id of the padding.
+        batch_size: number of features in the batch.
 
     Returns:
-        The rows, and counts that are there even if 0. `truncated_texts`: inputs whose texts were cut to fit, the
-        longer of a pair first. tagging: `split_sentences` into several rows, `truncated_words` longer than a row.
-        span: `split_contexts` (questions whose context has several windows), `truncated_questions`.
+        input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, with choices `[batch, choices, seq_len]`.
+        example_weights: float32 `[batch]`.
+        The keys of `targets`: `[batch]` for a number, `[batch, seq_len]` for one number per token, which is 0 in
+        padding and in fillers.
 
     Raises:
-        UserError: `max_seq_len` holds no text, or an example is not what its kind needs; it is named by its id.
+        ValueError: no features, more than `batch_size`, or a sequence longer than `seq_len`.
     """
-    key = LABEL[kind]
-    labelled = [key in example for example in examples]
-    if any(labelled) and not all(labelled):
-        odd = examples[labelled.index(False)]["id"]
-        raise UserError(f"example '{odd}' has no {key}, but others have; give all of them, or none")
-    if kind in LAYOUTS:
-        return _text_rows(LAYOUTS[kind], examples, tokenizer, settings.max_seq_len)
-    return {"tagging": tagging_rows, "span": span_rows}[kind](examples, tokenizer, settings)
+    if not 0 < len(features) <= batch_size:
+        raise ValueError(f"{len(features)} features do not make a batch of {batch_size}")
+    filled = [*features, *[features[0]] * (batch_size - len(features))]
+    inputs, seconds = zip(*(sequence for one in filled for sequence in one.sequences), strict=True)
+    lengths = np.array([len(ids) for ids in inputs])
+    if lengths.max() > seq_len:
+        raise ValueError(f"a sequence of {lengths.max()} tokens does not fit into {seq_len}")
+    position = np.arange(seq_len)
+    present = position < lengths[:, None]
+    input_ids = np.full(present.shape, pad_id, np.int32)
+    input_ids[present] = np.concatenate(inputs)
+    in_second = present & (position >= np.array(seconds)[:, None]) & (num_token_types > 1)
+    choices = features[0].input_ids
+    shape = (batch_size, *([len(choices)] if isinstance(choices, list) else []), seq_len)
+    real = np.arange(batch_size) < len(features)
+    batch = {
+        "input_ids": input_ids.reshape(shape),
+        "token_type_ids": in_second.astype(np.int32).reshape(shape),
+        "attention_mask": present.astype(np.int32).reshape(shape),
+        "example_weights": real.astype(np.float32),
+    }
+    for key in features[0].targets:
+        values = [np.asarray(one.targets[key]) for one in filled]
+        if values[0].ndim:
+            batch[key] = np.zeros(present.shape, values[0].dtype)
+            batch[key][present & real[:, None]] = np.concatenate(values[: len(features)])
+        else:
+            batch[key] = np.stack(values)
+    return batch
 
 
-def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
-    """Tokens that two texts keep in `limit`, where the longer loses its last token until both fit.
+def encode_distinct(texts: Iterable[str], encode: Callable[[Sequence[str]], list[Encoded]]) -> dict[str, Encoded]:
+    """Return text -> its encoding. Each distinct text is encoded once: questions share contexts, pairs sentences.
 
-    Of two that are equally long the second loses, as in google-research/bert. With `second` 0, a single text.
+    Args:
+        texts: in any order, with repetitions.
+        encode: a method of `Tokenizer` that takes a batch of texts.
     """
-    return min(first, max(limit - second, limit - limit // 2)), min(second, max(limit - first, limit // 2))
-
-
-def _text_rows(
-    layout: Layout, examples: Sequence[Example], tokenizer: Tokenizer, max_seq_len: int
-) -> tuple[list[Row], Counts]:
-    if max_seq_len < tokenizer.separators + 4:
-        raise UserError(f"config.task.max_seq_len={max_seq_len} holds no two texts; give at least 16")
-    laid_out = [layout.pairs(example) for example in examples]
-    for example, pairs in zip(examples, laid_out, strict=True):
-        if len(pairs) != len(laid_out[0]) or not pairs:
-            raise UserError(
-                f"example '{example['id']}' has {len(pairs)} choices, the first has {len(laid_out[0])};"
-                " every example of a task needs as many"
-            )
-    texts = (text for pairs in laid_out for pair in pairs for text in pair if text is not None)
-    ids = encode_distinct(texts, tokenizer.encode_sentences)
-    made, truncated = [], 0
-    for number, (example, pairs) in enumerate(zip(examples, laid_out, strict=True)):
-        inputs, seconds = [], []
-        for text, text_pair in pairs:
-            first, second = ids[text], [] if text_pair is None else ids[text_pair]
-            between = [] if text_pair is None else [tokenizer.sep_id] * tokenizer.separators
-            limit = max_seq_len - 2 - len(between)
-            kept = truncated_lengths(len(first), len(second), limit)
-            truncated += kept != (len(first), len(second))
-            head = [tokenizer.cls_id, *first[: kept[0]], *between]
-            tail = [*second[: kept[1]], tokenizer.sep_id]
-            inputs.append(np.array(head + tail, np.int32))
-            seconds.append(len(head) if between else len(head) + 1)
-        targets = {layout.target: layout.number(example["label"])} if "label" in example else {}
-        several = "choices" in example
-        made.append(Row(inputs if several else inputs[0], seconds if several else seconds[0], number, targets))
-    return made, {"truncated_texts": truncated}
+    distinct = list(dict.fromkeys(texts))
+    chunks = (distinct[start : start + CHUNK] for start in range(0, len(distinct), CHUNK))
+    return {text: found for chunk in chunks for text, found in zip(chunk, encode(chunk), strict=True)}

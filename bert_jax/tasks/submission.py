@@ -1,52 +1,47 @@
-"""Predictions as the files that the benchmarks take."""
+"""Predictions as files in the formats of benchmarks: a format is a row of `FORMATS`."""
 
 import contextlib
 import csv
 import io
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from bert_jax.errors import writing
-from bert_jax.tasks.row import Example
-from bert_jax.tasks.task import Task
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import Values
+from bert_jax.tasks.task import Example, Task
 
 Examples = Sequence[Example]
 SUFFIXES = {"glue": ".tsv", "squad": ".json", "conll": ".conll", "conll_tab": ".conll", "csv": ".csv"}
 
 
 def file_name(task: Task, split: str) -> str:
-    """What the file of a set is called: the benchmark's own name, or one made of task and set."""
+    """Return the name of the file of a set: the benchmark's own, or one made of the names of task and set."""
     source = task.splits.get(split)
     return (source.submission if source else "") or f"{task.name}-{split}{SUFFIXES.get(task.submission, '.jsonl')}"
 
 
-def write(task: Task, examples: Examples, predictions: Any, path: str | os.PathLike[str]) -> None:
-    """Write the predictions of a set in the format of the task; the file is there whole or not at all.
+def write(task: Task, examples: Examples, predictions: Values, path: str | os.PathLike[str]) -> None:
+    """Write the predictions of a set in the format of the task; the file appears whole or not at all.
 
     Args:
-        task: a row of the table, or the user's own.
+        task: a row of the table, or a custom one.
         examples: the set, in order; labels are not needed.
-        predictions: classification and choice int `[n]`, regression float `[n]`, tagging for each example a list of
-            one int a token, span a dict of id -> text.
+        predictions: one value per example, as `Kind.predict` returns them.
         path: of the file.
 
     Raises:
         UserError: the file cannot be written.
-        ValueError: predictions that are not those of the examples.
+        ValueError: a number of predictions other than that of examples.
     """
-    if task.kind == "span":
-        missing = [example["id"] for example in examples if example["id"] not in predictions]
-        if missing or len(predictions) != len(examples):
-            raise ValueError(f"{len(predictions)} predictions for {len(examples)} questions, {len(missing)} without")
-    elif len(predictions) != len(examples):
+    if len(predictions) != len(examples):
         raise ValueError(f"{len(predictions)} predictions for {len(examples)} examples")
     _replace(path, FORMATS[task.submission](task, examples, predictions))
 
 
-def _glue(task: Task, examples: Examples, predictions: Any) -> str:
-    """A header, then index and prediction, as GLUE's server reads it: the labels as in the training file."""
+def _glue(task: Task, examples: Examples, predictions: Values) -> str:
+    """Return a header, then index and prediction, as GLUE's server reads them: labels as in the training file."""
     spelled = task.codes or task.labels
     rows = [
         (example["id"], spelled[prediction] if spelled else format(prediction, ".3f"))
@@ -57,13 +52,14 @@ def _glue(task: Task, examples: Examples, predictions: Any) -> str:
     return "".join(f"{index}\t{label}\n" for index, label in [("index", "prediction"), *rows])
 
 
-def _squad(task: Task, examples: Examples, predictions: Mapping[str, str]) -> str:
-    """One object, id -> answer, '' for none, as the official script reads it."""
-    return json.dumps({example["id"]: predictions[example["id"]] for example in examples}, ensure_ascii=False) + "\n"
+def _squad(task: Task, examples: Examples, predictions: Values) -> str:
+    """Return one object, id -> answer, '' for no answer, as the official script reads it."""
+    answers = {example["id"]: answer for example, answer in zip(examples, predictions, strict=True)}
+    return json.dumps(answers, ensure_ascii=False) + "\n"
 
 
-def _conll(task: Task, examples: Examples, predictions: Any, separator: str) -> str:
-    """Token, label where there is one, prediction, as conlleval reads it; an empty line after each sentence."""
+def _conll(task: Task, examples: Examples, predictions: Values, separator: str) -> str:
+    """Return lines of token, label if known, and prediction, as conlleval reads them."""
     lines = []
     for example, predicted in zip(examples, predictions, strict=True):
         columns = [example["tokens"], *([example["labels"]] if "labels" in example else []), predicted]
@@ -73,8 +69,8 @@ def _conll(task: Task, examples: Examples, predictions: Any, separator: str) -> 
     return "\n".join(lines) + "\n"
 
 
-def _csv(task: Task, examples: Examples, predictions: Any) -> str:
-    """Id and number of the choice, with a header."""
+def _csv(task: Task, examples: Examples, predictions: Values) -> str:
+    """Return id and number of the class, with a header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["id", "label"])
@@ -82,26 +78,17 @@ def _csv(task: Task, examples: Examples, predictions: Any) -> str:
     return text.getvalue()
 
 
-def _json_lines(task: Task, examples: Examples, predictions: Any) -> str:
-    """An object a line: id, and label | tokens, labels | answer, labels by name."""
-    if task.kind == "span":
-        predictions = [predictions[example["id"]] for example in examples]
-    pairs = zip(examples, predictions, strict=True)
-    lines = [{"id": example["id"]} | _FIELDS[task.kind](task, example, prediction) for example, prediction in pairs]
+def _json_lines(task: Task, examples: Examples, predictions: Values) -> str:
+    """Return one object per line: the id, and the prediction with the names of fields and labels."""
+    to_json = KINDS[task.kind].to_json
+    lines = [
+        {"id": example["id"]} | to_json(task.labels, example, prediction)
+        for example, prediction in zip(examples, predictions, strict=True)
+    ]
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-_FIELDS: dict[str, Callable[[Task, Example, Any], dict[str, Any]]] = {
-    "classification": lambda task, example, prediction: {"label": task.labels[prediction]},
-    "regression": lambda task, example, prediction: {"label": float(prediction)},
-    "tagging": lambda task, example, prediction: {
-        "tokens": example["tokens"],
-        "labels": [task.labels[label] for label in prediction],
-    },
-    "span": lambda task, example, prediction: {"answer": prediction},
-    "choice": lambda task, example, prediction: {"label": int(prediction)},
-}
-FORMATS: dict[str, Callable[[Task, Examples, Any], str]] = {
+FORMATS: dict[str, Callable[[Task, Examples, Values], str]] = {
     "glue": _glue,
     "squad": _squad,
     "conll": lambda task, examples, predictions: _conll(task, examples, predictions, " "),

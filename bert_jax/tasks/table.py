@@ -1,6 +1,6 @@
-"""The tasks that are known by name: GLUE, SQuAD, tagging and multiple choice in English and Korean.
+"""The tasks known by name: a task of a known kind is a row of `TASKS`.
 
-GLUE's files are those of its download, columns parted by tabs, quotes being text (Wang et al., 2019).
+GLUE's files are those of its download: columns separated by tabs, in which quotes are text (Wang et al., 2019).
 """
 
 from typing import Any
@@ -25,23 +25,23 @@ def _tsv(name: str, columns: Columns, tfds: str = "", submission: str = "") -> S
 def _glue(
     name: str,
     folder: str,
-    labelled: Columns,
+    labeled: Columns,
     test: Columns,
     submission: str,
     tfds_columns: Columns,
     metrics: tuple[str, ...],
     labels: tuple[str, ...],
     codes: tuple[str, ...] = (),
-    **labelled_sets: Any,
+    **labeled_sets: Any,
 ) -> Task:
-    """A task of GLUE: train.tsv, dev.tsv, and test.tsv, which has ids and no labels."""
+    """Return a task of GLUE: train.tsv, dev.tsv, and test.tsv, which has ids and no labels."""
     splits = {
-        "train": _tsv("train.tsv", labelled, "train")._replace(**labelled_sets),
-        "dev": _tsv("dev.tsv", labelled, "validation")._replace(**labelled_sets),
+        "train": _tsv("train.tsv", labeled, "train")._replace(**labeled_sets),
+        "dev": _tsv("dev.tsv", labeled, "validation")._replace(**labeled_sets),
         "test": _tsv("test.tsv", {"id": "index"} | dict(test), "test", submission),
     }
     columns = {"id": "idx", "label": "label"} | dict(tfds_columns)
-    kind = "classification" if labels else "regression"
+    kind = "sequence_classification" if labels else "regression"
     return Task(
         name, kind, splits, metrics, metrics[0], labels, codes, folder, f"glue/{name}", columns, submission="glue"
     )
@@ -95,7 +95,7 @@ _GLUE = (
         YES_NO,
     ),
     _glue(
-        # Some questions have line breaks in them, which no reader can mend.
+        # Some questions contain line breaks, which no reader can repair.
         "qqp",
         "QQP",
         _QUESTIONS | {"label": "is_duplicate"},
@@ -123,14 +123,14 @@ _GLUE = (
     ),
     Task(
         "mnli",
-        "classification",
+        "sequence_classification",
         {
             "train": _tsv("train.tsv", _MNLI, "train"),
             "dev": _tsv("dev_matched.tsv", _MNLI, "validation_matched"),
             "dev_mismatched": _tsv("dev_mismatched.tsv", _MNLI, "validation_mismatched"),
             "test": _tsv("test_matched.tsv", _INDEXED, "test_matched", "MNLI-m.tsv"),
             "test_mismatched": _tsv("test_mismatched.tsv", _INDEXED, "test_mismatched", "MNLI-mm.tsv"),
-            # GLUE's diagnostic set has no training set of its own: where it lies beside MNLI, its model predicts it.
+            # GLUE's diagnostic set has no training set: a model of MNLI predicts it, if its file is beside MNLI's.
             "test_ax": Source((("diagnostic/diagnostic.tsv",),), "tsv_plain", _INDEXED, submission="AX.tsv"),
         },
         ("accuracy",),
@@ -142,9 +142,9 @@ _GLUE = (
         submission="glue",
     ),
     Task(
-        # GLUE's diagnostic set alone, to read and to score; `finetune` predicts it as a test set of MNLI.
+        # GLUE's diagnostic set alone, for reading and scoring; `finetune` predicts it as a test set of MNLI.
         "ax",
-        "classification",
+        "sequence_classification",
         {"test": Source((("diagnostic.tsv",), ("AX.tsv",)), "tsv_plain", _INDEXED, "test", "AX.tsv")},
         ("matthews", "accuracy"),
         "matthews",
@@ -158,7 +158,7 @@ _GLUE = (
 
 
 def _squad(name: str, version: str, impossible: bool) -> Task:
-    """The published test sets are not public: a file of config.task.test is one without answers."""
+    """Return a task of SQuAD, whose test sets are not public: config.task.test names a file without answers."""
     fields = ("id", "question", "context", "answers") + (("is_impossible",) if impossible else ())
     splits = {
         "train": Source(((f"train-{version}.json",),), "squad", tfds="train"),
@@ -168,7 +168,7 @@ def _squad(name: str, version: str, impossible: bool) -> Task:
     columns = {field: field for field in fields}
     data_set = "squad/v1.1" if version == "v1.1" else "squad/v2.0"
     return Task(
-        name, "span", splits, ("squad",), "f1", tfds=data_set, tfds_columns=columns, submission="squad",
+        name, "question_answering", splits, ("squad",), "f1", tfds=data_set, tfds_columns=columns, submission="squad",
         impossible=impossible,
     )  # fmt: skip
 
@@ -176,18 +176,18 @@ def _squad(name: str, version: str, impossible: bool) -> Task:
 _WORDS = {"tokens": "0", "labels": "-1"}
 
 
-def _tagging(
+def _entities(
     name: str, labels: tuple[str, ...], format: str, train: tuple[str, ...], dev: tuple[str, ...],
     test: tuple[str, ...], tfds: str = "", submission: str = "conll"
 ) -> Task:  # fmt: skip
-    """Entities; of several names of a file the first that is there is read."""
+    """Return a task of named entities; of several names of a file the first that exists is read."""
     splits = {
         part: Source(tuple((name,) for name in names), format, _WORDS, part if tfds else "")
         for part, names in (("train", train), ("dev", dev), ("test", test))
     }
     columns = {"tokens": "tokens", "labels": "ner"} if tfds else {}
     return Task(
-        name, "tagging", splits, ("entities",), "entity_f1", labels, tfds=tfds, tfds_columns=columns,
+        name, "token_classification", splits, ("entities",), "entity_f1", labels, tfds=tfds, tfds_columns=columns,
         submission=submission,
     )  # fmt: skip
 
@@ -196,44 +196,44 @@ _CONLL = _tags("PER", "ORG", "LOC", "MISC")
 _WNUT = _tags("corporation", "creative-work", "group", "location", "person", "product")
 _KLUE = _tags("DT", "LC", "OG", "PS", "QT", "TI")
 
-_TAGGING = (
+_ENTITIES = (
     # Token, part of speech, chunk, entity; the published files are IOB1, the copies named *.txt IOB2.
-    _tagging(
+    _entities(
         "conll2003", _CONLL, "conll_space", ("eng.train", "train.txt"), ("eng.testa", "valid.txt"),
         ("eng.testb", "test.txt"), "conll2003",
     ),
-    _tagging(
+    _entities(
         "wnut17", _WNUT, "conll_tab", ("wnut17train.conll",), ("emerging.dev.conll",),
         ("emerging.test.annotated", "emerging.test.conll"), submission="conll_tab",
     ),
-    # One file, a test set by its authors' use; who trains on a part of it names the parts.
-    _tagging("wikigold", _CONLL, "conll_space", (), (), ("wikigold.conll.txt",)),
-    # A token is a character, white space too.
-    _tagging(
+    # One file, which its authors use as a test set; to train on a part of it, name the parts.
+    _entities("wikigold", _CONLL, "conll_space", (), (), ("wikigold.conll.txt",)),
+    # A token is a character, which may be white space.
+    _entities(
         "klue-ner", _KLUE, "conll_klue", ("klue-ner-v1.1_train.tsv",), ("klue-ner-v1.1_dev.tsv",), (),
         submission="conll_tab",
     ),
 )  # fmt: skip
 
 
-def _choice(name: str, format: str, columns: Columns, train: str, dev: str, test: str, hidden: Columns) -> Task:
+def _endings(name: str, format: str, columns: Columns, train: str, dev: str, test: str, hidden: Columns) -> Task:
     splits = {
         "train": Source(((train,),), format, columns),
         "dev": Source(((dev,),), format, columns),
         "test": Source(((test,),), format, hidden, submission=f"{name}.csv"),
     }
-    return Task(name, "choice", splits, ("accuracy",), "accuracy", submission="csv")
+    return Task(name, "multiple_choice", splits, ("accuracy",), "accuracy", submission="csv")
 
 
-# sent1 is followed by sent2 and an ending: the first text is sent1 (Devlin et al., 2019, section 4.4).
+# sent1 is followed by sent2 and an ending; the first text is sent1 (Devlin et al., 2019, section 4.4).
 _SWAG = {"text": "sent1", "start": "sent2"} | {f"choice{n}": f"ending{n}" for n in range(4)}
-# Category of the question, the question, four endings, the right one.
+# Category of the question, the question, four endings, the number of the right ending.
 _CODAH = {"text": "1", "label": "6"} | {f"choice{n}": str(n + 2) for n in range(4)}
 
-_CHOICE = (
-    _choice("swag", "csv", _SWAG | {"label": "label"}, "train.csv", "val.csv", "test.csv", _SWAG),
-    # A fold of the authors' cross-validation; full_data.tsv may be named instead.
-    _choice("codah", "tsv_headless", _CODAH, "train.tsv", "dev.tsv", "test.tsv", _CODAH),
+_ENDINGS = (
+    _endings("swag", "csv", _SWAG | {"label": "label"}, "train.csv", "val.csv", "test.csv", _SWAG),
+    # A fold of the authors' cross-validation; config.task.train may name full_data.tsv instead.
+    _endings("codah", "tsv_headless", _CODAH, "train.tsv", "dev.tsv", "test.tsv", _CODAH),
 )
 
 
@@ -241,9 +241,9 @@ def _korean(
     name: str, labels: tuple[str, ...], format: str, columns: Columns, files: dict[str, tuple[str, ...]],
     metrics: tuple[str, ...],
 ) -> Task:  # fmt: skip
-    """A sentence pair; a set that is several files is all of them."""
+    """Return a task of sentence pairs; several files of a set are read one after the other."""
     splits = {part: Source((names,), format, columns) for part, names in files.items()}
-    return Task(name, "classification" if labels else "regression", splits, metrics, metrics[0], labels)
+    return Task(name, "sequence_classification" if labels else "regression", splits, metrics, metrics[0], labels)
 
 
 _KOREAN = (
@@ -276,18 +276,18 @@ TASKS: dict[str, Task] = {
         *_GLUE,
         _squad("squad1", "v1.1", impossible=False),
         _squad("squad2", "v2.0", impossible=True),
-        *_TAGGING,
-        *_CHOICE,
+        *_ENTITIES,
+        *_ENDINGS,
         *_KOREAN,
     )
 }
 
 
 def resolve(config: TaskConfig) -> Task:
-    """The task that a configuration names, or the user's own; `config.metric` picks its best checkpoint.
+    """Return the task that a configuration names, or a custom one; `config.metric` chooses its best checkpoint.
 
     Raises:
-        UserError: an unknown name, settings that only a custom task has, or a custom task that does not hold together.
+        UserError: no name or an unknown one, settings of custom tasks for another task, or as `custom_task`.
     """
     if config.name == NAME:
         task = custom_task(config)
@@ -295,9 +295,13 @@ def resolve(config: TaskConfig) -> Task:
         task = TASKS[config.name]
         for key in ("kind", "columns", "labels"):
             if getattr(config, key):
-                raise UserError(f"config.task.{key} is for name=custom; task '{task.name}' has its own: leave it out")
+                raise UserError(
+                    f"config.task.{key} is for custom tasks (name=custom); task '{task.name}' has its own: leave it out"
+                )
     else:
         names = (*TASKS, NAME)
-        near = did_you_mean(config.name, names)
-        raise UserError(f"config.task.name: no task '{config.name}'{near} (there are {', '.join(names)})")
+        raise UserError(
+            f"config.task.name: no task '{config.name}'{did_you_mean(config.name or '', names)} "
+            f"(there are {', '.join(names)})"
+        )
     return task._replace(best=config.metric or task.best)

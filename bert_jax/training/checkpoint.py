@@ -132,36 +132,42 @@ class Checkpoints:
             damage = error
         except Exception as error:  # Orbax raises whatever its storage layers raise
             damage = CorruptCheckpointError(f"its state cannot be read: {_first_line(error)}")
-        elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
-        if damage or elsewhere.size:
-            raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")
+        _raise_together(damage)
         _check_digests(record["digests"], digests(state["state"]))
         return state["state"], record
 
     def restore_params(self, step: int) -> tuple[Tree, Record]:
-        """Return the parameters as numpy arrays, and the record.
+        """Return the parameters as numpy arrays, whole on every process, and the record.
 
-        Structure and shapes come from the checkpoint itself, so neither objective nor optimizer is needed.
-
-        Raises:
-            CorruptCheckpointError: the bytes are not those that were saved.
+        Structure and shapes come from the checkpoint itself, so neither objective nor optimizer is needed. Raises
+        CorruptCheckpointError where they are not what was saved; every process decides as all do.
         """
-        record = self.record(step)
+        damage: CorruptCheckpointError | None = None
+        params: Tree = None
+        record: Record = {}
         try:
-            handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=self._alone)
-            with contextlib.closing(ocp.Checkpointer(handler, multiprocessing_options=self._alone)) as reader:
-                place = self.directory / str(step) / "state"
-                stored = reader.metadata(place).item_metadata.tree["params"]
-                wanted = {"params": jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), stored)}
-                to_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
-                found = reader.restore(
-                    place, args=ocp.args.PyTreeRestore(item=wanted, restore_args=to_numpy, partial_restore=True)
-                )
+            record = self.record(step)
+            params = self._read_params(self.directory / str(step) / "state")
+            saved = {name: digest for name, digest in record["digests"].items() if name.startswith("params.")}
+            _check_digests(saved, digests({"params": params}))
+        except CorruptCheckpointError as error:
+            damage = error
         except Exception as error:  # Orbax raises whatever its storage layers raise
-            raise CorruptCheckpointError(f"its parameters cannot be read: {_first_line(error)}") from error
-        saved = {name: digest for name, digest in record["digests"].items() if name.startswith("params.")}
-        _check_digests(saved, digests(found))
-        return found["params"], record
+            damage = CorruptCheckpointError(f"its parameters cannot be read: {_first_line(error)}")
+        _raise_together(damage)
+        return params, record
+
+    def _read_params(self, place: pathlib.Path) -> Tree:
+        handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=self._alone)
+        with contextlib.closing(ocp.Checkpointer(handler, multiprocessing_options=self._alone)) as reader:
+            metadata = reader.metadata(place).item_metadata
+            if metadata is None:
+                raise CorruptCheckpointError("its metadata cannot be read")
+            stored = metadata.tree["params"]
+            wanted = {"params": jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), stored)}
+            as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
+            args = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy, partial_restore=True)
+            return reader.restore(place, args=args)["params"]
 
     def newest(self, abstract: Tree, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
         """Return step, state and record of the newest undamaged checkpoint; None where there is no checkpoint.
@@ -251,6 +257,13 @@ def _digest(x: jax.Array) -> list[jax.Array]:
             mixed = (mixed ^ (mixed >> shift)) * np.uint32(factor)
         lanes.append(jnp.sum(mixed ^ (mixed >> 16), dtype=jnp.uint32))
     return lanes  # scalars, replicated on every process
+
+
+def _raise_together(damage: CorruptCheckpointError | None) -> None:
+    """Raise on every process where any of them found damage: each reads other parts, but all take the same step."""
+    elsewhere = np.flatnonzero(multihost_utils.process_allgather(np.array(damage is not None)))
+    if damage or elsewhere.size:
+        raise damage or CorruptCheckpointError(f"process {elsewhere[0]} cannot read it")
 
 
 def _check_digests(saved: dict[str, str], found: dict[str, str]) -> None:

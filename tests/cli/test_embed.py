@@ -1,5 +1,7 @@
 """`embed` through the command line: what it says, and a file that is there whole or not at all."""
 
+import sys
+
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -58,6 +60,19 @@ def test_longer_texts_are_refused_or_cut_and_counted(world, tmp_path, embed, run
     assert f"3 texts, 2 of them cut, {2 * LONGEST + short} tokens" in out
     status, out, _ = run(*embed(lines, "--truncate", "--max_seq_len", 12, name="shorter.npy"))
     assert f"3 texts, 2 of them cut, {2 * 12 + short} tokens" in out
+
+
+def test_texts_come_from_standard_input_and_models_from_work_directories(
+    world, tmp_path, embed, run, monkeypatch
+) -> None:
+    lines = vocabulary()[:3]
+    assert run(*embed(lines))[0] == 0
+    with open(tmp_path / "texts.txt") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        status, out, err = run(*embed(lines, "--input", "-", "--model", world.run, name="other.npy"))
+    assert status == 0, err
+    assert out.startswith("3 texts, ")
+    np.testing.assert_array_equal(*(np.load(tmp_path / "out" / name) for name in ("vectors.npy", "other.npy")))
 
 
 @pytest.mark.parametrize(

@@ -83,3 +83,8 @@ def test_an_unknown_size_is_refused_with_the_sizes() -> None:
 def test_an_unknown_recipe_is_refused_with_the_nearest() -> None:
     with pytest.raises(UserError, match=r"no such file or recipe; did you mean bert_base\? \(recipes: albert_base, "):
         load("bert_bse")
+
+
+def test_an_argument_of_a_recipe_that_takes_none_is_refused() -> None:
+    with pytest.raises(UserError, match=r"demo\.py:tiny: get_config\(\) does not run \(TypeError: "):
+        load("demo:tiny")

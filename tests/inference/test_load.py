@@ -1,7 +1,11 @@
 """Model directories of every kind, opened one way; checkpoints of pretraining without their objective."""
 
 import dataclasses
+import hashlib
 import json
+import socket
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -70,14 +74,14 @@ def test_parameters_and_heads_come_from_the_checkpoint_alone(run):
 
 
 def test_wanted_heads_are_drawn_or_refused(run):
-    wanted = (Head("masked_token"), Head("classification", 3))
-    with pytest.raises(UserError, match="has no classification: it was pretrained only; fine-tune it first"):
+    wanted = (Head("masked_token"), Head("sequence_classification", 3))
+    with pytest.raises(UserError, match="has no sequence_classification: it was pretrained only; fine-tune it first"):
         read_weights(run, wanted, console=QUIET)
     found = read_weights(run, wanted, jax.random.key(5), QUIET)
     assert found.heads == wanted
-    assert (found.new, found.unused) == (("classification",), ("next_sentence",))
+    assert (found.new, found.unused) == (("sequence_classification",), ("next_sentence",))
     drawn = make_model(found.config, ComputeConfig(), wanted).init(jax.random.key(5))
-    assert_equal(found.params["classification"], jax.device_get(drawn["classification"]))
+    assert_equal(found.params["sequence_classification"], jax.device_get(drawn["sequence_classification"]))
     assert_equal(found.params["encoder"], params_of(2, found.config)["encoder"])
     assert_equal(read_weights(run, (Head("hidden_states"),), console=QUIET).params["encoder"], found.params["encoder"])
 
@@ -150,3 +154,31 @@ def test_directories_without_a_model(tmp_path, make, says):
     make(tmp_path)
     with pytest.raises(UserError, match=says):
         open_model(tmp_path)
+
+
+TWO_PROCESSES = """
+import hashlib, sys
+import jax
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(sys.argv[2], 2, int(sys.argv[3]))
+from bert_jax.inference.load import read_weights
+found = read_weights(sys.argv[1])
+leaves = b"".join(leaf.tobytes() for leaf in jax.tree.leaves(found.params))
+print(jax.process_count(), hashlib.sha256(leaves).hexdigest())
+"""
+
+
+def test_two_processes_read_the_same_parameters(run):
+    (next((run / "checkpoints" / "2").rglob("manifest.ocdbt"))).write_bytes(b"damaged")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{free.getsockname()[1]}"
+    commands = [[sys.executable, "-c", TWO_PROCESSES, str(run), coordinator, str(number)] for number in range(2)]
+    processes = [subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for one in commands]
+    leaves = jax.tree.leaves(read_weights(run, console=QUIET, step=1).params)
+    digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves)).hexdigest()
+    for process in processes:
+        with process:
+            out, err = process.communicate(timeout=240)
+        assert out.splitlines()[-1:] == [f"2 {digest}"], err
+        assert "weights of step 1" in err

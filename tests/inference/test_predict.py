@@ -17,18 +17,18 @@ from tests.finetuning_runs import EXAMPLE, lines, read_lines, write_lines
 from tests.tiny_models import save
 
 CLASS = {
-    "classification": "ForSequenceClassification",
+    "sequence_classification": "ForSequenceClassification",
     "regression": "ForSequenceClassification",
-    "tagging": "ForTokenClassification",
-    "span": "ForQuestionAnswering",
-    "choice": "ForMultipleChoice",
+    "token_classification": "ForTokenClassification",
+    "question_answering": "ForQuestionAnswering",
+    "multiple_choice": "ForMultipleChoice",
 }
 ANSWER = {
-    "classification": {"id", "label", "probabilities"},
-    "regression": {"id", "value"},
-    "tagging": {"id", "tokens", "labels", "probabilities"},
-    "span": {"id", "answer", "n_best", "null_margin"},
-    "choice": {"id", "choice", "probabilities"},
+    "sequence_classification": {"id", "label", "probabilities"},
+    "regression": {"id", "label"},
+    "token_classification": {"id", "tokens", "labels", "probabilities"},
+    "question_answering": {"id", "answer", "n_best", "null_margin"},
+    "multiple_choice": {"id", "label", "probabilities"},
 }
 
 
@@ -36,7 +36,7 @@ ANSWER = {
 def models(tmp_path_factory):
     """Kind -> a model as transformers saves it, without a task.json."""
     place = tmp_path_factory.mktemp("models")
-    labels = {"regression": {"num_labels": 1, "problem_type": "regression"}, "tagging": {"num_labels": 3}}
+    labels = {"regression": {"num_labels": 1, "problem_type": "regression"}, "token_classification": {"num_labels": 3}}
     for kind, name in CLASS.items():
         save(place / kind, "bert", name, **labels.get(kind, {}))
     return place
@@ -74,7 +74,7 @@ def test_order_ids_and_chunks_change_no_answer(models, monkeypatch, kind):
 
 
 def close(left, right):
-    """Equal up to rounding: a row may be padded to another length."""
+    """Equal up to rounding: a sequence may be padded to another length."""
     if isinstance(left, dict):
         return left.keys() == right.keys() and all(close(left[key], right[key]) for key in left)
     if isinstance(left, list):
@@ -83,18 +83,18 @@ def close(left, right):
 
 
 def test_labels_of_the_input_are_not_read(models):
-    predictor = load_predictor(models / "classification")
+    predictor = load_predictor(models / "sequence_classification")
     plain, _ = run(predictor, [{"text": "abc"}])
     labeled, _ = run(predictor, [{"text": "abc", "label": "what the model does not know"}])
     assert plain == labeled
-    predictor = load_predictor(models / "span")
+    predictor = load_predictor(models / "question_answering")
     plain, _ = run(predictor, [{"question": "a", "context": "b c d"}])
     assert plain == run(predictor, [{"question": "a", "context": "b c d", "answers": [], "is_impossible": True}])[0]
 
 
 def test_the_null_threshold_decides_between_the_best_answer_and_none(models):
-    predictor = load_predictor(models / "span")
-    records = lines("span", 12, seed=5)
+    predictor = load_predictor(models / "question_answering")
+    records = lines("question_answering", 12, seed=5)
     answers, _ = run(predictor, records)
     margins = sorted(one["null_margin"] for one in answers)
     for threshold in (margins[0] - 1, margins[5] + 1e-3, margins[-1] + 1, None):
@@ -105,33 +105,37 @@ def test_the_null_threshold_decides_between_the_best_answer_and_none(models):
 
 
 def test_standard_input_and_output(models, tmp_path, monkeypatch, capsys):
-    records = lines("classification", 5, seed=1)
+    records = lines("sequence_classification", 5, seed=1)
     write_lines(tmp_path / "in.jsonl", records)
     monkeypatch.setattr("sys.stdin", open(tmp_path / "in.jsonl"))  # noqa: SIM115 (closed below)
-    assert main(["predict", "--model", str(models / "classification")]) == 0
+    assert main(["predict", "--model", str(models / "sequence_classification")]) == 0
     module.sys.stdin.close()
     piped = capsys.readouterr()
     assert "5 examples" in piped.err
     files = [f"--input={tmp_path / 'in.jsonl'}", f"--output={tmp_path / 'out.jsonl'}"]
-    assert main(["predict", "--model", str(models / "classification"), *files]) == 0
+    assert main(["predict", "--model", str(models / "sequence_classification"), *files]) == 0
     assert [json.loads(line) for line in piped.out.splitlines()] == read_lines(tmp_path / "out.jsonl")
 
 
 def test_a_closed_pipe_is_no_error(models, tmp_path, monkeypatch, capsys):
-    write_lines(tmp_path / "in.jsonl", lines("classification", 5, seed=1))
+    write_lines(tmp_path / "in.jsonl", lines("sequence_classification", 5, seed=1))
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w") as out:
         monkeypatch.setattr("sys.stdout", out)
         assert (
-            main(["predict", "--model", str(models / "classification"), "--input", str(tmp_path / "in.jsonl")]) == 141
+            main(["predict", "--model", str(models / "sequence_classification"), "--input", str(tmp_path / "in.jsonl")])
+            == 141
         )
     assert capsys.readouterr().err == ""
 
 
 def test_cut_texts_are_counted(models, capsys, tmp_path):
     write_lines(tmp_path / "in.jsonl", [{"text": "abcdefghij" * 9}, {"text": "a"}])
-    assert main(["predict", "--model", str(models / "classification"), "--input", str(tmp_path / "in.jsonl")]) == 0
+    assert (
+        main(["predict", "--model", str(models / "sequence_classification"), "--input", str(tmp_path / "in.jsonl")])
+        == 0
+    )
     assert "2 examples" in (err := capsys.readouterr().err)
     assert "1 truncated texts" in err
 
@@ -150,7 +154,7 @@ def test_cut_texts_are_counted(models, capsys, tmp_path):
 def test_a_bad_line_is_named_and_nothing_is_left(models, tmp_path, line, says):
     (tmp_path / "in.jsonl").write_text(f'{{"text": "ab"}}\n{line}\n')
     with pytest.raises(UserError) as caught:
-        predict_file(models / "classification", str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), 4)
+        predict_file(models / "sequence_classification", str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), 4)
     assert all(words in str(caught.value) for words in says), caught.value
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
@@ -162,8 +166,12 @@ def test_other_refusals(models, tmp_path, capsys):
     (tmp_path / "latin.jsonl").write_bytes(b'{"text": "\xe9"}\n')
     (tmp_path / "bad").mkdir()
     for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / "bad" / name).write_bytes((models / "classification" / name).read_bytes())
-    good = {"--model": models / "classification", "--input": tmp_path / "in.jsonl", "--output": tmp_path / "out.jsonl"}
+        (tmp_path / "bad" / name).write_bytes((models / "sequence_classification" / name).read_bytes())
+    good = {
+        "--model": models / "sequence_classification",
+        "--input": tmp_path / "in.jsonl",
+        "--output": tmp_path / "out.jsonl",
+    }
     cases = [
         ({"--batch_size": 0}, "batch_size 0"),
         ({"--model": tmp_path / "pretrained"}, "fine-tune it first"),
@@ -174,7 +182,7 @@ def test_other_refusals(models, tmp_path, capsys):
         ({"--input": tmp_path / "latin.jsonl"}, "not UTF-8"),
         ({"--output": tmp_path / "no" / "where.jsonl"}, "cannot be written"),
     ]
-    texts = ["[]", "{", '{"kind": "span"}', '{"labels": ["x", "y"]}', '{"labels": 3}', '{"config": 3}']
+    texts = ["[]", "{", '{"kind": "question_answering"}', '{"labels": ["x", "y"]}', '{"labels": 3}', '{"config": 3}']
     texts += ['{"config": {"lengths": 1}}', '{"null_threshold": "high"}']
     cases += [({"--model": tmp_path / "bad", "task.json": text}, "task.json") for text in texts]
     capsys.readouterr()

@@ -20,7 +20,7 @@ pytest.importorskip("onnxscript")
 @pytest.mark.parametrize(
     ("family", "task", "names", "shapes"),
     [
-        ("bert", "ForSequenceClassification", {"logits": "classification_logits"}, [(1, 1), (3, 32)]),
+        ("bert", "ForSequenceClassification", {"logits": "sequence_logits"}, [(1, 1), (3, 32)]),
         ("roberta", "ForQuestionAnswering", {"start_logits": "start_logits", "end_logits": "end_logits"}, [(4, 7)]),
         ("albert", "ForMultipleChoice", {"logits": "choice_logits"}, [(1, 2, 1), (2, 4, 9)]),
     ],

@@ -106,14 +106,18 @@ def test_files_of_torch(kind, tmp_path):
 
 def test_a_missing_head_is_drawn_and_reported(tmp_path):
     model = save(tmp_path, "bert", "BertForPreTraining")
-    heads = (Head("classification", 4),)
+    heads = (Head("sequence_classification", 4),)
     found = load_model(tmp_path, heads, jax.random.key(3))
-    assert (found.heads, found.new) == (heads, ("classification/bias", "classification/kernel"))
+    assert (found.heads, found.new) == (heads, ("sequence_classification/bias", "sequence_classification/kernel"))
     assert found.unused == tuple(sorted(n for n in model.state_dict() if n.startswith("cls.") and "decoder" not in n))
     initial = make_model(found.config, ComputeConfig(), heads).init(jax.random.key(3))
-    jax.tree.map(np.testing.assert_array_equal, found.params["classification"], initial["classification"])
+    jax.tree.map(
+        np.testing.assert_array_equal, found.params["sequence_classification"], initial["sequence_classification"]
+    )
     np.testing.assert_array_equal(found.params["pooler"]["kernel"], model.bert.pooler.dense.weight.detach().T)
-    with pytest.raises(UserError, match="holds a BertForPreTraining, without classification: fine-tune it first"):
+    with pytest.raises(
+        UserError, match="holds a BertForPreTraining, without sequence_classification: fine-tune it first"
+    ):
         load_model(tmp_path, heads)
 
 
@@ -123,17 +127,19 @@ def test_the_weights_of_a_fine_tuned_model_for_another_task(family, tmp_path):
     one = f"{PREFIXES[family]}ForSequenceClassification"
     model = save(tmp_path, family, one)
     own = load_model(tmp_path)
-    assert own.heads == (Head("classification", CLASSES["classification"]),)
+    assert own.heads == (Head("sequence_classification", CLASSES["sequence_classification"]),)
     classifiers = tuple(sorted(n for n in model.state_dict() if n.startswith("classifier") and ".dense." not in n))
     for heads, new in (
-        ((Head("classification", 9),), ("classification/bias", "classification/kernel")),
-        ((Head("choice"),), ("choice/bias", "choice/kernel")),
+        ((Head("sequence_classification", 9),), ("sequence_classification/bias", "sequence_classification/kernel")),
+        ((Head("multiple_choice"),), ("multiple_choice/bias", "multiple_choice/kernel")),
     ):
         found = load_model(tmp_path, heads, jax.random.key(0))
         assert (found.new, found.unused, found.labels) == (new, classifiers, ())
         jax.tree.map(np.testing.assert_array_equal, found.params["pooler"], own.params["pooler"])
-    tagging = load_model(tmp_path, (Head("tagging", 3),), jax.random.key(0))  # as many classes, another meaning
-    assert tagging.new == ("tagging/bias", "tagging/kernel")
+    tagging = load_model(
+        tmp_path, (Head("token_classification", 3),), jax.random.key(0)
+    )  # as many classes, another meaning
+    assert tagging.new == ("token_classification/bias", "token_classification/kernel")
     assert set(classifiers) < set(tagging.unused)
 
 
@@ -145,10 +151,10 @@ def test_tensors_of_other_heads_are_reported_as_transformers_does(tmp_path):
     found = load_model(tmp_path)
     assert (found.heads, found.unused) == ((Head("masked_token"),), tuple(sorted(pooler)))
     # Its classes for sentences do not read this pooler, so that neither do we; those for choices do.
-    found = load_model(tmp_path, (Head("classification", 2),), jax.random.key(0))
-    assert {path.partition("/")[0] for path in found.new} == {"pooler", "classification"}
-    found = load_model(tmp_path, (Head("choice"),), jax.random.key(0))
-    assert {path.partition("/")[0] for path in found.new} == {"choice"}
+    found = load_model(tmp_path, (Head("sequence_classification", 2),), jax.random.key(0))
+    assert {path.partition("/")[0] for path in found.new} == {"pooler", "sequence_classification"}
+    found = load_model(tmp_path, (Head("multiple_choice"),), jax.random.key(0))
+    assert {path.partition("/")[0] for path in found.new} == {"multiple_choice"}
     assert (found.params["pooler"]["bias"] == 1).all()
     _, report = transformers.RobertaForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
     assert set(report["unexpected_keys"]) > set(pooler)
@@ -156,7 +162,7 @@ def test_tensors_of_other_heads_are_reported_as_transformers_does(tmp_path):
 
 @pytest.mark.parametrize("family", PREFIXES)
 def test_without_architectures_the_tensors_determine_the_class(family, tmp_path):
-    for end, heads in {"ForMaskedLM": ("masked_token",), "ForQuestionAnswering": ("span",)}.items():
+    for end, heads in {"ForMaskedLM": ("masked_token",), "ForQuestionAnswering": ("question_answering",)}.items():
         save(tmp_path / end, family, f"{PREFIXES[family]}{end}", architectures=None)
         assert tuple(head.name for head in load_model(tmp_path / end).heads) == heads
 
@@ -172,8 +178,8 @@ def test_labels_come_with_their_head_only(tmp_path):
     inverse = {label: int(i) for i, label in names.items()}
     save(tmp_path, "electra", "ElectraForSequenceClassification", id2label=names, label2id=inverse)
     assert load_model(tmp_path).labels == ("no", "yes", "maybe")
-    assert load_model(tmp_path, (Head("classification", 3),)).labels == ("no", "yes", "maybe")
-    assert load_model(tmp_path, (Head("classification", 2),), jax.random.key(0)).labels == ()
+    assert load_model(tmp_path, (Head("sequence_classification", 3),)).labels == ("no", "yes", "maybe")
+    assert load_model(tmp_path, (Head("sequence_classification", 2),), jax.random.key(0)).labels == ()
     assert load_model(tmp_path, (Head("hidden_states"),)).labels == ()
 
 

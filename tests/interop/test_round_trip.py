@@ -127,7 +127,7 @@ def test_a_bare_encoder_without_its_pooler(tmp_path, tokenizer_of):
 
 
 def test_a_regression_is_written_as_one(tmp_path, tokenizer_of):
-    config, heads = CASES["bert"].ours, (Head("classification", 1),)
+    config, heads = CASES["bert"].ours, (Head("sequence_classification", 1),)
     export_model(random_params(config, heads), config, heads, tokenizer_of("bert"), tmp_path / "model")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     assert (theirs.config.num_labels, theirs.config.problem_type) == (1, "regression")
@@ -151,7 +151,7 @@ def test_a_regression_is_written_as_one(tmp_path, tokenizer_of):
     ids=str,
 )
 def test_a_config_that_its_family_cannot_express_is_refused(family, change, words, tmp_path, tokenizer_of):
-    config, heads = dataclasses.replace(CASES[family].ours, **change), (Head("span"),)
+    config, heads = dataclasses.replace(CASES[family].ours, **change), (Head("question_answering"),)
     params = random_params(config, heads)
     with pytest.raises(UserError, match=words):
         export_model(params, config, heads, tokenizer_of(family), tmp_path / "model")
@@ -163,9 +163,9 @@ def test_a_config_that_its_family_cannot_express_is_refused(family, change, word
     [
         ("distilbert", (Head("pooled"),), (), "no distilbert with the heads pooled, but DistilBertForMaskedLM"),
         ("roberta", (Head("masked_token"), Head("next_sentence")), (), "no roberta with the heads masked_token \\+"),
-        ("bert", (Head("tagging", 3),), ("a", "b"), "2 labels .* but the model has 3 classes"),
-        ("bert", (Head("span"),), ("a", "b"), "the model has 0 classes"),
-        ("bert", (Head("tagging", 2),), ("a", "a"), "two labels have the same name"),
+        ("bert", (Head("token_classification", 3),), ("a", "b"), "2 labels .* but the model has 3 classes"),
+        ("bert", (Head("question_answering"),), ("a", "b"), "the model has 0 classes"),
+        ("bert", (Head("token_classification", 2),), ("a", "a"), "two labels have the same name"),
     ],
     ids=str,
 )
@@ -178,8 +178,8 @@ def test_heads_and_labels_that_do_not_fit_are_refused(family, heads, labels, wor
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path, tokenizer_of):
-    config, heads = CASES["bert"].ours, (Head("span"),)
+    config, heads = CASES["bert"].ours, (Head("question_answering"),)
     params = random_params(config, heads)
-    params["span"]["bias"][1] = np.nan
+    params["question_answering"]["bias"][1] = np.nan
     with pytest.raises(UserError, match=r"'qa_outputs\.bias' has numbers that are not finite"):
         export_model(params, config, heads, tokenizer_of("bert"), tmp_path / "model")

@@ -42,8 +42,8 @@ for directory in map(pathlib.Path, sys.argv[1:]):
 
 CASES = {
     "bert": (BERT, (Head("masked_token"), Head("next_sentence")), [(1, 12), (3, 5)], None),
-    "albert": (ALBERT, (Head("choice"),), [(2, 3, 7), (1, 2, 4)], None),
-    "distilbert": (DISTILBERT, (Head("classification", 3),), [(1, 8), (4, 8)], 8),
+    "albert": (ALBERT, (Head("multiple_choice"),), [(2, 3, 7), (1, 2, 4)], None),
+    "distilbert": (DISTILBERT, (Head("sequence_classification", 3),), [(1, 8), (4, 8)], 8),
 }
 
 
@@ -129,7 +129,7 @@ def test_the_manifest_lists_inputs_and_outputs(exported):
 
 
 def test_wrong_arguments_are_reported(tmp_path):
-    heads = (Head("tagging", 2),)
+    heads = (Head("token_classification", 2),)
     with pytest.raises(UserError, match="reads 1 to 12 tokens"):
         export_stablehlo({}, BERT, heads, tmp_path / "out", length=13)
     with pytest.raises(UserError, match=r"1 labels \(x\) for 2 classes"):

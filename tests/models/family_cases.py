@@ -14,17 +14,17 @@ from tests.models import reference
 transformers.utils.logging.disable_progress_bar()
 
 CHOICES = 2
-CLASSES = {"classification": 3, "tagging": 5}
+CLASSES = {"sequence_classification": 3, "token_classification": 5}
 
 # Every head at once, so that one compiled function serves all the reference's classes.
 NAMES = (
     "masked_token",
     "next_sentence",
     "replaced_token",
-    "classification",
-    "choice",
-    "tagging",
-    "span",
+    "sequence_classification",
+    "multiple_choice",
+    "token_classification",
+    "question_answering",
     "hidden_states",
     "pooled",
 )
@@ -150,10 +150,10 @@ CASES = {
 
 PREFIXES = {"bert": "Bert", "roberta": "Roberta", "albert": "Albert", "distilbert": "DistilBert", "electra": "Electra"}
 TASKS = {
-    "ForSequenceClassification": ("classification",),
-    "ForTokenClassification": ("tagging",),
-    "ForQuestionAnswering": ("span",),
-    "ForMultipleChoice": ("choice",),
+    "ForSequenceClassification": ("sequence_classification",),
+    "ForTokenClassification": ("token_classification",),
+    "ForQuestionAnswering": ("question_answering",),
+    "ForMultipleChoice": ("multiple_choice",),
     "ForMaskedLM": ("masked_token",),
 }
 OTHERS = {
@@ -218,8 +218,8 @@ def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray]) -
         },
         "ForNextSentencePrediction": {"logits": "nsp_logits"},
         "ForMaskedLM": {"logits": "mlm_logits"},
-        "ForSequenceClassification": {"logits": "classification_logits"},
-        "ForTokenClassification": {"logits": "tagging_logits"},
+        "ForSequenceClassification": {"logits": "sequence_logits"},
+        "ForTokenClassification": {"logits": "token_logits"},
         "ForMultipleChoice": {"logits": "choice_logits"},
         "ForQuestionAnswering": {"start_logits": "start_logits", "end_logits": "end_logits"},
         "Model": {"pooler_output": "pooled"},

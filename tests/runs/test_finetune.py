@@ -1,4 +1,4 @@
-"""Fine-tuning from the command line: each kind to its end, stopped and resumed, and what its knobs do."""
+"""Fine-tuning from the command line: every kind to its end, interrupted and resumed runs, the effect of options."""
 
 import json
 import shutil
@@ -15,18 +15,18 @@ from tests.finetuning_runs import EXAMPLE, finetune, make_world, read_lines, sto
 from tests.tiny_models import save
 
 AUTO = {
-    "classification": "AutoModelForSequenceClassification",
+    "sequence_classification": "AutoModelForSequenceClassification",
     "regression": "AutoModelForSequenceClassification",
-    "tagging": "AutoModelForTokenClassification",
-    "span": "AutoModelForQuestionAnswering",
-    "choice": "AutoModelForMultipleChoice",
+    "token_classification": "AutoModelForTokenClassification",
+    "question_answering": "AutoModelForQuestionAnswering",
+    "multiple_choice": "AutoModelForMultipleChoice",
 }
 METRIC = {
-    "classification": "accuracy",
+    "sequence_classification": "accuracy",
     "regression": "pearson",
-    "tagging": "entity_f1",
-    "span": "f1",
-    "choice": "accuracy",
+    "token_classification": "entity_f1",
+    "question_answering": "f1",
+    "multiple_choice": "accuracy",
 }
 
 
@@ -44,14 +44,14 @@ def heldout(run):
 
 
 @pytest.mark.parametrize("kind", list(EXAMPLE))
-def test_a_task_from_its_files_to_predictions_that_transformers_makes_too(world, tmp_path, capsys, kind):
+def test_a_task_from_files_to_the_predictions_of_transformers(world, tmp_path, capsys, kind):
     workdir, answers = tmp_path / "run", tmp_path / "answers.jsonl"
     results = finetune(world, workdir, kind, "task.test=test.jsonl")
     assert json.loads(capsys.readouterr().out) == results
     metric, best = METRIC[kind], results["best"]
     assert results["metric"] == metric
     measured = heldout(workdir / "runs" / best["run"])
-    assert set(measured) == {5, 10}  # 37 rows, 8 at a time, twice
+    assert set(measured) == {5, 10}  # 37 sequences, 8 per step, two epochs
     assert best["scores"][metric] == measured[best["step"]][metric] == max(line[metric] for line in measured.values())
 
     assert main(["predict", "--model", str(workdir), "--input", str(world / kind / "dev.jsonl"),
@@ -62,19 +62,17 @@ def test_a_task_from_its_files_to_predictions_that_transformers_makes_too(world,
     with torch.no_grad():
         for example, answer in zip(dev, found, strict=True):
             COMPARE[kind](model, tokenizer, example, answer)
-    # What was scored is what the exported model says.
+    # The scores are those of the exported model.
     if metric == "accuracy":
-        key = "label" if kind == "classification" else "choice"
-        hits = [example["label"] == answer[key] for example, answer in zip(dev, found, strict=True)]
-        assert best["scores"][metric] == pytest.approx(np.mean(hits))
+        correct = [example["label"] == answer["label"] for example, answer in zip(dev, found, strict=True)]
+        assert best["scores"][metric] == pytest.approx(np.mean(correct))
     if kind == "regression":
-        values = np.corrcoef([one["label"] for one in dev], [one["value"] for one in found])
+        values = np.corrcoef([one["label"] for one in dev], [one["label"] for one in found])
         assert best["scores"][metric] == pytest.approx(values[0, 1], abs=1e-5)
     written = read_lines(workdir / "predictions" / "custom-dev.jsonl")
-    name = {"span": "answer", "tagging": "labels", "regression": "value", "choice": "choice"}.get(kind, "label")
-    theirs = {"regression": "label", "choice": "label"}.get(kind, name)
+    name = {"question_answering": "answer", "token_classification": "labels"}.get(kind, "label")
     for one, line in zip(found, written, strict=True):
-        assert one[name] == (pytest.approx(line[theirs], abs=1e-5) if kind == "regression" else line[theirs])
+        assert one[name] == (pytest.approx(line[name], abs=1e-5) if kind == "regression" else line[name])
     assert len(read_lines(workdir / "predictions" / "custom-test.jsonl")) == 5
 
 
@@ -87,7 +85,7 @@ def compare_classes(model, tokenizer, example, answer):
 
 def compare_values(model, tokenizer, example, answer):
     assert model(**tokenizer(example["text"], return_tensors="pt")).logits.item() == pytest.approx(
-        answer["value"], abs=1e-4
+        answer["label"], abs=1e-4
     )
 
 
@@ -117,18 +115,18 @@ def compare_answers(model, tokenizer, example, answer):
 
 
 def compare_choices(model, tokenizer, example, answer):
-    rows = tokenizer([example["text"]] * 3, example["choices"], padding=True, return_tensors="pt")
-    likely = torch.softmax(model(**{name: x[None] for name, x in rows.items()}).logits[0], 0)
+    inputs = tokenizer([example["text"]] * 3, example["choices"], padding=True, return_tensors="pt")
+    likely = torch.softmax(model(**{name: x[None] for name, x in inputs.items()}).logits[0], 0)
     assert answer["probabilities"] == pytest.approx(likely.tolist(), abs=1e-5)
-    assert answer["choice"] == likely.argmax().item()
+    assert answer["label"] == likely.argmax().item()
 
 
 COMPARE = {
-    "classification": compare_classes,
+    "sequence_classification": compare_classes,
     "regression": compare_values,
-    "tagging": compare_tags,
-    "span": compare_answers,
-    "choice": compare_choices,
+    "token_classification": compare_tags,
+    "question_answering": compare_answers,
+    "multiple_choice": compare_choices,
 }
 
 
@@ -137,12 +135,12 @@ GRID = ("task.num_seeds=2", "task.learning_rates=(3e-3,1e-3)")
 
 @pytest.fixture(scope="module")
 def grid(world, tmp_path_factory):
-    """Two learning rates with two seeds each, never stopped: 10 steps each, evaluated after 5 and 10."""
+    """Two learning rates with two seeds each, not interrupted: 10 steps each, evaluated after 5 and 10."""
     workdir = tmp_path_factory.mktemp("grid") / "run"
-    return workdir, finetune(world, workdir, "classification", *GRID)
+    return workdir, finetune(world, workdir, "sequence_classification", *GRID)
 
 
-def test_a_grid_has_means_and_spreads(grid):
+def test_a_grid_has_means_and_standard_deviations(grid):
     workdir, results = grid
     runs = results["runs"]
     assert [(run["learning_rate"], run["seed"]) for run in runs] == [(3e-3, 0), (3e-3, 1), (1e-3, 0), (1e-3, 1)]
@@ -157,58 +155,58 @@ def test_a_grid_has_means_and_spreads(grid):
     assert (workdir / "model" / "model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
 
 
-def test_a_seed_of_several_is_the_seed_alone(grid, world, tmp_path):
+def test_one_of_several_seeds_trains_as_that_seed_alone(grid, world, tmp_path):
     workdir, results = grid
     second = results["runs"][1]
-    alone = finetune(world, tmp_path, "classification", "seed=1")
+    alone = finetune(world, tmp_path, "sequence_classification", "seed=1")
     assert alone["runs"][0]["scores"] == second["scores"]
     last = f"runs/{second['run']}/best-{second['step']}/model.safetensors"
     assert (tmp_path / last).read_bytes() == (workdir / last).read_bytes()
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, RuntimeError("crash")], ids=["terminated", "crashed"])
-def test_a_run_that_was_stopped_goes_on_to_the_same_end(grid, world, tmp_path, monkeypatch, how):
+def test_an_interrupted_run_resumes_to_the_same_result(grid, world, tmp_path, monkeypatch, how):
     for steps in (3, 14):  # in the first training; in the second one, between its evaluations
         with monkeypatch.context() as patch:
             stop_after(patch, steps, how)
             if isinstance(how, int):
-                assert finetune(world, tmp_path, "classification", *GRID) is None
+                assert finetune(world, tmp_path, "sequence_classification", *GRID) is None
             else:
                 with pytest.raises(RuntimeError, match="crash"):
-                    finetune(world, tmp_path, "classification", *GRID)
+                    finetune(world, tmp_path, "sequence_classification", *GRID)
     workdir, results = grid
-    assert finetune(world, tmp_path, "classification", *GRID) == results
+    assert finetune(world, tmp_path, "sequence_classification", *GRID) == results
     for name in ("model/model.safetensors", "predictions/custom-dev.jsonl"):
         assert (tmp_path / name).read_bytes() == (workdir / name).read_bytes()
 
 
-def test_patience_ends_a_training_and_a_resumed_one_does_not_pass_it(world, tmp_path):
-    # At a rate of 0 nothing gets better.
+def test_patience_stops_a_training_also_after_a_resume(world, tmp_path):
+    # At a learning rate of 0 no score improves.
     settings = ("optimizer.peak_learning_rate=0.0", "task.epochs=6", "task.patience=2")
-    results = finetune(world, tmp_path, "classification", *settings)
+    results = finetune(world, tmp_path, "sequence_classification", *settings)
     run = tmp_path / "runs" / "lr0_seed0"
     assert set(heldout(run)) == {5, 10, 15}
     assert results["best"]["step"] == 5
     written = (run / "metrics.jsonl").read_bytes()
-    (run / "result.json").unlink()  # as if it had been killed after it stopped
+    (run / "result.json").unlink()  # as if the process had been killed after early stopping
     shutil.rmtree(tmp_path / "model")
-    assert finetune(world, tmp_path, "classification", *settings) == results
+    assert finetune(world, tmp_path, "sequence_classification", *settings) == results
     assert (run / "metrics.jsonl").read_bytes() == written
-    # Weights of the start, but for the new head.
+    # The initial weights, except for the new head.
     start, end = tensors(world / "start"), tensors(tmp_path / "model")
     assert set(end) - set(start) == {"classifier.weight", "classifier.bias"}
     assert all(np.array_equal(start[name], end[name]) for name in end.keys() & start.keys())
 
 
 def test_a_frozen_encoder_keeps_its_bits(world, tmp_path):
-    finetune(world, tmp_path, "classification", "optimizer.freeze_encoder=True", "task.epochs=1")
+    finetune(world, tmp_path, "sequence_classification", "optimizer.freeze_encoder=True", "task.epochs=1")
     start, end = tensors(world / "start"), tensors(tmp_path / "model")
     moved = {name for name in end.keys() & start.keys() if not np.array_equal(start[name], end[name])}
     assert moved == {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
 
 
-def test_random_weights_take_the_architecture_alone(world, tmp_path, capsys):
-    finetune(world, tmp_path, "classification", "task.random_weights=True")
+def test_random_weights_keep_only_the_architecture(world, tmp_path, capsys):
+    finetune(world, tmp_path, "sequence_classification", "task.random_weights=True")
     assert "no parameter" in capsys.readouterr().err
     name = "bert.embeddings.word_embeddings.weight"
     start, end = (tensors(place)[name] for place in (world / "start", tmp_path / "model"))
@@ -219,9 +217,9 @@ def test_random_weights_take_the_architecture_alone(world, tmp_path, capsys):
 
 
 def test_each_length_is_compiled_once(world, tmp_path, capsys):
-    finetune(world, tmp_path, "classification", "task.buckets=(12,16,24)")
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("compiled the step")]
-    assert sorted(line.split()[4] for line in said) == ["12", "16", "24"]
+    finetune(world, tmp_path, "sequence_classification", "task.buckets=(12,16,24)")
+    compiled = [line for line in capsys.readouterr().err.splitlines() if line.startswith("compiled the step")]
+    assert sorted(line.split()[4] for line in compiled) == ["12", "16", "24"]
 
 
 def test_two_dev_sets_are_scored_and_predicted_each(world, tmp_path):
@@ -248,11 +246,13 @@ def test_two_dev_sets_are_scored_and_predicted_each(world, tmp_path):
         assert results["best"]["scores"][name] == pytest.approx(np.mean(np.array(gold) == np.array(found)))
 
 
-def test_a_head_of_other_classes_is_drawn_anew_and_one_of_as_many_is_kept(world, tmp_path, capsys):
+def test_a_head_is_kept_if_it_has_as_many_classes_as_the_task(world, tmp_path, capsys):
     for classes, new in ((5, True), (3, False)):
         start = tmp_path / f"of{classes}"
         save(start, "bert", "ForSequenceClassification", num_labels=classes)
-        finetune(world, tmp_path / f"run{classes}", "classification", start=start)
+        finetune(world, tmp_path / f"run{classes}", "sequence_classification", start=start)
         err = capsys.readouterr().err
-        assert ("newly initialised, at random: classification/bias, classification/kernel" in err) == new, err
+        assert (
+            "newly initialised, at random: sequence_classification/bias, sequence_classification/kernel" in err
+        ) == new, err
         assert ("not used: classifier.bias, classifier.weight" in err) == new, err

@@ -1,4 +1,4 @@
-"""What is wrong with a fine-tuning is said in one or two lines before anything is trained or written."""
+"""Mistakes in a fine-tuning are reported in one or two lines before anything is trained or written."""
 
 import json
 
@@ -27,7 +27,7 @@ def refused(world, tmp_path, capfd):
         capfd.readouterr()
         assert main(finetune_command(world, tmp_path / "run", kind, *more, start=start)) == 2
         err = capfd.readouterr().err
-        said = [line for line in err.splitlines() if not line.startswith(("custom ", "task "))]  # what was read
+        said = [line for line in err.splitlines() if not line.startswith(("custom ", "task "))]  # reports on the data
         assert 1 <= len(said) <= 2, err
         assert said[0].startswith("bert-jax finetune: ")
         assert says in err, err
@@ -41,12 +41,12 @@ def refused(world, tmp_path, capfd):
     [
         (["init_from="], "no weights: give --config.init_from"),
         (["task.name=mrcp"], "no task 'mrcp'; did you mean 'mrpc'?"),
-        (["task.name=mrpc", "task.kind=", "task.labels=", "task.train=", "task.dev="], "no train set"),
-        (["task.kind="], "needs config.task.kind"),
+        (["task.name=mrpc", "task.kind=None", "task.labels=None", "task.train=None", "task.dev=None"], "no train set"),
+        (["task.kind=None"], "needs config.task.kind"),
         (["task.kind=classify"], "choose from"),
         (["task.train=missing.jsonl"], "missing.jsonl: no such file"),
         (["task.test=missing.jsonl"], "missing.jsonl: no such file"),
-        (["task.dev="], "no dev set"),
+        (["task.dev=None"], "no dev set"),
         (["task.columns=text=texts"], "no key 'texts' for text; did you mean 'text'?"),
         (["task.columns=words=text"], "no field 'words'"),
         (["task.labels=yes,no"], "label 'perhaps' is not among yes, no"),
@@ -59,23 +59,23 @@ def refused(world, tmp_path, capfd):
         (["task.buckets=(24,4000)"], "config.task.buckets=(24, 4000)"),
         (["train.batch_size=0"], "config.train.batch_size=0 must be at least 1"),
         (["task.learning_rates=(1e-3,0.001)"], "give each once"),
-        (["train.batch_size=9", "train.grad_accum_steps=2"], "9 rows does not divide into 2"),
+        (["train.batch_size=9", "train.grad_accum_steps=2"], "9 sequences does not divide into 2"),
         (["evaluate.batch_size=0"], "config.evaluate.batch_size=0 must be at least 1"),
-        (["model.num_layers=3"], "config.model.num_layers=3 is for pretraining"),
-        (["train.steps=100"], "give config.task.epochs"),
+        (["model.num_layers=3"], "no key 'model.num_layers'"),
+        (["train.steps=100"], "no key 'train.steps'"),
         (["task.num_seeds=0"], "config.task.num_seeds=0 must be at least 1"),
         (["task.learning_rates=(a,)"], "config.task.learning_rates"),
         (["task.epoch=3"], "no key 'task.epoch'; did you mean 'task.epochs'?"),
     ],
 )
 def test_settings(refused, settings, says):
-    refused("classification", says, *settings)
+    refused("sequence_classification", says, *settings)
 
 
 def test_places_without_a_model(world, refused):
-    refused("classification", "no model here", start=world / "empty")
-    refused("classification", "no model here", start=world / "nowhere")
-    refused("classification", "bare", start=world / "bare")  # without a tokenizer
+    refused("sequence_classification", "no model here", start=world / "empty")
+    refused("sequence_classification", "no model here", start=world / "nowhere")
+    refused("sequence_classification", "bare", start=world / "bare")  # without a tokenizer
 
 
 def changed(world, kind, split, change):
@@ -91,14 +91,18 @@ def changed(world, kind, split, change):
 @pytest.mark.parametrize(
     ("kind", "change", "says"),
     [
-        ("classification", {"text": None}, "text"),
-        ("classification", {"text": " "}, "empty"),
+        ("sequence_classification", {"text": None}, "text"),
+        ("sequence_classification", {"text": " "}, "empty"),
         ("regression", {"label": "much"}, "label"),
-        ("tagging", {"tokens": ["a"], "labels": ["O", "O"]}, "2 labels"),
-        ("span", {"context": "x y", "answers": [{"text": "z", "answer_start": 0}]}, "'z' is not in its context"),
-        ("span", {"question": "a" * 30}, "leaves no room for its context"),
-        ("choice", {"choices": ["a", "b"], "label": 0}, "the same number of choices"),
-        ("choice", {"label": 3}, "3"),
+        ("token_classification", {"tokens": ["a"], "labels": ["O", "O"]}, "2 labels"),
+        (
+            "question_answering",
+            {"context": "x y", "answers": [{"text": "z", "answer_start": 0}]},
+            "'z' is not in its context",
+        ),
+        ("question_answering", {"question": "a" * 30}, "leaves no room for its context"),
+        ("multiple_choice", {"choices": ["a", "b"], "label": 0}, "the same number of choices"),
+        ("multiple_choice", {"label": 3}, "3"),
     ],
 )
 def test_examples(world, refused, split, kind, change, says):
@@ -107,16 +111,16 @@ def test_examples(world, refused, split, kind, change, says):
 
 
 def test_files(world, refused):
-    data = world / "classification"
+    data = world / "sequence_classification"
     (data / "quotes.csv").write_text('text,label\n"ab"c,yes\nb,no\n')
-    refused("classification", "quotes.csv:2: unbalanced quotes", "task.train=quotes.csv")
+    refused("sequence_classification", "quotes.csv:2: unbalanced quotes", "task.train=quotes.csv")
     (data / "open.csv").write_text('text,label\nab,yes\n"b,no\n')
-    refused("classification", "open.csv:3: unbalanced quotes", "task.dev=open.csv")
+    refused("sequence_classification", "open.csv:3: unbalanced quotes", "task.dev=open.csv")
     (data / "columns.tsv").write_text("sentence\tlabel\nab\tyes\n")
-    refused("classification", "no column 'text' for text", "task.train=columns.tsv")
+    refused("sequence_classification", "no column 'text' for text", "task.train=columns.tsv")
     (data / "empty.jsonl").write_text("")
-    refused("classification", "empty.jsonl: the file is empty", "task.dev=empty.jsonl")
+    refused("sequence_classification", "empty.jsonl: the file is empty", "task.dev=empty.jsonl")
     (data / "broken.jsonl").write_text('{"text": "a", "label": "yes"}\n{"text"\n')
-    refused("classification", "broken.jsonl:2: invalid JSON", "task.train=broken.jsonl")
+    refused("sequence_classification", "broken.jsonl:2: invalid JSON", "task.train=broken.jsonl")
     (data / "latin.jsonl").write_bytes(json.dumps({"text": "a", "label": "yes"}).encode() + b"\n\xe9\n")
-    refused("classification", "latin.jsonl", "task.train=latin.jsonl")
+    refused("sequence_classification", "latin.jsonl", "task.train=latin.jsonl")

@@ -1,4 +1,4 @@
-"""Thirty steps of fine-tuning beside torch: the same weights and rows give the same losses, and the same model after.
+"""Thirty steps of fine-tuning beside torch: equal weights and batches give equal losses, and equal weights at the end.
 
 The other side is a model of `transformers` with its own loss, `torch.optim.AdamW`, torch's clipping and the schedule of
 `transformers`. Rows have several lengths, hence several programs, and the last batch of each epoch is not full.
@@ -13,17 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from bert_jax.runs.task_data import Part, training_batches
 
 from bert_jax import config as c
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.inference.batching import Feed
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
+from bert_jax.models import make_model
 from bert_jax.objectives.tasks import finetuning, head
 from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.tasks.features import rows
+from bert_jax.runs.finetuning.task_data import Part, training_batches
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.schedules import Phase
 from bert_jax.training.step import TrainState, train_step
 from tests import torch_training
 from tests.tiny_models import CLASSES, LETTERS, MAX_POSITIONS, save
@@ -64,80 +67,80 @@ def choice(rng):
     return {"text": words(rng, 2, 9), "choices": [("j" if n == label else "b") * 6 for n in range(3)], "label": label}
 
 
-# No loss depends on these, so their gradient is rounding alone, of which Adam makes a step.
-WITHOUT_EFFECT = {"span": "qa_outputs.bias", "choice": "classifier.bias"}
+# No loss depends on these: their gradient is rounding error, from which Adam makes a step.
+WITHOUT_EFFECT = {"question_answering": "qa_outputs.bias", "multiple_choice": "classifier.bias"}
 # Kind -> an example that can be learned in part.
 EXAMPLE = {
-    "classification": lambda rng: (one := texts(rng)) | {"label": LETTERS.index(one["text"][0]) % 3},
+    "sequence_classification": lambda rng: (one := texts(rng)) | {"label": LETTERS.index(one["text"][0]) % 3},
     "regression": lambda rng: (one := texts(rng)) | {"label": one["text"].count("a") - 0.3 * len(one["text"])},
-    "tagging": sentence,
-    "span": question,
-    "choice": choice,
+    "token_classification": sentence,
+    "question_answering": question,
+    "multiple_choice": choice,
 }
 CLASS = {
-    "classification": "ForSequenceClassification",
+    "sequence_classification": "ForSequenceClassification",
     "regression": "ForSequenceClassification",
-    "tagging": "ForTokenClassification",
-    "span": "ForQuestionAnswering",
-    "choice": "ForMultipleChoice",
+    "token_classification": "ForTokenClassification",
+    "question_answering": "ForQuestionAnswering",
+    "multiple_choice": "ForMultipleChoice",
 }
 TARGETS = {
-    "classification": {"labels": "labels"},
+    "sequence_classification": {"labels": "labels"},
     "regression": {"labels": "values"},
-    "span": {"start_positions": "starts", "end_positions": "ends"},
-    "choice": {"labels": "labels"},
+    "question_answering": {"start_positions": "starts", "end_positions": "ends"},
+    "multiple_choice": {"labels": "labels"},
 }
 
 
 @pytest.mark.parametrize(
     ("kind", "family", "buckets"),
     [
-        ("classification", "bert", (16, MAX_POSITIONS)),
+        ("sequence_classification", "bert", (16, MAX_POSITIONS)),
         ("regression", "roberta", (MAX_POSITIONS,)),
-        ("tagging", "distilbert", (MAX_POSITIONS,)),
-        ("span", "bert", (16, MAX_POSITIONS)),
-        ("span", "electra", (MAX_POSITIONS,)),
-        ("choice", "albert", (MAX_POSITIONS,)),
+        ("token_classification", "distilbert", (MAX_POSITIONS,)),
+        ("question_answering", "bert", (16, MAX_POSITIONS)),
+        ("question_answering", "electra", (MAX_POSITIONS,)),
+        ("multiple_choice", "albert", (MAX_POSITIONS,)),
     ],
 )
 def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
     labels = {"num_labels": 1, "problem_type": "regression"} if kind == "regression" else {"num_labels": 3}
     more = dict.fromkeys(DROPOUT[family], 0.0)
-    more |= labels if kind in ("classification", "regression", "tagging") else {}
+    more |= labels if kind in ("sequence_classification", "regression", "token_classification") else {}
     model, _ = save(tmp_path, family, CLASS[kind], **more)
     tokenizer = load_tokenizer(tmp_path)
 
-    made = c.pretrain_config()
-    made.train.update(steps=STEPS, batch_size=BATCH, phases=c.phases({"seq_len": MAX_POSITIONS}))
+    made = c.finetune_config()
+    made.train.update(batch_size=BATCH)
     made.optimizer.update(peak_learning_rate=2e-3, warmup_fraction=WARMUP / STEPS, schedule="linear", weight_decay=0.1)
     made.task.update(kind=kind, max_seq_len=MAX_POSITIONS, max_query_length=8, doc_stride=6)
-    config = c.resolve(c.PretrainConfig, made)
+    config = c.resolve(c.FinetuneConfig, made)
     rng = random.Random(7)
     examples = [{"id": str(number)} | EXAMPLE[kind](rng) for number in range(EXAMPLES)]
-    part = Part("train", examples, rows(kind, examples, tokenizer, config.task)[0])
+    part = Part("train", examples, make_features(KINDS[kind], examples, tokenizer, config.task)[0])
 
     loaded = load_model(tmp_path)
     heads = (head(kind, 3),)
     assert loaded.heads == heads
-    config = c.dataclasses.replace(config, model=loaded.config)
     assert (loaded.config.dropout, loaded.config.attention_dropout, loaded.config.classifier_dropout) == (0, 0, 0)
     feed = Feed(buckets, BATCH, loaded.config.num_token_types, tokenizer.pad_id)
     batches = list(itertools.islice(training_batches(config, feed, part, BatchBlocks((0,), 1), 0), STEPS))
     assert {batch["input_ids"].shape[-1] for batch in batches} == set(buckets)
     assert min(batch["example_weights"].sum() for batch in batches) < BATCH, "every batch is full"
 
-    objective = finetuning(config, kind, 3)
+    objective = finetuning(make_model(loaded.config, config.compute, heads), kind, freeze_encoder=False)
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     params, zero = jax.tree.map(jnp.asarray, loaded.params), jnp.zeros((), jnp.int32)
-    state = TrainState(zero, params, optimizer.init(params), jax.random.PRNGKey(0), zero, zero)
-    step = jax.jit(functools.partial(train_step, config, objective, optimizer, 1))
+    state = TrainState(zero, params, optimizer(0.0).init(params), jax.random.PRNGKey(0), zero, zero)
+    phase = Phase(0, STEPS, 0, MAX_POSITIONS, BATCH, 1)
+    step = jax.jit(functools.partial(train_step, config, objective, optimizer, (phase,), phase))
     ours = []
     for batch in batches:
         state, metrics = step(state, batch)
         ours.append(metrics["means"]["task_loss"].value())
     assert step._cache_size() == len(buckets)
 
-    model.get_input_embeddings().padding_idx = None  # padding is learned in the published code, where a loss reaches it
+    model.get_input_embeddings().padding_idx = None  # in the published code padding is learned too
 
     def loss_of(model, batch):
         return model(**reference_inputs(model, kind, batch)).loss
@@ -150,25 +153,25 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
     for name, tensor in to_tensors(jax.device_get(state.params), loaded.config, heads).items():
         if name == WITHOUT_EFFECT.get(kind):
             continue
-        # Padding has an effect where a loss is over all positions.
-        noise = name.endswith("word_embeddings.weight") and kind != "span"
+        # Padding matters where a loss is over all positions.
+        noise = name.endswith("word_embeddings.weight") and kind != "question_answering"
         compared = np.arange(len(tensor)) != tokenizer.pad_id if noise else ...
         np.testing.assert_allclose(tensor[compared], final[name][compared], rtol=0, atol=1e-4, err_msg=name)
 
 
 def reference_inputs(model, kind, batch):
-    """A batch without its filler rows, as `transformers` names things; tokens that do not count are labelled -100."""
+    """A batch without fillers, under the names of `transformers`; tokens that do not count are labeled -100."""
     real = batch["example_weights"] > 0
     names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.config.model_type != "distilbert")
     inputs = {name: torch.tensor(batch[name][real]).long() for name in names}
-    if kind == "tagging":
+    if kind == "token_classification":
         labels = np.where(batch["token_weights"] > 0, batch["token_labels"], -100)
         return inputs | {"labels": torch.tensor(labels[real]).long()}
     targets = {theirs: torch.tensor(batch[name][real]) for theirs, name in TARGETS[kind].items()}
     return inputs | {name: x if x.is_floating_point() else x.long() for name, x in targets.items()}
 
 
-def test_every_family_and_every_kind_is_followed():
+def test_every_family_and_every_kind_is_compared():
     marks = test_losses_and_weights_follow_torch.pytestmark[0].args[1]
     assert {family for _, family, _ in marks} == set(CLASSES)
     assert {kind for kind, *_ in marks} == set(EXAMPLE)

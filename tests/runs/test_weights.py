@@ -50,13 +50,13 @@ def tensors(directory):
 
 
 def test_a_run_and_its_export_start_a_task_alike_with_every_seed(world, tmp_path, capsys):
-    settings = ("classification", "task.epochs=1", "task.num_seeds=2")
+    settings = ("sequence_classification", "task.epochs=1", "task.num_seeds=2")
     results = [finetune(world, tmp_path / name, *settings, start=world / name) for name in ("run", "model")]
     assert results[0] == results[1]
     for run in results[0]["runs"]:
         best = f"runs/{run['run']}/best-{run['step']}/model.safetensors"
         assert (tmp_path / "run" / best).read_bytes() == (tmp_path / "model" / best).read_bytes()
-    assert capsys.readouterr().err.count("newly initialised, at random: classification") == 2
+    assert capsys.readouterr().err.count("newly initialised, at random: sequence_classification") == 2
 
 
 def test_pretraining_goes_on_with_the_weights_of_a_run_and_of_its_export(world, tmp_path, run_lines):
@@ -113,14 +113,14 @@ def test_another_vocabulary_of_the_same_size_is_refused(world, tmp_path, capsys)
 
 
 def test_a_work_directory_holds_one_kind_of_run(world, tmp_path, capsys):
-    finetune(world, tmp_path, "classification", "task.epochs=0.2")
+    finetune(world, tmp_path, "sequence_classification", "task.epochs=0.2")
     assert main(pretrain_command(world, tmp_path)) == 2
     assert "holds a run that differs" in capsys.readouterr().err
 
 
 def test_a_run_has_no_head_of_a_task(world):
     with pytest.raises(UserError, match="fine-tune it first"):
-        read_weights(world / "run", (Head("span"),), None, Console(silent=True))
+        read_weights(world / "run", (Head("question_answering"),), None, Console(silent=True))
     found = read_weights(world / "run", None, None, Console(silent=True))
     assert [head.name for head in found.heads] == ["masked_token", "next_sentence"]
     assert (found.new, found.unused, found.directory) == ((), (), world / "run" / "tokenizer")

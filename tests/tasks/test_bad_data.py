@@ -1,4 +1,4 @@
-"""Mistakes in a user's own files: each is refused by file, line or id, in a line or two."""
+"""Mistakes in a user's own files: each is reported by file, line or id, in one or two lines."""
 
 import gzip
 import json
@@ -7,14 +7,14 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.readers import read
+from bert_jax.tasks.reading.readers import read_examples
 from bert_jax.tasks.table import resolve
 
-TEXTS = {"name": "custom", "kind": "classification", "labels": "no,yes"}
+TEXTS = {"name": "custom", "kind": "sequence_classification", "labels": "no,yes"}
 NUMBERS = {"name": "custom", "kind": "regression"}
-TAGS = {"name": "custom", "kind": "tagging", "labels": "O,B-X"}
-CHOICES = {"name": "custom", "kind": "choice"}
-SPANS = {"name": "custom", "kind": "span"}
+TAGS = {"name": "custom", "kind": "token_classification", "labels": "O,B-X"}
+CHOICES = {"name": "custom", "kind": "multiple_choice"}
+SPANS = {"name": "custom", "kind": "question_answering"}
 HEAD = "text\tlabel\n"
 
 
@@ -54,7 +54,7 @@ BAD = {
     "no gzip": (TEXTS, "a.tsv.gz", HEAD, "a.tsv.gz: broken archive"),
     "invalid JSON": (TEXTS, "a.jsonl", '{"text": "x", "label": "no"}\n{"text"', "a.jsonl:2: invalid JSON"),
     "invalid list": (TEXTS, "a.json", '[{"text": "x"},\n{"text"]', "a.json: invalid JSON .*line 2"),
-    "deep JSON": (TEXTS, "a.json", "[" * 100_000, "a.json: JSON that cannot be read"),
+    "deep JSON": (TEXTS, "a.json", "[" * 100_000, "a.json: invalid JSON"),
     "no object": (TEXTS, "a.jsonl", "3", "a.jsonl:1: not a JSON object"),
     "missing key": (
         TEXTS,
@@ -69,11 +69,11 @@ BAD = {
         r"a.tsv:4: id '1' is also that of \S*a.tsv:2",
     ),
     "empty id": (TEXTS | {"columns": "id=id"}, "a.tsv", "id\t" + HEAD + "\tx\tno\n", "a.tsv:2: id is '', neither"),
-    "no number": (NUMBERS, "a.tsv", HEAD + "x\t1.5\ny\t3,5\n", "a.tsv:3: label '3,5' is no number"),
-    "not finite": (NUMBERS, "a.tsv", HEAD + "x\tnan\n", "a.tsv:2: label 'nan' is no number"),
+    "no number": (NUMBERS, "a.tsv", HEAD + "x\t1.5\ny\t3,5\n", "a.tsv:3: label '3,5' is not a number"),
+    "not finite": (NUMBERS, "a.tsv", HEAD + "x\tnan\n", "a.tsv:2: label 'nan' is not a number"),
     "tag of another set": (TAGS, "a.txt", "a O\nb B-Y\n", "a.txt:1: label 'B-Y' is not among O, B-X"),
     "line without a tag": (TAGS, "a.txt", "a O\nb\n", "a.txt:2: 1 columns where the first token has 2"),
-    "empty token": (TAGS, "a.tsv", "a\tO\n\tO\n", "a.tsv:1: tokens is no list of texts, none of them empty"),
+    "empty token": (TAGS, "a.tsv", "a\tO\n\tO\n", "a.tsv:1: tokens is not a list of texts, or one of them is empty"),
     "tag column beyond": (TAGS | {"columns": "labels=5"}, "a.txt", "a O\n", "a.txt:1: no column 5 for labels among 2"),
     "tag column by name": (TAGS | {"columns": "labels=ner"}, "a.txt", "a O\n", "columns of this format are numbers"),
     "tags and tokens": (TAGS, "a.jsonl", '{"tokens": ["a"], "labels": ["O", "O"]}', "1 tokens but 2 labels"),
@@ -82,7 +82,7 @@ BAD = {
         CHOICES,
         "a.jsonl",
         '{"text": "x", "choices": ["a", "b"], "label": 2}',
-        "'2' is no number of a choice",
+        "'2' is not the number of a choice",
     ),
     "one choice": (CHOICES, "a.jsonl", '{"text": "x", "choices": ["a"], "label": 0}', "fewer than two choices"),
     "choices differ": (
@@ -111,7 +111,7 @@ BAD = {
     ),
     "answer without start": (SPANS, "a.json", squad(answers=[{"text": "Ada"}]), "q1: answer 'Ada' has no integer"),
     "answer without text": (SPANS, "a.json", squad(answers=[{"answer_start": 1}]), "q1: an answer without text"),
-    "answers are text": (SPANS, "a.json", squad(answers="Ada"), "'answers' is no list of objects"),
+    "answers are text": (SPANS, "a.json", squad(answers="Ada"), "'answers' is not a list of objects"),
     "impossible and answered": (SPANS, "a.json", squad(is_impossible=True), "q1: is_impossible is True with 1 answers"),
     "possible, no answer": (SPANS, "a.json", squad(is_impossible=False, answers=[]), "is False with 0 answers"),
     "no question": (SPANS, "a.json", squad(question=None), r"data\[0\] paragraphs\[0\] qas\[0\]: no text 'question'"),
@@ -126,5 +126,5 @@ def test_mistakes_are_refused_by_place(settings, name, content, message, tmp_pat
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     config = TaskConfig(**settings, data=str(tmp_path), dev=name or "absent.tsv")
     with pytest.raises(UserError, match=message) as caught:
-        read(resolve(config), config, "dev")
+        read_examples(resolve(config), config, "dev")
     assert len(str(caught.value).splitlines()) <= 2

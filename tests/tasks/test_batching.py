@@ -1,4 +1,4 @@
-"""Buckets and batches: nothing lost, little padded."""
+"""Buckets and batches: nothing is lost, and little is padded."""
 
 import gzip
 import itertools
@@ -45,7 +45,7 @@ def squad_lengths(real_data, tokenizer):
 def test_little_is_padded_on_real_lengths(real_data, tokenizer, lengths_of, max_seq_len):
     lengths = lengths_of(real_data, tokenizer)
     lengths = np.resize(lengths, max(10_000, len(lengths)))  # the samples are repeated: many batches to choose from
-    buckets = choose_buckets(lengths, max_seq_len)
+    buckets = choose_buckets(lengths, max_seq_len, program_tokens=0)
     assert len(buckets) <= MAX_BUCKETS
     for shuffle in (True, False):
         batches = plan(lengths, buckets, 32, seed=1, epoch=0, shuffle=shuffle)
@@ -62,26 +62,51 @@ def test_chosen_buckets_are_the_best_of_all(seed):
         for count in range(MAX_BUCKETS)
         for choice in itertools.combinations(candidates, count)
     )
-    buckets = choose_buckets(lengths, 77)
+    buckets = choose_buckets(lengths, 77, program_tokens=0)
     assert buckets == tuple(sorted(set(buckets)))
     assert buckets[-1] == 77
     assert padded(lengths, buckets) == best
 
 
 @pytest.mark.parametrize("lengths", [[], [3], [12], [5, 5, 5]])
-def test_few_rows_or_a_short_maximum_need_few_buckets(lengths):
-    assert choose_buckets(np.array(lengths, np.int64), 12)[-1] == 12
-    assert set(choose_buckets(np.array(lengths, np.int64), 12)) <= {8, 12}
-    assert choose_buckets(np.array([4], np.int64), 5) == (5,)
+def test_little_data_or_a_short_maximum_needs_few_buckets(lengths):
+    found = choose_buckets(np.array(lengths, np.int64), 12, program_tokens=0)
+    assert found[-1] == 12
+    assert set(found) <= {8, 12}
+    assert choose_buckets(np.array([4], np.int64), 5, program_tokens=0) == (5,)
+
+
+@pytest.mark.parametrize("passes", [0.5, 3.0])
+@pytest.mark.parametrize("program_tokens", [1, 100, 400, 1_000, 10_000])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_choice_of_buckets_costs_less_padding_and_compiling(seed, program_tokens, passes):
+    lengths = np.random.default_rng(seed).integers(1, 77, size=40)
+
+    def cost(buckets):
+        return passes * padded(lengths, buckets) + program_tokens * len(buckets)
+
+    best = min(
+        cost((*choice, 77)) for count in range(MAX_BUCKETS) for choice in itertools.combinations(range(8, 77, 8), count)
+    )
+    assert cost(choose_buckets(lengths, 77, passes, program_tokens)) == best
+
+
+@pytest.mark.parametrize(
+    ("examples", "most", "least"), [(200, 1, 1), (3_700, 2, 1), (67_000, 6, 3), (393_000, 6, 5), (3_000_000, 6, 6)]
+)
+def test_small_data_gets_few_programs_and_large_data_many(examples, most, least):
+    """Sizes from a few hundred examples over MRPC, SST-2 and MNLI to millions, three epochs, lengths as in GLUE."""
+    lengths = np.clip(np.random.default_rng(0).lognormal(3.5, 0.5, examples), 4, 128).astype(np.int64)
+    assert least <= len(choose_buckets(lengths, 128, passes=3)) <= most
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("rows", [0, 1, 7, 8, 1001])
-def test_every_row_once_in_the_smallest_bucket_that_holds_its_batch(rows, shuffle):
-    lengths = np.random.default_rng(rows).integers(2, 65, size=rows)
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 1001])
+def test_each_index_occurs_once_in_the_smallest_bucket_that_holds_its_batch(count, shuffle):
+    lengths = np.random.default_rng(count).integers(2, 65, size=count)
     buckets = (16, 24, 40, 64)
     batches = plan(lengths, buckets, 8, seed=3, epoch=2, shuffle=shuffle)
-    assert sorted(itertools.chain(*(batch.indices.tolist() for batch in batches))) == list(range(rows))
+    assert sorted(itertools.chain(*(batch.indices.tolist() for batch in batches))) == list(range(count))
     assert sum(len(batch.indices) < 8 for batch in batches) <= 1
     for batch in batches:
         assert batch.indices.dtype == np.int64
@@ -98,18 +123,18 @@ def test_the_order_is_a_function_of_seed_and_epoch():
     assert order(1, 0) == order(1, 0)
     orders = [order(1, 0), order(1, 1), order(2, 0), order(0, 0, shuffle=False)]
     assert all(one != other for one, other in itertools.combinations(orders, 2))
-    # Another order of batches, and other rows together.
+    # Batches have another order and other members.
     assert {tuple(sorted(batch)) for batch in orders[0]} != {tuple(sorted(batch)) for batch in orders[1]}
     assert order(0, 0, shuffle=False) == order(5, 7, shuffle=False)
 
 
-def test_batches_of_all_lengths_come_in_mixed_order():
+def test_batches_of_all_lengths_are_shuffled():
     lengths = np.repeat([10, 20, 30, 40], 100)
     found = [batch.length for batch in plan(lengths, (16, 24, 32, 48), 4, seed=0, epoch=0, shuffle=True)]
     assert found != sorted(found)
     assert set(found[:25]) == {16, 24, 32, 48}
 
 
-def test_a_row_longer_than_every_bucket_is_refused():
-    with pytest.raises(UserError, match="hold no row of 65 tokens"):
+def test_a_sequence_longer_than_every_bucket_is_refused():
+    with pytest.raises(UserError, match="hold no sequence of 65 tokens"):
         plan(np.array([3, 65]), (32, 64), 8, seed=0, epoch=0, shuffle=False)

@@ -1,4 +1,4 @@
-"""A data set that TFDS itself prepares here, as `tfds build` does, without network and TensorFlow."""
+"""A data set prepared by TFDS itself, as `tfds build` does, without a network and TensorFlow."""
 
 import sys
 
@@ -7,13 +7,13 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.readers import read
+from bert_jax.tasks.reading.readers import read_examples
 from bert_jax.tasks.table import resolve
 
 
 def load(split, **settings):
     config = TaskConfig(**settings)
-    return read(resolve(config), config, split)
+    return read_examples(resolve(config), config, split)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_glue_by_name(place):
 def test_squad_and_conll_by_name(place):
     data = f"tfds:tiny_task@{place}"
     columns = "question=question,context=context,answers=answers"
-    example = load("dev", name="custom", kind="span", data=data, dev="validation", columns=columns)[0]
+    example = load("dev", name="custom", kind="question_answering", data=data, dev="validation", columns=columns)[0]
     assert example["answers"] == [{"text": "Ada", "start": 7}]
     example = load("dev", name="conll2003", data=data)[0]
     assert example == {"id": "0", "tokens": ["Ada", "in", "Köln"], "labels": [1, 0, 5]}
@@ -89,7 +89,7 @@ def test_custom(place):
     settings = {"name": "custom", "data": data, "train": "train"}
     examples = load("train", **settings, kind="regression", columns="text=sentence,label=score,id=idx")
     assert {example["id"]: example["label"] for example in examples} == {"0": 0.0, "1": 0.5, "2": 1.0}
-    config = TaskConfig(**settings, kind="classification", columns="text=sentence")
+    config = TaskConfig(**settings, kind="sequence_classification", columns="text=sentence")
     assert resolve(config).labels == ("negative", "positive")
 
 
@@ -107,12 +107,12 @@ def test_mistakes(place, settings, message):
 
 
 @pytest.mark.parametrize("name", ["absent", "huggingface:glue", "../etc"])
-def test_what_is_not_prepared_is_not_fetched(place, name):
+def test_a_data_set_that_is_not_prepared_is_not_downloaded(place, name):
     with pytest.raises(UserError, match="no data set that TFDS has prepared"):
         load("dev", name="sst2", data=f"tfds:{name}@{place}")
 
 
-def test_tfds_names_its_extra_where_it_is_absent(monkeypatch):
+def test_the_message_without_tfds_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(UserError, match=r"pip install 'bert-jax\[tfds\]'"):
         load("dev", name="sst2", data="tfds:")

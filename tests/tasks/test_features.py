@@ -1,4 +1,4 @@
-"""Rows of texts and choices, and batches of rows of every kind."""
+"""Features of texts and choices, and batches of every kind."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,10 @@ from tokenizers import models, pre_tokenizers, processors
 from bert_jax.config import TaskConfig
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.tasks.features import Row, collate, rows, truncated_lengths
+from bert_jax.tasks.features import Features, collate
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import make_features
+from bert_jax.tasks.kinds.texts import truncated_lengths
 
 PAIRS = [
     ("Who was Jim Henson ?", "Jim Henson was a nice puppet"),
@@ -51,22 +54,24 @@ def examples_of(pairs, **label):
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_texts_and_pairs_are_laid_out_as_the_library_does(samples, name, request):
+def test_texts_and_pairs_have_the_layout_of_the_library(samples, name, request):
     library = {"bert": library_bert, "roberta": library_roberta}[name](samples)
-    made, counts = rows("classification", examples_of(PAIRS, label=1), request.getfixturevalue(name), TaskConfig())
+    made, counts = make_features(
+        KINDS["sequence_classification"], examples_of(PAIRS, label=1), request.getfixturevalue(name), TaskConfig()
+    )
     assert counts == {"truncated_texts": 0}
     batch = collate(made, 64, 2, 9, len(made))
-    for number, (row, (first, second)) in enumerate(zip(made, PAIRS, strict=True)):
+    for number, (one, (first, second)) in enumerate(zip(made, PAIRS, strict=True)):
         expected = library.encode(first, second)
-        assert row.input_ids.tolist() == expected.ids
-        assert row.length == len(expected.ids)
-        assert row.input_ids.dtype == np.int32
-        assert row.targets == {"label": 1}
+        assert one.input_ids.tolist() == expected.ids
+        assert one.length == len(expected.ids)
+        assert one.input_ids.dtype == np.int32
+        assert one.targets == {"labels": 1}
         if name == "bert":
-            padded = expected.type_ids + [0] * (64 - row.length)
+            padded = expected.type_ids + [0] * (64 - one.length)
             assert batch["token_type_ids"][number].tolist() == padded
         if second is None:
-            assert row.second == row.length
+            assert one.second == one.length
     # </s></s> belong to the first text, the last </s> to the second.
     if name == "roberta":
         assert made[0].input_ids[made[0].second - 2 : made[0].second].tolist() == [2, 2]
@@ -83,28 +88,35 @@ def test_truncation_is_the_literal_loop():
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_what_is_truncated_is_counted_and_fills_the_row(name, request):
+def test_truncated_texts_are_counted_and_fill_the_sequence(name, request):
     tokenizer = request.getfixturevalue(name)
-    made, counts = rows("regression", examples_of(PAIRS, label=2.5), tokenizer, TaskConfig(max_seq_len=12))
-    long, _ = rows("regression", examples_of(PAIRS, label=2.5), tokenizer, TaskConfig())
-    cut = [number for number, row in enumerate(long) if row.length > 12]
+    made, counts = make_features(
+        KINDS["regression"], examples_of(PAIRS, label=2.5), tokenizer, TaskConfig(max_seq_len=12)
+    )
+    long, _ = make_features(KINDS["regression"], examples_of(PAIRS, label=2.5), tokenizer, TaskConfig())
+    cut = [number for number, one in enumerate(long) if one.length > 12]
     assert counts == {"truncated_texts": len(cut)}
     assert len(cut) >= 2
-    for number, (row, whole) in enumerate(zip(made, long, strict=True)):
-        assert row.targets == {"value": 2.5}
-        assert row.input_ids[-1] == tokenizer.sep_id
+    for number, (one, whole) in enumerate(zip(made, long, strict=True)):
+        assert one.targets == {"values": 2.5}
+        assert one.input_ids[-1] == tokenizer.sep_id
         if number in cut:
-            assert row.length == 12
-            np.testing.assert_array_equal(row.input_ids[:3], whole.input_ids[:3])
+            assert one.length == 12
+            np.testing.assert_array_equal(one.input_ids[:3], whole.input_ids[:3])
         else:
-            np.testing.assert_array_equal(row.input_ids, whole.input_ids)
+            np.testing.assert_array_equal(one.input_ids, whole.input_ids)
 
 
 def test_choices_are_pairs_of_the_text_and_each_choice(bert):
     example = {"id": "1", "text": "I went home", "choices": ["to sleep .", "a fish", "and cooked a very long dinner"]}
-    made, _ = rows("choice", [example | {"label": 2}, example | {"label": 0}], bert, TaskConfig())
-    pairs, _ = rows(
-        "classification", examples_of([("I went home", choice) for choice in example["choices"]]), bert, TaskConfig()
+    made, _ = make_features(
+        KINDS["multiple_choice"], [example | {"label": 2}, example | {"label": 0}], bert, TaskConfig()
+    )
+    pairs, _ = make_features(
+        KINDS["sequence_classification"],
+        examples_of([("I went home", choice) for choice in example["choices"]]),
+        bert,
+        TaskConfig(),
     )
     for ids, second, pair in zip(made[0].input_ids, made[0].second, pairs, strict=True):
         np.testing.assert_array_equal(ids, pair.input_ids)
@@ -118,22 +130,24 @@ def test_choices_are_pairs_of_the_text_and_each_choice(bert):
     assert batch["labels"].tolist() == [2, 0, 2, 2]
     assert batch["example_weights"].tolist() == [1, 1, 0, 0]
     with pytest.raises(UserError, match="'2' has 1 choices, the first has 3"):
-        rows("choice", [example, {"id": "2", "text": "", "choices": ["a"]}], bert, TaskConfig())
+        make_features(
+            KINDS["multiple_choice"], [example, {"id": "2", "text": "", "choices": ["a"]}], bert, TaskConfig()
+        )
 
 
 EXAMPLES = {
-    "classification": {"text": "a b", "text_pair": "c", "label": 3},
+    "sequence_classification": {"text": "a b", "text_pair": "c", "label": 3},
     "regression": {"text": "a b", "label": 0.5},
-    "tagging": {"tokens": ["a", "unaffable", "c"], "labels": [2, 0, 1]},
-    "span": {"question": "who ?", "context": "It was me .", "answers": [{"text": "me", "start": 7}]},
-    "choice": {"text": "a", "choices": ["b", "c d"], "label": 1},
+    "token_classification": {"tokens": ["a", "unaffable", "c"], "labels": [2, 0, 1]},
+    "question_answering": {"question": "who ?", "context": "It was me .", "answers": [{"text": "me", "start": 7}]},
+    "multiple_choice": {"text": "a", "choices": ["b", "c d"], "label": 1},
 }
 TARGETS = {
-    "classification": {"labels": np.int32},
+    "sequence_classification": {"labels": np.int32},
     "regression": {"values": np.float32},
-    "tagging": {"token_labels": np.int32, "token_weights": np.float32},
-    "span": {"starts": np.int32, "ends": np.int32},
-    "choice": {"labels": np.int32},
+    "token_classification": {"token_labels": np.int32, "token_weights": np.float32},
+    "question_answering": {"starts": np.int32, "ends": np.int32},
+    "multiple_choice": {"labels": np.int32},
 }
 INPUTS = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), np.int32)
 
@@ -141,49 +155,65 @@ INPUTS = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), np.int
 @pytest.mark.parametrize("types", [0, 1, 2])
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_batches_have_the_documented_arrays(bert, kind, types):
-    made, _ = rows(kind, [EXAMPLES[kind] | {"id": str(number)} for number in range(3)], bert, TaskConfig())
+    made, _ = make_features(
+        KINDS[kind], [EXAMPLES[kind] | {"id": str(number)} for number in range(3)], bert, TaskConfig()
+    )
     batch = collate(made, 24, types, 7, 5)
     dtypes = INPUTS | {"example_weights": np.float32} | TARGETS[kind]
     assert {name: array.dtype for name, array in batch.items()} == dtypes
-    shape = (5, 2, 24) if kind == "choice" else (5, 24)
+    shape = (5, 2, 24) if kind == "multiple_choice" else (5, 24)
     for name, array in batch.items():
         assert array.flags.c_contiguous
         assert array.shape == (shape if name in INPUTS else (5, 24) if "token" in name else (5,))
     assert batch["example_weights"].tolist() == [1, 1, 1, 0, 0]
-    # Filler rows are real ones: nothing attends to nothing.
+    # Fillers are copies of real inputs, so that no attention is empty.
     assert batch["attention_mask"].sum(-1).min() > 0
     assert np.all(batch["input_ids"][batch["attention_mask"] == 0] == 7)
-    assert batch["token_type_ids"].any() == (types == 2 and kind not in ("regression", "tagging"))
-    unlabelled = {key: value for key, value in EXAMPLES[kind].items() if key not in ("label", "labels", "answers")}
-    made, _ = rows(kind, [unlabelled | {"id": "1"}], bert, TaskConfig())
+    assert batch["token_type_ids"].any() == (types == 2 and kind not in ("regression", "token_classification"))
+    unlabeled = {key: value for key, value in EXAMPLES[kind].items() if key not in ("label", "labels", "answers")}
+    made, _ = make_features(KINDS[kind], [unlabeled | {"id": "1"}], bert, TaskConfig())
     assert collate(made, 24, types, 7, 5).keys() == INPUTS.keys() | {"example_weights"}
 
 
-def test_targets_of_a_batch_are_those_of_its_rows(bert):
-    tagging, _ = rows("tagging", [EXAMPLES["tagging"] | {"id": "1"}], bert, TaskConfig())
+def test_targets_of_a_batch_are_those_of_its_features(bert):
+    tagging, _ = make_features(
+        KINDS["token_classification"], [EXAMPLES["token_classification"] | {"id": "1"}], bert, TaskConfig()
+    )
     batch = collate(tagging, 10, 2, 0, 2)
-    assert batch["token_labels"].tolist() == [[0, 2, 0, 0, 0, 1, 0, 0, 0, 0]] * 2
+    assert batch["token_labels"].tolist() == [[0, 2, 0, 0, 0, 1, 0, 0, 0, 0], [0] * 10]
     assert batch["token_weights"].tolist() == [[0, 1, 1, 0, 0, 1, 0, 0, 0, 0], [0] * 10]
-    span, _ = rows("span", [EXAMPLES["span"] | {"id": "1"}], bert, TaskConfig())
+    span, _ = make_features(
+        KINDS["question_answering"], [EXAMPLES["question_answering"] | {"id": "1"}], bert, TaskConfig()
+    )
     batch = collate(span, 12, 2, 0, 1)
     assert (batch["starts"].tolist(), batch["ends"].tolist()) == ([6], [6])
     assert bert.decode(batch["input_ids"][0, 6:7].tolist()) == "me"
 
 
-def test_rows_that_do_not_fit_a_batch():
-    row = Row(np.arange(5, dtype=np.int32), 5, 0, {})
-    with pytest.raises(ValueError, match="a row of 5 tokens does not fit into 4"):
-        collate([row], 4, 2, 0, 1)
-    for given in ([], [row, row]):
+def test_features_that_do_not_fit_a_batch():
+    one = Features(np.arange(5, dtype=np.int32), 5, 0, {})
+    with pytest.raises(ValueError, match="a sequence of 5 tokens does not fit into 4"):
+        collate([one], 4, 2, 0, 1)
+    for given in ([], [one, one]):
         with pytest.raises(ValueError, match="do not make a batch of 1"):
             collate(given, 8, 2, 0, 1)
 
 
 def test_refused_examples(bert):
     with pytest.raises(UserError, match="'1' has no label, but others have"):
-        rows("classification", [{"id": "0", "text": "", "label": 1}, {"id": "1", "text": ""}], bert, TaskConfig())
+        make_features(
+            KINDS["sequence_classification"],
+            [{"id": "0", "text": "", "label": 1}, {"id": "1", "text": ""}],
+            bert,
+            TaskConfig(),
+        )
     with pytest.raises(UserError, match="max_seq_len=4 holds no two texts"):
-        rows("classification", examples_of(PAIRS), bert, TaskConfig(max_seq_len=4))
+        make_features(KINDS["sequence_classification"], examples_of(PAIRS), bert, TaskConfig(max_seq_len=4))
     with pytest.raises(UserError, match="max_seq_len=2 holds no word"):
-        rows("tagging", [EXAMPLES["tagging"] | {"id": "1"}], bert, TaskConfig(max_seq_len=2))
-    assert rows("classification", [], bert, TaskConfig()) == ([], {"truncated_texts": 0})
+        make_features(
+            KINDS["token_classification"],
+            [EXAMPLES["token_classification"] | {"id": "1"}],
+            bert,
+            TaskConfig(max_seq_len=2),
+        )
+    assert make_features(KINDS["sequence_classification"], [], bert, TaskConfig()) == ([], {"truncated_texts": 0})

@@ -10,15 +10,15 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.conll import to_iob2
-from bert_jax.tasks.reading.readers import parts, read
+from bert_jax.tasks.kinds.token_classification import to_iob2
+from bert_jax.tasks.reading.readers import parts, read_examples
 from bert_jax.tasks.table import resolve
 
 
 def load(split, report=None, **settings):
     config = TaskConfig(**{key: str(value) for key, value in settings.items()})
     lines = [] if report is None else report
-    return read(resolve(config), config, split, lines.append)
+    return read_examples(resolve(config), config, split, lines.append)
 
 
 def entities(task, examples):
@@ -64,7 +64,7 @@ class TestRealFiles:
         indirect=["real_data"],
     )
     def test_a_published_file_as_a_custom_one(self, real_data, file, columns, labels, counts):
-        settings = {"name": "custom", "kind": "classification", "data": real_data / "glue", "dev": file}
+        settings = {"name": "custom", "kind": "sequence_classification", "data": real_data / "glue", "dev": file}
         settings["labels"] = labels
         examples = load("dev", **settings, columns=f"{columns},format=tsv_plain")
         assert collections.Counter(example["label"] for example in examples) == counts
@@ -92,7 +92,7 @@ class TestRealFiles:
                 assert example["context"][answer["start"] :].startswith(answer["text"])
 
     def test_squad1_refuses_unanswerable_questions(self, real_data):
-        with pytest.raises(UserError, match="has no answer; take a task with such questions, as squad2"):
+        with pytest.raises(UserError, match="has no answer; choose a task with such questions, as squad2"):
             load("dev", name="squad1", data=real_data / "squad", dev="dev-v2.0.recon.json")
 
     @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ class TestRealFiles:
         )
 
 
-# Task -> files as its authors lay them out -> examples, by split.
+# Task -> files in the layout of their authors, and examples by split.
 SMALL = {
     "cola": (
         {
@@ -312,17 +312,17 @@ def test_published_formats(task, packed, tmp_path):
     assert {split: load(split, name=task, data=tmp_path) for split in expected} == expected
 
 
-def test_what_is_odd_in_published_files_is_counted(tmp_path):
+def test_oddities_of_published_files_are_counted(tmp_path):
     (tmp_path / "train.tsv").write_text(SMALL["qqp"][0]["QQP/train.tsv"])
     report = []
     load("train", report, name="qqp", data=tmp_path)
     assert sorted(report) == [
         "qqp train: 1 texts are empty",
-        "qqp train: 2 rows with a wrong number of columns are left out",
+        "qqp train: 2 rows with a wrong number of columns are skipped",
     ]
 
 
-def test_parts_are_the_sets_that_are_there(tmp_path):
+def test_parts_are_the_sets_that_exist(tmp_path):
     for name in ("dev_matched.tsv", "dev_mismatched.tsv.gz"):
         (tmp_path / name).touch()
     config = TaskConfig(name="mnli", data=str(tmp_path))
@@ -358,7 +358,7 @@ ROWS = [('It\'s "here", now', "Yes\tno", "no"), ("Zwei\nZeilen", "ü", "yes")]
 
 
 def quoted(separator):
-    """The rows as Python's csv writer and pandas have them."""
+    """The rows as Python's csv writer and pandas write them."""
     import csv
 
     text = io.StringIO()
@@ -383,14 +383,14 @@ def json_lines():
 )
 def test_custom_files(name, text, tmp_path):
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
-    settings = {"name": "custom", "kind": "classification", "data": tmp_path, "columns": PAIRS, "train": name}
+    settings = {"name": "custom", "kind": "sequence_classification", "data": tmp_path, "columns": PAIRS, "train": name}
     expected = [
         {"id": str(n), "text": row[0], "text_pair": row[1], "label": ["no", "yes"].index(row[2])}
         for n, row in enumerate(ROWS)
     ]
     assert load("train", **settings) == expected
-    unlabelled = load("test", **settings | {"test": name, "columns": "text=premise,label=absent", "labels": "no,yes"})
-    assert unlabelled == [{"id": str(n), "text": row[0]} for n, row in enumerate(ROWS)]
+    unlabeled = load("test", **settings | {"test": name, "columns": "text=premise,label=absent", "labels": "no,yes"})
+    assert unlabeled == [{"id": str(n), "text": row[0]} for n, row in enumerate(ROWS)]
 
 
 @pytest.mark.parametrize(
@@ -402,21 +402,25 @@ def test_custom_files(name, text, tmp_path):
             {"text": "a", "text_pair": "b", "label": "-1e-3"},
             {"text": "a", "text_pair": "b", "label": -0.001},
         ),
-        ("classification", {"text": "a", "label": 1, "id": 7}, {"id": "7", "text": "a", "label": 1}),
-        ("classification", {"text": "a", "label": False}, {"text": "a", "label": 2}),
-        ("tagging", {"tokens": ["a", "b"], "labels": ["I-X", "O"]}, {"tokens": ["a", "b"], "labels": [4, 3]}),
+        ("sequence_classification", {"text": "a", "label": 1, "id": 7}, {"id": "7", "text": "a", "label": 1}),
+        ("sequence_classification", {"text": "a", "label": False}, {"text": "a", "label": 2}),
         (
-            "choice",
+            "token_classification",
+            {"tokens": ["a", "b"], "labels": ["I-X", "O"]},
+            {"tokens": ["a", "b"], "labels": [4, 3]},
+        ),
+        (
+            "multiple_choice",
             {"text": "a", "choices": ["b", "c"], "label": 1, "start": "It"},
             {"text": "a", "choices": ["It b", "It c"], "label": 1},
         ),
         (
-            "span",
+            "question_answering",
             {"question": "q", "context": "a  b", "answers": [{"text": "a b", "start": 0}], "id": "x"},
             {"id": "x", "question": "q", "context": "a  b", "answers": [{"text": "a  b", "start": 0}]},
         ),
         (
-            "span",
+            "question_answering",
             {"question": "q", "context": "a", "answers": []},
             {"question": "q", "context": "a", "answers": []},
         ),
@@ -424,7 +428,7 @@ def test_custom_files(name, text, tmp_path):
 )
 def test_custom_json_lines_of_every_kind(kind, line, example, tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps(line))
-    labels = {"labels": "0,1,false,O,B-X"} if kind in ("classification", "tagging") else {}
+    labels = {"labels": "0,1,false,O,B-X"} if kind in ("sequence_classification", "token_classification") else {}
     assert load("dev", name="custom", kind=kind, data=tmp_path, dev="a.jsonl", **labels) == [{"id": "0"} | example]
 
 
@@ -432,7 +436,7 @@ def test_custom_json_lines_of_every_kind(kind, line, example, tmp_path):
 def test_custom_columns_of_tokens(name, separator, tmp_path):
     lines = [["1", "Rome", "x", "B-L"], ["2", "is", "y", "O"], [], ["1", "Old", "z", "O"]]
     (tmp_path / name).write_text("\n".join(separator.join(line) for line in lines))
-    settings = {"name": "custom", "kind": "tagging", "data": tmp_path, "train": name}
+    settings = {"name": "custom", "kind": "token_classification", "data": tmp_path, "train": name}
     examples = load("train", **settings, columns="tokens=1,labels=3")
     assert [example["tokens"] for example in examples] == [["Rome", "is"], ["Old"]]
     assert [example["labels"] for example in examples] == [[0, 1], [1]]
@@ -441,7 +445,7 @@ def test_custom_columns_of_tokens(name, separator, tmp_path):
 
 def test_custom_tokens_alone_are_a_test_set(tmp_path):
     (tmp_path / "a.txt").write_text("Rome\nis\n\nOld\n")
-    settings = {"name": "custom", "kind": "tagging", "data": tmp_path, "labels": "O,B-L"}
+    settings = {"name": "custom", "kind": "token_classification", "data": tmp_path, "labels": "O,B-L"}
     assert load("test", **settings, test="a.txt") == [
         {"id": "0", "tokens": ["Rome", "is"]},
         {"id": "1", "tokens": ["Old"]},

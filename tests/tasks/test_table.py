@@ -1,28 +1,28 @@
-"""The table of tasks: what each row promises, and a configuration -> a task."""
+"""The table of tasks, and the task that a configuration names."""
 
 import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks import scoring, submission
+from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.reading.formats import FORMATS
 from bert_jax.tasks.table import TASKS, resolve
-from bert_jax.tasks.task import FIELDS
 
 GLUE = ["cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli", "ax"]
 
 
-def test_all_tasks_are_there():
+def test_all_tasks_exist():
     others = ["squad1", "squad2", "conll2003", "wnut17", "wikigold", "klue-ner", "swag", "codah", "klue-nli"]
     assert set(TASKS) == {*GLUE, *others, "klue-sts", "kornli", "korsts"}
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_rows_name_only_what_exists(task):
-    assert task.kind in FIELDS
+    assert task.kind in KINDS
     assert set(task.metrics) <= set(scoring.METRICS)
     assert task.submission in submission.FORMATS
-    assert (len(task.labels) >= 2) == (task.kind in ("classification", "tagging"))
+    assert (len(task.labels) >= 2) == (KINDS[task.kind].classes is None)
     assert len(set(task.labels)) == len(task.labels)
     assert len(task.codes) in (0, len(task.labels))
     for name, source in task.splits.items():
@@ -33,7 +33,7 @@ def test_rows_name_only_what_exists(task):
 
 @pytest.mark.parametrize("task", [TASKS[name] for name in GLUE], ids=GLUE)
 def test_glue_is_what_tfds_says(task):
-    """TFDS has its own table of GLUE: labels in order, columns, splits, and the columns of the files."""
+    """Compare with the table of GLUE in TFDS: labels in order, columns, splits, and columns of the files."""
     pytest.importorskip("tensorflow_datasets", reason="tensorflow_datasets is not installed")
     from tensorflow_datasets.text.glue import Glue
 
@@ -50,42 +50,48 @@ def test_glue_is_what_tfds_says(task):
         assert columns["label"] == published.label_column
 
 
-def test_best_score_is_one_that_is_computed():
-    labelled = {
-        "classification": {"label": 1},
+def test_the_best_score_is_among_the_scores():
+    labeled = {
+        "sequence_classification": {"label": 1},
         "regression": {"label": 1.0},
-        "tagging": {"tokens": ["a"], "labels": [1]},
-        "span": {"answers": [{"text": "a", "start": 0}]},
-        "choice": {"label": 1},
+        "token_classification": {"tokens": ["a"], "labels": [1]},
+        "question_answering": {"answers": [{"text": "a", "start": 0}]},
+        "multiple_choice": {"label": 1},
     }
-    predicted = {"classification": [1], "regression": [1.0], "tagging": [[1]], "span": {"x": "a"}, "choice": [1]}
+    predicted = {
+        "sequence_classification": [1],
+        "regression": [1.0],
+        "token_classification": [[1]],
+        "question_answering": ["a"],
+        "multiple_choice": [1],
+    }
     for task in TASKS.values():
-        scores = scoring.score(task, [{"id": "x", **labelled[task.kind]}], predicted[task.kind])
+        scores = scoring.score(task, [{"id": "x", **labeled[task.kind]}], predicted[task.kind])
         assert task.best in scores, task.name
 
 
-def test_resolve_takes_the_row_and_the_metric():
+def test_resolve_returns_the_row_with_the_chosen_metric():
     assert resolve(TaskConfig(name="mrpc")) == TASKS["mrpc"]
     assert resolve(TaskConfig(name="mrpc", metric="accuracy")).best == "accuracy"
 
 
-CUSTOM = {"name": "custom", "kind": "classification", "labels": "no,yes"}
+CUSTOM = {"name": "custom", "kind": "sequence_classification", "labels": "no,yes"}
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"name": "mnl"}, "did you mean 'mnli'?"),
-        ({"name": "rte", "columns": "text=a"}, "config.task.columns is for name=custom"),
+        ({"name": "rte", "columns": "text=a"}, "config.task.columns is for custom tasks"),
         ({"name": "custom"}, "config.task.kind"),
-        (CUSTOM | {"columns": "text"}, "'text' is not one"),
-        (CUSTOM | {"columns": "text=a,text=b"}, "'text=b' is not one"),
+        (CUSTOM | {"columns": "text"}, "'text' is not 'field=column'"),
+        (CUSTOM | {"columns": "text=a,text=b"}, "'text=b' is not 'field=column'"),
         (CUSTOM | {"columns": "texts=a"}, "did you mean 'text'?"),
         (CUSTOM | {"columns": "text=a,format=xml"}, "no format 'xml'"),
         (CUSTOM | {"labels": "yes,yes"}, "each once"),
         (CUSTOM | {"labels": "yes"}, "two or more"),
         (CUSTOM | {"labels": "yes,"}, "two or more"),
-        (CUSTOM | {"labels": ""}, "config.task.train to take them from"),
+        (CUSTOM | {"labels": ""}, "config.task.train to read them from"),
     ],
 )
 def test_resolve_refuses(settings, message):
@@ -95,7 +101,7 @@ def test_resolve_refuses(settings, message):
 
 def test_custom_labels_are_those_of_the_training_file_sorted(tmp_path):
     (tmp_path / "a.tsv").write_text("text\tlabel\nx\tpos\ny\tneg\nz\tpos\n")
-    task = resolve(TaskConfig(name="custom", kind="classification", data=str(tmp_path), train="a.tsv"))
+    task = resolve(TaskConfig(name="custom", kind="sequence_classification", data=str(tmp_path), train="a.tsv"))
     assert task.labels == ("neg", "pos")
     assert task.best == "accuracy"
 
@@ -104,7 +110,7 @@ def test_custom_tags_are_counted_as_entities_only_if_they_are(tmp_path):
     (tmp_path / "ner.conll").write_text("Rome I-LOC\nis O\n")
     (tmp_path / "pos.conll").write_text("Rome PROPN\nis AUX\n")
     ner, pos = (
-        resolve(TaskConfig(name="custom", kind="tagging", data=str(tmp_path), train=f"{name}.conll"))
+        resolve(TaskConfig(name="custom", kind="token_classification", data=str(tmp_path), train=f"{name}.conll"))
         for name in ("ner", "pos")
     )
     assert (ner.labels, ner.best) == (("B-LOC", "O"), "entity_f1")

@@ -41,7 +41,7 @@ from bert_jax.interop.tensors import (
 )
 from bert_jax.models import Head, Params, draw_missing
 
-LABELED = ("classification", "tagging")  # heads with as many outputs as there are labels
+LABELED = ("sequence_classification", "token_classification")  # heads with as many outputs as there are labels
 
 
 class Loaded(NamedTuple):
@@ -50,7 +50,7 @@ class Loaded(NamedTuple):
     config: EncoderConfig
     heads: tuple[Head, ...]
     params: Params  # of make_model(config, ..., heads): float32 numpy arrays
-    labels: tuple[str, ...]  # of the classification or tagging head that was read; () where they have no names
+    labels: tuple[str, ...]  # of the head that classifies; () where they have no names
     new: tuple[str, ...]  # paths of the parameters that the checkpoint lacks, which were initialized at random
     unused: tuple[str, ...]  # tensors of the checkpoint that no wanted head has
 
@@ -89,7 +89,7 @@ def load_model(
     found = functools.partial(stored_tensors, (*family.encoder, *modules), shapes)  # a lying file has no end of layers
     flat = from_tensors(tensors, found(), shapes, config, where)
     _check_known(family, shapes, originals, source, where)
-    if "classification" in kept:
+    if "sequence_classification" in kept:
         _check_problem(described, place)
     new, params = _lacking(flat, shapes, where), unflatten(flat)
     if new:
@@ -126,7 +126,7 @@ def export_model(
         heads: together one class of transformers; `hidden_states` has no parameters and is left out.
         tokenizer_directory: source of the tokenizer files.
         output: a directory that does not exist or is empty.
-        labels: names of the classes of a classification or tagging head, in the order of the logits; () numbers them.
+        labels: names of the classes of a head that classifies, in the order of the logits; () numbers them.
         extra: file name -> text, written beside the model.
 
     Raises:
@@ -254,7 +254,7 @@ def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str,
     if len(set(labels)) < len(labels):
         raise UserError(f"two labels have the same name: {', '.join(labels)}")
     fields = label_fields(labels, classes) if classes else {}
-    if any(head.name == "classification" for head in heads):
+    if any(head.name == "sequence_classification" for head in heads):
         fields["problem_type"] = "regression" if classes == 1 else "single_label_classification"
     return fields
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_jax.console import Console
 from bert_jax.errors import writing
-from bert_jax.inference.batching import row_predictor
+from bert_jax.inference.batching import local_predictor
 from bert_jax.interop import huggingface
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.models import make_model
@@ -17,7 +17,8 @@ from bert_jax.runs.finetuning.setup import Setup
 from bert_jax.runs.finetuning.task_data import Part, measure
 from bert_jax.runs.finetuning.train import ELSEWHERE
 from bert_jax.tasks import submission
-from bert_jax.tasks.predictions import Predictions, predictions
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import Predictions
 
 
 def summarize(setup: Setup, results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
         (directory / "predictions").mkdir(exist_ok=True)
     loaded = huggingface.load_model(source)
     model = make_model(loaded.config, setup.config.compute, loaded.heads)
-    predict = row_predictor(model, loaded.params, setup.evaluation_feed)
+    predict = local_predictor(model, loaded.params, setup.evaluation_feed)
 
     def write(part: Part, made: Predictions) -> None:
         place = directory / "predictions" / submission.file_name(task, part.name)
@@ -55,11 +56,12 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
 
     threshold = None
     for part in setup.dev:
-        found = measure(task, settings, part, predict(part.rows))
+        found = measure(task, settings, part, predict(part.features))
         threshold = found.null_threshold
         write(part, found.predictions)
     for part in setup.test:
-        made = predictions(task.kind, part.examples, part.rows, predict(part.rows), settings, threshold)
+        outputs = predict(part.features)
+        made = KINDS[task.kind].predict(part.examples, part.features, outputs, settings, threshold)
         write(part, made)
     if threshold is not None:
         path = partial / TASK_FILE

@@ -87,7 +87,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
         raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
     buckets = _buckets(settings, (train, *dev), test, start.config.max_positions)
     feed = Feed(buckets, config.train.batch_size, start.config.num_token_types, tokenizer.pad_id)
-    per_epoch = math.ceil(len(train.rows) / feed.batch_size)
+    per_epoch = math.ceil(len(train.features) / feed.batch_size)
     steps = max(1, round(settings.epochs * per_epoch))
     config = dataclasses.replace(
         config,
@@ -135,9 +135,9 @@ def _buckets(
     settings: TaskConfig, parts: tuple[Part, ...], test: tuple[Part, ...], max_positions: int
 ) -> tuple[int, ...]:
     """The lengths to pad to, chosen by the sequences of `parts`, so that the longest one of all sets fits."""
-    lengths = np.array([row.length for part in parts for row in part.rows])
-    longest = max(row.length for part in (*parts, *test) for row in part.rows)
-    buckets = tuple(sorted(settings.buckets or ())) or choose_buckets(lengths, longest)
+    lengths = np.array([one.length for part in parts for one in part.features])
+    longest = max(one.length for part in (*parts, *test) for one in part.features)
+    buckets = tuple(sorted(settings.buckets or ())) or choose_buckets(lengths, longest, settings.epochs)
     if buckets[0] < 1 or not longest <= buckets[-1] <= max_positions:
         raise UserError(
             f"config.task.buckets={settings.buckets}: the last must lie from {longest}, the longest sequence, to "

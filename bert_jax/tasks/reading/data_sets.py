@@ -1,4 +1,4 @@
-"""Data sets that TensorFlow Datasets has prepared -> records; without TensorFlow, and without its network."""
+"""Data sets prepared by TensorFlow Datasets as records, read without TensorFlow and without a network."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,10 +11,10 @@ __all__ = ["PREFIX", "DataSet"]
 
 
 class DataSet:
-    """A prepared data set, 'NAME' or 'NAME@DATA_DIR', in ArrayRecord files, which are read by index.
+    """A prepared data set 'tfds:NAME' or 'tfds:NAME@DATA_DIR' in ArrayRecord files.
 
     Raises:
-        UserError: TFDS is not installed, the data set is not there, or lies in another file format.
+        UserError: TFDS is not installed, the data set is missing, or has another file format.
     """
 
     def __init__(self, place: str):
@@ -22,12 +22,12 @@ class DataSet:
         self._builder = open_builder(place)
 
     def label_names(self, feature: str) -> tuple[str, ...]:
-        """What the numbers of a feature stand for; () where it has other values."""
+        """Return the names of the classes of a feature; () where it has other values."""
         found = dict(self._builder.info.features.items()).get(feature)
         return tuple(getattr(getattr(found, "feature", found), "names", None) or ())
 
     def records(self, split: str, columns: Columns, optional: Sequence[str]) -> Iterator[Record]:
-        """The examples of a split, in its order; numbers of labels become their names, -1 no label.
+        """Yield the examples of a split, in its order; a class number becomes its name, -1 no label.
 
         Raises:
             UserError: no such split or feature, or an empty split.
@@ -59,14 +59,14 @@ def _named(value: Any, names: Sequence[str]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Bytes as text, arrays as lists, and a dict of lists as a list of dicts, as JSON would have it."""
+    """Return bytes as text, arrays as lists, and a dict of lists as a list of dicts, as JSON has them."""
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, Mapping):
         lists = {key: _plain(values) for key, values in value.items()}
         return [dict(zip(lists, items, strict=True)) for items in zip(*lists.values(), strict=True)]
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if hasattr(value, "tolist"):
         return _plain(value.tolist())
     return value

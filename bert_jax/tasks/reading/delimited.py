@@ -1,4 +1,4 @@
-"""Columns parted by tabs or commas -> records."""
+"""TSV and CSV files as records."""
 
 import csv
 from collections import Counter
@@ -10,10 +10,10 @@ from bert_jax.tasks.task import Columns, Record
 
 csv.field_size_limit(1 << 30)  # the module's own limit is 131,072 characters
 
-Row = tuple[str, list[str]]  # 'file:line', values
+_Row = tuple[str, list[str]]  # 'file:line', values
 
 
-def read(
+def read_delimited(
     path: str,
     columns: Columns,
     optional: Sequence[str],
@@ -23,15 +23,15 @@ def read(
     quoted: bool,
     header: bool = True,
 ) -> Iterator[Record]:
-    """The records of a file, one a line; an empty line is none.
+    """Yield the records of a file, one per row; empty lines are skipped.
 
     Args:
         path: TSV or CSV, plain or .gz.
-        columns: field -> name in the header, or number from 0 where there is no header.
+        columns: field -> name in the header, or number from 0 without a header.
         optional: fields whose column may be absent.
-        tally: where given, rows with a wrong number of values are left out and counted here.
+        tally: if given, counts rows with a wrong number of values, which are skipped.
         separator: one character.
-        quoted: quotes around a value are syntax as in RFC 4180, else they are text.
+        quoted: whether quotes around a value are syntax as in RFC 4180, or text.
         header: whether the first row names the columns.
 
     Raises:
@@ -50,15 +50,15 @@ def read(
         if len(values) == width:
             yield Record(place, {field: values[index] for field, index in indices.items()})
         elif tally is not None:
-            tally["rows with a wrong number of columns are left out"] += 1
+            tally["rows with a wrong number of columns are skipped"] += 1
         else:
             raise UserError(
                 f"{place}: {len(values)} columns where the first row has {width}; "
-                "mend the row (a separator, a line break or a quote inside a text?)"
+                "fix the row (a separator, a line break or a quote inside a text?)"
             )
 
 
-def _chain(first: Row, rest: Iterator[Row]) -> Iterator[Row]:
+def _chain(first: _Row, rest: Iterator[_Row]) -> Iterator[_Row]:
     yield first
     yield from rest
 
@@ -71,19 +71,19 @@ def _indices(where: str, names: list[str], columns: Columns, optional: Sequence[
         elif name in names:
             raise UserError(f"{where}: two columns are named '{name}'; rename one")
         elif field not in optional:
-            listed = ", ".join(repr(one) for one in names)
+            listed = ", ".join(repr(known) for known in names)
             raise UserError(f"{where}: no column '{name}' for {field}{did_you_mean(name, names)} (there are {listed})")
     return indices
 
 
-def _plain(path: str, lines: list[str], separator: str) -> Iterator[Row]:
+def _plain(path: str, lines: list[str], separator: str) -> Iterator[_Row]:
     for number, line in enumerate(lines, 1):
         bare = line.removesuffix("\r")
         if bare:
             yield f"{path}:{number}", bare.split(separator)
 
 
-def _quoted(path: str, lines: list[str], separator: str) -> Iterator[Row]:
+def _quoted(path: str, lines: list[str], separator: str) -> Iterator[_Row]:
     reader = csv.reader([f"{line}\n" for line in lines[:-1]] + lines[-1:], delimiter=separator, strict=True)
     before = 0
     while True:

@@ -1,4 +1,4 @@
-"""A file of a task: which it is, and its text."""
+"""Finding the files of a task, and reading their text."""
 
 import gzip
 import os
@@ -9,7 +9,7 @@ from bert_jax.errors import UserError
 
 
 def find(directory: str, folder: str, names: Sequence[str]) -> list[str]:
-    """The paths of all the names, plain or .gz, in `directory` or its subfolder; [] where one is missing."""
+    """Return the paths of all names, plain or .gz, in `directory` or its subfolder; [] if one is missing."""
     found = []
     for name in names:
         bases = (os.path.join(directory, name), os.path.join(directory, folder, name))
@@ -19,10 +19,10 @@ def find(directory: str, folder: str, names: Sequence[str]) -> list[str]:
 
 
 def read_text(path: str) -> str:
-    """The whole text of a UTF-8 file, gzip or plain, without a byte order mark.
+    """Return the text of a UTF-8 file, gzip or plain, without a byte order mark.
 
     Raises:
-        UserError: it cannot be read, is a broken archive, is not UTF-8 (by line), or has nothing in it.
+        UserError: the file cannot be read, is a broken archive, is not UTF-8 (by line), or is empty.
     """
     try:
         with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
@@ -40,7 +40,7 @@ def read_text(path: str) -> str:
         ) from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise UserError(f"{path}:{line}: a NUL byte, so this is no text file; name another")
+        raise UserError(f"{path}:{line}: a NUL byte, so this is not a text file; name another file")
     if not text.strip():
-        raise UserError(f"{path}: the file is empty; name another")
+        raise UserError(f"{path}: the file is empty; name another file")
     return text

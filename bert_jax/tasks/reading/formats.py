@@ -1,52 +1,50 @@
-"""The formats that files of tasks have."""
+"""Formats of the files of tasks: a format is a row of `FORMATS`."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading import conll, delimited, json_files
+from bert_jax.tasks.reading.conll import read_conll
+from bert_jax.tasks.reading.delimited import read_delimited
+from bert_jax.tasks.reading.json_files import read_json, read_squad
 from bert_jax.tasks.task import Record
 
-# path, columns, optional fields, where to count rows that are left out (None: refuse them)
+# Arguments: path, columns, optional fields, counter of skipped rows (None: they are refused).
 Format = Callable[..., Iterator[Record]]
 
 FORMATS: dict[str, Format] = {
-    "tsv_plain": functools.partial(delimited.read, separator="\t", quoted=False),  # quotes are text, as in GLUE
-    "tsv_headless": functools.partial(delimited.read, separator="\t", quoted=False, header=False),
-    "tsv": functools.partial(delimited.read, separator="\t", quoted=True),
-    "csv": functools.partial(delimited.read, separator=",", quoted=True),
-    "json": json_files.read,  # a list, or one object a line
-    "squad": json_files.read_squad,
-    "conll": conll.read,
-    "conll_space": functools.partial(conll.read, separator=" "),
-    "conll_tab": functools.partial(conll.read, separator="\t"),
-    "conll_klue": functools.partial(conll.read, separator="\t", comment="##"),
+    "tsv_plain": functools.partial(read_delimited, separator="\t", quoted=False),  # quotes are text, as in GLUE
+    "tsv_headless": functools.partial(read_delimited, separator="\t", quoted=False, header=False),
+    "tsv": functools.partial(read_delimited, separator="\t", quoted=True),
+    "csv": functools.partial(read_delimited, separator=",", quoted=True),
+    "json": read_json,  # a list, or one object per line
+    "squad": read_squad,
+    "conll": read_conll,
+    "conll_space": functools.partial(read_conll, separator=" "),
+    "conll_tab": functools.partial(read_conll, separator="\t"),
+    "conll_klue": functools.partial(read_conll, separator="\t", comment="##"),
 }
-# Kind of task ('': any) and end of the name, without .gz -> format, of files whose task does not say it.
-SUFFIXES: dict[tuple[str, str], str] = {
-    ("", ".tsv"): "tsv",
-    ("", ".csv"): "csv",
-    ("", ".json"): "json",
-    ("", ".jsonl"): "json",
-    ("span", ".json"): "squad",
-    ("tagging", ".tsv"): "conll_tab",
-    ("tagging", ".txt"): "conll",
-    ("tagging", ".conll"): "conll",
-}
+# Formats with one token per line, whose columns are numbers.
+TOKEN_PER_LINE = ("conll", "conll_space", "conll_tab", "conll_klue")
+# Suffix of a file name, without .gz -> format; a kind may have its own (`Kind.suffixes`).
+SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json"}
 
 
-def records(path: str, name: str, kind: str, *arguments: Any) -> Iterator[Record]:
-    """The records of a file in the format `name`, or '' for the one that its name ends in.
+def format_of(path: str, suffixes: Mapping[str, str]) -> str | None:
+    """Return the format of a file by its suffix, None for an unknown one; `suffixes` has precedence over `SUFFIXES`."""
+    bare = path.removesuffix(".gz")
+    return (SUFFIXES | dict(suffixes)).get(bare[bare.rfind(".") :])
+
+
+def read_records(path: str, name: str, suffixes: Mapping[str, str], *arguments: Any) -> Iterator[Record]:
+    """Return the records of a file in the format `name`; '': the format of its suffix.
 
     Raises:
-        UserError: the end of the name says no format, or as the format itself.
+        UserError: a suffix without a format, or as the format itself.
     """
-    if not name:
-        bare = path.removesuffix(".gz")
-        suffix = bare[bare.rfind(".") :]
-        name = SUFFIXES.get((kind, suffix)) or SUFFIXES.get(("", suffix), "")
-    if not name:
-        ends = ", ".join(end for wanted, end in SUFFIXES if wanted in ("", kind))
-        raise UserError(f"{path}: unknown format; let its name end in one of {ends}, or add format=NAME to the columns")
-    return FORMATS[name](path, *arguments)
+    found = name or format_of(path, suffixes)
+    if not found:
+        known = ", ".join(SUFFIXES | dict(suffixes))
+        raise UserError(f"{path}: unknown format; use one of {known}, or add format=NAME to the columns")
+    return FORMATS[found](path, *arguments)

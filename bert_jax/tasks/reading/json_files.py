@@ -1,9 +1,9 @@
-"""JSON lines, a JSON list, and SQuAD's JSON -> records."""
+"""JSON lines, JSON lists and SQuAD's JSON as records."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bert_jax.data.json_lines import parse_json, read_json_lines
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.reading.files import read_text
 from bert_jax.tasks.task import Columns, Record
@@ -11,20 +11,20 @@ from bert_jax.tasks.task import Columns, Record
 _ABSENT = object()
 
 
-def read(path: str, columns: Columns, optional: Sequence[str], tally: Any = None) -> Iterator[Record]:
-    """The records of a file that is a list of objects, or has one object a line.
+def read_json(path: str, columns: Columns, optional: Sequence[str], tally: Any = None) -> Iterator[Record]:
+    """Yield the records of a file that is a list of objects, or has one object per line.
 
-    A column is a key, or several joined by dots where objects lie in objects.
+    A column is a key, or several keys joined by dots for objects inside objects.
 
     Raises:
-        UserError: invalid JSON, no object, or a missing key, by file and line (in a list: by number).
+        UserError: invalid JSON, not an object, or a missing key, by file and line (in a list: by number).
     """
     text = read_text(path)
+    items: Iterator[tuple[str, Any]]
     if text.lstrip().startswith("["):
-        items = ((f"{path}: item {number}", item) for number, item in enumerate(_parse(path, text)))
+        items = ((f"{path}: item {number}", item) for number, item in enumerate(parse_json(path, text)))
     else:
-        lines = ((f"{path}:{number}", line) for number, line in enumerate(text.split("\n"), 1))
-        items = ((where, _parse(where, line)) for where, line in lines if line.strip())
+        items = read_json_lines(path, text.split("\n"))
     for where, item in items:
         if not isinstance(item, dict):
             raise UserError(f"{where}: not a JSON object; write one {{...}} for each example")
@@ -32,30 +32,20 @@ def read(path: str, columns: Columns, optional: Sequence[str], tally: Any = None
 
 
 def read_squad(path: str, columns: Columns, optional: Sequence[str], tally: Any = None) -> Iterator[Record]:
-    """The questions of a file in the layout of SQuAD 1.1 and 2.0, which has its own names for all.
+    """Yield the questions of a file in the layout of SQuAD 1.1 and 2.0; columns are not used.
 
     Raises:
-        UserError: invalid JSON, or a part that is missing or of another type, by its place.
+        UserError: invalid JSON, or a part that is missing or has the wrong type, by its place.
     """
-    document = _parse(path, read_text(path))
-    for place, article in _each(path, document, "data"):
-        for spot, paragraph in _each(place, article, "paragraphs"):
-            context = _get(spot, paragraph, "context", str)
-            for where, question in _each(spot, paragraph, "qas"):
+    document = parse_json(path, read_text(path))
+    for article_place, article in _each(path, document, "data"):
+        for place, paragraph in _each(article_place, article, "paragraphs"):
+            context = _get(place, paragraph, "context", str)
+            for where, question in _each(place, paragraph, "qas"):
                 name = _get(where, question, "id", str)
                 fields = {"id": name, "question": _get(where, question, "question", str), "context": context}
                 fields |= {key: question[key] for key in ("answers", "is_impossible") if key in question}
                 yield Record(f"{path}: question {name}", fields)
-
-
-def _parse(where: str, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        line = f"line {error.lineno}, " if "\n" in text else ""
-        raise UserError(f"{where}: invalid JSON ({error.msg}, {line}column {error.colno}); mend it") from None
-    except (RecursionError, ValueError) as error:  # nested too deeply; a number of too many digits
-        raise UserError(f"{where}: JSON that cannot be read ({error}); mend it") from None
 
 
 def _fields(where: str, item: Mapping[str, Any], columns: Columns, optional: Sequence[str]) -> dict[str, Any]:

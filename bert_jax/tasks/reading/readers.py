@@ -1,4 +1,4 @@
-"""The examples of a task, from its published files, the user's own, or TensorFlow Datasets."""
+"""The examples of a task, from published files, a user's own files, or TensorFlow Datasets."""
 
 import os
 import sys
@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.examples import Example, make, name_of
-from bert_jax.tasks.reading import formats
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import Kind
+from bert_jax.tasks.kinds.records import record_id
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.files import find
-from bert_jax.tasks.row import LABEL
-from bert_jax.tasks.task import LABEL_FIELDS, OPTIONAL_FIELDS, Record, Source, Task
+from bert_jax.tasks.reading.formats import read_records
+from bert_jax.tasks.task import Example, Record, Source, Task
 
 SPLITS = ("train", "dev", "test")
 
@@ -21,40 +22,39 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def read(task: Task, config: TaskConfig, split: str, report: Callable[[str], None] = _say) -> list[Example]:
-    """All examples of a set, in the order of the file; each has an 'id', its number from 0 where the file has none.
+def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[str], None] = _say) -> list[Example]:
+    """Return all examples of a set, in the order of the file; each has an 'id', by default its number from 0.
 
     Args:
-        task: a row of the table, or what `table.resolve` made of the user's.
-        config: where the files lie, and which replace the published ones.
-        split: 'train', 'dev', 'test', or another of `parts`.
-        report: takes a line on each oddity of the data that was counted rather than refused.
+        task: a row of the table, or a custom one (`table.resolve`).
+        config: directory of the files, and files that replace the published ones.
+        split: 'train', 'dev', 'test', or another name that `parts` returns.
+        report: takes a line on each oddity of published data that is counted and not refused.
 
     Returns:
-        As DESIGN's contract of tasks has them, by kind: text, text_pair, label | tokens, labels | question, context,
-        answers | text, choices, label. A set for training or evaluation is labelled throughout.
+        Examples with the fields of their kind, all labeled unless `split` is a test set.
 
     Raises:
-        UserError: where, what and how to mend it; a set that is not there or has no example.
+        UserError: a mistake in a file, by its place; a set that is missing or has no example.
     """
+    kind = KINDS[task.kind]
     tally: Counter[str] = Counter()
     examples: list[Example] = []
     places: dict[str, str] = {}
-    where = "no file"
     for record in records(task, config, split, tally):
-        where = record.where
-        example = make(record, task, tally)
-        if LABEL[task.kind] not in example and not split.startswith("test"):
-            raise UserError(f"{where}: has no {LABEL[task.kind]}; give it one, or leave the example out")
-        name = name_of(record) if "id" in record.fields else str(len(examples))
+        example = kind.make(record, task, tally)
+        if kind.label not in example and not split.startswith("test"):
+            raise UserError(f"{record.where}: has no {kind.label}; give it one, or leave the example out")
+        name = record_id(record) if "id" in record.fields else str(len(examples))
         if name in places:
-            raise UserError(f"{where}: id '{name}' is also that of {places[name]}; give each example its own")
-        places[name] = where
+            raise UserError(f"{record.where}: id '{name}' is also that of {places[name]}; give each example its own id")
+        places[name] = record.where
         examples.append({"id": name, **example})
     if not examples:
         raise UserError(f"task '{task.name}': the {split} set has no example; name another file in config.task.{split}")
-    if task.kind == "choice" and len({len(example["choices"]) for example in examples}) > 1:
-        raise UserError(f"task '{task.name}': not all examples of the {split} set have the same number of choices")
+    for field in kind.uniform_fields:
+        if len({len(example[field]) for example in examples}) > 1:
+            raise UserError(f"task '{task.name}': not all examples of the {split} set have the same number of {field}")
     for what, count in tally.items():
         if count:
             report(f"{task.name} {split}: {count:,} {what}")
@@ -62,31 +62,32 @@ def read(task: Task, config: TaskConfig, split: str, report: Callable[[str], Non
 
 
 def parts(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]:
-    """The sets for a use ('train', 'dev', 'test') that are there; () if none is, two for the dev sets of MNLI."""
+    """Return the sets for a use ('train', 'dev', 'test') that exist: () for none, two for the dev sets of MNLI."""
     if getattr(config, split):
         return (split,)
     names = [name for name in task.splits if name.partition("_")[0] == split]
-    if config.data.startswith(PREFIX):
+    if _in_tfds(config):
         return tuple(name for name in names if task.splits[name].tfds)
     return tuple(name for name in names if _published(task, config, task.splits[name]))
 
 
 def records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> Iterator[Record]:
-    """What the files, or TFDS, say of each example of a set; test sets may be without labels.
+    """Yield the records of a set, from files or TFDS; those of test sets may have no labels.
 
     Raises:
-        UserError: as `read`.
+        UserError: as `read_examples`.
     """
-    optional = OPTIONAL_FIELDS[task.kind] + (LABEL_FIELDS if split.startswith("test") else ("is_impossible",))
+    kind = KINDS[task.kind]
+    optional = kind.optional_fields + (kind.label_fields if split.startswith("test") else ())
     source = task.splits.get(split)
     if source is None:
         raise UserError(f"task '{task.name}' has no {split} set (there is {', '.join(task.splits)})")
-    override = getattr(config, split, "")
-    if config.data.startswith(PREFIX):
+    override = getattr(config, split, None)
+    if _in_tfds(config):
         found = _data_set(task, config, source, override).records(
             override or source.tfds or split, task.tfds_columns or source.columns, optional
         )
-        yield from (_unlabelled_if_empty(record, split) for record in found)
+        yield from (_unlabeled_if_empty(record, kind, split) for record in found)
         return
     paths = [_own(config, split, override)] if override else _published(task, config, source)
     if not paths:
@@ -94,14 +95,18 @@ def records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> 
         raise UserError(f"{config.data or '.'}: no {split} set of task '{task.name}' (looked for {names}, also .gz)")
     arguments = (source.columns, optional, tally if source.broken_rows else None)
     for path in paths:
-        for record in formats.records(path, source.format, task.kind, *arguments):
-            yield _unlabelled_if_empty(record, split)
+        for record in read_records(path, source.format, kind.suffixes, *arguments):
+            yield _unlabeled_if_empty(record, kind, split)
 
 
-def _unlabelled_if_empty(record: Record, split: str) -> Record:
-    """In a test set an empty label is none; elsewhere the absence of one is refused."""
+def _in_tfds(config: TaskConfig) -> bool:
+    return (config.data or "").startswith(PREFIX)
+
+
+def _unlabeled_if_empty(record: Record, kind: Kind, split: str) -> Record:
+    """Drop an empty label from a record of a test set; refuse it elsewhere."""
     fields = record.fields
-    empty = [field for field in LABEL_FIELDS if field in fields and fields[field] in (None, "")]
+    empty = [field for field in kind.label_fields if field in fields and fields[field] in (None, "")]
     if not empty:
         return record
     if not split.startswith("test"):
@@ -111,22 +116,22 @@ def _unlabelled_if_empty(record: Record, split: str) -> Record:
 
 def _published(task: Task, config: TaskConfig, source: Source) -> list[str]:
     for names in source.files:
-        paths = find(config.data, task.folder, names)
+        paths = find(config.data or "", task.folder, names)
         if paths:
             return paths
     return []
 
 
 def _own(config: TaskConfig, split: str, name: str) -> str:
-    path = os.path.join(config.data, name)
+    path = os.path.join(config.data or "", name)
     for candidate in (path, f"{path}.gz"):
         if os.path.isfile(candidate):
             return candidate
     raise UserError(f"{path}: no such file; check config.task.{split} and config.task.data")
 
 
-def _data_set(task: Task, config: TaskConfig, source: Source, override: str) -> DataSet:
+def _data_set(task: Task, config: TaskConfig, source: Source, override: str | None) -> DataSet:
     if not (task.tfds or not task.published) or not (source.tfds or override):
         raise UserError(f"task '{task.name}' is not read from TFDS; name a directory in config.task.data")
-    name, _, data_dir = config.data.removeprefix(PREFIX).partition("@")
+    name, _, data_dir = (config.data or "").removeprefix(PREFIX).partition("@")
     return DataSet(f"{PREFIX}{name or task.tfds}" + (f"@{data_dir}" if data_dir else ""))

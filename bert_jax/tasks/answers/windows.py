@@ -1,4 +1,4 @@
-"""Questions and contexts -> windows over each context, with the tokens that the answer begins and ends at."""
+"""Windows over contexts as features, with the tokens at which the answer begins and ends."""
 
 from collections.abc import Sequence
 
@@ -7,21 +7,24 @@ import numpy as np
 from bert_jax.config import TaskConfig
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
-from bert_jax.tasks.encoding import encode_distinct
-from bert_jax.tasks.row import Example, Row
+from bert_jax.tasks.features import Features, encode_distinct
+from bert_jax.tasks.task import Example
 
 
-def span_rows(
+def window_features(
     examples: Sequence[Example], tokenizer: Tokenizer, settings: TaskConfig
-) -> tuple[list[Row], dict[str, int]]:
-    """Rows [CLS] question [SEP] window [SEP] after google-research/bert, run_squad.py.
+) -> tuple[list[Features], dict[str, int]]:
+    """Return sequences [CLS] question [SEP] window [SEP], as google-research/bert, run_squad.py.
 
-    Targets are the first and the last token of the first answer, or 0 and 0 where the window does not hold all of it
-    or there is none.
+    `targets`: starts and ends int32, the first and the last token of the first answer, or 0 where the window does not
+    hold all of it or there is none.
+    `alignment`: context_offsets int32 `[n, 2]`, the characters of the context at each token, (-1, -1) elsewhere;
+    max_context bool `[n]`, whether no other window shows more context around the token.
+    Counts: `split_contexts` (questions whose context has several windows), `truncated_questions`.
 
     Raises:
         UserError: by id, a question that leaves no room for its context, a context without a token, an answer that is
-            not in its context where it says, or that no token belongs to.
+            not at its place in the context, or that no token belongs to.
     """
     questions = encode_distinct((example["question"] for example in examples), tokenizer.encode_sentences)
     found = encode_distinct((example["context"] for example in examples), tokenizer.encode_with_offsets)
@@ -29,7 +32,7 @@ def span_rows(
         text: (np.array(tokens.ids, np.int32), np.array(tokens.offsets, np.int32).reshape(-1, 2))
         for text, tokens in found.items()
     }
-    made: list[Row] = []
+    features: list[Features] = []
     counts = {"split_contexts": 0, "truncated_questions": 0}
     for number, example in enumerate(examples):
         ids, offsets = contexts[example["context"]]
@@ -54,31 +57,25 @@ def span_rows(
             context_offsets[len(head) : -1] = offsets[start:end]
             max_context = np.zeros(size, bool)
             max_context[len(head) : -1] = most
-            made.append(
-                Row(
-                    input_ids=np.concatenate([head, ids[start:end], np.array([tokenizer.sep_id], np.int32)]),
-                    second=len(head),
-                    example=number,
-                    targets={} if answer is None else _targets(answer, start, end, len(head)),
-                    context_offsets=context_offsets,
-                    max_context=max_context,
-                )
-            )
-    return made, counts
+            ids_of_window = np.concatenate([head, ids[start:end], np.array([tokenizer.sep_id], np.int32)])
+            targets = {} if answer is None else _targets(answer, start, end, len(head))
+            alignment = {"context_offsets": context_offsets, "max_context": max_context}
+            features.append(Features(ids_of_window, len(head), number, targets, alignment))
+    return features, counts
 
 
 def window_bounds(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """First and last + 1 token of each window of `room` tokens: one every `stride`, the last ends with the context."""
+    """Return (first token, last token + 1) of each window of `room` tokens, one every `stride` tokens."""
     stride = min(room, stride)
     count = 1 + max(0, -(-(tokens - room) // stride))
     return [(start, min(start + room, tokens)) for start in range(0, count * stride, stride)]
 
 
 def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
-    """For each window bool `[tokens]`: whether a token has more context here than in any other window.
+    """Return for each window bool `[tokens]`: whether a token has more context here than in any other window.
 
-    Context is the smaller number of tokens on either side of it, plus a hundredth of the window's length; of two
-    windows with as much it is the first (google-research/bert).
+    The context of a token is the smaller number of tokens on either side of it, plus a hundredth of the window's
+    length; of two windows with equal context the first one counts (google-research/bert).
     """
     if len(bounds) == 1:
         return [np.ones(bounds[0][1] - bounds[0][0], bool)]
@@ -91,7 +88,7 @@ def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
 
 
 def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | None:
-    """First and last token of the first answer in the context; (-1, -1): it has none; None: unlabelled."""
+    """Return the first and last token of the first answer in the context; (-1, -1): no answer; None: unlabeled."""
     if "answers" not in example:
         return None
     if not example["answers"]:
@@ -101,7 +98,7 @@ def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | N
     if not text or start < 0 or example["context"][start:end] != text:
         raise UserError(
             f"question '{example['id']}': its answer '{text}' is not in its context at character {start};"
-            " mend its start, which counts characters from 0"
+            " fix its start, which counts characters from 0"
         )
     first = int(np.searchsorted(offsets[:, 1], start, side="right"))  # the first token that ends after the start
     last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1  # the last one that starts before the end
@@ -110,7 +107,8 @@ def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | N
     return first, last
 
 
-def _targets(answer: tuple[int, int], start: int, end: int, shift: int) -> dict[str, int]:
+def _targets(answer: tuple[int, int], start: int, end: int, shift: int) -> dict[str, np.int32]:
     first, last = answer
     inside = start <= first and last < end
-    return {"start": first - start + shift, "end": last - start + shift} if inside else {"start": 0, "end": 0}
+    starts, ends = (first - start + shift, last - start + shift) if inside else (0, 0)
+    return {"starts": np.int32(starts), "ends": np.int32(ends)}

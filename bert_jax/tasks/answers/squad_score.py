@@ -1,7 +1,7 @@
-"""Exact match and F1 of SQuAD, and the threshold below which a question is given an answer.
+"""Exact match and F1 of SQuAD, and the best threshold for no answer.
 
-The rule is that of the official evaluation scripts, version 2.0 (Rajpurkar et al., 2016 and 2018); for questions that
-all have answers it is the one of version 1.1.
+The rule is that of the official evaluation script, version 2.0 (Rajpurkar et al., 2016 and 2018), which gives the
+scores of version 1.1 where all questions have answers.
 """
 
 import collections
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.tasks.row import Example
-from bert_jax.tasks.span import Found
+from bert_jax.tasks.answers.search import Found
+from bert_jax.tasks.task import Example
 
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -22,22 +22,22 @@ NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @functools.lru_cache(maxsize=1 << 16)
 def normalize(text: str) -> str:
-    """Lower case, without ASCII punctuation and English articles, single spaces."""
+    """Return the text in lower case, without ASCII punctuation and English articles, with single spaces."""
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, prediction: str) -> float:
-    """1.0 where both normalise to the same."""
+    """Return 1.0 where both texts normalize to the same, else 0.0."""
     return float(normalize(answer) == normalize(prediction))
 
 
 def token_f1(answer: str, prediction: str) -> float:
-    """Harmonic mean of precision and recall over normalised words; where one has none, whether the other has none."""
-    gold, said = normalize(answer).split(), normalize(prediction).split()
-    if not gold or not said:
-        return float(gold == said)
-    common = (collections.Counter(gold) & collections.Counter(said)).total()
-    return 2 * common / (len(gold) + len(said))
+    """Return the harmonic mean of precision and recall over normalized words; of two empty texts, 1.0."""
+    gold, predicted = normalize(answer).split(), normalize(prediction).split()
+    if not gold or not predicted:
+        return float(gold == predicted)
+    common = (collections.Counter(gold) & collections.Counter(predicted)).total()
+    return 2 * common / (len(gold) + len(predicted))
 
 
 class QuestionScores(NamedTuple):
@@ -48,7 +48,7 @@ class QuestionScores(NamedTuple):
 
 
 def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> QuestionScores:
-    """Scores of each question: the highest over its answers, of which "" is the only one where it has none."""
+    """Return the highest score of each prediction over the answers of its question; "" is right where it has none."""
     scores = np.zeros((2, len(examples)))
     for number, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
         golds = {answer["text"] for answer in example["answers"] if normalize(answer["text"])} or {""}
@@ -58,10 +58,10 @@ def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> 
 
 
 def squad_scores(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
-    """`exact` and `f1` in percent, as the official script prints them.
+    """Return `exact` and `f1` in percent, as the official script prints them.
 
     Where some questions have no answer also `HasAns_exact`, `HasAns_f1`, `NoAns_exact`, `NoAns_f1`, each where there
-    are such questions. A question without a prediction scores 0, and `missing` says how many have none, if any.
+    are such questions. A question without a prediction scores 0, and `missing` is the number of these, if any.
 
     Args:
         examples: questions with "answers".
@@ -90,7 +90,7 @@ class Threshold(NamedTuple):
 
 
 def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> Threshold:
-    """The threshold at which answering questions of margins up to it, and no other, scores best; the lowest of equals.
+    """Return the threshold that scores best when questions with margins up to it are answered; the lowest of equals.
 
     Args:
         margins: float `[questions]`, `Found.null_margin`.
@@ -100,7 +100,7 @@ def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.nda
     order = np.argsort(margins, kind="stable")
     margins = margins[order]
     totals = unanswered.sum() + np.append(0.0, np.cumsum((answered - unanswered)[order]))
-    # A threshold cannot tell equal margins apart: only what follows the last of them is reached.
+    # No threshold separates equal margins: only the total after the last of them can be reached.
     reached = np.append(True, np.append(margins[1:] != margins[:-1], True))
     best = int(np.where(reached, totals, -np.inf).argmax())
     threshold = margins[best - 1] if best else np.nextafter(margins[0], -np.inf)
@@ -108,7 +108,7 @@ def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.nda
 
 
 def tune_threshold(examples: Sequence[Example], found: Sequence[Found]) -> dict[str, Threshold]:
-    """`exact` and `f1`: the best threshold on these questions for either score (evaluate-v2.0.py)."""
+    """Return the best threshold on these questions for `exact` and for `f1` (evaluate-v2.0.py)."""
     margins = np.array([one.null_margin for one in found])
     answered = question_scores(examples, [one.text(None) for one in found])._asdict()
     unanswered = question_scores(examples, [""] * len(examples))._asdict()

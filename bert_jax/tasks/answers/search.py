@@ -1,4 +1,4 @@
-"""Start and end logits of windows -> the answers to questions, as text of their contexts."""
+"""Search for the best answers by the start and end logits of windows."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -6,33 +6,34 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.config import TaskConfig
-from bert_jax.tasks.row import Example, Row
+from bert_jax.tasks.features import Features
+from bert_jax.tasks.task import Example
 
 
 class Answer(NamedTuple):
-    """A piece of the context."""
+    """An answer, a piece of the context."""
 
     text: str  # context[start:end]
     start: int
     end: int
     score: float  # logit of its start plus logit of its end
-    probability: float  # among the answers that were kept and, where it is allowed, no answer
+    probability: float  # among the answers that are kept and, where it is allowed, no answer
 
 
 class Found(NamedTuple):
-    """What a model says to one question."""
+    """The answers to one question."""
 
-    answers: list[Answer]  # of different texts, best first; may be empty
-    null_score: float  # of no answer: the least over the windows of the logits at [CLS]
+    answers: list[Answer]  # different texts, best first; may be empty
+    null_score: float  # of no answer: the lowest sum of the logits at [CLS] over the windows
     null_probability: float  # 0 where every question has an answer
 
     @property
     def null_margin(self) -> float:
-        """How much better no answer is than the best one."""
+        """By how much no answer scores higher than the best answer."""
         return self.null_score - self.answers[0].score if self.answers else np.inf
 
     def text(self, threshold: float | None) -> str:
-        """The best answer, or "" where no answer is better by more than `threshold`; None: no answer is not allowed."""
+        """Return the best answer, or "" where `null_margin` is above `threshold`; None: there always is an answer."""
         if not self.answers or (threshold is not None and self.null_margin > threshold):
             return ""
         return self.answers[0].text
@@ -40,35 +41,35 @@ class Found(NamedTuple):
 
 def find_answers(
     examples: Sequence[Example],
-    rows: Sequence[Row],
+    features: Sequence[Features],
     start_logits: Sequence[np.ndarray],
     end_logits: Sequence[np.ndarray],
     settings: TaskConfig,
     null: bool,
 ) -> list[Found]:
-    """The `n_best` answers to each question, over all its windows.
+    """Return the `n_best` answers to each question, over all its windows.
 
     An answer begins and ends inside the context, begins where its window has the most context, and has at most
-    `max_answer_length` tokens. As run_squad.py of google-research/bert, but the search is exact: that one looks only
-    at the `n_best` starts and ends of a window. The text is the context's own, without white space around it.
+    `max_answer_length` tokens, as in run_squad.py of google-research/bert. That script searches only the `n_best`
+    starts and ends of a window; this search is exact. The text is the context's own, without white space around it.
 
     Args:
         examples: questions with their contexts.
-        rows: windows of all examples, in any order.
-        start_logits: for each row float `[>= n]`.
+        features: windows of all examples, in any order.
+        start_logits: for each window float `[>= n]`.
         end_logits: likewise.
         settings: `n_best` and `max_answer_length`.
-        null: whether a question may have no answer (SQuAD 2.0); then that counts among the probabilities.
+        null: whether a question may have no answer (SQuAD 2.0), which then has a share of the probability.
     """
     windows: list[list[int]] = [[] for _ in examples]
-    for number, row in enumerate(rows):
-        windows[row.example].append(number)
+    for number, window in enumerate(features):
+        windows[window.example].append(number)
     found = []
     for example, numbers in zip(examples, windows, strict=True):
         spans, offsets, nulls = [], [], []
         for number in numbers:
             start, end = (np.asarray(logits[number], np.float64) for logits in (start_logits, end_logits))
-            scores, characters = _window_spans(rows[number], start, end, settings.max_answer_length)
+            scores, characters = _window_spans(features[number], start, end, settings.max_answer_length)
             spans.append(scores)
             offsets.append(characters)
             nulls.append(start[0] + end[0])
@@ -82,22 +83,21 @@ def find_answers(
     return found
 
 
-def _window_spans(row: Row, start: np.ndarray, end: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """The spans of a window: scores float64 `[tokens, longest]`, by the first token and how many follow it in the span.
+def _window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return scores float64 `[tokens, longest]` of spans, by first token and number of further ones, and offsets.
 
-    -inf where that is no answer. Tokens are those of the context, and the second array is their offsets `[tokens, 2]`.
+    A score is -inf where the span is no answer. Tokens are those of the context; their offsets are int32 `[tokens, 2]`.
     """
-    assert isinstance(row.second, int)
-    assert row.context_offsets is not None
-    assert row.max_context is not None
-    context = slice(row.second, row.length - 1)
-    starts = np.where(row.max_context[context], start[context], -np.inf)
+    assert isinstance(window.second, int)
+    context = slice(window.second, window.length - 1)
+    starts = np.where(window.alignment["max_context"][context], start[context], -np.inf)
     ends = np.append(end[context], np.full(longest - 1, -np.inf))
-    return starts[:, None] + np.lib.stride_tricks.sliding_window_view(ends, longest), row.context_offsets[context]
+    scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(ends, longest)
+    return scores, window.alignment["context_offsets"][context]
 
 
 def _distinct(context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int) -> list[tuple[str, int, int, float]]:
-    """The best spans (text, start, end, score) of different texts; more are looked at while some have the same text."""
+    """Return the best spans (text, start, end, score) with different texts, looking at more while texts repeat."""
     looked_at = n_best
     while True:
         best = dict[str, tuple[str, int, int, float]]()
@@ -113,9 +113,9 @@ def _distinct(context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int
 
 
 def _highest(scores: np.ndarray, offsets: np.ndarray, count: int) -> Iterator[tuple[float, int, int]]:
-    """Score and characters of the `count` best spans, best first; of equal ones the first in the windows."""
+    """Return score and characters of the `count` best spans, best first; equal scores in the order of the windows."""
     flat, best_of_start = scores.ravel(), scores.max(1)
-    # The best spans of `count` starts are `count` spans, so none below the last of them is wanted.
+    # The best spans of `count` starts are `count` spans, so no span below the last of them is needed.
     least = np.partition(best_of_start, -count)[-count] if count < len(scores) else -np.inf
     chosen = np.flatnonzero((flat >= least) & (flat > -np.inf))
     chosen = chosen[np.argsort(-flat[chosen], kind="stable")][:count]

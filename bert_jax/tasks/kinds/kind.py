@@ -1,0 +1,103 @@
+"""The type of a kind of task: everything in which one kind differs from another, as data and functions."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_jax.config import TaskConfig
+from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import UserError
+from bert_jax.tasks.features import Features
+from bert_jax.tasks.task import NONE, Columns, Example, Record, Task
+
+Examples = Sequence[Example]
+Counts = dict[str, int]  # what was truncated or split -> how often
+Outputs = Mapping[str, np.ndarray]  # of one input: output of the head -> array, maybe longer than the input
+
+
+Values = Sequence[Any] | np.ndarray
+
+
+class Loss(NamedTuple):
+    """A training loss, as data: this package never imports jax."""
+
+    name: str  # a row of objectives.losses.LOSSES
+    targets: tuple[tuple[str, str], ...]  # (output of the head, its label in the batch); their losses are averaged
+    weights: str = "example_weights"  # key in the batch: the weight of each target
+
+
+class Predictions(NamedTuple):
+    """Predictions for examples, in their order."""
+
+    values: Values  # one per example; metrics and submission formats take these
+    details: Values | None = None  # one per example: probabilities and the like, for `Kind.details`
+
+
+class Kind(NamedTuple):
+    """A row of `KINDS`: the steps from records over features and the loss to predictions, scores and files.
+
+    The comment above a function says what it returns.
+    """
+
+    fields: tuple[str, ...]  # of a record; all are required, except for `label_fields` in a test set
+    label_fields: tuple[str, ...]  # the first is the label of an example
+    # The checked example of a record, without its id, unlabeled if the record is. The counter takes oddities of
+    # published files; in a user's own files they raise UserError.
+    make: Callable[[Record, Task, Counter[str]], dict[str, Any]]
+    # The features of all examples, in order, and counts of what was truncated or split, zeros included.
+    features: Callable[[Examples, Tokenizer, TaskConfig], tuple[list[Features], Counts]]
+    head: str  # a row of models.heads.HEADS
+    loss: Loss
+    # Predictions, from features in any order and the outputs of each. The last argument is the margin by which "no
+    # answer" has to beat the best answer; None: every question has an answer.
+    predict: Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, float | None], Predictions]
+    # A prediction as JSON fields, named as in records, from the labels of the task, the example and the value.
+    to_json: Callable[[Sequence[str], Example, Any], dict[str, Any]]
+    # The metrics (rows of scoring.METRICS) of a custom task with these labels, and the score that selects the best
+    # checkpoint.
+    default_metrics: Callable[[Sequence[str]], tuple[tuple[str, ...], str]]
+
+    optional_fields: tuple[str, ...] = ("id",)
+    uniform_fields: tuple[str, ...] = ()  # lists of the same length in all examples of a set
+    column_lists: Columns = NONE  # field that is a list -> prefix of its columns in files: prefix0, prefix1, ...
+    numbered_columns: Columns = NONE  # columns of a custom task in formats that number them and have one token per line
+    suffixes: Mapping[str, str] = NONE  # file suffix -> format, where that differs from reading.formats.SUFFIXES
+    classes: int | None = 0  # outputs of the head; None: one per label of the task; 0: the head has no choice
+    # The labels in a record of a custom task whose labels are not yet known. None: the kind has no labels.
+    label_names: Callable[[Record], list[str]] | None = None
+    # The label of an example as a value of `Predictions`.
+    gold: Callable[[Example], Any] = lambda example: example["label"]
+    # Further JSON fields of a prediction, from the labels of the task and an item of `Predictions.details`.
+    details: Callable[[Sequence[str], Any], dict[str, Any]] = lambda labels, detail: {}
+    # The predictions at the threshold for no answer that is best on labeled examples, and that threshold.
+    tune: Callable[[Examples, Predictions], tuple[Predictions, float]] | None = None
+    impossible: bool = False  # in a custom task, questions may have no answer
+
+    @property
+    def label(self) -> str:
+        """Key of an example's label."""
+        return self.label_fields[0]
+
+
+def make_features(
+    kind: Kind, examples: Examples, tokenizer: Tokenizer, settings: TaskConfig
+) -> tuple[list[Features], Counts]:
+    """Return the features of all examples, in order, and how much was truncated or split.
+
+    Args:
+        kind: of the task.
+        examples: all labeled or none.
+        tokenizer: of the model.
+        settings: `max_seq_len`, `max_query_length`, `doc_stride`.
+
+    Raises:
+        UserError: some examples are labeled and others not, `max_seq_len` holds no text, or an example does not fit
+            its kind; the message names it by its id.
+    """
+    labeled = [kind.label in example for example in examples]
+    if any(labeled) and not all(labeled):
+        odd = examples[labeled.index(False)]["id"]
+        raise UserError(f"example '{odd}' has no {kind.label}, but others have; label all of them, or none")
+    return kind.features(examples, tokenizer, settings)

@@ -1,0 +1,80 @@
+"""Checks of the values of a record, shared by the kinds: each returns the value or raises UserError with its place."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.tasks.task import Record, Task
+
+EMPTY = "texts are empty"
+
+
+def record_id(record: Record) -> str:
+    """Return the id of a record that has one.
+
+    Raises:
+        UserError: it is empty, or neither text nor an integer.
+    """
+    return name(record, "id", record.fields["id"])
+
+
+def text(record: Record, field: str, task: Task, tally: Counter[str]) -> str:
+    """Return a field that must be a text."""
+    return checked_text(record, field, record.fields[field], task, tally)
+
+
+def checked_text(record: Record, field: str, value: Any, task: Task, tally: Counter[str]) -> str:
+    """Return `value`, a text of `field`; an empty one is counted in published files and refused in others."""
+    if not isinstance(value, str):
+        raise UserError(f"{record.where}: {field} is {value!r:.40}, not a text; fix it")
+    if not value.isascii() and re.search("[\ud800-\udfff]", value):
+        raise UserError(f"{record.where}: {field} has half of a surrogate pair, which is not a character; fix it")
+    if not value.strip():
+        if not task.published:
+            raise UserError(f"{record.where}: {field} is empty; fill it, or leave the example out")
+        tally[EMPTY] += 1
+    return value
+
+
+def texts(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    """Return `text`, and `text_pair` if the record has one."""
+    return {field: text(record, field, task, tally) for field in ("text", "text_pair") if field in record.fields}
+
+
+def words(record: Record, field: str) -> list[str]:
+    """Return a field that must be a list of texts that are not empty."""
+    value = record.fields[field]
+    if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
+        raise UserError(f"{record.where}: {field} is not a list of texts, or one of them is empty; fix it")
+    return value
+
+
+def label(record: Record, convert: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return the converted `label`, or nothing where the record has none."""
+    value = record.fields.get("label")
+    return {} if value is None else {"label": convert(value)}
+
+
+def name(record: Record, field: str, value: Any) -> str:
+    """Return `value` as text: a text, an integer, or a Boolean as JSON writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int) or value == "":
+        raise UserError(f"{record.where}: {field} is {value!r:.40}, neither text nor an integer; fix it")
+    return str(value)
+
+
+def class_index(record: Record, task: Task, value: Any) -> int:
+    """Return the index of a label, given by its name or its code, among the labels of the task."""
+    spelled = name(record, "label", value)
+    known: Sequence[str]
+    for known in (task.codes, task.labels):
+        if spelled in known:
+            return known.index(spelled)
+    known = task.codes or task.labels
+    raise UserError(
+        f"{record.where}: label '{spelled}' is not among {', '.join(known)}{did_you_mean(spelled, known)}; "
+        "fix it, or config.task.labels"
+    )

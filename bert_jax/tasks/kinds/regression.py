@@ -1,0 +1,58 @@
+"""Regression: a number for a text or a pair of texts."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.config import TaskConfig
+from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import UserError
+from bert_jax.tasks.features import Features
+from bert_jax.tasks.kinds import records
+from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss, Outputs, Predictions
+from bert_jax.tasks.kinds.texts import in_order, label_target, text_features
+from bert_jax.tasks.task import Record, Task
+
+OUTPUT = "sequence_logits"
+
+
+def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    return records.texts(record, task, tally) | records.label(record, lambda value: _number(record, value))
+
+
+def _number(record: Record, value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(
+            f"{record.where}: label {value!r:.40} is not a number; fix it, or set kind=sequence_classification"
+        )
+    return number
+
+
+def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
+    return text_features(examples, tokenizer, settings.max_seq_len, label_target("values", np.float32))
+
+
+def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
+    return Predictions(in_order(features, [one[OUTPUT][0] for one in outputs]))
+
+
+REGRESSION = Kind(
+    fields=("text", "label"),
+    optional_fields=("text_pair", "id"),
+    label_fields=("label",),
+    make=_make,
+    features=_features,
+    head="sequence_classification",
+    classes=1,
+    loss=Loss("squared_error", ((OUTPUT, "values"),)),
+    predict=_predict,
+    to_json=lambda labels, example, value: {"label": float(value)},
+    default_metrics=lambda labels: (("pearson", "spearman"), "pearson"),
+)

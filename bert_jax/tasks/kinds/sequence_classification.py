@@ -1,0 +1,47 @@
+"""Sequence classification: a label for a text or a pair of texts."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.config import TaskConfig
+from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.tasks.features import Features
+from bert_jax.tasks.kinds import records
+from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss
+from bert_jax.tasks.kinds.texts import class_predictions, label_target, rounded, text_features
+from bert_jax.tasks.task import Record, Task
+
+OUTPUT = "sequence_logits"
+
+
+def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    index = records.label(record, lambda value: records.class_index(record, task, value))
+    return records.texts(record, task, tally) | index
+
+
+def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
+    return text_features(examples, tokenizer, settings.max_seq_len, label_target("labels", np.int32))
+
+
+def _details(labels: Sequence[str], probabilities: np.ndarray) -> dict[str, Any]:
+    return {"probabilities": dict(zip(labels, rounded(probabilities), strict=True))}
+
+
+SEQUENCE_CLASSIFICATION = Kind(
+    fields=("text", "label"),
+    optional_fields=("text_pair", "id"),
+    label_fields=("label",),
+    make=_make,
+    features=_features,
+    head="sequence_classification",
+    classes=None,
+    loss=Loss("cross_entropy", ((OUTPUT, "labels"),)),
+    predict=class_predictions(OUTPUT),
+    to_json=lambda labels, example, value: {"label": labels[int(value)]},
+    details=_details,
+    default_metrics=lambda labels: (("accuracy", "macro_f1"), "accuracy"),
+    label_names=lambda record: [records.name(record, "label", record.fields["label"])],
+)

@@ -1,0 +1,171 @@
+"""Token classification: a label for each word of a sentence, such as named entities."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.config import TaskConfig
+from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import UserError
+from bert_jax.tasks.features import Features, encode_distinct
+from bert_jax.tasks.kinds import records
+from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss, Outputs, Predictions
+from bert_jax.tasks.kinds.texts import rounded, softmax
+from bert_jax.tasks.task import Example, Record, Task
+
+OUTPUT = "token_logits"
+OVERLAP = 4  # two windows of a sentence share at most a quarter of their tokens
+IOB1 = "I- labels that begin an entity are read as B- (IOB1)"
+
+
+def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    tokens = records.words(record, "tokens")
+    if not tokens:
+        raise UserError(f"{record.where}: a sentence without tokens; leave it out")
+    if record.fields.get("labels") is None:
+        return {"tokens": tokens}
+    published = records.words(record, "labels")
+    if len(published) != len(tokens):
+        raise UserError(f"{record.where}: {len(tokens)} tokens but {len(published)} labels; give each token its own")
+    labels = to_iob2(published)
+    tally[IOB1] += sum(old != new for old, new in zip(published, labels, strict=True))
+    return {"tokens": tokens, "labels": [records.class_index(record, task, label) for label in labels]}
+
+
+def to_iob2(labels: Sequence[str]) -> list[str]:
+    """Return labels of the same entities, each of which begins with B-.
+
+    Converts IOB1 (Ramshaw and Marcus, 1995) and leaves valid IOB2 as it is. An I- after another type or after no
+    entity begins an entity, as conlleval and seqeval read it.
+    """
+    fixed = []
+    before = "O"
+    for label in labels:
+        starts = label.startswith("I-") and before[2:] != label[2:]
+        fixed.append("B-" + label[2:] if starts else label)
+        before = label
+    return fixed
+
+
+def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
+    """Return sentences of words split into pieces; a word is predicted, and its label counted, at its first piece.
+
+    That is the way of the BERT paper, section 5.3. A sentence that does not fit is split between words into
+    overlapping windows, and each word is predicted in one of them: no word loses its label. A word that does not fit
+    keeps its first pieces.
+
+    `targets`: token_labels int32 `[n]`, token_weights float32 `[n]`, 1 where a word is predicted.
+    `alignment`: words int32 `[n]`, the word that is predicted at a token, -1 elsewhere.
+
+    Raises:
+        UserError: a number of labels other than that of words, or `max_seq_len` holds no word.
+    """
+    room = settings.max_seq_len - 2
+    if room < 1:
+        raise UserError(f"config.task.max_seq_len={settings.max_seq_len} holds no word; set at least 16")
+    ids = encode_distinct((word for example in examples for word in example["tokens"]), tokenizer.encode_words)
+    features: list[Features] = []
+    counts = {"split_sentences": 0, "truncated_words": 0}
+    for number, example in enumerate(examples):
+        labels = example.get("labels")
+        if labels is not None and len(labels) != len(example["tokens"]):
+            raise UserError(
+                f"sentence '{example['id']}' has {len(example['tokens'])} words and {len(labels)} labels;"
+                " give each word a label"
+            )
+        pieces = [ids[word] for word in example["tokens"]]
+        counts["truncated_words"] += sum(len(word) > room for word in pieces)
+        pieces = [word[:room] for word in pieces]
+        windows = word_windows([len(word) for word in pieces], room)
+        counts["split_sentences"] += len(windows) > 1
+        for window, predicted in windows:
+            input_ids, words = [tokenizer.cls_id], [-1]
+            for word in window:
+                input_ids += pieces[word]
+                words += [word if word in predicted else -1] + [-1] * (len(pieces[word]) - 1)
+            input_ids.append(tokenizer.sep_id)
+            at = np.array([*words, -1], np.int32)
+            targets = {}
+            if labels is not None:
+                token_labels = np.append(np.asarray(labels, np.int32), np.int32(0))[at]
+                targets = {"token_labels": token_labels, "token_weights": (at >= 0).astype(np.float32)}
+            features.append(Features(np.array(input_ids, np.int32), len(input_ids), number, targets, {"words": at}))
+    return features, counts
+
+
+def word_windows(sizes: Sequence[int], room: int) -> list[tuple[range, range]]:
+    """Return the windows of a sentence: the words in each, and those that it predicts.
+
+    Each window takes as many words as fit. The next one begins so that they share up to `room // OVERLAP` tokens; a
+    shared word is predicted where more of the sentence surrounds it.
+
+    Args:
+        sizes: tokens of each word, none above `room`.
+        room: tokens of a window.
+    """
+    totals = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    windows: list[tuple[range, range]] = []
+    start = predicted = 0
+    while True:
+        end = int(np.searchsorted(totals, totals[start] + room, side="right")) - 1
+        if end == len(sizes):
+            return [*windows, (range(start, end), range(predicted, end))]
+        # The word after the window must fit into the next one, whatever is shared.
+        shared = min(room // OVERLAP, room - sizes[end])
+        following = int(np.searchsorted(totals, totals[end] - shared))
+        middle = (following + end) // 2
+        windows.append((range(start, end), range(predicted, middle)))
+        start, predicted = following, middle
+
+
+def word_values(features: Sequence[Features], token_values: Sequence[np.ndarray], num_examples: int) -> list[list[Any]]:
+    """Return the value of each word of each example, from values of tokens.
+
+    Args:
+        features: those of all examples, in any order.
+        token_values: for each features `[>= n]`, such as the predicted label of each token.
+        num_examples: number of examples.
+    """
+    found: list[dict[int, Any]] = [{} for _ in range(num_examples)]
+    for one, values in zip(features, token_values, strict=True):
+        words = one.alignment["words"]
+        at = np.flatnonzero(words >= 0)
+        found[one.example].update(zip(words[at].tolist(), values[at].tolist(), strict=True))
+    return [[words[word] for word in range(len(words))] for words in found]
+
+
+def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
+    every = [softmax(one[OUTPUT]) for one in outputs]
+    labels = word_values(features, [one.argmax(1) for one in every], len(examples))
+    return Predictions(labels, word_values(features, [one.max(1) for one in every], len(examples)))
+
+
+def _to_json(labels: Sequence[str], example: Example, value: Sequence[int]) -> dict[str, Any]:
+    return {"tokens": list(example["tokens"]), "labels": [labels[label] for label in value]}
+
+
+def _default_metrics(labels: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    if any(label.startswith("B-") for label in labels):
+        return ("entities", "token_accuracy"), "entity_f1"
+    return ("token_accuracy",), "token_accuracy"
+
+
+TOKEN_CLASSIFICATION = Kind(
+    fields=("tokens", "labels"),
+    label_fields=("labels",),
+    numbered_columns={"tokens": "0", "labels": "-1"},
+    suffixes={".tsv": "conll_tab", ".txt": "conll", ".conll": "conll"},
+    make=_make,
+    features=_features,
+    head="token_classification",
+    classes=None,
+    loss=Loss("cross_entropy", ((OUTPUT, "token_labels"),), weights="token_weights"),
+    predict=_predict,
+    to_json=_to_json,
+    details=lambda labels, probabilities: {"probabilities": rounded(probabilities)},
+    gold=lambda example: example["labels"],
+    default_metrics=_default_metrics,
+    label_names=lambda record: to_iob2(records.words(record, "labels")),
+)
