@@ -12,7 +12,9 @@ import functools
 import gzip
 from typing import NamedTuple
 
-from bert_jax.data.tokenizer.training.train import TRAINERS, measure, train
+from bert_jax.data.tokenizer import TOKENIZERS
+from bert_jax.data.tokenizer.training.report import count_tokens
+from bert_jax.data.tokenizer.training.train import train_from_texts
 
 
 class Text(NamedTuple):
@@ -42,9 +44,9 @@ def main() -> None:
     texts = ["\n".join(read(path).lines) for path in args.train]
     test = read(args.test)
     print(f"{args.vocab_size:,} tokens from {sum(map(len, texts)):,} characters; {args.test}, {test.words:,} words:")
-    for kind in TRAINERS:
-        tokenizer, _ = train(functools.partial(iter, texts), args.vocab_size, kind, lowercase=False)
-        fit = measure(tokenizer, test.lines)
+    for kind in TOKENIZERS:
+        tokenizer, _ = train_from_texts(functools.partial(iter, texts), args.vocab_size, kind, lowercase=False)
+        fit = count_tokens(tokenizer, test.lines)
         print(
             f"{kind:18} {fit.tokens / test.words:.3f} tokens a word,"
             f" {fit.characters / fit.tokens:.2f} characters a token, {fit.unknown / fit.tokens:.3%} unknown"

@@ -2,7 +2,7 @@
 
     python benchmarks/pretraining_gain.py --model runs/mini --data ../shared/data --output gain/
 
-Real data, honest splits: WNUT-17 and CODAH (fold 0) as published; QNLI's development set parted by SQuAD article,
+Real data, honest splits: WNUT-17 and CODAH (fold 0) as published; QNLI's development set split by SQuAD article,
 MNLI's by premise; SQuAD 1.1 with whole articles on either side. Prints one row a task: the mean and the standard
 deviation over the seeds of the dev set's best epoch, from either start.
 """

@@ -21,14 +21,16 @@ from unittest import mock
 import numpy as np
 
 from bert_jax.cli.main import main
-from bert_jax.config import MASKINGS, SENTENCE_PAIRS, DataConfig
+from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus, verify
-from bert_jax.data.preparation import encoding, units
-from bert_jax.data.sequences.pipeline import make_rows, symbols_of
+from bert_jax.data.preparation import chunks, encoding
+from bert_jax.data.sequences.masking import MASKINGS
+from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.data.sources import pieces
-from bert_jax.data.sources.records import Reading
-from bert_jax.data.tokenizer import load_tokenizer, save
-from bert_jax.data.tokenizer.training import train as vocabulary
+from bert_jax.data.sources.documents import ReadOptions
+from bert_jax.data.tokenizer import load_tokenizer, save_tokenizer
+from bert_jax.data.tokenizer.training.train import train_from_texts
 from bert_jax.errors import UserError
 from tests.data import fuzzed_inputs, fuzzed_texts, simple_reader
 
@@ -44,8 +46,8 @@ def make_tokenizers(place):
     words = [syllables[start : start + 6] for start in range(0, 9000, 6)]
     sentences = [fuzzed_texts.sentence(rng) + " " + " ".join(rng.choices(words, k=9)) for _ in range(2000)]
     for kind in KINDS:
-        tokenizer, files = vocabulary.train(lambda: sentences, 600, kind, lowercase=kind == "wordpiece")
-        save(tokenizer, pathlib.Path(place) / kind, files)
+        tokenizer, files = train_from_texts(lambda: sentences, 600, kind, lowercase=kind == "wordpiece")
+        save_tokenizer(tokenizer, pathlib.Path(place) / kind, files)
     return place
 
 
@@ -65,7 +67,7 @@ def run(seed, tokenizers, place):
     inputs, output = os.path.join(place, "in"), os.path.join(place, "corpus")
     fuzzed_inputs.write(files, inputs)
     kind = rng.choice(KINDS)
-    reading = Reading(
+    reading = ReadOptions(
         documents=rng.choice(("auto", "auto", "file", "blank-line", "line")),
         format=rng.choice(
             ("auto",) * 60 + ("text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")
@@ -80,10 +82,10 @@ def run(seed, tokenizers, place):
         f"--encoding_errors={reading.encoding_errors}", f"--heldout_fraction={heldout}",
         f"--language={rng.choice(('en', 'de', 'ko', 'xx'))}",
     ]  # fmt: skip
-    sizes = [(units, "UNIT_BYTES", 3000), (units, "UNITS_PER_SHARD", 2), (units, "PART_BYTES", 20_000)] * (
+    sizes = [(chunks, "CHUNK_BYTES", 3000), (chunks, "CHUNKS_PER_BLOCK", 2), (chunks, "PARTITION_BYTES", 20_000)] * (
         rng.random() < 0.3
     )
-    sizes += [(pieces, "LARGE", 3000), (pieces, "PIECE", 1000)] * (rng.random() < 0.3)
+    sizes += [(pieces, "MAX_UNSPLIT_BYTES", 3000), (pieces, "MAX_PIECE_BYTES", 1000)] * (rng.random() < 0.3)
     with contextlib.ExitStack() as stack:
         for module, name, size in sizes:
             stack.enter_context(mock.patch.object(module, name, size))
@@ -98,7 +100,7 @@ def run(seed, tokenizers, place):
     check(status == 0, "exit status", status, said)
     check(not os.path.lexists(os.path.join(place, ".corpus.incomplete")), "left its work behind")
     check_account(output, wanted, said, told)
-    check_rows(output, rng)
+    check_sequences(output, rng)
     return "prepared" if wanted is None else "prepared, all documents known"
 
 
@@ -222,19 +224,20 @@ def is_clean(text):
     return re.fullmatch(r"(?:[^\W\d_]{1,50}(?:\.?[ \n]|\.?$))+", text) and len(text) < encoding.WINDOW
 
 
-def check_rows(output, rng):
-    """Rows by each pairing, under the other rules drawn at random."""
+def check_sequences(output, rng):
+    """Make sequences by each rule of sentence pairs, with random other fields."""
     corpus = open_corpus(output)
     split = corpus.split("train")
     symbols = symbols_of(load_tokenizer(corpus.directory / "tokenizer"))
-    for pairing in SENTENCE_PAIRS:
-        config = DataConfig(sentence_pairs=pairing, masking=rng.choice(MASKINGS), packing=rng.choice((1, 1, 3)))
+    for sentence_pairs in SENTENCE_PAIRS:
+        masking, packing = rng.choice(tuple(MASKINGS)), rng.choice((1, 1, 3))
+        config = DataConfig(sentence_pairs=sentence_pairs, masking=masking, packing=packing)
         try:
-            rows = make_rows(split, symbols, rng.choice((24, 128, 512)), 1, config)
+            sequences = make_sequences(split, symbols, rng.choice((24, 128, 512)), 1, config)
         except UserError as error:
-            check(pairing == "next_sentence" and split.num_documents < 2, str(error))
+            check(sentence_pairs == "next_sentence" and split.num_documents < 2, str(error))
             continue
-        batch = rows.batch(np.arange(100))
+        batch = sequences.batch(np.arange(100))
         check(
             batch["input_ids"].min() >= 0 and batch["input_ids"].max() < corpus.manifest["tokenizer"]["vocab_size"],
             "an id",

@@ -2,14 +2,14 @@
 
 import random
 
-from bert_jax.data.preparation import units
+from bert_jax.data.preparation import chunks
 from bert_jax.data.sources import pieces
-from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save, wordpiece
+from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 
 WORDS = ["the", "##s", "cat", "dog", "sat", "on", "mat", ".", "[", "]", "sep", "t", "##h", "##e"]
 UNSEEN = "\u200b\u200b"  # no tokens
-TINY = {(units, "UNIT_BYTES"): 3000, (units, "UNITS_PER_SHARD"): 2, (units, "PART_BYTES"): 20_000}
-TINY_PIECES = {(pieces, "LARGE"): 5000, (pieces, "PIECE"): 1000}
+TINY = {(chunks, "CHUNK_BYTES"): 3000, (chunks, "CHUNKS_PER_BLOCK"): 2, (chunks, "PARTITION_BYTES"): 20_000}
+TINY_PIECES = {(pieces, "MAX_UNSPLIT_BYTES"): 5000, (pieces, "MAX_PIECE_BYTES"): 1000}
 
 
 def set_sizes(monkeypatch, sizes):
@@ -18,7 +18,7 @@ def set_sizes(monkeypatch, sizes):
 
 
 def make_tokenizer(directory):
-    save(wordpiece([*SPECIAL_TOKENS, *WORDS], Normalizer()), directory)
+    save_tokenizer(wordpiece_tokenizer([*SPECIAL_TOKENS, *WORDS], Normalizer()), directory)
     return directory
 
 

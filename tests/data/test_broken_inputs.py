@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from bert_jax.data.sources import Reading, documents, find_files
+from bert_jax.data.sources import ReadOptions, find_files, read_documents
 from bert_jax.errors import UserError
 
 
@@ -23,7 +23,7 @@ def write(path, data):
 
 
 def read(*inputs, **reading):
-    return [(d.text or d.rejected) for d in documents([str(item) for item in inputs], Reading(**reading))]
+    return [(d.text or d.rejected) for d in read_documents([str(item) for item in inputs], ReadOptions(**reading))]
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("bz2", bz2.compress), ("xz", lzma.compress)])
