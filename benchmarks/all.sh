@@ -20,7 +20,7 @@ mkdir -p "$work"
 run() { printf '\n$ python %s\n' "$*"; python "$@"; }
 run benchmarks/batch_speed.py --corpus "$work/corpus"
 run benchmarks/masking_speed.py
-run benchmarks/text_to_rows.py --input "$work/texts" --vocab "$work/tokenizer"
+run benchmarks/text_to_sequences.py --input "$work/texts" --vocab "$work/tokenizer"
 run benchmarks/prepare_memory.py --input "$text" --vocab "$work/tokenizer"
 run benchmarks/prepare_speed.py --input "$text" --vocab "$work/tokenizer" --repeats 5
 run benchmarks/step_speed.py

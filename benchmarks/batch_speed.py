@@ -1,9 +1,9 @@
-"""Prepared store -> finished batches on one core: tokens a second with each pairing, masking, packing, and a mixture.
+"""Prepared corpus -> batches on one core: tokens per second by sentence pairs, masking, packing, and for a mixture.
 
     python benchmarks/batch_speed.py --corpus corpus/
 
-Prints one line a rule and length: the median over the runs, padding included and without, and its ratio to the goal:
-5 M tokens/s, and 3 M where whole words, n-grams or spans are masked.
+Prints one line per rule and length: the median over the runs, with padding and without, and its ratio to the goal:
+5 M tokens/s, or 3 M where whole words, n-grams or spans are masked.
 """
 
 import argparse
@@ -16,20 +16,21 @@ import numpy as np
 
 from bert_jax.config import DataConfig
 from bert_jax.data.corpus import Split, open_corpus
-from bert_jax.data.sequences.pipeline import Rows, batches, make_rows, symbols_of
+from bert_jax.data.sequences.iteration import batches
+from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_of
 from bert_jax.data.tokenizer import load_tokenizer
 
 GOAL, GOAL_OF_WORDS = 5e6, 3e6
 RUNS = 5
 BATCHES = 30
-TOKENS_A_BATCH = 256 * 128
+TOKENS_PER_BATCH = 256 * 128
 
 RULES = {
     "as BERT": DataConfig(),
     "sentence order": DataConfig(sentence_pairs="sentence_order"),
     "full sentences": DataConfig(sentence_pairs="full_sentences"),
     "document sentences": DataConfig(sentence_pairs="document_sentences"),
-    "no pairing": DataConfig(sentence_pairs="none"),
+    "no pairs": DataConfig(sentence_pairs="none"),
     "whole words": DataConfig(masking="whole_word"),
     "n-grams": DataConfig(masking="ngram"),
     "spans": DataConfig(masking="span"),
@@ -42,20 +43,20 @@ RULES = {
 }
 
 
-def measure(rows: Rows, batch_size: int, first_row: int) -> tuple[float, float]:
-    """Tokens a second, padding included and without, over `BATCHES` batches."""
-    stop_row = first_row + BATCHES * batch_size
+def measure(sequences: Sequences, batch_size: int, first: int) -> tuple[float, float]:
+    """Return tokens per second, with padding and without, over `BATCHES` batches."""
+    stop = first + BATCHES * batch_size
     start = time.perf_counter()
     counts = [
         (batch["input_ids"].size, int(np.count_nonzero(batch["attention_mask"])))
-        for batch in batches(rows, first_row, batch_size, threads=0, stop_row=stop_row)
+        for batch in batches(sequences, first, batch_size, num_threads=0, stop=stop)
     ]
     seconds = time.perf_counter() - start
     return sum(count[0] for count in counts) / seconds, sum(count[1] for count in counts) / seconds
 
 
 def main() -> None:
-    """Measures every rule at both lengths."""
+    """Measure every rule at both lengths."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, type=pathlib.Path, help="directory made by `prepare`")
     arguments = parser.parse_args()
@@ -66,13 +67,13 @@ def main() -> None:
     for name, config in RULES.items():
         goal = GOAL if config.masking == "token" else GOAL_OF_WORDS
         source = split if config.smoothing == 1 else Split.join([split] * 20)
-        for length in (128, 512):
-            rows = make_rows(source, symbols, length, 0, config)
-            batch_size = TOKENS_A_BATCH // length
-            speeds = [measure(rows, batch_size, run * BATCHES * batch_size) for run in range(RUNS)]
+        for seq_len in (128, 512):
+            sequences = make_sequences(source, symbols, seq_len, 0, config)
+            batch_size = TOKENS_PER_BATCH // seq_len
+            speeds = [measure(sequences, batch_size, run * BATCHES * batch_size) for run in range(RUNS)]
             full, real = (statistics.median(speed[kind] for speed in speeds) for kind in (0, 1))
             print(
-                f"{name:27} length {length}: {full / 1e6:5.2f} M tokens/s, {real / 1e6:5.2f} M without padding; "
+                f"{name:27} length {seq_len}: {full / 1e6:5.2f} M tokens/s, {real / 1e6:5.2f} M without padding; "
                 f"{full / goal:.2f} times the goal"
             )
 

@@ -61,18 +61,17 @@ def make_model(place: pathlib.Path, arguments: argparse.Namespace, write: Write)
 def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
     """The parts of `finetune` around the loop, without a held-out set."""
     import jax
-    from bert_jax.runs.task_data import training_batches
 
-    from bert_jax.config import resolve
+    from bert_jax.config import FinetuneConfig, resolve
     from bert_jax.config.recipes import finetuning as recipe
     from bert_jax.console import Console
     from bert_jax.objectives.base import Batch
-    from bert_jax.objectives.tasks import finetuning
     from bert_jax.parallel.sharding import batch_blocks
-    from bert_jax.runs.finetune import prepare
-    from bert_jax.training.loop import Data, fit
+    from bert_jax.runs.finetuning.setup import prepare_task, task_objective
+    from bert_jax.runs.finetuning.task_data import training_batches
+    from bert_jax.training.loop import Data, RunContext, fit
     from bert_jax.training.schedules import Phase
-    from bert_jax.training.step import layout
+    from bert_jax.training.step import check_layout
 
     def compiled(event: str, duration_secs: float, **of: Any) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
@@ -80,22 +79,22 @@ def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> No
 
     values = recipe(epochs=ENDLESS, batch_size=arguments.batch, learning_rate=5e-5)
     values.init_from, values.checkpoint.every = str(place / "model"), sys.maxsize
-    values.task.update({"name": "qnli", "data": str(place), "max_length": arguments.max_length})
+    values.task.update({"name": "qnli", "data": str(place), "max_seq_len": arguments.max_length})
     with open(place / "ours.log", "w", encoding="utf-8") as log:
         console = Console(log)
-        setting = prepare(resolve(values), console)
-        config, start = setting.config, setting.start.params
-        objective = finetuning(config, setting.task.kind, setting.classes)
-        share = batch_blocks(layout(config, objective)[0])
+        setup = prepare_task(resolve(FinetuneConfig, values), console)
+        config, objective = setup.config, task_objective(setup)
+        blocks = batch_blocks(check_layout(config, objective, setup.phases))
 
         def batches(_: Phase, step: int) -> Generator[Batch, None, None]:
-            for batch in training_batches(config, setting.feed, setting.train, share, step):
+            for batch in training_batches(config, setup.feed, setup.train, blocks, step):
                 yield batch
                 write("step")
 
-        write("begin", buckets=setting.feed.buckets, lengths=[row.length for row in setting.train.rows])
+        write("begin", buckets=setup.feed.buckets, lengths=[one.length for one in setup.train.features])
         jax.monitoring.register_event_duration_secs_listener(compiled)
-        fit(config, objective, Data(batches, None, {}), place / "ours", console, start=start)
+        data = Data(batches, None, {})
+        fit(RunContext(config, objective, setup.phases, data, place / "ours", console, start=setup.start.params))
 
 
 def trainer(place: pathlib.Path, arguments: argparse.Namespace, write: Write, sampling: str = "random") -> None:

@@ -1,9 +1,9 @@
-"""Share of the wall time that the training loop spends waiting for its input; the goal is below 2 %.
+"""Fraction of the wall time that the training loop waits for input; the goal is below 2 %.
 
     python benchmarks/input_wait.py --corpus CORPUS [--config configs/demo.py] [--steps 200] [--config.KEY=VALUE ...]
 
-Runs the real loop, `bert-jax pretrain` in this process and a directory of its own, and reads `input_wait_fraction` back
-from its metrics.jsonl. The first line is left out: it holds the filling of an empty pipeline.
+Runs the real loop, `bert-jax pretrain` in this process and a directory of its own, and reads `input_wait_fraction` from
+its metrics.jsonl. The first line is left out: it includes the filling of the empty pipeline.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from bert_jax.training.metrics import read_metrics
 
 
 def main() -> None:
-    """Train, then print the share."""
+    """Train, then print the fraction."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="made by `bert-jax prepare`")
     parser.add_argument("--config", default="configs/demo.py", help="a recipe")
@@ -41,12 +41,12 @@ def main() -> None:
         pretrain(config, pathlib.Path(workdir), Console())
         lines = [line for line in read_metrics(pathlib.Path(workdir, "metrics.jsonl")) if line["split"] == "train"]
     first, *rest = lines
-    # Every line stands for as many steps, so its seconds go as tokens / (tokens a second).
+    # Every line covers the same number of steps, so its seconds are proportional to tokens / (tokens per second).
     seconds = [line["batch_size"] * line["seq_len"] / line["tokens_per_second"] for line in rest]
-    shares = [line["input_wait_fraction"] for line in rest]
-    share = sum(s * t for s, t in zip(shares, seconds, strict=True)) / sum(seconds)
-    print(f"waiting for input: {share:.3%} of the wall time (lines: {min(shares):.3%} to {max(shares):.3%}; first "
-          f"{first['input_wait_fraction']:.3%}), {1e3 * sum(seconds) / len(seconds):.1f} ms a step")  # fmt: skip
+    fractions = [line["input_wait_fraction"] for line in rest]
+    mean = sum(f * t for f, t in zip(fractions, seconds, strict=True)) / sum(seconds)
+    print(f"waiting for input: {mean:.3%} of the wall time (lines: {min(fractions):.3%} to {max(fractions):.3%}; first "
+          f"{first['input_wait_fraction']:.3%}), {1e3 * sum(seconds) / len(seconds):.1f} ms per step")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The four kinds of masking alone, on one core: tokens a second for examples of 128 and 512 tokens.
+"""The rules of masking alone, on one core: tokens per second for examples of 128 and 512 tokens.
 
     python benchmarks/masking_speed.py
 
-The text is random: three quarters of its tokens begin a word, three special tokens are never masked. One
-line a kind and length: the median over batches of 32,768 tokens, and its ratio to the goal.
+The text is random: three quarters of its tokens begin a word, three special tokens are never masked. Prints one line
+per rule and length: the median over batches of 32,768 tokens, and its ratio to the goal.
 """
 
 import os
@@ -17,23 +17,23 @@ from bert_jax.data.sequences.masking import MASKINGS, Vocabulary, mask_tokens
 
 GOALS = {"token": 8e6, "whole_word": 5e6, "ngram": 5e6, "span": 5e6}
 BATCHES = 100
-TOKENS_A_BATCH = 256 * 128
+TOKENS_PER_BATCH = 256 * 128
 VOCAB_SIZE, WORD_BEGINS = 30_522, 20_000  # ids from the second on continue a word
-BEGIN_SHARE = 0.75
+BEGIN_FRACTION = 0.75
 
 
 def seconds_of_batches(kind: str, length: int) -> list[float]:
-    """Seconds of each of `BATCHES` batches."""
+    """Return the seconds of each of `BATCHES` batches."""
     random = np.random.default_rng(0)
-    examples = TOKENS_A_BATCH // length
+    examples = TOKENS_PER_BATCH // length
     vocabulary = Vocabulary(VOCAB_SIZE, mask=4, continues=np.arange(VOCAB_SIZE) >= WORD_BEGINS)
     starts = np.arange(examples + 1) * length
-    column = np.arange(TOKENS_A_BATCH) % length
+    column = np.arange(TOKENS_PER_BATCH) % length
     maskable = (column != 0) & (column != length // 2) & (column != length - 1)
     config = DataConfig(masking=kind)
     seconds = []
     for batch in range(BATCHES):
-        begins = random.random(TOKENS_A_BATCH) < BEGIN_SHARE
+        begins = random.random(TOKENS_PER_BATCH) < BEGIN_FRACTION
         ids = random.integers(
             np.where(begins, 5, WORD_BEGINS), np.where(begins, WORD_BEGINS, VOCAB_SIZE), dtype=np.int32
         )
@@ -45,11 +45,11 @@ def seconds_of_batches(kind: str, length: int) -> list[float]:
 
 
 def main() -> None:
-    """Measures each kind at both lengths."""
+    """Measure each rule at both lengths."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     for kind in MASKINGS:
         for length in (128, 512):
-            speed = TOKENS_A_BATCH / statistics.median(seconds_of_batches(kind, length))
+            speed = TOKENS_PER_BATCH / statistics.median(seconds_of_batches(kind, length))
             print(f"{kind}, length {length}: {speed / 1e6:.2f} M tokens/s, {speed / GOALS[kind]:.2f} times the goal")
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/pretraining_gain.py --model runs/mini --data ../shared/data --output gain/
 
-Real data, honest splits: WNUT-17 and CODAH (fold 0) as published; QNLI's development set parted by SQuAD article,
+Real data, honest splits: WNUT-17 and CODAH (fold 0) as published; QNLI's development set split by SQuAD article,
 MNLI's by premise; SQuAD 1.1 with whole articles on either side. Prints one row a task: the mean and the standard
 deviation over the seeds of the dev set's best epoch, from either start.
 """
@@ -83,7 +83,15 @@ def run(args: argparse.Namespace, trial: Trial, overrides: dict[str, Any], rando
     """Mean and standard deviation of every score of one start."""
     workdir = args.output / "runs" / f"{trial.name}_{'random' if random else 'pretrained'}"
     settings = trial.settings | overrides | {"seeds": args.seeds, "random_weights": random, "dropout": 0.1}
-    command = [sys.executable, "-m", "bert_jax", "finetune", "--json", "--config", f"configs/finetune/{trial.recipe}.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "bert_jax",
+        "finetune",
+        "--json",
+        "--config",
+        f"configs/finetune/{trial.recipe}.py",
+    ]
     command += ["--workdir", str(workdir.absolute()), f"--config.init_from={pathlib.Path(args.model).absolute()}"]
     command += [f"--config.optimizer.peak_learning_rate={args.learning_rate}", "--config.train.batch_size=16"]
     command += [f"--config.task.{key}={value}" for key, value in settings.items()]

@@ -67,10 +67,10 @@ def sequences_lines(
     for number, examples in shown.items():
         pieces = [piece for example in examples for text in example.texts for piece in text]
         kinds = {style: sum(piece.style == style for piece in pieces) for style in ("mask", "random", "kept")}
+        epoch, index = divmod(number, num_per_epoch)
         about = (
-            f" (epoch {number // num_per_epoch + 1:,}, {number % num_per_epoch + 1:,} of {num_per_epoch:,}; {seq_len} "
-            f"tokens, {sum(kinds.values())} to predict: {kinds['mask']} hidden, {kinds['random']} random, "
-            f"{kinds['kept']} kept)"
+            f" ({index + 1:,} of {num_per_epoch:,} in epoch {epoch + 1:,}; {seq_len} tokens, {sum(kinds.values())} to "
+            f"predict: {kinds['mask']} hidden, {kinds['random']} random, {kinds['kept']} kept)"
         )
         lines += ["", *wrapped([(f"sequence {number:,}", "title"), (about, "text")], width, color)]
         lines += example_lines(examples, sentence_pairs, width, color)
@@ -235,7 +235,11 @@ def _percent(fraction: float) -> str:
 
 
 def _filled(lines: Sequence[str], width: int) -> list[str]:
-    found = [part for line in lines for part in textwrap.wrap(line, width - 2, subsequent_indent="  ")]
+    found = [
+        part
+        for line in lines
+        for part in textwrap.wrap(line, width - 2, subsequent_indent="  ", break_on_hyphens=False)
+    ]
     return [line.replace(KEPT_SPACE, " ") for line in found]
 
 

@@ -14,7 +14,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 
 from bert_jax.data.corpus import FORMAT_VERSION, MAX_RECORD, MAX_SENTENCE, SPLITS, fingerprint, sha256_of
 
-# One record per group gives random access; uncompressed reads 2.5 times as fast as zstd (docs/decisions.md).
+# One record per chunk gives random access; uncompressed files read 2.5 times as fast as zstd (docs/decisions/).
 WRITER_OPTIONS = "group_size:1,uncompressed"
 COPY_BYTES = 1 << 20
 ROW = np.dtype("<u4")

@@ -1,12 +1,12 @@
-"""Text -> trainable rows on one core: ours against `tokenizers` with the whole-word collator of transformers.
+"""Text -> sequences on one core: ours against `tokenizers` with the whole-word collator of transformers.
 
-    python benchmarks/text_to_rows.py --input books.txt --vocab tok/
+    python benchmarks/text_to_sequences.py --input books.txt --vocab tok/
 
-Both make rows of 128 tokens with 15 % of them masked by whole words, from the same text and vocabulary. Ours: `prepare`
-(sentences, ids, store on the disk) and one epoch of next-sentence rows. Theirs: as the example run_mlm.py, lines
-encoded in batches, run together, cut into rows, and `DataCollatorForLanguageModeling(whole_word_mask=True)`, without a
-store, sentences or pairs. Prints kB/s of each, medians of interleaved runs, their ratio (goal 1.5), and ours over
-the published 46 to 69 kB/s of the original's create_pretraining_data.py (goal 20).
+Both make sequences of 128 tokens with 15 % of them masked by whole words, from the same text and vocabulary. Ours:
+`prepare` (sentences, ids, corpus on disk) and one epoch of next-sentence pairs. Theirs: as the example run_mlm.py,
+lines encoded in batches, concatenated, cut into sequences, and `DataCollatorForLanguageModeling(whole_word_mask=True)`,
+without a corpus, sentences or pairs. Prints kB/s of each, medians of interleaved runs, their ratio (goal 1.5), and ours
+over the published 46 to 69 kB/s of the original's create_pretraining_data.py (goal 20).
 """
 
 import argparse
@@ -26,28 +26,28 @@ import transformers
 from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.sequences.pipeline import make_rows, symbols_of
+from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.tokenizer import load_tokenizer, save_tokenizer
 
-LENGTH, BATCH, LINES = 128, 256, 1000
+SEQ_LEN, BATCH, LINES = 128, 256, 1000
 PUBLISHED = (46.0, 69.0)  # kB/s
 GOAL_PUBLISHED, GOAL = 20, 1.5
 
 
 def ours(text: pathlib.Path, vocabulary: pathlib.Path) -> int:
-    """Prepares the text and makes an epoch of rows; their number."""
+    """Prepare the text and make an epoch of sequences; return their number."""
     with tempfile.TemporaryDirectory() as place:
         prepare([str(text)], vocabulary, f"{place}/corpus", workers=1, heldout_fraction=0.0)
         split = open_corpus(f"{place}/corpus").split("train")
         config = DataConfig(masking="whole_word")
-        rows = make_rows(split, symbols_of(load_tokenizer(vocabulary)), LENGTH, 0, config)
-        for first in range(0, rows.per_epoch, BATCH):
-            rows.batch(np.arange(first, min(first + BATCH, rows.per_epoch)))
-        return rows.per_epoch
+        sequences = make_sequences(split, symbols_of(load_tokenizer(vocabulary)), SEQ_LEN, 0, config)
+        for first in range(0, sequences.num_per_epoch, BATCH):
+            sequences.batch(np.arange(first, min(first + BATCH, sequences.num_per_epoch)))
+        return sequences.num_per_epoch
 
 
 def theirs(text: pathlib.Path, vocabulary: pathlib.Path) -> int:
-    """Encodes the lines, cuts them into rows and collates them; their number."""
+    """Encode the lines, cut them into sequences and collate them; return their number."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(vocabulary)
     collate = transformers.DataCollatorForLanguageModeling(tokenizer, whole_word_mask=True, return_tensors="np")
     files = sorted(text.rglob("*")) if text.is_dir() else [text]
@@ -58,24 +58,24 @@ def theirs(text: pathlib.Path, vocabulary: pathlib.Path) -> int:
         some = lines[start : start + LINES]
         encoded = tokenizer(some, return_special_tokens_mask=True, return_offsets_mapping=True)
         left = {name: values + list(itertools.chain.from_iterable(encoded[name])) for name, values in left.items()}
-        whole = len(left["input_ids"]) // LENGTH
-        rows = [{name: v[i * LENGTH : (i + 1) * LENGTH] for name, v in left.items()} for i in range(whole)]
-        left = {name: values[whole * LENGTH :] for name, values in left.items()}
-        for first in range(0, len(rows), BATCH):
-            collate(rows[first : first + BATCH])
+        whole = len(left["input_ids"]) // SEQ_LEN
+        sequences = [{name: v[i * SEQ_LEN : (i + 1) * SEQ_LEN] for name, v in left.items()} for i in range(whole)]
+        left = {name: values[whole * SEQ_LEN :] for name, values in left.items()}
+        for first in range(0, len(sequences), BATCH):
+            collate(sequences[first : first + BATCH])
         made += whole
     return made
 
 
 def seconds(function: Callable[[pathlib.Path, pathlib.Path], int], *arguments: pathlib.Path) -> float:
-    """How long one call takes."""
+    """Return the seconds of one call."""
     start = time.perf_counter()
     function(*arguments)
     return time.perf_counter() - start
 
 
 def main() -> None:
-    """Measures both, in turns."""
+    """Measure both, in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", required=True, type=pathlib.Path, help="a text, or a directory of texts")
     parser.add_argument("--vocab", required=True, type=pathlib.Path, help="a tokenizer directory")
