@@ -49,7 +49,8 @@ def main() -> None:
         counts = count_tokens(tokenizer, test.lines)
         print(
             f"{kind:18} {counts.tokens / test.words:.3f} tokens per word,"
-            f" {counts.characters / counts.tokens:.2f} characters per token, {counts.unknown / counts.tokens:.3%} unknown"
+            f" {counts.characters / counts.tokens:.2f} characters per token,"
+            f" {counts.unknown / counts.tokens:.3%} unknown"
         )
 
 
