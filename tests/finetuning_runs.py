@@ -98,6 +98,7 @@ def finetune_command(world, workdir, kind, *more, start=None):
         "finetune",
         f"--config={world / 'recipe.py'}",
         f"--workdir={workdir}",
+        "--json",
         *(f"--config.{setting}" for setting in (*settings, *more)),
     ]
 
