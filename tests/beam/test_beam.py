@@ -1,4 +1,4 @@
-"""Byte for byte what `prepare` makes: on Beam's local runners, through its job server, and after failures."""
+"""The bytes of `prepare`: on Beam's local runners, through its job server, and after failures."""
 
 import collections
 import gzip
@@ -29,7 +29,7 @@ from bert_jax.data.sources import ReadOptions, storage
 from bert_jax.data.staging import staged
 from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.errors import UserError
-from tests.beam.small_units import small_units
+from tests.beam.small_chunks import small_chunks
 
 pytestmark = [pytest.mark.beam, pytest.mark.filterwarnings("default")]  # warnings of Beam itself
 
@@ -56,7 +56,7 @@ RUNNERS = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(chunks, "read_chunks", small_units)
+    monkeypatch.setattr(chunks, "read_chunks", small_chunks)
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +91,7 @@ def texts(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def local(texts, tokenizer, tmp_path_factory):
-    """What `prepare` makes of the texts."""
+    """The corpus that `prepare` makes of the texts."""
     place = tmp_path_factory.mktemp("local") / "corpus"
     manifest = prepare([str(texts)], tokenizer, place, workers=1, heldout_fraction=HELDOUT)
     splits = manifest["splits"]
@@ -157,7 +157,7 @@ def listens(port):
 
 @pytest.mark.parametrize("pool", [False, True], ids=["loopback", "worker pool"])
 def test_a_job_server_makes_the_same(pool, started, texts, tokenizer, local, tmp_path):
-    """The way into Flink and Spark: a job server that is given the pipeline, and workers that it calls."""
+    """The protocol of Flink and Spark: a job server that takes the pipeline, and workers that it calls."""
     port_file = tmp_path / "port"
     started("apache_beam.runners.portability.local_job_service_main", "--port_file", str(port_file))
     port = waited_for(lambda: port_file.exists() and port_file.read_text())
@@ -173,9 +173,9 @@ def test_a_job_server_makes_the_same(pool, started, texts, tokenizer, local, tmp
     assert contents(tmp_path / "corpus") == contents(local)
 
 
-def test_units_may_come_in_any_order(texts, tokenizer, local, tmp_path, monkeypatch):
+def test_chunks_may_come_in_any_order(texts, tokenizer, local, tmp_path, monkeypatch):
     def shuffled(*arguments):
-        found = list(small_units(*arguments))
+        found = list(small_chunks(*arguments))
         random.Random(1).shuffle(found)
         return iter(found)
 
@@ -185,8 +185,8 @@ def test_units_may_come_in_any_order(texts, tokenizer, local, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_work_that_failed_is_done_again(after, texts, tokenizer, local, tmp_path, monkeypatch):
-    """One shard fails three times, an index twice, the manifest once, before or after its file was put in place."""
+def test_failed_work_is_repeated(after, texts, tokenizer, local, tmp_path, monkeypatch):
+    """One shard fails three times, an index twice, the manifest once, before or after its file was uploaded."""
     failures = {"train-00003": 3, "heldout.index": 2, "manifest": 1}
     tries = collections.Counter()
     put, lock = storage.upload, threading.Lock()
@@ -264,7 +264,7 @@ def test_bad_arguments_are_refused_before_anything_is_written(texts, tokenizer, 
     assert [path.name for path in output.iterdir()] == ["mine"]
 
 
-def test_what_is_no_mistake_of_the_user_keeps_its_traceback(texts, tokenizer, tmp_path, monkeypatch):
+def test_an_internal_error_keeps_its_traceback(texts, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(beam, "summarize", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError) as raised:
         run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)
@@ -285,8 +285,8 @@ def test_a_killed_pipeline_leaves_no_corpus(texts, tokenizer, local, tmp_path):
 import os, signal
 from bert_jax.data.preparation import beam, chunks
 from bert_jax.data.sources import storage
-from tests.beam.small_units import small_units
-chunks.read_chunks = small_units
+from tests.beam.small_chunks import small_chunks
+chunks.read_chunks = small_chunks
 put, shards = storage.upload, []
 def dying(path, url):
     put(path, url)

@@ -1,4 +1,4 @@
-"""What the tests of preparation share: a tiny tokenizer, texts of every kind, and the bytes of a corpus."""
+"""Shared by the tests of preparation: a tiny tokenizer, texts of every kind, and the bytes of a corpus."""
 
 import random
 
@@ -29,7 +29,7 @@ def text(rng, sentences):
 
 
 def make_texts(directory, number, paragraphs=12, sentences=40):
-    """Files of some paragraphs each, and five that cannot be used or only in part."""
+    """Write files of some paragraphs each, and five that are rejected completely or in part."""
     directory.mkdir(exist_ok=True)
     rng = random.Random(0)
     for name in range(number):

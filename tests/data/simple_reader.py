@@ -1,4 +1,4 @@
-"""What documents are in a file, by the simplest reading of its format: all of it in memory, with no care for speed."""
+"""The documents of a file by the simplest reading of its format: all in memory, without regard to speed."""
 
 import csv
 import io
@@ -16,15 +16,15 @@ SUFFIXES = {
 
 
 class Refused(Exception):
-    """The file cannot be read as what it is said to be."""
+    """The file cannot be read in its format."""
 
 
 class Unknown(Exception):
-    """This reader cannot say."""
+    """This reader does not know."""
 
 
 def format_of(bare, asked):
-    """By the end of its name."""
+    """Return the format by the suffix of the name."""
     name = bare.rpartition("/")[2].lower()
     if asked != "auto":
         return asked
@@ -34,11 +34,11 @@ def format_of(bare, asked):
 
 
 def documents(stream, options):
-    """The text of each document; None: it has none; ...: it may have one, which is not known.
+    """Return the text of each document; None: it has none; ...: it may have one, which is unknown.
 
     Raises:
         Refused: this cannot be read.
-        Unknown: this reader cannot say.
+        Unknown: this reader does not know.
     """
     form = format_of(stream.bare, options.format)
     if form in ("parquet", "mediawiki"):
@@ -51,7 +51,7 @@ def documents(stream, options):
 
 
 def decoded(data, options):
-    """A document's text."""
+    """Return the text of a document, or None."""
     if b"\0" in data:
         return None
     try:
@@ -62,7 +62,7 @@ def decoded(data, options):
 
 
 def texts(data, options):
-    """Of a file of text."""
+    """Return the documents of a text file."""
     lines = [line + b"\n" for line in data.split(b"\n")]
     parts = [data]
     if options.documents == "line":
@@ -79,17 +79,17 @@ def texts(data, options):
 
 
 def is_blank(line):
-    """One that is longer than a piece is a text, though an empty one."""
+    """Return whether a line is blank; one longer than a piece counts as text, though empty."""
     return not line.strip() and len(line) <= pieces.MAX_PIECE_BYTES
 
 
 def markdown(data, options):
-    """As a text, but what it renders to is not known."""
+    """Read as a text, but the rendered text is unknown."""
     return [text and ... for text in texts(data, options)]
 
 
 def json_records(data, options):
-    """A line each, or an item each of a list."""
+    """Return a document per line, or per item of a list."""
     if data.removeprefix(BOM).lstrip()[:1] == b"[":
         try:
             return [field(item, options) for item in json.loads(data.decode("utf-8-sig", "surrogateescape"))]
@@ -106,7 +106,7 @@ def json_records(data, options):
 
 
 def field(value, options):
-    """The text in an object."""
+    """Return the text in an object, or None."""
     names = [options.field] if isinstance(value, dict) and options.field in value else options.field.split(".")
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
@@ -118,7 +118,7 @@ def field(value, options):
 
 
 def comma_separated(data, options):
-    """Unknown where the csv module finds a fault."""
+    """Read CSV; Unknown where the csv module raises."""
     text = data.removeprefix(BOM).decode("utf-8", "surrogateescape")
     if re.search("\r(?!\n)", text):
         raise Unknown
@@ -130,7 +130,7 @@ def comma_separated(data, options):
 
 
 def tab_separated(data, options):
-    """Lines and tabs."""
+    """Read TSV."""
     lines = [line.rstrip(b"\r\n") for line in data.split(b"\n")]
     lines[0] = lines[0].removeprefix(BOM)
     return _rows([line.split(b"\t") for line in lines if line], options)
@@ -150,7 +150,7 @@ def _rows(rows, options):
 
 
 def extracted(data, options):
-    """The number alone; what lies outside is one document a stretch."""
+    """Return only the number of documents; consecutive lines outside of <doc> are one."""
     found, last = [], 0
     for match in re.finditer(rb'^<doc id="[^\n]*\n(.*?)^[^\S\n]*</doc>[^\S\n]*(\n|\Z)', data, re.M | re.S):
         if re.search(rb'^<doc id="', match[1], re.M):

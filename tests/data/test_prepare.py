@@ -30,7 +30,7 @@ def texts(tmp_path_factory):
 
 
 def straightforward(paths, directory):
-    """{split: [[sentence ids, ...] a document]}: one sentence and one token at a time."""
+    """Return {split: [[sentence ids, ...] per document]}, one sentence and one token at a time."""
     tokenizer = load_tokenizer(directory)
     expected = {"train": [], "heldout": []}
     for path in paths:
@@ -51,7 +51,7 @@ def straightforward(paths, directory):
     return expected
 
 
-def test_the_store_holds_what_a_straightforward_encoding_gives(tmp_path, texts, tokenizer):
+def test_the_corpus_equals_a_straightforward_encoding(tmp_path, texts, tokenizer):
     seen = []
     manifest = prepare(
         [str(texts)], tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.2, progress=lambda *a: seen.append(a)
@@ -91,7 +91,7 @@ def test_the_same_bytes_for_any_number_of_workers(tmp_path, texts, tokenizer, mo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "3"]
 
 
-def test_the_sizes_of_units_move_nothing(tmp_path, texts, tokenizer, monkeypatch):
+def test_the_size_of_chunks_changes_nothing(tmp_path, texts, tokenizer, monkeypatch):
     found = []
     for size in (1, 1 << 30):
         monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
@@ -99,7 +99,7 @@ def test_the_sizes_of_units_move_nothing(tmp_path, texts, tokenizer, monkeypatch
     assert found[0] == found[1]
 
 
-def test_the_sizes_of_parts_and_blocks_part_shards_alone(tmp_path, texts, tokenizer, monkeypatch):
+def test_the_sizes_of_partitions_and_blocks_change_only_the_shards(tmp_path, texts, tokenizer, monkeypatch):
     prepare([str(texts)], tokenizer, tmp_path / "a", workers=1)
     set_sizes(monkeypatch, TINY)
     prepare([str(texts)], tokenizer, tmp_path / "b", workers=1)
@@ -110,7 +110,7 @@ def test_the_sizes_of_parts_and_blocks_part_shards_alone(tmp_path, texts, tokeni
             assert np.array_equal(one, two)
 
 
-def test_parts_are_runs_of_whole_files(monkeypatch):
+def test_partitions_are_consecutive_whole_files(monkeypatch):
     monkeypatch.setattr(chunks, "PARTITION_BYTES", 10)
     parts = chunks.plan_partitions("abcdefg", [4, 6, 1, 30, 2, 0, 8])
     assert [part.files for part in parts] == [("a", "b"), ("c",), ("d",), ("e", "f", "g")]
@@ -118,7 +118,7 @@ def test_parts_are_runs_of_whole_files(monkeypatch):
     assert [part.number for part in parts] == [0, 1, 2, 3]
 
 
-def test_units_of_documents(tmp_path, tokenizer):
+def test_the_documents_option(tmp_path, tokenizer):
     path = tmp_path / "a.txt"
     path.write_text("the cat sat. the dog sat.\non the mat.\n\nthe mat. on the cat.\n\n\nthe cats.\n")
     counts = {
@@ -133,7 +133,7 @@ def test_units_of_documents(tmp_path, tokenizer):
     }
 
 
-def test_equal_documents_fall_on_one_side_and_the_share_holds():
+def test_equal_documents_are_in_one_split_and_the_fraction_holds():
     found = [choose_split(str(number), 0.1) for number in range(20_000)]
     assert found == [choose_split(str(number), 0.1) for number in range(20_000)]
     assert abs(found.count("heldout") - 2000) < 5 * (20_000 * 0.1 * 0.9) ** 0.5
@@ -287,7 +287,7 @@ def test_a_killed_worker_is_reported(tmp_path, texts, tokenizer, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_that_cannot_be_written(tmp_path, texts, tokenizer):
+def test_an_output_that_cannot_be_written(tmp_path, texts, tokenizer):
     (tmp_path / "file").write_text("")
     says = f"{tmp_path / 'file' / 'c'}: cannot be written (a part of its path is a file); nothing was kept;"
     with pytest.raises(UserError, match=re.escape(says)):
@@ -296,6 +296,6 @@ def test_a_place_that_cannot_be_written(tmp_path, texts, tokenizer):
 
 
 @pytest.mark.parametrize("language", ["german", "De", "", "e"])
-def test_what_is_no_code_of_a_language_is_refused(tmp_path, language):
+def test_an_invalid_language_code_is_refused(tmp_path, language):
     with pytest.raises(UserError, match="give a code such as de"):
         prepare(["x"], tmp_path, tmp_path / "c", language=language)

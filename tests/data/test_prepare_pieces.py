@@ -1,4 +1,4 @@
-"""Sentences through a window, and documents that come in pieces: nothing is lost, counted twice or begun twice."""
+"""Sentences through a window, and documents that come in pieces: nothing is lost or counted twice."""
 
 import gzip
 import itertools
@@ -24,7 +24,7 @@ def tokenizer(tmp_path_factory):
     return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
-def test_the_window_holds_the_sentences_of_the_whole(monkeypatch):
+def test_the_window_gives_the_sentences_of_the_whole_text(monkeypatch):
     rng = random.Random(0)
     paragraphs = [text(rng, sentences) for sentences in (3, 200, 1, 40, 40)]
     whole = "\n\n".join(paragraphs) + "\n\n" + "word " * 100 + "end. After it."
@@ -44,7 +44,7 @@ def test_real_books_have_the_same_sentences_through_the_window(real_data, langua
 
 
 def test_a_real_book_without_paragraphs_has_nearly_the_same_sentences(real_data):
-    """All but quotations that the window's end cuts."""
+    """All but quotations that the end of the window cuts."""
     whole = "".join(paragraphs_of(real_data, "botchan"))
     expected = {in_one_line(sentence) for sentence in sentencex.segment("en", whole)}
     found = [sentence for sentence, _ in split_sentences(whole, "en")]
@@ -61,7 +61,7 @@ def test_a_line_end_inside_a_sentence_is_a_space():
 
 
 def test_without_a_language_lines_are_sentences_as_they_are(tmp_path, monkeypatch):
-    """A byte-level vocabulary gives the text back, character for character."""
+    """A byte-level vocabulary decodes to the same text, character for character."""
     code = "def f(x):\n    # No. Really?\n\n\treturn  x\n" + "y = '" + "z" * 40 + "'\nlast"
     tokenizer, _ = train_from_texts(lambda: [code * 20], 290, "byte_level", lowercase=False)
     monkeypatch.setattr(encoding, "WINDOW", 30)
@@ -79,7 +79,7 @@ def test_without_a_language_lines_are_sentences_as_they_are(tmp_path, monkeypatc
 
 
 def paragraphs_of(real_data, name):
-    """Stretches of a few lines of a book that has no empty ones."""
+    """Return parts of a few lines of a book that has no empty lines."""
     data = gzip.decompress((real_data / "sentencepiece-texts" / f"{name}.txt.gz").read_bytes())
     lines = data.decode().replace("\r\n", "\n").splitlines(keepends=True)[:1000]
     return ["".join(lines[start : start + 4]) for start in range(0, len(lines), 4)]
@@ -106,7 +106,7 @@ PHRASES = ["Dr. ", "\n\n", "e.g. ", "z. B. ", "J. ", "1. "]
 
 @pytest.mark.parametrize("language", ["en", "de", "ja", "ko", "zh", "fr", "vi", "xx"])
 def test_no_character_is_lost_whatever_the_text(monkeypatch, language):
-    """Wide spaces after initials, on which the library alone panics, among them."""
+    """Also wide spaces after initials, on which the library panics."""
     rng = random.Random(language)
     for window in (7, 50, 4096):
         monkeypatch.setattr(encoding, "WINDOW", window)
@@ -118,7 +118,7 @@ def test_no_character_is_lost_whatever_the_text(monkeypatch, language):
 
 
 def test_long_paragraphs_in_wide_characters_take_linear_time():
-    """In calls, not seconds: what the library is given is never longer than the window."""
+    """In calls, not seconds: no text longer than the window is passed to the library."""
     given = []
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(encoding.sentencex, "segment", lambda language, part: given.append(len(part)) or [part])
@@ -128,7 +128,7 @@ def test_long_paragraphs_in_wide_characters_take_linear_time():
 
 
 def documents_of(split):
-    """The sentences of each document, as tuples of ids."""
+    """Return the sentences of each document as tuples of ids."""
     tokens, lengths, _ = split.read(np.arange(split.num_records))
     ends = np.cumsum(lengths)
     sentences = [tuple(tokens[end - length : end].tolist()) for length, end in zip(lengths, ends, strict=True)]
@@ -136,9 +136,9 @@ def documents_of(split):
     return [sentences[start:stop] for start, stop in itertools.pairwise(first)]
 
 
-@pytest.mark.parametrize("unit_bytes", [1, 2500, 1 << 20])
-@pytest.mark.parametrize("units_per_shard", [1, 512])
-def test_documents_in_pieces_are_those_in_one(tmp_path, tokenizer, monkeypatch, unit_bytes, units_per_shard):
+@pytest.mark.parametrize("chunk_bytes", [1, 2500, 1 << 20])
+@pytest.mark.parametrize("chunks_per_block", [1, 512])
+def test_documents_in_pieces_equal_whole_documents(tmp_path, tokenizer, monkeypatch, chunk_bytes, chunks_per_block):
     texts = make_texts(tmp_path / "in", 12, sentences=15)
     (texts / "words").unlink()  # a sentence longer than a piece
     (texts / "late.txt").write_text(f"{UNSEEN}\n\n" * 900 + "the cat sat.\n\n" * 500)  # pieces without tokens first
@@ -147,17 +147,17 @@ def test_documents_in_pieces_are_those_in_one(tmp_path, tokenizer, monkeypatch, 
     (texts / "damaged.txt").write_bytes(b"the cat sat. \n\n" * 1000 + b"\xff")
     whole = prepare([str(texts)], tokenizer, tmp_path / "a", workers=1, heldout_fraction=0)
     set_sizes(monkeypatch, {(pieces, "MAX_UNSPLIT_BYTES"): 5000, (pieces, "MAX_PIECE_BYTES"): 3000})
-    set_sizes(monkeypatch, {(chunks, "CHUNK_BYTES"): unit_bytes, (chunks, "CHUNKS_PER_BLOCK"): units_per_shard})
-    parted = prepare([str(texts)], tokenizer, tmp_path / "b", workers=1, heldout_fraction=0)
-    assert parted["documents"] == whole["documents"]
-    assert parted["documents"]["rejected"]["invalid UTF-8"] == 2
-    assert parted["documents"]["rejected"]["no tokens"] == 2
-    assert (len(parted["splits"]["train"]["shards"]) > 1) == (unit_bytes < 1 << 20 and units_per_shard == 1)
+    set_sizes(monkeypatch, {(chunks, "CHUNK_BYTES"): chunk_bytes, (chunks, "CHUNKS_PER_BLOCK"): chunks_per_block})
+    pieced = prepare([str(texts)], tokenizer, tmp_path / "b", workers=1, heldout_fraction=0)
+    assert pieced["documents"] == whole["documents"]
+    assert pieced["documents"]["rejected"]["invalid UTF-8"] == 2
+    assert pieced["documents"]["rejected"]["no tokens"] == 2
+    assert (len(pieced["splits"]["train"]["shards"]) > 1) == (chunk_bytes < 1 << 20 and chunks_per_block == 1)
     one, two = (documents_of(open_corpus(tmp_path / name).split("train")) for name in "ab")
     assert one == two
 
 
-def test_a_document_in_pieces_is_on_one_side_alone(tmp_path, tokenizer, monkeypatch):
+def test_a_document_in_pieces_is_in_one_split(tmp_path, tokenizer, monkeypatch):
     set_sizes(
         monkeypatch, {(pieces, "MAX_UNSPLIT_BYTES"): 2000, (pieces, "MAX_PIECE_BYTES"): 500, (chunks, "CHUNK_BYTES"): 1}
     )
@@ -190,7 +190,7 @@ def test_a_document_in_pieces_is_on_one_side_alone(tmp_path, tokenizer, monkeypa
     ],
 )
 def test_byte_level_sentences_keep_the_space_before_them_and_get_no_other(tmp_path, samples, language, content):
-    """The ids of a document are those of its text read at once, however it is parted."""
+    """The ids of a document equal those of its text encoded at once, however it is split."""
     content *= 40
     (tmp_path / "a.txt").write_text(content)
     directory = samples / "vocab" / "roberta-base"

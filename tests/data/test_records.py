@@ -65,7 +65,7 @@ def test_a_json_list(tmp_path, indent):
         (b'{"text": "' + b"x" * MAX_RECORD_BYTES + b'"}', "too large"),
     ],
 )
-def test_a_bad_line_alone_is_rejected(tmp_path, line, reason):
+def test_only_the_bad_line_is_rejected(tmp_path, line, reason):
     path = write(tmp_path / "a.jsonl", b'{"text": "one"}\n' + line + b'\n{"text": "two"}')
     assert read(path) == ["one", reason, "two"]
 
@@ -118,7 +118,7 @@ def test_csv_and_tsv(tmp_path):
     assert read(write(tmp_path / "c.csv", "")) == read(write(tmp_path / "c.csv", "text\n")) == ["empty"]
 
 
-def test_csv_that_is_wrong(tmp_path):
+def test_broken_csv(tmp_path):
     path = write(tmp_path / "a.csv", b'text\n"a"b\nc\n"\xff"\n' + b"x" * MAX_RECORD_BYTES + b"\nd\n")
     assert read(path) == ["broken CSV", "c", "invalid UTF-8", "too large", "d"]
     with pytest.raises(
@@ -222,7 +222,7 @@ def test_reviews_of_a_tar_of_json_lists(real_data):
     assert len(found) == len(wanted)
 
 
-def test_every_document_of_damaged_records_is_accounted_for(tmp_path):
+def test_every_document_of_damaged_records_is_counted(tmp_path):
     generator = random.Random(0)
     good = {
         "a.jsonl": b"".join(json.dumps({"text": t}).encode() + b"\n" for t in TEXTS * 5),

@@ -283,7 +283,7 @@ def test_ids_and_offsets_are_those_of_transformers(samples, transformers, texts,
     assert [one.ids for one in found] == expected["input_ids"]
     assert [one.offsets for one in found] == [list(map(tuple, one)) for one in expected["offset_mapping"]]
     for number, one in enumerate(found):
-        if ours.kind.name == "wordpiece":  # punctuation goes on with a word in RoBERTa
+        if ours.kind.name == "wordpiece":  # punctuation continues a word in RoBERTa
             same_word = [before == word for before, word in itertools.pairwise([None, *expected.word_ids(number)])]
             assert ours.continues[one.ids].tolist() == same_word
     assert [ours.encode(text) for text in texts] == theirs(texts)["input_ids"]
@@ -332,7 +332,7 @@ def test_ids_of_albert_are_those_of_sentencepiece(samples, published, texts, sen
 
 
 def test_albert_in_transformers(samples, transformers, published, texts):
-    """From a spiece.model alone, transformers 5 parts text at eight marks and keeps '9,' whole; no vector does."""
+    """From a spiece.model alone, transformers 5 splits text at eight marks and keeps '9,' whole; no vector does."""
     theirs = transformers.AlbertTokenizer.from_pretrained(samples / "vocab" / "albert-base")
     ours = published["albert-base", None]
     marks = [token for token in theirs.get_added_vocab() if token not in ours.special] + [",", "`", "<"]

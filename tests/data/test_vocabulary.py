@@ -241,7 +241,7 @@ def test_ties_do_not_depend_on_the_process(kind):
         ([" \n "], 100, "empty"),
     ],
 )
-def test_sizes_that_a_text_cannot_give(kind, texts, size, words):
+def test_sizes_that_a_text_cannot_fill(kind, texts, size, words):
     if kind in SENTENCEPIECE:
         pytest.importorskip("sentencepiece")
     with pytest.raises(UserError, match=words):
@@ -284,7 +284,7 @@ def test_the_library_sentencepiece_drops_no_line(monkeypatch, capfd, kind):
     assert max(len(line.encode()) for line in given) <= 4192
     kept, wanted = (sorted("".join("".join(part).split())) for part in (given, texts))
     assert kept == [character for character in wanted if character != "▅"]
-    # What the log would say of lines that are not cut.
+    # The log if lines were not cut.
     given.clear()
     monkeypatch.setattr(sentencepiece_kind, "MAX_LINE", 8192)
     with contextlib.suppress(UserError):
@@ -293,8 +293,8 @@ def test_the_library_sentencepiece_drops_no_line(monkeypatch, capfd, kind):
 
 
 @pytest.mark.parametrize(("kind", "more"), [("wordpiece", 5), ("unigram", 5 + 1)])  # special tokens, the mark of spaces
-def test_every_character_that_matters_is_known(kind, more):
-    """The thousand commonest, and what else makes up 99.95 % of a text: of Japanese as of English."""
+def test_every_frequent_character_is_known(kind, more):
+    """The thousand most frequent, and as many more as make up 99.95 % of a text, in Japanese as in English."""
     if kind in SENTENCEPIECE:
         pytest.importorskip("sentencepiece")
     for characters, wanted in ((900, 900), (3000, None)):

@@ -40,7 +40,7 @@ def test_all_of_a_text_is_a_rate_of_one():
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.05, 0.5, 1.0, 2.3])
-def test_a_hash_of_the_text_takes_it_at_the_rate(rate):
+def test_a_hash_of_the_text_samples_at_the_rate(rate):
     number = 100_000
     found = [copies(f"text {n}", rate) for n in range(number)]
     assert set(found) <= {math.floor(rate), math.ceil(rate)}
@@ -49,7 +49,7 @@ def test_a_hash_of_the_text_takes_it_at_the_rate(rate):
     assert found[:99] == [copies(f"text {n}", rate) for n in range(99)]
 
 
-def test_what_a_smaller_sample_takes_a_larger_takes_too():
+def test_a_larger_sample_includes_a_smaller_one():
     texts = [f"text {n}" for n in range(1000)]
     small, large = ({text for text in texts if copies(text, rate)} for rate in (0.1, 0.3))
     assert small < large
@@ -59,7 +59,7 @@ def test_what_a_smaller_sample_takes_a_larger_takes_too():
 
 @pytest.fixture
 def two_sources(tmp_path):
-    """Many documents of one, few of the other, whose words the first has not got."""
+    """Many documents of one, few of the other, with other words."""
     big, small = tmp_path / "big", tmp_path / "small"
     big.mkdir()
     small.mkdir()
@@ -96,6 +96,16 @@ def test_two_sources_and_their_fractions(tmp_path, two_sources):
     assert len({"quixotic", "foxes", "jazz", "verve", "vexes", "quick", "brown"} & tokens[2]) > 1
     assert "chatted" not in tokens[2]
     assert "the" in tokens[0]
+
+
+def test_progress_covers_both_passes_over_the_text(tmp_path, two_sources):
+    seen, lines = [], []
+    train_tokenizer(two_sources, 95, tmp_path / "tok", progress=lambda *a: seen.append(a), say=lines.append)
+    size = sum(path.stat().st_size for name in ("big", "small") for path in (tmp_path / name).iterdir())
+    assert seen[-1] == (2 * size, 2 * size, 2 * 210)
+    assert seen == sorted(seen)
+    assert len(seen) == 2 * 210
+    assert lines == [f"learning 95 tokens from {size:,} characters"]
 
 
 @pytest.mark.parametrize("settings", [{}, {"sample_characters": 5000}, {"smoothing": 0.5}])
@@ -160,7 +170,7 @@ def test_a_line_of_many_megabytes(tmp_path):
         ({"vocab_size": 6}, "too small"),
     ],
 )
-def test_what_is_refused(tmp_path, two_sources, settings, says):
+def test_bad_arguments(tmp_path, two_sources, settings, says):
     with pytest.raises(UserError, match=says):
         train_tokenizer(two_sources, **({"vocab_size": 60, "output": tmp_path / "tok"} | settings))
     assert not (tmp_path / "tok").exists()
