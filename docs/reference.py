@@ -1,0 +1,36 @@
+"""Write the API reference, one HTML page per module of bert_jax: `make docs`, or `python docs/reference.py docs/api`."""
+
+import importlib
+import pathlib
+import pkgutil
+import sys
+
+import pdoc
+
+import bert_jax
+
+
+def modules() -> list[str]:
+    """Return the names of all modules; print those that need an extra which is not installed."""
+    found = ["bert_jax"]
+    for module in pkgutil.walk_packages(bert_jax.__path__, "bert_jax."):
+        if module.name == "bert_jax.__main__":
+            continue
+        try:
+            importlib.import_module(module.name)
+            found.append(module.name)
+        except ImportError as error:
+            print(f"left out: {module.name} ({error})")
+    return found
+
+
+def main(output: pathlib.Path) -> None:
+    """Write all pages."""
+    for name in bert_jax.__all__:  # they are imported when first used; pdoc reads only what is there
+        setattr(bert_jax, name, getattr(bert_jax, name))
+    pdoc.render.configure(docformat="google")
+    pdoc.pdoc(*modules(), output_directory=output)
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))
