@@ -1,10 +1,10 @@
-"""What vocabularies of each kind make of a language: tokens a word, characters a token, unknown tokens.
+"""Tokens per word, characters per token and unknown tokens of a vocabulary of each kind.
 
     python benchmarks/fertility.py --vocab_size 6000 --test UD/ko_gsd-ud-test.conllu.gz \
         --train UD/ko_gsd-ud-dev.conllu.gz UD/ko_kaist-ud-dev.conllu.gz
 
 Trains a vocabulary of each kind on the texts, cased, and measures it on the test treebank: words are those of the
-treebank, as Japanese has none between spaces. Files are CoNLL-U or plain text, either of them gzipped or not.
+treebank, since Japanese does not separate words by spaces. Files are CoNLL-U or plain text, gzipped or not.
 """
 
 import argparse
@@ -12,18 +12,20 @@ import functools
 import gzip
 from typing import NamedTuple
 
-from bert_jax.data.tokenizer.training.train import TRAINERS, measure, train
+from bert_jax.data.tokenizer import TOKENIZERS
+from bert_jax.data.tokenizer.training.report import count_tokens
+from bert_jax.data.tokenizer.training.train import train_from_texts
 
 
 class Text(NamedTuple):
-    """Of a file."""
+    """The text of a file."""
 
     lines: list[str]
     words: int  # of a treebank; 0 for plain text
 
 
 def read(path: str) -> Text:
-    """The sentences of a treebank, or the lines of a text."""
+    """Return the sentences of a treebank, or the lines of a text."""
     with gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8") as file:
         lines = file.read().split("\n")
     if ".conllu" not in path:
@@ -33,7 +35,7 @@ def read(path: str) -> Text:
 
 
 def main() -> None:
-    """Prints a line a kind."""
+    """Print a line per kind."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train", nargs="+", required=True)
     parser.add_argument("--test", required=True)
@@ -42,12 +44,13 @@ def main() -> None:
     texts = ["\n".join(read(path).lines) for path in args.train]
     test = read(args.test)
     print(f"{args.vocab_size:,} tokens from {sum(map(len, texts)):,} characters; {args.test}, {test.words:,} words:")
-    for kind in TRAINERS:
-        tokenizer, _ = train(functools.partial(iter, texts), args.vocab_size, kind, lowercase=False)
-        fit = measure(tokenizer, test.lines)
+    for kind in TOKENIZERS:
+        tokenizer, _ = train_from_texts(functools.partial(iter, texts), args.vocab_size, kind, lowercase=False)
+        counts = count_tokens(tokenizer, test.lines)
         print(
-            f"{kind:18} {fit.tokens / test.words:.3f} tokens a word,"
-            f" {fit.characters / fit.tokens:.2f} characters a token, {fit.unknown / fit.tokens:.3%} unknown"
+            f"{kind:18} {counts.tokens / test.words:.3f} tokens per word,"
+            f" {counts.characters / counts.tokens:.2f} characters per token,"
+            f" {counts.unknown / counts.tokens:.3%} unknown"
         )
 
 

@@ -60,11 +60,11 @@ def main() -> None:
 
 def texts_of(inputs: list[str], megabytes: int) -> Iterator[str]:
     """The texts of the inputs, again and again, until there are so many bytes of them."""
-    from bert_jax.data.sources import documents
+    from bert_jax.data.sources import read_documents
 
     left = megabytes * MEGABYTE
     for _ in itertools.count():
-        for document in documents(inputs):
+        for document in read_documents(inputs):
             if left <= 0:
                 return
             if not document.rejected:

@@ -25,10 +25,10 @@ def main() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
 
     from bert_jax.data.preparation.prepare import prepare
-    from bert_jax.data.sources import documents
+    from bert_jax.data.sources import read_documents
     from bert_jax.data.tokenizer import load_tokenizer
 
-    texts = [document.text for document in documents(args.input) if not document.rejected]
+    texts = [document.text for document in read_documents(args.input) if not document.rejected]
     lines = [line for text in texts for line in text.split("\n")]
     megabytes = sum(len(text.encode()) for text in texts) / 1e6
     print(f"{len(texts)} documents, {megabytes:.1f} MB, {args.workers} workers")

@@ -27,7 +27,7 @@ from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
-from bert_jax.data.tokenizer import load_tokenizer, save
+from bert_jax.data.tokenizer import load_tokenizer, save_tokenizer
 
 SEQ_LEN, BATCH, LINES = 128, 256, 1000
 PUBLISHED = (46.0, 69.0)  # kB/s
@@ -87,7 +87,7 @@ def main() -> None:
     found: dict[str, list[float]] = {"ours": [], "theirs": []}
     with tempfile.TemporaryDirectory() as place:
         vocabulary = pathlib.Path(place) / "tokenizer"
-        save(load_tokenizer(arguments.vocab), vocabulary)  # as transformers opens it
+        save_tokenizer(load_tokenizer(arguments.vocab), vocabulary)  # as transformers opens it
         for _ in range(arguments.repeats):
             for name, function in (("ours", ours), ("theirs", theirs)):
                 found[name].append(kilobytes / seconds(function, arguments.input, vocabulary))

@@ -74,7 +74,7 @@ def read_lines(path):
 
 
 def make_world(place):
-    """A recipe, a pretrained model, and for each kind a task: train, dev, and a test set without labels."""
+    """Write a recipe, a pretrained model, and for each kind a task: train, dev, and a test set without labels."""
     (place / "recipe.py").write_text(RECIPE)
     save(place / "start", "bert", "ForPreTraining")
     for kind in EXAMPLE:
@@ -88,7 +88,7 @@ def make_world(place):
 
 
 def finetune_command(world, workdir, kind, *more, start=None):
-    """argv; `more` are overrides without their `--config.`"""
+    """Return argv; `more` are overrides without their `--config.`."""
     settings = [f"init_from={start or world / 'start'}", "task.name=custom", f"task.kind={kind}"]
     settings += [f"task.data={world / kind}", "task.train=train.jsonl", "task.dev=dev.jsonl"]
     settings += [f"task.labels={LABELS[kind]}"] if kind in LABELS else []
@@ -103,7 +103,7 @@ def finetune_command(world, workdir, kind, *more, start=None):
 
 
 def finetune(*arguments, **keywords):
-    """`results.json`'s content, of a call that succeeds."""
+    """Run a fine-tuning that must succeed; return the content of `results.json`."""
     argv = finetune_command(*arguments, **keywords)
     assert main(argv) == 0
     path = pathlib.Path(arguments[1]) / "results.json"
@@ -111,12 +111,12 @@ def finetune(*arguments, **keywords):
 
 
 def stop_after(monkeypatch, steps, how=signal.SIGTERM):
-    """From now on this process gets a signal, or an exception is raised, where its `steps`-th training line is said."""
-    said = Console.training
+    """Send this process a signal, or raise an exception, when its `steps`-th line of training metrics is printed."""
+    printed = Console.training
     left = [steps]
 
     def training(self, *arguments):
-        said(self, *arguments)
+        printed(self, *arguments)
         left[0] -= 1
         if left[0] == 0 and isinstance(how, int):
             os.kill(os.getpid(), how)

@@ -5,8 +5,8 @@ import random
 from collections.abc import Sequence
 
 from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.sources import Reading
-from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save, wordpiece
+from bert_jax.data.sources import ReadOptions
+from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS = [first + vowel + last + "u" for first in "bdfgklmnpr" for vowel in "aeiou" for last in "dnst"]
@@ -20,9 +20,12 @@ def write_corpus(
     for number, text in enumerate(texts):
         (place / "texts" / f"{number:05}.txt").write_text(text)
     pieces = [*LETTERS, *(f"##{letter}" for letter in LETTERS)]
-    save(wordpiece([*SPECIAL_TOKENS, *(vocabulary or [".", *pieces, *WORDS])], Normalizer()), place / "tokenizer")
+    save_tokenizer(
+        wordpiece_tokenizer([*SPECIAL_TOKENS, *(vocabulary or [".", *pieces, *WORDS])], Normalizer()),
+        place / "tokenizer",
+    )
     inputs = [str(place / "texts")]
-    prepare(inputs, place / "tokenizer", place / "corpus", Reading(), workers=1, heldout_fraction=heldout_fraction)
+    prepare(inputs, place / "tokenizer", place / "corpus", ReadOptions(), workers=1, heldout_fraction=heldout_fraction)
     return place / "corpus"
 
 

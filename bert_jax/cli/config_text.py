@@ -34,14 +34,11 @@ def config_text(recipe: str | None, overrides: Sequence[str]) -> str:
         UserError: as `read_config`.
     """
     if recipe is None and not overrides:
-        names = {name: _first_sentence(path.read_text(encoding="utf-8")) for name, path in recipes().items()}
-        width = max(map(len, names), default=0)
-        listed = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in names.items())
         pretraining = _fields(PretrainConfig, None, ())
         same = {(field.key, field.default) for field in pretraining}
         finetuning = [field for field in _fields(FinetuneConfig, None, ()) if (field.key, field.default) not in same]
         return (
-            f"recipes:\n{listed}\n\ndefaults of pretrain:\n{_lines(pretraining)}\n\n"
+            f"recipes:\n{_recipes()}\n\ndefaults of pretrain:\n{_lines(pretraining)}\n\n"
             f"defaults of finetune, where they are different:\n{_lines(finetuning)}"
         )
     kind = _kind(recipe, overrides)
@@ -90,16 +87,24 @@ def _takes(field: "dataclasses.Field[Any]", inner: Any) -> str:
     return f"one of {', '.join(allowed)}" if isinstance(allowed[0], str) else f"must {range_in_words(*allowed)}{none}"
 
 
+def _recipes() -> str:
+    """Every recipe with the first paragraph of its docstring."""
+    lines = []
+    for name, path in recipes().items():
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        lines += [f"  {name}", *_wrapped(docstring.partition("\n\n")[0])]
+    return "\n".join(lines)
+
+
 def _lines(fields: Sequence[Field]) -> str:
-    width = min(max(WIDTHS[0], shutil.get_terminal_size().columns), WIDTHS[1])
     lines = []
     for key, value, default, meaning, takes in fields:
         changed = value != default
         lines.append(f"{'*' if changed else ' '} {key} = {value}" + (f"   (default {default})" if changed else ""))
-        text = f"{meaning}; {takes}" if takes else meaning
-        lines += textwrap.wrap(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)
+        lines += _wrapped(f"{meaning}; {takes}" if takes else meaning)
     return "\n".join(lines)
 
 
-def _first_sentence(source: str) -> str:
-    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+def _wrapped(text: str) -> list[str]:
+    width = min(max(WIDTHS[0], shutil.get_terminal_size().columns), WIDTHS[1])
+    return textwrap.wrap(text, width, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)

@@ -19,37 +19,40 @@ from bert_jax.errors import UserError
 
 def tokenizer(args: argparse.Namespace) -> None:
     """Train a vocabulary and save it."""
-    from bert_jax.data.sources import Reading
+    from bert_jax.data.sources import ReadOptions
     from bert_jax.data.tokenizer.training.train import train_tokenizer
 
-    report = train_tokenizer(
-        args.input,
-        args.vocab_size,
-        args.output,
-        kind=args.kind,
-        lowercase=not args.cased,
-        reading=Reading(format=args.format, field=args.field, encoding_errors=args.encoding_errors),
-        sample_characters=args.sample_characters,
-        smoothing=args.smoothing,
-        weights=args.weights,
-    )
+    with _console() as console:
+        report = train_tokenizer(
+            args.input,
+            args.vocab_size,
+            args.output,
+            kind=args.kind,
+            lowercase=not args.cased,
+            read_options=ReadOptions(format=args.format, field=args.field, encoding_errors=args.encoding_errors),
+            sample_characters=args.sample_characters or None,
+            smoothing=args.smoothing,
+            weights=args.weights or None,
+            progress=console.preparation,
+            say=console.say,
+        )
     print(report)
 
 
 def prepare(args: argparse.Namespace) -> None:
     """Turn documents into a corpus."""
+    from bert_jax.data.preparation.prepare import format_summary
     from bert_jax.data.preparation.prepare import prepare as run
-    from bert_jax.data.preparation.prepare import summary
-    from bert_jax.data.sources import Reading
+    from bert_jax.data.sources import ReadOptions
 
     inputs = [item for group in args.input for item in group]
-    reading = Reading(args.documents, args.format, args.field, args.encoding_errors)
+    read_options = ReadOptions(args.documents, args.format, args.field, args.encoding_errors)
     if args.runner == "beam":
         from bert_jax.data.preparation.beam import prepare_with_beam
 
         options = shlex.split(args.beam_options)
         manifest = prepare_with_beam(
-            inputs, args.tokenizer, args.output, reading, args.heldout_fraction, args.language, options
+            inputs, args.tokenizer, args.output, read_options, args.heldout_fraction, args.language, options
         )
     else:
         if args.beam_options:
@@ -59,7 +62,7 @@ def prepare(args: argparse.Namespace) -> None:
                 inputs,
                 args.tokenizer,
                 args.output,
-                reading,
+                read_options,
                 args.workers,
                 args.heldout_fraction,
                 args.language,
@@ -68,7 +71,7 @@ def prepare(args: argparse.Namespace) -> None:
             )
     for warning in manifest["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
-    print(summary(manifest, args.output))
+    print(format_summary(manifest, args.output))
 
 
 def inspect(args: argparse.Namespace) -> None:

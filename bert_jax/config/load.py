@@ -322,14 +322,8 @@ def _check_data(data: DataConfig) -> None:
         raise UserError("config.data.mask_token_fraction and random_token_fraction add up to more than 1")
     if data.weights and (min(data.weights) < 0 or not sum(data.weights)):
         raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, and one above 0")
-    spans = data.masking not in ("token", "whole_word")  # of another rule, a field may have an effect
-    for name, works, why in (
-        ("max_span_length", spans, "without config.data.masking=ngram or span; set that"),
-        ("span_end_probability", spans and data.masking != "ngram", "without config.data.masking=span; set that"),
-        ("smoothing", data.weights is None, "beside config.data.weights; leave one out"),
-    ):
-        if getattr(data, name) != getattr(DataConfig(), name) and not works:
-            raise UserError(f"config.data.{name} has no effect {why}")
+    if data.smoothing != DataConfig().smoothing and data.weights is not None:
+        raise UserError("config.data.smoothing has no effect beside config.data.weights; leave one out")
 
 
 def _plain(config: Any) -> Any:

@@ -65,7 +65,7 @@ def electra(layers: int, hidden: int, heads: int, embedding: int) -> EncoderConf
     )
 
 
-PRESETS: dict[str, EncoderConfig] = {
+BERT_SIZES: dict[str, EncoderConfig] = {
     "tiny": bert(2, 128),
     "mini": bert(4, 256),
     "small": bert(4, 512),
@@ -73,6 +73,9 @@ PRESETS: dict[str, EncoderConfig] = {
     "base": bert(12, 768),
     "large": bert(24, 1024),
     **{f"L{layers}_H{hidden}": bert(layers, hidden) for layers in range(2, 13, 2) for hidden in (128, 256, 512, 768)},
+}
+PRESETS: dict[str, EncoderConfig] = {
+    **BERT_SIZES,
     "roberta_base": roberta(12, 768),
     "roberta_large": roberta(24, 1024),
     "albert_base": albert(12, 768, 12),

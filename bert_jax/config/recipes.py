@@ -3,7 +3,7 @@
 import ml_collections
 
 from bert_jax.config.load import finetune_config, phases, pretrain_config
-from bert_jax.config.presets import PRESETS, architecture
+from bert_jax.config.presets import BERT_SIZES, architecture
 from bert_jax.errors import UserError, did_you_mean
 
 
@@ -15,16 +15,15 @@ def devlin2019(size: str) -> ml_collections.ConfigDict:
     alone.
 
     Args:
-        size: a BERT of `PRESETS`, such as "tiny", "base" or "L4_H256".
+        size: one of `BERT_SIZES`, such as "tiny", "base" or "L4_H256".
 
     Raises:
         UserError: there is no such size.
     """
-    sizes = [name for name, model in PRESETS.items() if model.family == "bert"]
-    if size not in sizes:
+    if size not in BERT_SIZES:
         raise UserError(
-            f"BERT has no size '{size}'{did_you_mean(size, sizes)} "
-            f"(sizes: {', '.join(name for name in sizes if '_' not in name)}, and L2_H128 to L12_H768)"
+            f"BERT has no size '{size}'{did_you_mean(size, BERT_SIZES)} "
+            f"(sizes: {', '.join(name for name in BERT_SIZES if '_' not in name)}, and L2_H128 to L12_H768)"
         )
     config = pretrain_config()
     config.model.update(architecture(size))

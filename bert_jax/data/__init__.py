@@ -1,5 +1,6 @@
 """Text -> documents -> corpus -> sequences -> batches, in numpy. Nothing in this room imports jax.
 
+json_lines.py  JSON lines, for texts and tasks
 sources/       files and data sets of all formats -> documents: add a format there
 tokenizer/     text -> token ids; vocabularies are trained and read here
 preparation/   documents -> a corpus on disk, on one machine or with Apache Beam
@@ -8,6 +9,7 @@ staging.py     a corpus on object storage -> a checked copy on this machine
 mixture.py     several corpora as one
 sequences/     sequence number -> batch: order, sentence pairs, masking, packing
 statistics.py  figures of a corpus and of its sequences
+json_lines.py  JSON lines for tasks and inference, where a broken line is an error (sources/ counts and skips it)
 
 The number of a host and the number of hosts are arguments, so that a batch is the same function on every host. Imports
 run in this order: sources, tokenizer -> corpus -> preparation, sequences, staging -> mixture, statistics.

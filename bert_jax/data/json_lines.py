@@ -1,4 +1,4 @@
-"""JSON lines, for every part of the project that refuses a broken line (data/sources counts and skips them instead)."""
+"""JSON lines for tasks and inference, where a broken line is an error; data/sources counts and skips it instead."""
 
 import json
 from collections.abc import Iterable, Iterator

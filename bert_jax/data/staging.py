@@ -87,7 +87,7 @@ def _read_manifest(url: str) -> _Remote:
         tokenizer, size = manifest["tokenizer"]["sha256"], _shard_bytes(manifest)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{url}/{MANIFEST}: not the manifest of a corpus ({error}); prepare the corpus again") from None
-    for file in storage.find(f"{url}/{TOKENIZER}"):
+    for file in storage.match_files(f"{url}/{TOKENIZER}"):
         digests[f"{TOKENIZER}/{file.rsplit('/', 1)[-1]}"] = hashlib.sha256(_read_url(file)).hexdigest()
     return _Remote(url, text, digests, tokenizer, size)
 
@@ -155,7 +155,7 @@ def _fetch(remote: _Remote, name: str, directory: pathlib.Path) -> None:
     partial = directory / f".{name.replace('/', '-')}"
     with writing(directory):
         (directory / name).parent.mkdir(exist_ok=True)
-        storage.get(f"{remote.url}/{name}", partial)
+        storage.download(f"{remote.url}/{name}", partial)
         if _digest(partial) != remote.digests[name]:
             partial.unlink()
             raise UserError(f"{remote.url}/{name}: digest differs from the manifest; prepare or upload it again")

@@ -27,7 +27,7 @@ def topology_devices(name: str) -> list[Any]:
     """
     chip, sizes = parse_topology(name)
     if importlib.util.find_spec("libtpu") is None:
-        raise UserError(f"--topology={name} needs the TPU compiler: pip install 'bert-jax[tpu]'")
+        raise UserError(f"--topology={name} needs the TPU compiler: pip install 'jax[tpu]'")
     for variable, value in {
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",  # no query of the cloud's metadata server

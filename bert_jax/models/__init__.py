@@ -1,6 +1,16 @@
 """Models as pure functions: `make_model(config, compute, heads)` gives `init`, `apply`, logical axes and sections.
 
-Linen modules stay in this room; nothing here knows objectives, data or tasks.
+Linen modules stay in this room; nothing here knows objectives, data or tasks. A variant is a row of a table:
+
+model.py      an architecture as pure functions; parameter counts, FLOPs, missing heads
+encoder.py    embeddings and blocks
+attention/    self-attention: add a kernel as a file and its row in KERNELS
+norms.py      add a normalization layer as a module and its row in NORMS
+positions.py  add a position scheme as its functions and its row in POSITIONS
+mlps.py       add an MLP as a function and its row in MLPS
+heads.py      add a head as a function and its row in HEADS
+layers.py     linear map, activations (ACTIVATIONS), parameters with logical axes
+dropout.py    dropout by a hash of the element's index, the same on every mesh
 """
 
 from bert_jax.config.presets import PRESETS

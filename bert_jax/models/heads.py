@@ -21,20 +21,20 @@ Arrays = dict[str, jax.Array]
 
 
 class Head(NamedTuple):
-    """A row of HEADS by name, and where it classifies, into how many classes."""
+    """The name of a row of HEADS, and the number of classes where it classifies."""
 
     name: str
     classes: int = 0
 
 
 class Encoded(NamedTuple):
-    """What the heads read."""
+    """The arrays that heads read."""
 
     batch: Batch
-    hidden: jax.Array  # [rows, length, hidden], of the last layer
-    every: Any  # [layers + 1, rows, length, hidden], where a head wants it; else None
+    hidden: jax.Array  # [batch, length, hidden], of the last layer
+    every: Any  # [layers + 1, batch, length, hidden] where a head reads it; else None
     table: jax.Array  # float32 [padded_vocab, table_width]
-    pooled: Any  # [rows, hidden], of the first token, likewise; [rows * examples, hidden] of packed rows
+    pooled: Any  # [batch, hidden], of the first token, likewise; [batch * examples, hidden] of packed sequences
     seed: jax.Array | None  # of the dropout before a classifier
 
 
@@ -80,15 +80,15 @@ def masked_token(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded
 
 
 def next_sentence(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`nsp_logits` `[batch, 2]`, 1 = the second sentence is not the next one, or in ALBERT comes first.
+    """`nsp_logits` `[batch, 2]`; class 1: the second sentence is not the next one, or in ALBERT comes first.
 
-    Of packed rows `[batch * examples, 2]`, as all that is read off the pooler.
+    Of packed sequences `[batch * examples, 2]`, as for all heads that read the pooler.
     """
     return {"nsp_logits": _classify(config, dtype, head.name, 2, x.pooled)}
 
 
 def replaced_token(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`replaced_logits` `[batch, length]`, above 0 where a token is taken for a replaced one."""
+    """`replaced_logits` `[batch, length]`, above 0 where a token seems replaced."""
     return {"replaced_logits": ReplacedTokenHead(config, dtype, name=head.name)(x.hidden)}
 
 
@@ -118,7 +118,7 @@ def question_answering(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: E
 
 
 def hidden_states(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
-    """`hidden_states` `[layers + 1, batch, length, hidden]`, the first what enters the first block."""
+    """`hidden_states` `[layers + 1, batch, length, hidden]`, the first the input of the first block."""
     return {"hidden_states": x.every}
 
 
@@ -143,10 +143,10 @@ POOLED = frozenset({"next_sentence", "sequence_classification", "multiple_choice
 
 
 class Network(nn.Module):
-    """The encoder with `heads`; what each reads of the batch and returns, its function above says. float32 out.
+    """The encoder with `heads`, whose functions above describe inputs and outputs; outputs are float32.
 
-    `segment_ids` in the batch, int32 `[batch, length]`, mean that rows are packed; `cls_positions`, int32
-    `[batch, examples]`, are then where the examples' first tokens stand, 0 for an example that is not there.
+    `segment_ids` in the batch, int32 `[batch, length]`, mean that sequences are packed; `cls_positions`, int32
+    `[batch, examples]`, are then the positions of the examples' first tokens, 0 for an absent example.
     """
 
     config: EncoderConfig
@@ -158,7 +158,7 @@ class Network(nn.Module):
         config, dtype = self.config, jnp.dtype(self.compute.dtype)
         names = {head.name for head in self.heads}
         encoder = Encoder(config, self.compute, "hidden_states" in names, name="encoder")
-        length = batch["input_ids"].shape[-1]  # several choices of one example are rows of their own
+        length = batch["input_ids"].shape[-1]  # each choice of an example is a sequence of its own
         ids, types, mask = (
             batch[name].reshape(-1, length) for name in ("input_ids", "token_type_ids", "attention_mask")
         )
@@ -180,7 +180,7 @@ class Network(nn.Module):
 
 
 def _first_tokens(hidden: jax.Array, batch: Batch) -> jax.Array:
-    """`[rows, hidden]`; of packed rows those of every example, `[rows * examples, hidden]`."""
+    """`[batch, hidden]`; of packed sequences `[batch * examples, hidden]`."""
     if "segment_ids" not in batch:
         return hidden[:, 0]
     first = jnp.take_along_axis(hidden, batch["cls_positions"][:, :, None], axis=1)

@@ -133,8 +133,9 @@ def _sizes(sources: Sequence[Source]) -> list[str]:
 
 
 def _preparation(report: Report, width: int) -> list[str]:
-    from bert_jax.data.preparation.account import describe  # loads what prepares text
+    # Imported here: these load the libraries that prepare text.
     from bert_jax.data.preparation.encoding import NO_LANGUAGE
+    from bert_jax.data.sources.rejections import describe_rejections
 
     lines = []
     for source in report.sources:
@@ -144,7 +145,7 @@ def _preparation(report: Report, width: int) -> list[str]:
         lines.append(
             f"{name}{source.prepared['in']:,} documents in = {source.prepared['stored']:,} stored + "
             f"{sum(source.rejected.values()):,} rejected"
-            + (f" ({describe(source.rejected)})" if source.rejected else "")
+            + (f" ({describe_rejections(source.rejected)})" if source.rejected else "")
             + (f"; {cut:,} overlong sentence{'s' * (cut != 1)} cut" if cut else "")
             + ("; every line is a sentence" if language == NO_LANGUAGE else f"; sentences split as in '{language}'")
         )

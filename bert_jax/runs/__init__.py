@@ -1,5 +1,6 @@
 """Whole runs: each verb of the command line and each function of the Python API is put together here.
 
+api.py             pretrain, finetune and batches as the Python API has them
 pretrain.py        corpus and config -> a work directory
 corpus_data.py     a corpus as the batches of the loop
 evaluate.py        held-out metrics of a pretraining run

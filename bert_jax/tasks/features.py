@@ -42,7 +42,7 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
     """Return features as C-contiguous arrays. Fillers with weight 0, copies of the first one, complete the batch.
 
     Args:
-        features: 1 to `batch_size`, of one kind, all labelled or none.
+        features: 1 to `batch_size`, of one kind, all labeled or none.
         seq_len: the length of each sequence after padding.
         num_token_types: with 2 or more, the second text and its [SEP] are of type 1.
         pad_id: token id of the padding.

@@ -13,7 +13,7 @@ from bert_jax.tasks.kinds.kind import Values
 from bert_jax.tasks.task import Example, Task
 
 Scores = dict[str, float]
-# Labelled examples, a prediction for each (`Predictions.values`), the names of the labels -> scores; higher is better.
+# Labeled examples, a prediction for each (`Predictions.values`), the names of the labels -> scores; higher is better.
 Metric = Callable[[Sequence[Example], Values, Sequence[str]], Scores]
 
 PACKAGES = {"sklearn": "scikit-learn", "scipy": "scipy", "seqeval": "seqeval"}
@@ -25,11 +25,11 @@ def score(task: Task, examples: Sequence[Example], predictions: Values) -> Score
 
     Args:
         task: a row of the table, or a custom one.
-        examples: labelled.
+        examples: labeled.
         predictions: one value per example, as `Kind.predict` returns them.
 
     Raises:
-        UserError: no examples, unlabelled ones, an unknown metric, a metric that does not fit the labels, or a missing
+        UserError: no examples, unlabeled ones, an unknown metric, a metric that does not fit the labels, or a missing
             library.
         ValueError: a number of predictions other than that of examples.
     """

@@ -25,19 +25,19 @@ def _tsv(name: str, columns: Columns, tfds: str = "", submission: str = "") -> S
 def _glue(
     name: str,
     folder: str,
-    labelled: Columns,
+    labeled: Columns,
     test: Columns,
     submission: str,
     tfds_columns: Columns,
     metrics: tuple[str, ...],
     labels: tuple[str, ...],
     codes: tuple[str, ...] = (),
-    **labelled_sets: Any,
+    **labeled_sets: Any,
 ) -> Task:
     """Return a task of GLUE: train.tsv, dev.tsv, and test.tsv, which has ids and no labels."""
     splits = {
-        "train": _tsv("train.tsv", labelled, "train")._replace(**labelled_sets),
-        "dev": _tsv("dev.tsv", labelled, "validation")._replace(**labelled_sets),
+        "train": _tsv("train.tsv", labeled, "train")._replace(**labeled_sets),
+        "dev": _tsv("dev.tsv", labeled, "validation")._replace(**labeled_sets),
         "test": _tsv("test.tsv", {"id": "index"} | dict(test), "test", submission),
     }
     columns = {"id": "idx", "label": "label"} | dict(tfds_columns)

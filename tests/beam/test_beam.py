@@ -1,4 +1,4 @@
-"""Byte for byte what `prepare` makes: on Beam's local runners, through its job server, and after failures."""
+"""The bytes of `prepare`: on Beam's local runners, through its job server, and after failures."""
 
 import collections
 import gzip
@@ -23,13 +23,13 @@ import fsspec
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_jax.data.corpus import open_corpus, verify
-from bert_jax.data.preparation import beam, units
+from bert_jax.data.preparation import beam, chunks
 from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.sources import Reading, storage
+from bert_jax.data.sources import ReadOptions, storage
 from bert_jax.data.staging import staged
-from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save, wordpiece
+from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.errors import UserError
-from tests.beam.small_units import small_units
+from tests.beam.small_chunks import small_chunks
 
 pytestmark = [pytest.mark.beam, pytest.mark.filterwarnings("default")]  # warnings of Beam itself
 
@@ -56,13 +56,13 @@ RUNNERS = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(units, "units", small_units)
+    monkeypatch.setattr(chunks, "read_chunks", small_chunks)
 
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory):
     directory = tmp_path_factory.mktemp("tokenizer")
-    save(wordpiece([*SPECIAL_TOKENS, *WORDS], Normalizer()), directory)
+    save_tokenizer(wordpiece_tokenizer([*SPECIAL_TOKENS, *WORDS], Normalizer()), directory)
     return directory
 
 
@@ -91,7 +91,7 @@ def texts(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def local(texts, tokenizer, tmp_path_factory):
-    """What `prepare` makes of the texts."""
+    """The corpus that `prepare` makes of the texts."""
     place = tmp_path_factory.mktemp("local") / "corpus"
     manifest = prepare([str(texts)], tokenizer, place, workers=1, heldout_fraction=HELDOUT)
     splits = manifest["splits"]
@@ -157,7 +157,7 @@ def listens(port):
 
 @pytest.mark.parametrize("pool", [False, True], ids=["loopback", "worker pool"])
 def test_a_job_server_makes_the_same(pool, started, texts, tokenizer, local, tmp_path):
-    """The way into Flink and Spark: a job server that is given the pipeline, and workers that it calls."""
+    """The protocol of Flink and Spark: a job server that takes the pipeline, and workers that it calls."""
     port_file = tmp_path / "port"
     started("apache_beam.runners.portability.local_job_service_main", "--port_file", str(port_file))
     port = waited_for(lambda: port_file.exists() and port_file.read_text())
@@ -173,23 +173,23 @@ def test_a_job_server_makes_the_same(pool, started, texts, tokenizer, local, tmp
     assert contents(tmp_path / "corpus") == contents(local)
 
 
-def test_units_may_come_in_any_order(texts, tokenizer, local, tmp_path, monkeypatch):
+def test_chunks_may_come_in_any_order(texts, tokenizer, local, tmp_path, monkeypatch):
     def shuffled(*arguments):
-        found = list(small_units(*arguments))
+        found = list(small_chunks(*arguments))
         random.Random(1).shuffle(found)
         return iter(found)
 
-    monkeypatch.setattr(units, "units", shuffled)
+    monkeypatch.setattr(chunks, "read_chunks", shuffled)
     run(texts, tokenizer, tmp_path / "corpus", RETRYING)
     assert contents(tmp_path / "corpus") == contents(local)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_work_that_failed_is_done_again(after, texts, tokenizer, local, tmp_path, monkeypatch):
-    """One shard fails three times, an index twice, the manifest once, before or after its file was put in place."""
+def test_failed_work_is_repeated(after, texts, tokenizer, local, tmp_path, monkeypatch):
+    """One shard fails three times, an index twice, the manifest once, before or after its file was uploaded."""
     failures = {"train-00003": 3, "heldout.index": 2, "manifest": 1}
     tries = collections.Counter()
-    put, lock = storage.put, threading.Lock()
+    put, lock = storage.upload, threading.Lock()
 
     def failing(path, url):
         with lock:
@@ -201,7 +201,7 @@ def test_work_that_failed_is_done_again(after, texts, tokenizer, local, tmp_path
         if fails:
             raise OSError("the network is away")
 
-    monkeypatch.setattr(storage, "put", failing)
+    monkeypatch.setattr(storage, "upload", failing)
     run(texts, tokenizer, tmp_path / "corpus", RETRYING)
     assert contents(tmp_path / "corpus") == contents(local)
     assert max(tries.values()) == 4
@@ -217,12 +217,12 @@ def test_object_storage_in_and_out(texts, tokenizer, local, tmp_path):
     copy = staged(output, tmp_path / "cache")
     assert contents(copy) == contents(tmp_path / "local")
     assert open_corpus(copy).manifest == manifest
-    with pytest.raises(UserError, match="holds something already"):
+    with pytest.raises(UserError, match="not empty, it holds"):
         beam.prepare_with_beam([inputs], tokenizer, output, beam_options=IN_MEMORY)
 
 
 @pytest.mark.parametrize("options", [IN_MEMORY, RETRYING, processes(2)], ids=["in memory", "retrying", "processes"])
-def test_what_a_worker_finds_wrong_is_said_in_a_line(options, texts, tokenizer, tmp_path):
+def test_an_error_on_a_worker_is_reported_in_a_line(options, texts, tokenizer, tmp_path):
     directory = tmp_path / "broken"
     directory.mkdir()
     (directory / "a.txt").write_text("The cat sat.")
@@ -243,7 +243,7 @@ def test_nothing_to_train_on_is_refused(tokenizer, tmp_path):
         run(tmp_path / "empty.txt", tokenizer, tmp_path / "corpus", IN_MEMORY)
 
 
-def test_what_cannot_work_is_refused_before_anything_is_written(texts, tokenizer, tmp_path, capfd):
+def test_bad_arguments_are_refused_before_anything_is_written(texts, tokenizer, tmp_path, capfd):
     output = tmp_path / "corpus"
     for options in (["--runner=Nonsense"], ["--runner=DirectRunner", "--direct_num_workers=many"]):
         with pytest.raises(UserError, match="--beam_options"):
@@ -251,7 +251,9 @@ def test_what_cannot_work_is_refused_before_anything_is_written(texts, tokenizer
     with pytest.raises(UserError, match="nowhere"):
         run(tmp_path / "nowhere", tokenizer, output, IN_MEMORY)
     with pytest.raises(UserError, match="sideways"):
-        beam.prepare_with_beam([str(texts)], tokenizer, output, Reading(documents="sideways"), beam_options=IN_MEMORY)
+        beam.prepare_with_beam(
+            [str(texts)], tokenizer, output, ReadOptions(documents="sideways"), beam_options=IN_MEMORY
+        )
     with pytest.raises(UserError, match="heldout_fraction"):
         beam.prepare_with_beam([str(texts)], tokenizer, output, heldout_fraction=1.0)
     assert not output.exists()
@@ -262,8 +264,8 @@ def test_what_cannot_work_is_refused_before_anything_is_written(texts, tokenizer
     assert [path.name for path in output.iterdir()] == ["mine"]
 
 
-def test_what_is_no_mistake_of_the_user_keeps_its_traceback(texts, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(beam, "account", lambda *arguments: 1 / 0)
+def test_an_internal_error_keeps_its_traceback(texts, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(beam, "summarize", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError) as raised:
         run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)
     assert raised.value.__notes__ == [f"{tmp_path / 'corpus'}: incomplete; remove it before the next try"]
@@ -281,17 +283,17 @@ def test_a_killed_pipeline_leaves_no_corpus(texts, tokenizer, local, tmp_path):
     """Killed after the third shard: no corpus, and refused until it is removed; then the same again."""
     code = f"""
 import os, signal
-from bert_jax.data.preparation import beam, units
+from bert_jax.data.preparation import beam, chunks
 from bert_jax.data.sources import storage
-from tests.beam.small_units import small_units
-units.units = small_units
-put, shards = storage.put, []
+from tests.beam.small_chunks import small_chunks
+chunks.read_chunks = small_chunks
+put, shards = storage.upload, []
 def dying(path, url):
     put(path, url)
     shards.extend([url] * url.endswith(".arrayrecord"))
     if len(shards) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-storage.put = dying
+storage.upload = dying
 beam.prepare_with_beam([{str(texts)!r}], {str(tokenizer)!r}, {str(tmp_path / "corpus")!r}, heldout_fraction={HELDOUT})
 """
     killed = subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL)

@@ -42,7 +42,7 @@ def test_without_a_recipe_it_lists_recipes_and_defaults(run) -> None:
     assert status == 0
     assert recipes()
     for name in recipes():
-        assert f"\n  {name} " in out
+        assert f"\n  {name}\n      " in out
     for key in (key for kind in (PretrainConfig, FinetuneConfig) for key, _, _ in fields_of(kind)):
         assert f"  {key} = " in out
     assert json.loads(run("config", "--json")[1])["recipes"] == list(recipes())

@@ -55,8 +55,6 @@ def test_overrides_reach_every_level() -> None:
         ("--config.model.num_heads=7", ["num_heads=7", "hidden_size=768"]),
         ("--config.model=3", ["no key 'model'"]),
         ("--config.data.mask_token_fraction=0.95", ["more than 1"]),
-        ("--config.data.max_span_length=4", ["max_span_length", "masking=ngram or span"]),
-        ("--config.data.span_end_probability=0.5", ["span_end_probability", "masking=span"]),
         ("--config.data.packing=0", ["packing=0 must be at least 1"]),
         ("--config.data.weights=(1.0, -1.0)", ["from 0 on"]),
         ("--config.data.weights=(0.0, 0.0)", ["one above 0"]),
@@ -103,7 +101,6 @@ def test_a_recipe_of_the_other_kind_is_refused() -> None:
 def test_every_field_that_may_be_none_can_be_set_and_unset(kind: type) -> None:
     """From the command line, whatever the recipe left in it."""
     needs = {
-        "data.max_span_length": ["--config.data.masking=span"],
         "train.phases[0].warmup_steps": ["--config.train.phases[0].peak_learning_rate=1e-3"],
     }
     values = {int: "8", float: "0.5", str: "text", tuple: "(1,)"}

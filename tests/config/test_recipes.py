@@ -86,7 +86,5 @@ def test_an_unknown_recipe_is_refused_with_the_nearest() -> None:
 
 
 def test_an_argument_of_a_recipe_that_takes_none_is_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"demo\.py:tiny: get_config\(\) does not run \(TypeError: "
-    ):
+    with pytest.raises(UserError, match=r"demo\.py:tiny: get_config\(\) does not run \(TypeError: "):
         load("demo:tiny")

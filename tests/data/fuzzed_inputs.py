@@ -27,15 +27,15 @@ PACK = {
     ".bz2": lambda data: bz2.compress(data, 1),
     ".zst": lambda data: zstandard.ZstdCompressor(level=1).compress(data),
 }
-SUMMED = (".gz", ".xz", ".bz2")  # with a check sum: damage is noticed, or did none
+SUMMED = (".gz", ".xz", ".bz2")  # with a checksum: damage is noticed or harmless
 
 
 class Stream(NamedTuple):
-    """A text or table as it is once unpacked."""
+    """A decompressed text or table."""
 
-    bare: str  # its name without the suffix of a compression
+    bare: str  # its name without the suffix of the compression
     data: bytes
-    # Of a format that only a library writes: which, and the text of each document: None: rejected, ...: not known.
+    # For formats that only a library writes: the format, and the text of each document; None: rejected, ...: unknown.
     native: str = ""
     texts: tuple = ()
 
@@ -45,13 +45,13 @@ class Input(NamedTuple):
 
     name: str
     data: bytes
-    streams: tuple[Stream, ...] | None  # None: damage, nobody knows
-    rejected: int = 0  # members of an archive that are no streams
-    may_refuse: bool = False  # what is read of it is nevertheless `streams`
+    streams: tuple[Stream, ...] | None  # None: unknown, because of damage
+    rejected: int = 0  # members of an archive that are not streams
+    may_refuse: bool = False  # but if it is read, it has these `streams`
 
 
 def tree(rng: random.Random) -> list[Input]:
-    """One to eight files; in three trees of four each can be read."""
+    """Return one to eight files; in three of four trees all can be read."""
     damaging = rng.random() < 0.25
     files: dict[str, Input] = {}
     for _ in range(rng.choice((1, 2, 3, 5, 8))):
@@ -64,7 +64,7 @@ def tree(rng: random.Random) -> list[Input]:
 
 
 def write(files: list[Input], place: str) -> None:
-    """Puts the files there."""
+    """Write the files."""
     for file in files:
         path = os.path.join(place, file.name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -96,7 +96,7 @@ def _packed(rng: random.Random) -> Input:
 
 
 def _members(rng: random.Random) -> list[tuple[str, bytes, Stream | None]]:
-    """Name, bytes, and what they are unpacked; None for an archive in an archive."""
+    """Return name, bytes, and the decompressed stream; None for an archive in an archive."""
     made: list[tuple[str, bytes, Stream | None]] = []
     for number in range(rng.choice((0, 1, 2, 5))):
         stream = _stream(rng)
@@ -288,7 +288,7 @@ def _flip(rng: random.Random, data: bytes, place: int) -> bytes:
 
 
 def _damaged(rng: random.Random, made: Input) -> Input:
-    """Cut short, some bits of it flipped, or something else under its name."""
+    """Cut the file short, flip some bits, or put something else under its name."""
     data = made.data
     if not data:
         return made
@@ -311,7 +311,7 @@ def _damaged(rng: random.Random, made: Input) -> Input:
 
 
 def bombs(size: int = 200 << 20) -> list[Input]:
-    """Files of a few KiB that stand for `size` bytes, or for far more of holes; none may be held in memory."""
+    """Return files of a few KiB that decompress to `size` bytes, or to far more holes; none may be held in memory."""
     made = [
         Input("zeros.txt.gz", _repeated(b"", b"\0", size), None),
         Input("zeros.jsonl.gz", _repeated(b"", b"\0", size), None),
@@ -345,6 +345,6 @@ def bombs(size: int = 200 << 20) -> list[Input]:
 
 
 def _repeated(head: bytes, unit: bytes, size: int) -> bytes:
-    """`size` bytes compressed, which are never held."""
+    """Return `size` bytes compressed, without holding them in memory."""
     once = (1 << 20) // len(unit) * len(unit)
     return gzip.compress(head) + gzip.compress(unit * (once // len(unit)), 9) * -(-size // once)

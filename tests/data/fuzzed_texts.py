@@ -1,4 +1,4 @@
-"""Texts, markup, records and tables at random: plain sentences of many languages, and all that makes trouble."""
+"""Random texts, markup, records and tables: plain sentences of many languages, and troublesome characters."""
 
 import json
 import random
@@ -39,17 +39,17 @@ WIKI = (
 
 
 def sentence(rng: random.Random) -> str:
-    """Words with one space between them, and a full stop."""
+    """Return words separated by one space, and a period."""
     return " ".join(rng.choices(WORDS, k=rng.randint(1, 12))).capitalize() + "."
 
 
 def clean(rng: random.Random) -> str:
-    """Sentences that any tokenizer reads alike, alone or together."""
+    """Return sentences that any tokenizer encodes equally, alone or together."""
     return " ".join(sentence(rng) for _ in range(rng.randint(1, 12)))
 
 
 def odd(rng: random.Random) -> str:
-    """Words and trouble, between spaces of every kind."""
+    """Return words and troublesome strings between spaces of every kind."""
     parts = []
     for _ in range(rng.choice((1, 10, 60))):
         parts += [rng.choice(WORDS) if rng.random() < 0.5 else rng.choice(ODD), rng.choice(SPACES)]
@@ -59,7 +59,7 @@ def odd(rng: random.Random) -> str:
 
 
 def long(rng: random.Random) -> str:
-    """More than the windows of sentences and tokens hold: a word, a line, a blank."""
+    """Return a word, line or blank longer than the windows of sentences and tokens."""
     size = rng.choice((5_000, 8_191, 8_192, 8_193, 20_000, 70_000))
     return rng.choice(
         (
@@ -98,7 +98,7 @@ def text(rng: random.Random) -> bytes:
 
 
 def spoiled(rng: random.Random, data: bytes) -> bytes:
-    """Often as it is; else with marks, NULs or what is no UTF-8 in it."""
+    """Return the data, sometimes with marks, NULs or invalid UTF-8 in it."""
     if rng.random() < 0.15:
         data = b"\xef\xbb\xbf" + data
     if rng.random() < 0.12:
@@ -117,7 +117,7 @@ def utf16(rng: random.Random) -> bytes:
 
 
 def marked(rng: random.Random, marks: tuple[str, ...]) -> str:
-    """Sentences with marks among them; or a mark many times over."""
+    """Return sentences with marks among them, or a repeated mark."""
     if rng.random() < 0.15:
         return rng.choice(marks) * rng.choice((10, 100, 3000)) + clean(rng)
     parts = [rng.choice(marks) if rng.random() < 0.5 else sentence(rng) for _ in range(rng.choice((2, 20, 80)))]
@@ -130,12 +130,12 @@ def markdown(rng: random.Random) -> bytes:
 
 
 def markup(rng: random.Random) -> str:
-    """Of a page of a wiki; of no control characters, which XML does not have."""
+    """Return the markup of a wiki page, without control characters, which XML does not allow."""
     return "".join(one for one in marked(rng, WIKI) if one >= " " or one in "\n\t")
 
 
 def json_object(rng: random.Random, broken: float = 0.1) -> str:
-    """A line of JSON, or what is none."""
+    """Return a line of JSON, or a broken one."""
     if rng.random() < broken:
         return rng.choice(
             ("{", "nul", '{"text": "', '{"a": ' + "[" * 100_000, '{"text":' * 2000, "1" * 5000,
@@ -159,7 +159,7 @@ def json_object(rng: random.Random, broken: float = 0.1) -> str:
 
 
 def table(rng: random.Random, kind: str) -> str:
-    """CSV or TSV: with a header or none, rows of other widths, quotes that do not end."""
+    """Return CSV or TSV: with or without a header, rows of other widths, unterminated quotes."""
     end = rng.choice(("\n", "\n", "\r\n"))
     mark = "," if kind == "csv" else "\t"
     rows = [["id", "text"]] if rng.random() < 0.96 else []

@@ -1,6 +1,6 @@
-"""`prepare` on inputs at random: what it may say, what has to be in the corpus, and how much memory it takes.
+"""`prepare` on random inputs: its messages, the content of the corpus, and the peak of memory.
 
-python -m tests.data.fuzzing TOKENIZERS FIRST LAST    # prints the faults and the peak of memory, as JSON
+python -m tests.data.fuzzing TOKENIZERS FIRST LAST    # prints the faults and the peak of memory as JSON
 """
 
 import collections
@@ -21,36 +21,38 @@ from unittest import mock
 import numpy as np
 
 from bert_jax.cli.main import main
-from bert_jax.config import MASKINGS, SENTENCE_PAIRS, DataConfig
+from bert_jax.config import DataConfig
 from bert_jax.data.corpus import open_corpus, verify
-from bert_jax.data.preparation import encoding, units
-from bert_jax.data.sequences.pipeline import make_rows, symbols_of
+from bert_jax.data.preparation import chunks, encoding
+from bert_jax.data.sequences.masking import MASKINGS
+from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.data.sources import pieces
-from bert_jax.data.sources.records import Reading
-from bert_jax.data.tokenizer import load_tokenizer, save
-from bert_jax.data.tokenizer.training import train as vocabulary
+from bert_jax.data.sources.documents import ReadOptions
+from bert_jax.data.tokenizer import load_tokenizer, save_tokenizer
+from bert_jax.data.tokenizer.training.train import train_from_texts
 from bert_jax.errors import UserError
 from tests.data import fuzzed_inputs, fuzzed_texts, simple_reader
 
 KINDS = ("wordpiece", "byte_level", "unigram")
 PART = 100_000  # characters
-SECONDS = 60  # for one tree, on a machine that does much else
+SECONDS = 60  # for one tree, on a busy machine
 
 
 def make_tokenizers(place):
-    """One of each kind, trained on sentences as those of the inputs."""
+    """One tokenizer per kind, trained on sentences like those of the inputs."""
     rng = random.Random(0)
     syllables = "".join(rng.choices("abdefgiklmnorstu", k=9000))
     words = [syllables[start : start + 6] for start in range(0, 9000, 6)]
     sentences = [fuzzed_texts.sentence(rng) + " " + " ".join(rng.choices(words, k=9)) for _ in range(2000)]
     for kind in KINDS:
-        tokenizer, files = vocabulary.train(lambda: sentences, 600, kind, lowercase=kind == "wordpiece")
-        save(tokenizer, pathlib.Path(place) / kind, files)
+        tokenizer, files = train_from_texts(lambda: sentences, 600, kind, lowercase=kind == "wordpiece")
+        save_tokenizer(tokenizer, pathlib.Path(place) / kind, files)
     return place
 
 
 class Fault(AssertionError):
-    """What must not be."""
+    """A condition that must hold does not."""
 
 
 def check(condition, *words):
@@ -59,13 +61,13 @@ def check(condition, *words):
 
 
 def run(seed, tokenizers, place):
-    """Prepares the tree of a seed and checks all that can be; returns what became of it, in a word."""
+    """Prepare the tree of a seed and check everything; return the outcome in a word."""
     rng = random.Random(seed)
     files = fuzzed_inputs.tree(rng)
     inputs, output = os.path.join(place, "in"), os.path.join(place, "corpus")
     fuzzed_inputs.write(files, inputs)
     kind = rng.choice(KINDS)
-    reading = Reading(
+    options = ReadOptions(
         documents=rng.choice(("auto", "auto", "file", "blank-line", "line")),
         format=rng.choice(
             ("auto",) * 60 + ("text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")
@@ -76,54 +78,60 @@ def run(seed, tokenizers, place):
     heldout = rng.choice((0, 0.02, 0.3))
     argv = [
         "prepare", "--input", inputs, "--tokenizer", os.path.join(tokenizers, kind), "--output", output, "--workers=1",
-        f"--format={reading.format}", f"--documents={reading.documents}", f"--field={reading.field}",
-        f"--encoding_errors={reading.encoding_errors}", f"--heldout_fraction={heldout}",
+        f"--format={options.format}", f"--documents={options.documents}", f"--field={options.field}",
+        f"--encoding_errors={options.encoding_errors}", f"--heldout_fraction={heldout}",
         f"--language={rng.choice(('en', 'de', 'ko', 'xx'))}",
     ]  # fmt: skip
-    sizes = [(units, "UNIT_BYTES", 3000), (units, "UNITS_PER_SHARD", 2), (units, "PART_BYTES", 20_000)] * (
+    sizes = [(chunks, "CHUNK_BYTES", 3000), (chunks, "CHUNKS_PER_BLOCK", 2), (chunks, "PARTITION_BYTES", 20_000)] * (
         rng.random() < 0.3
     )
-    sizes += [(pieces, "LARGE", 3000), (pieces, "PIECE", 1000)] * (rng.random() < 0.3)
+    sizes += [(pieces, "MAX_UNSPLIT_BYTES", 3000), (pieces, "MAX_PIECE_BYTES", 1000)] * (rng.random() < 0.3)
     with contextlib.ExitStack() as stack:
         for module, name, size in sizes:
             stack.enter_context(mock.patch.object(module, name, size))
-        wanted = expected(files, reading)
-        status, said, told = call(argv)
+        wanted = expected(files, options)
+        status, messages, printed = call(argv)
     if status == 2:
-        check_refusal(said, output, files, inputs)
+        check_refusal(messages, output, files, inputs)
         tokenizer = load_tokenizer(os.path.join(tokenizers, kind))
-        check(not wanted or wanted.may_refuse or "documents" in said, "refused, but nothing is wrong with it:", said)
-        check("0 of" not in said or wanted is None or not any_tokens(wanted, tokenizer), "no document used:", said)
+        check(
+            not wanted or wanted.may_refuse or "documents" in messages,
+            "refused, but nothing is wrong with it:",
+            messages,
+        )
+        check(
+            "0 of" not in messages or wanted is None or not any_tokens(wanted, tokenizer), "no document used:", messages
+        )
         return "refused"
-    check(status == 0, "exit status", status, said)
+    check(status == 0, "exit status", status, messages)
     check(not os.path.lexists(os.path.join(place, ".corpus.incomplete")), "left its work behind")
-    check_account(output, wanted, said, told)
-    check_rows(output, rng)
+    check_counts(output, wanted, messages, printed)
+    check_sequences(output, rng)
     return "prepared" if wanted is None else "prepared, all documents known"
 
 
 class Expected(collections.namedtuple("Expected", "documents must_refuse may_refuse")):
-    """Of all the files: the texts of documents, None where one has none, ... where it is not known."""
+    """Of all the files: the texts of documents, None for a document without text, ... where it is unknown."""
 
 
-def expected(files, reading):
-    """None where it cannot be said."""
-    documents, must_refuse, may_refuse, fields = [], False, False, reading.field == "text"
+def expected(files, options):
+    """Return `Expected`, or None where it is unknown."""
+    documents, must_refuse, may_refuse, fields = [], False, False, options.field == "text"
     try:
         for file in files:
             if file.streams is None:
                 return None
-            found = {simple_reader.format_of(stream.bare, reading.format) for stream in file.streams}
+            found = {simple_reader.format_of(stream.bare, options.format) for stream in file.streams}
             fields = fields or bool(found & {"jsonl", "csv", "tsv", "parquet"})
             may_refuse = may_refuse or file.may_refuse
             documents += [None] * file.rejected
             for stream in file.streams:
-                documents += simple_reader.documents(stream, reading)
+                documents += simple_reader.documents(stream, options)
     except simple_reader.Refused:
         must_refuse = True
     except simple_reader.Unknown:
         return None
-    # Of an archive nobody knows, before it is read, that it has no records.
+    # Before it is read, an archive may contain records.
     return Expected(documents, must_refuse, may_refuse or must_refuse or not fields)
 
 
@@ -147,7 +155,7 @@ def call(argv):
     return status, error.buffer.getvalue().decode(), out.buffer.getvalue().decode()
 
 
-def check_refusal(said, output, files, inputs):
+def check_refusal(messages, output, files, inputs):
     check(not os.path.lexists(output), "a corpus in spite of the refusal")
     for place in (
         f"{os.path.dirname(output)}/.corpus.incomplete",
@@ -156,13 +164,13 @@ def check_refusal(said, output, files, inputs):
         with contextlib.suppress(UserError):
             open_corpus(place)
             raise Fault("a corpus that is not whole is taken")
-    message = said.rpartition("bert-jax prepare: ")[2].replace("new\nline", "")
+    message = messages.rpartition("bert-jax prepare: ")[2].replace("new\nline", "")
     check(
         message.strip() and message.count("\n") <= 2 and len(message) < 3000,
         "a message of other than one or two lines:",
-        said,
+        messages,
     )
-    check("Traceback" not in said, said)
+    check("Traceback" not in messages, messages)
 
 
 def any_tokens(wanted, tokenizer):
@@ -170,27 +178,27 @@ def any_tokens(wanted, tokenizer):
 
 
 def has_tokens(text, tokenizer):
-    """Encoded in parts, for the memory that the library takes."""
+    """Encode in parts, since the library needs much memory."""
     return any(tokenizer.encode_sentences([text[start : start + PART]])[0] for start in range(0, len(text), PART))
 
 
-def check_account(output, wanted, said, told):
+def check_counts(output, wanted, messages, printed):
     corpus = open_corpus(output)
     verify(corpus)
-    account = corpus.manifest["documents"]
-    check(account["in"] == account["stored"] + sum(account["rejected"].values()), "in != stored + rejected:", account)
+    counts = corpus.manifest["documents"]
+    check(counts["in"] == counts["stored"] + sum(counts["rejected"].values()), "in != stored + rejected:", counts)
     stored = [ids for split in ("train", "heldout") for ids in documents_of(corpus.split(split))]
-    check(len(stored) == account["stored"], "the account has other documents than the corpus")
-    check(f"{account['in']:,} document" in told, told)
+    check(len(stored) == counts["stored"], "the counts are of other documents than the corpus has")
+    check(f"{counts['in']:,} document" in printed, printed)
     if wanted is None:
         return
     check(not wanted.must_refuse, "read, though it cannot be")
-    check(account["in"] == len(wanted.documents), f"{account} of {len(wanted.documents)} documents")
+    check(counts["in"] == len(wanted.documents), f"{counts} of {len(wanted.documents)} documents")
     if ... in wanted.documents:
         return
     tokenizer = load_tokenizer(corpus.directory / "tokenizer")
     texts = [text for text in wanted.documents if text and has_tokens(text, tokenizer)]
-    check(len(texts) == len(stored), f"{len(stored)} stored, {len(texts)} have tokens: {account}")
+    check(len(texts) == len(stored), f"{len(stored)} stored, {len(texts)} have tokens: {counts}")
     if corpus.manifest["tokenizer"]["kind"] == "byte_level":
         found = collections.Counter(
             bare(tokenizer.plain.decode(one.tolist(), skip_special_tokens=False))
@@ -213,28 +221,28 @@ def documents_of(split):
 
 
 def bare(text):
-    """Without white space, of which preparation keeps one between words alone."""
+    """Return the text without white space, which preparation reduces to one between words."""
     return re.sub(r"\s", "", text)
 
 
 def is_clean(text):
-    """Words of letters, one space or line end between them, full stops: read alike as a whole and in sentences."""
+    """Words of letters, one space or line end between them, periods: the same tokens as a whole and in sentences."""
     return re.fullmatch(r"(?:[^\W\d_]{1,50}(?:\.?[ \n]|\.?$))+", text) and len(text) < encoding.WINDOW
 
 
-def check_rows(output, rng):
-    """Rows by each pairing, under the other rules drawn at random."""
+def check_sequences(output, rng):
+    """Build sequences by each rule of sentence pairs, with the other options drawn at random."""
     corpus = open_corpus(output)
     split = corpus.split("train")
     symbols = symbols_of(load_tokenizer(corpus.directory / "tokenizer"))
     for pairing in SENTENCE_PAIRS:
-        config = DataConfig(sentence_pairs=pairing, masking=rng.choice(MASKINGS), packing=rng.choice((1, 1, 3)))
+        config = DataConfig(sentence_pairs=pairing, masking=rng.choice(list(MASKINGS)), packing=rng.choice((1, 1, 3)))
         try:
-            rows = make_rows(split, symbols, rng.choice((24, 128, 512)), 1, config)
+            sequences = make_sequences(split, symbols, rng.choice((24, 128, 512)), 1, config)
         except UserError as error:
             check(pairing == "next_sentence" and split.num_documents < 2, str(error))
             continue
-        batch = rows.batch(np.arange(100))
+        batch = sequences.batch(np.arange(100))
         check(
             batch["input_ids"].min() >= 0 and batch["input_ids"].max() < corpus.manifest["tokenizer"]["vocab_size"],
             "an id",
@@ -242,40 +250,40 @@ def check_rows(output, rng):
 
 
 def fault_of(seed, tokenizers):
-    """What became of the tree of a seed, and '' or what is wrong."""
+    """Return the outcome of the tree of a seed, and '' or the fault."""
     with tempfile.TemporaryDirectory() as place:
         try:
             return run(seed, tokenizers, place), ""
         except Exception as error:
             words = "" if isinstance(error, Fault) else "".join(traceback.format_exception(error)[-2:])
             return "fault", f"seed {seed}: {error} {words}".replace(place, "")
-        except BaseException as error:  # a panic of a library in Rust is no Exception
+        except BaseException as error:  # a panic of a library in Rust is not an Exception
             if isinstance(error, KeyboardInterrupt):
                 raise
             return "fault", f"seed {seed}: {type(error)} {error}"
 
 
 def fault_of_bomb(bomb, tokenizers, place):
-    """'' or what is wrong when a bomb is all there is; nothing of it can be used."""
+    """Return '' or the fault where a bomb is the only input; nothing of it can be used."""
     path, output = os.path.join(place, bomb.name), os.path.join(place, "corpus")
     fuzzed_inputs.write([bomb], place)
     try:
-        status, said, _ = call(
+        status, messages, _ = call(
             ["prepare", f"--input={path}", f"--tokenizer={tokenizers}/wordpiece", f"--output={output}", "--workers=1"]
         )
-        check(status == 2 and not os.path.exists(output), "status", status, said)
+        check(status == 2 and not os.path.exists(output), "status", status, messages)
     except Exception as error:
         return f"{bomb.name}: {type(error).__name__} {error}"
     return ""
 
 
 def peak():
-    """MiB of resident memory that this process had at most."""
+    """Return the peak of resident memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
 def report(tokenizers, first, last):
-    """The outcomes of seeds, the faults, and memory before and at the peak."""
+    """Return the outcomes of seeds, the faults, and the memory before and at the peak."""
     outcomes, faults = collections.Counter(), []
     before = peak()
     for seed in range(first, last):

@@ -1,15 +1,15 @@
-"""What the tests of preparation share: a tiny tokenizer, texts of every kind, and the bytes of a corpus."""
+"""Shared by the tests of preparation: a tiny tokenizer, texts of every kind, and the bytes of a corpus."""
 
 import random
 
-from bert_jax.data.preparation import units
+from bert_jax.data.preparation import chunks
 from bert_jax.data.sources import pieces
-from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save, wordpiece
+from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 
 WORDS = ["the", "##s", "cat", "dog", "sat", "on", "mat", ".", "[", "]", "sep", "t", "##h", "##e"]
 UNSEEN = "\u200b\u200b"  # no tokens
-TINY = {(units, "UNIT_BYTES"): 3000, (units, "UNITS_PER_SHARD"): 2, (units, "PART_BYTES"): 20_000}
-TINY_PIECES = {(pieces, "LARGE"): 5000, (pieces, "PIECE"): 1000}
+TINY = {(chunks, "CHUNK_BYTES"): 3000, (chunks, "CHUNKS_PER_BLOCK"): 2, (chunks, "PARTITION_BYTES"): 20_000}
+TINY_PIECES = {(pieces, "MAX_UNSPLIT_BYTES"): 5000, (pieces, "MAX_PIECE_BYTES"): 1000}
 
 
 def set_sizes(monkeypatch, sizes):
@@ -18,7 +18,7 @@ def set_sizes(monkeypatch, sizes):
 
 
 def make_tokenizer(directory):
-    save(wordpiece([*SPECIAL_TOKENS, *WORDS], Normalizer()), directory)
+    save_tokenizer(wordpiece_tokenizer([*SPECIAL_TOKENS, *WORDS], Normalizer()), directory)
     return directory
 
 
@@ -29,7 +29,7 @@ def text(rng, sentences):
 
 
 def make_texts(directory, number, paragraphs=12, sentences=40):
-    """Files of some paragraphs each, and five that cannot be used or only in part."""
+    """Write files of some paragraphs each, and five that are rejected completely or in part."""
     directory.mkdir(exist_ok=True)
     rng = random.Random(0)
     for name in range(number):

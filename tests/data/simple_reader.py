@@ -1,4 +1,4 @@
-"""What documents are in a file, by the simplest reading of its format: all of it in memory, with no care for speed."""
+"""The documents of a file by the simplest reading of its format: all in memory, without regard to speed."""
 
 import csv
 import io
@@ -16,15 +16,15 @@ SUFFIXES = {
 
 
 class Refused(Exception):
-    """The file cannot be read as what it is said to be."""
+    """The file cannot be read in its format."""
 
 
 class Unknown(Exception):
-    """This reader cannot say."""
+    """This reader does not know."""
 
 
 def format_of(bare, asked):
-    """By the end of its name."""
+    """Return the format by the suffix of the name."""
     name = bare.rpartition("/")[2].lower()
     if asked != "auto":
         return asked
@@ -33,41 +33,41 @@ def format_of(bare, asked):
     return SUFFIXES.get(name.rpartition(".")[2], "text") if "." in name else "text"
 
 
-def documents(stream, reading):
-    """The text of each document; None: it has none; ...: it may have one, which is not known.
+def documents(stream, options):
+    """Return the text of each document; None: it has none; ...: it may have one, which is unknown.
 
     Raises:
         Refused: this cannot be read.
-        Unknown: this reader cannot say.
+        Unknown: this reader does not know.
     """
-    form = format_of(stream.bare, reading.format)
+    form = format_of(stream.bare, options.format)
     if form in ("parquet", "mediawiki"):
         if form != stream.native or (form == "mediawiki" and not stream.texts):
             raise Unknown
-        if form == "parquet" and reading.field != "text":
+        if form == "parquet" and options.field != "text":
             raise Refused
         return list(stream.texts or (None,))
-    return READERS[form](stream.data, reading) or [None]
+    return READERS[form](stream.data, options) or [None]
 
 
-def decoded(data, reading):
-    """A document's text."""
+def decoded(data, options):
+    """Return the text of a document, or None."""
     if b"\0" in data:
         return None
     try:
-        text = data.decode("utf-8-sig", "strict" if reading.encoding_errors == "reject" else "replace")
+        text = data.decode("utf-8-sig", "strict" if options.encoding_errors == "reject" else "replace")
     except UnicodeDecodeError:
         return None
     return text if text.strip() else None
 
 
-def texts(data, reading):
-    """Of a file of text."""
+def texts(data, options):
+    """Return the documents of a text file."""
     lines = [line + b"\n" for line in data.split(b"\n")]
     parts = [data]
-    if reading.documents == "line":
+    if options.documents == "line":
         parts = [line for line in lines if not is_blank(line)]
-    elif reading.documents == "blank-line":
+    elif options.documents == "blank-line":
         groups = [[]]
         for line in lines:
             if not is_blank(line):
@@ -75,50 +75,50 @@ def texts(data, reading):
             else:
                 groups.append([])
         parts = [b"".join(group) for group in groups if group]
-    return [decoded(part, reading) for part in parts]
+    return [decoded(part, options) for part in parts]
 
 
 def is_blank(line):
-    """One that is longer than a piece is a text, though an empty one."""
-    return not line.strip() and len(line) <= pieces.PIECE
+    """Return whether a line is blank; one longer than a piece counts as text, though empty."""
+    return not line.strip() and len(line) <= pieces.MAX_PIECE_BYTES
 
 
-def markdown(data, reading):
-    """As a text, but what it renders to is not known."""
-    return [text and ... for text in texts(data, reading)]
+def markdown(data, options):
+    """Read as a text, but the rendered text is unknown."""
+    return [text and ... for text in texts(data, options)]
 
 
-def json_records(data, reading):
-    """A line each, or an item each of a list."""
+def json_records(data, options):
+    """Return a document per line, or per item of a list."""
     if data.removeprefix(BOM).lstrip()[:1] == b"[":
         try:
-            return [field(item, reading) for item in json.loads(data.decode("utf-8-sig", "surrogateescape"))]
+            return [field(item, options) for item in json.loads(data.decode("utf-8-sig", "surrogateescape"))]
         except (ValueError, RecursionError):
             raise Refused from None
     found = []
     for line in filter(bytes.strip, data.split(b"\n")):
-        text = decoded(line, reading)
+        text = decoded(line, options)
         try:
-            found.append(None if text is None else field(json.loads(text), reading))
+            found.append(None if text is None else field(json.loads(text), options))
         except (ValueError, RecursionError):
             found.append(None)
     return found
 
 
-def field(value, reading):
-    """The text in an object."""
-    names = [reading.field] if isinstance(value, dict) and reading.field in value else reading.field.split(".")
+def field(value, options):
+    """Return the text in an object, or None."""
+    names = [options.field] if isinstance(value, dict) and options.field in value else options.field.split(".")
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     if not isinstance(value, str) or "\0" in value or not value.strip():
         return None
     if not re.search("[\ud800-\udfff]", value):
         return value
-    return None if reading.encoding_errors == "reject" else re.sub("[\ud800-\udfff]", "\ufffd", value)
+    return None if options.encoding_errors == "reject" else re.sub("[\ud800-\udfff]", "\ufffd", value)
 
 
-def comma_separated(data, reading):
-    """Unknown where the csv module finds a fault."""
+def comma_separated(data, options):
+    """Read CSV; Unknown where the csv module raises."""
     text = data.removeprefix(BOM).decode("utf-8", "surrogateescape")
     if re.search("\r(?!\n)", text):
         raise Unknown
@@ -126,31 +126,31 @@ def comma_separated(data, reading):
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     except csv.Error:
         raise Unknown from None
-    return _rows([[value.encode("utf-8", "surrogateescape") for value in row] for row in rows], reading)
+    return _rows([[value.encode("utf-8", "surrogateescape") for value in row] for row in rows], options)
 
 
-def tab_separated(data, reading):
-    """Lines and tabs."""
+def tab_separated(data, options):
+    """Read TSV."""
     lines = [line.rstrip(b"\r\n") for line in data.split(b"\n")]
     lines[0] = lines[0].removeprefix(BOM)
-    return _rows([line.split(b"\t") for line in lines if line], reading)
+    return _rows([line.split(b"\t") for line in lines if line], options)
 
 
-def _rows(rows, reading):
+def _rows(rows, options):
     if not rows:
         return []
     names = [name.decode("utf-8", "replace") for name in rows[0]]
-    if reading.field.isdigit() and int(reading.field) < len(names):
-        column = int(reading.field)
-    elif reading.field in names:
-        column, rows = names.index(reading.field), rows[1:]
+    if options.field.isdigit() and int(options.field) < len(names):
+        column = int(options.field)
+    elif options.field in names:
+        column, rows = names.index(options.field), rows[1:]
     else:
         raise Refused
-    return [decoded(row[column], reading) if len(row) == len(names) else None for row in rows]
+    return [decoded(row[column], options) if len(row) == len(names) else None for row in rows]
 
 
-def extracted(data, reading):
-    """The number alone; what lies outside is one document a stretch."""
+def extracted(data, options):
+    """Return only the number of documents; consecutive lines outside of <doc> are one."""
     found, last = [], 0
     for match in re.finditer(rb'^<doc id="[^\n]*\n(.*?)^[^\S\n]*</doc>[^\S\n]*(\n|\Z)', data, re.M | re.S):
         if re.search(rb'^<doc id="', match[1], re.M):

@@ -13,7 +13,7 @@ import pytest
 
 from bert_jax.data import corpus
 from bert_jax.data.corpus import Split, open_corpus, verify
-from bert_jax.data.preparation.corpus_writer import ShardFacts, cut_sentences, pack_document, token_dtype, write_shard
+from bert_jax.data.preparation.corpus_writer import ShardInfo, cut_sentences, pack_document, token_dtype, write_shard
 from bert_jax.errors import UserError
 from tests.data.stored_corpus import store
 
@@ -156,7 +156,7 @@ def test_equal_content_gives_equal_fingerprints_and_other_content_different_ones
 def test_a_shard_and_its_figures(tmp_path):
     found = [pack_document(*document) for document in documents(0, 5)]
     facts = [write_shard(tmp_path, "train", 3, 1, iter(found)) for _ in range(2)]  # the same file again
-    assert facts[0] == facts[1] == ShardFacts(**json.loads(json.dumps(facts[0]._asdict())))
+    assert facts[0] == facts[1] == ShardInfo(**json.loads(json.dumps(facts[0]._asdict())))
     assert sorted(path.name for path in tmp_path.iterdir()) == [facts[0].name, facts[0].rows_name]
     assert facts[0].name == "train-00003-00001.arrayrecord"
     rows = np.concatenate([packed.rows for packed in found])

@@ -1,6 +1,6 @@
-"""`prepare` on trees of odd inputs: no traceback, no hang, every document accounted for, bounded memory.
+"""`prepare` on trees of odd inputs: no traceback, no hang, every document counted, bounded memory.
 
-BERT_JAX_FUZZED trees in `make test-slow`, 1,000 by default; what one of them holds: `fuzzed_inputs.tree(Random(seed))`.
+BERT_JAX_FUZZED trees in `make test-slow`, 1,000 by default; `fuzzed_inputs.tree(Random(seed))` returns one of them.
 """
 
 import json
@@ -16,8 +16,8 @@ from tests.data import fuzzed_inputs, fuzzing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TREES = int(os.environ.get("BERT_JAX_FUZZED", "1000"))
-QUICK, AT_ONCE = 60, 10
-MOST_MEMORY = 640  # MiB of resident memory, with what Python and the libraries take: about 80
+QUICK, TREES_PER_TEST = 60, 10
+MAX_MEMORY = 640  # MiB of resident memory, about 80 of them for Python and the libraries
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +25,13 @@ def tokenizers(tmp_path_factory):
     return fuzzing.make_tokenizers(tmp_path_factory.mktemp("tokenizers"))
 
 
-@pytest.mark.parametrize("first", range(0, QUICK, AT_ONCE))
+@pytest.mark.parametrize("first", range(0, QUICK, TREES_PER_TEST))
 def test_prepare_of_odd_inputs(tokenizers, first):
-    found = [fuzzing.fault_of(seed, tokenizers) for seed in range(first, first + AT_ONCE)]
+    found = [fuzzing.fault_of(seed, tokenizers) for seed in range(first, first + TREES_PER_TEST)]
     assert [fault for _, fault in found if fault] == []
 
 
-def test_a_tree_is_known_by_its_seed():
+def test_a_tree_depends_on_its_seed_alone():
     one, other = (fuzzed_inputs.tree(random.Random(1)) for _ in range(2))
     assert one == other
 
@@ -43,7 +43,7 @@ def test_a_small_bomb(tokenizers, bomb, tmp_path):
 
 @pytest.mark.slow
 def test_many_trees_and_large_bombs_in_bounded_memory(tmp_path):
-    """In a process of its own, whose peak of memory is theirs."""
+    """In a process of its own, so that its peak of memory is theirs."""
     command = [sys.executable, "-W", "error", "-m", "tests.data.fuzzing", str(tmp_path), "0", str(TREES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -51,4 +51,4 @@ def test_many_trees_and_large_bombs_in_bounded_memory(tmp_path):
     assert found["faults"] == []
     assert found["outcomes"]["prepared, all documents known"] > TREES / 3
     assert found["outcomes"]["refused"] > TREES / 10
-    assert found["MiB at the peak"] < MOST_MEMORY
+    assert found["MiB at the peak"] < MAX_MEMORY

@@ -2,9 +2,8 @@ import re
 
 import pytest
 
-from bert_jax.data.sources import documents
+from bert_jax.data.sources import ReadOptions, read_documents
 from bert_jax.data.sources.formats import markdown
-from bert_jax.data.sources.records import Reading
 
 
 @pytest.mark.parametrize(
@@ -22,16 +21,16 @@ from bert_jax.data.sources.records import Reading
     ],
 )
 def test_text(source, wanted):
-    assert markdown.text(source, Reading()) == wanted
+    assert markdown.markdown_text(source, ReadOptions()) == wanted
 
 
-def test_long_ones_are_parsed_in_stretches():
+def test_long_texts_are_parsed_in_sections():
     paragraphs = [f"Paragraph *{number}* ends." for number in range(40_000)]
-    assert markdown.text("\n\n".join(paragraphs), Reading()) == "\n\n".join(paragraphs).replace("*", "")
+    assert markdown.markdown_text("\n\n".join(paragraphs), ReadOptions()) == "\n\n".join(paragraphs).replace("*", "")
 
 
 def test_books(real_data):
-    found = documents([str(real_data / "books" / "classic-books-md.tar.xz")])
+    found = read_documents([str(real_data / "books" / "classic-books-md.tar.xz")])
     first = next(found)
     assert first.text.startswith(
         "Title: An Occurrence at Owl Creek Bridge\n\nAuthor: Ambrose Bierce\n\nYear: 1890\n\nI\n\nA man"
@@ -40,12 +39,12 @@ def test_books(real_data):
 
 
 @pytest.mark.parametrize("fence", ["```", "~~~~"])
-def test_a_code_block_over_several_stretches_is_left_out_and_the_prose_after_it_is_not(fence, monkeypatch):
-    """The same text, wherever the stretches end."""
+def test_a_code_block_over_several_sections_is_left_out_but_not_the_prose_after_it(fence, monkeypatch):
+    """The same text, wherever the sections end."""
     code = f"{fence}python\n" + "x = 1\n\n" * 30 + f"{fence}\n\n"
     content = "".join(f"Before {n}.\n\n{code}After {n}.\n\n" for n in range(5))
-    whole = markdown.text(content, Reading())
+    whole = markdown.markdown_text(content, ReadOptions())
     assert whole == "\n\n".join(f"{word} {n}." for n in range(5) for word in ("Before", "After"))
     for size in range(20, 300):
-        monkeypatch.setattr(markdown, "_STRETCH", size)
-        assert markdown.text(content, Reading()) == whole, size
+        monkeypatch.setattr(markdown, "_SECTION", size)
+        assert markdown.markdown_text(content, ReadOptions()) == whole, size

@@ -14,10 +14,12 @@ from bert_jax.data.sequences.masking import (
     MASKINGS,
     Masked,
     Vocabulary,
+    check_masking,
     mask_tokens,
     max_predictions,
     predictions_bound,
 )
+from bert_jax.errors import UserError
 
 ALPHA = 1e-4  # of each statistical test; the seeds are fixed, so a pass stays a pass
 LENGTH, VOCAB, MASK, SPECIALS = 32, 1000, 3, 4
@@ -48,7 +50,7 @@ def make_examples(count: int, shortest: int = 5, longest: int = LENGTH, continui
     return Examples(ids, ~special, starts, 7 * np.arange(count))
 
 
-def alike(count: int, length: int, gaps: tuple[int, ...] = (), first: int = 0) -> Examples:
+def equal_examples(count: int, length: int, gaps: tuple[int, ...] = (), first: int = 0) -> Examples:
     """Return examples in which every token is a word, and maskable unless it is in a column of `gaps`."""
     maskable = np.ones([count, length], bool)
     maskable[:, list(gaps)] = False
@@ -231,8 +233,8 @@ def test_words_too_large_for_what_is_left_are_skipped(kind):
 
 def test_an_example_that_is_too_long_is_refused():
     with pytest.raises(ValueError, match="an example has 65537 tokens"):
-        mask(alike(1, (1 << 16) + 1))
-    assert len(mask(alike(1, 1 << 16)).positions) == round(0.15 * (1 << 16))
+        mask(equal_examples(1, (1 << 16) + 1))
+    assert len(mask(equal_examples(1, 1 << 16)).positions) == round(0.15 * (1 << 16))
 
 
 # Statistics over 100,000 examples.
@@ -357,7 +359,7 @@ def prediction_count(predicted: np.ndarray) -> np.ndarray:
 
 def test_every_maskable_token_is_equally_likely():
     length = 20
-    examples = alike(MANY, length, (0, 7, 19))
+    examples = equal_examples(MANY, length, (0, 7, 19))
     offsets = mask(examples).positions.reshape(MANY, 3) % length
     counts = np.bincount(offsets.reshape(-1), minlength=length)[examples.maskable[:length]]
     # Three of 17 without replacement: the variance is that of a multinomial times (1 - 2/16).
@@ -373,7 +375,7 @@ def test_every_maskable_token_is_equally_likely():
 def test_every_word_is_equally_likely(kind):
     # Every word has two tokens, and two tokens are predicted.
     length = 22
-    examples = alike(MANY, length, (0, 9, 14, 21))
+    examples = equal_examples(MANY, length, (0, 9, 14, 21))
     examples.ids.reshape(MANY, length)[:, [2, 4, 6, 8, 11, 13, 16, 18, 20]] = 900
     first, second = mask(examples, kind, mask_probability=0.1).positions.reshape(MANY, 2).T % length
     assert np.array_equal(second, first + 1)
@@ -394,7 +396,7 @@ def test_numbers_of_words_per_candidate_are_as_published(kind, longest, probabil
     length, part = 102, 10_000
     lengths = []
     for begin in range(0, MANY, part):
-        examples = alike(part, length, first=begin)
+        examples = equal_examples(part, length, first=begin)
         masked = mask(examples, kind, vocabulary=PLAIN, mask_probability=longest / length)
         predicted = np.zeros([part, length + 1], bool)
         predicted[masked.positions // length, masked.positions % length] = True
@@ -417,7 +419,7 @@ def test_numbers_of_words_per_candidate_are_as_published(kind, longest, probabil
 def test_a_span_is_replaced_as_a_whole(kind):
     """A word of eight tokens: in a span all [MASK], all random or all kept; otherwise drawn for each token."""
     length = 64
-    examples = alike(MANY, length)
+    examples = equal_examples(MANY, length)
     examples.ids.reshape(MANY, 8, 8)[:, :, 1:] = 900
     masked = mask(examples, kind, mask_probability=8 / length)
     positions = masked.positions.reshape(MANY, 8)
@@ -455,3 +457,21 @@ def test_predictions_bound(probability):
                 assert bound == max_predictions(length, probability)
         best = np.array([max(best[rest] + one[total - rest] for rest in range(total + 1)) for total in range(91)])
         best = np.maximum.accumulate(best)
+
+
+@pytest.mark.parametrize(
+    ("config", "rules"),
+    [
+        (DataConfig(max_span_length=4), "ngram or span"),
+        (DataConfig(masking="whole_word", max_span_length=4), "ngram or span"),
+        (DataConfig(masking="ngram", span_end_probability=0.5), "span"),
+    ],
+)
+def test_a_field_that_the_rule_does_not_read_is_refused(config, rules):
+    with pytest.raises(UserError, match=f"has no effect without config.data.masking={rules}; set that"):
+        check_masking(config)
+
+
+def test_a_field_that_the_rule_reads_is_taken():
+    check_masking(DataConfig(masking="ngram", max_span_length=2))
+    check_masking(DataConfig(masking="span", max_span_length=4, span_end_probability=0.5))

@@ -8,12 +8,11 @@ from bert_jax.data.corpus import open_corpus
 from bert_jax.data.mixture import find_corpora, open_mixture
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
-from bert_jax.data.sources import Reading
-from bert_jax.data.tokenizer import load_tokenizer, save, wordpiece
-from bert_jax.data.tokenizer.wordpiece import Normalizer
+from bert_jax.data.sources import ReadOptions
+from bert_jax.data.tokenizer import Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.errors import UserError
 
-READING = Reading(documents="line")
+READING = ReadOptions(documents="line")
 WORDS = ["ein", "zwei", "one", "two", "hana", "dul"]
 
 
@@ -21,7 +20,8 @@ WORDS = ["ein", "zwei", "one", "two", "hana", "dul"]
 def corpora(tmp_path_factory):
     """Three languages of two words each, of 400, 100 and 25 documents."""
     directory = tmp_path_factory.mktemp("corpora")
-    save(wordpiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS], Normalizer()), directory / "tok")
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS]
+    save_tokenizer(wordpiece_tokenizer(tokens, Normalizer()), directory / "tok")
     rng = np.random.default_rng(0)
     for number, (code, documents) in enumerate((("de", 400), ("en", 100), ("ko", 25))):
         lines = [
@@ -108,7 +108,9 @@ def test_names_that_are_refused(corpora, tmp_path, monkeypatch):
         find_corpora("de")
     with pytest.raises(UserError, match="named twice"):
         find_corpora(f"{corpora}/*,{corpora}/de")
-    save(wordpiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], Normalizer()), tmp_path / "tok")
+    save_tokenizer(
+        wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], Normalizer()), tmp_path / "tok"
+    )
     (tmp_path / "a.txt").write_text("one two. two one.\n" * 9)
     prepare([str(tmp_path / "a.txt")], tmp_path / "tok", tmp_path / "c", READING, workers=1)
     with pytest.raises(UserError, match="different tokenizers"):

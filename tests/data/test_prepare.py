@@ -10,10 +10,10 @@ import sentencex
 
 from bert_jax.data import corpus
 from bert_jax.data.corpus import open_corpus, verify
-from bert_jax.data.preparation import units
-from bert_jax.data.preparation.encoding import WINDOW, split_of
-from bert_jax.data.preparation.prepare import prepare, summary
-from bert_jax.data.sources import Reading
+from bert_jax.data.preparation import chunks
+from bert_jax.data.preparation.encoding import WINDOW, choose_split
+from bert_jax.data.preparation.prepare import format_summary, prepare
+from bert_jax.data.sources import ReadOptions
 from bert_jax.data.tokenizer import cut_text, load_tokenizer
 from bert_jax.errors import UserError
 from tests.data.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
@@ -30,7 +30,7 @@ def texts(tmp_path_factory):
 
 
 def straightforward(paths, directory):
-    """{split: [[sentence ids, ...] a document]}: one sentence and one token at a time."""
+    """Return {split: [[sentence ids, ...] per document]}, one sentence and one token at a time."""
     tokenizer = load_tokenizer(directory)
     expected = {"train": [], "heldout": []}
     for path in paths:
@@ -51,7 +51,7 @@ def straightforward(paths, directory):
     return expected
 
 
-def test_the_store_holds_what_a_straightforward_encoding_gives(tmp_path, texts, tokenizer):
+def test_the_corpus_equals_a_straightforward_encoding(tmp_path, texts, tokenizer):
     seen = []
     manifest = prepare(
         [str(texts)], tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.2, progress=lambda *a: seen.append(a)
@@ -72,12 +72,12 @@ def test_the_store_holds_what_a_straightforward_encoding_gives(tmp_path, texts, 
     rejected = {"binary": 1, "invalid UTF-8": 1, "empty": 1, "no tokens": 1}
     assert manifest["documents"] == {"in": 65, "stored": 61, "rejected": rejected}
     assert manifest["sentences_split"] == 1  # of 16,000 characters
-    assert 0.01 < manifest["unknown_token_share"] < 0.2
+    assert 0.01 < manifest["unknown_token_fraction"] < 0.2
     assert manifest["fingerprint"] == found.fingerprint
     assert seen[-1] == (sum(path.stat().st_size for path in texts.iterdir()),) * 2 + (65,)
     assert found.tokenizer_sha256 == load_tokenizer(found.tokenizer_directory).sha256
-    assert "65 documents in = 61 stored + 4 rejected (1 binary, 1 empty, 1 invalid UTF-8, 1 no tokens)" in summary(
-        manifest, "c"
+    assert "65 documents in = 61 stored + 4 rejected (1 binary, 1 empty, 1 invalid UTF-8, 1 no tokens)" in (
+        format_summary(manifest, "c")
     )
 
 
@@ -91,15 +91,15 @@ def test_the_same_bytes_for_any_number_of_workers(tmp_path, texts, tokenizer, mo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "3"]
 
 
-def test_the_sizes_of_units_move_nothing(tmp_path, texts, tokenizer, monkeypatch):
+def test_the_size_of_chunks_changes_nothing(tmp_path, texts, tokenizer, monkeypatch):
     found = []
     for size in (1, 1 << 30):
-        monkeypatch.setattr(units, "UNIT_BYTES", size)
+        monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
         found.append(prepare([str(texts)], tokenizer, tmp_path / str(size), workers=1))
     assert found[0] == found[1]
 
 
-def test_the_sizes_of_parts_and_blocks_part_shards_alone(tmp_path, texts, tokenizer, monkeypatch):
+def test_the_sizes_of_partitions_and_blocks_change_only_the_shards(tmp_path, texts, tokenizer, monkeypatch):
     prepare([str(texts)], tokenizer, tmp_path / "a", workers=1)
     set_sizes(monkeypatch, TINY)
     prepare([str(texts)], tokenizer, tmp_path / "b", workers=1)
@@ -110,19 +110,21 @@ def test_the_sizes_of_parts_and_blocks_part_shards_alone(tmp_path, texts, tokeni
             assert np.array_equal(one, two)
 
 
-def test_parts_are_runs_of_whole_files(monkeypatch):
-    monkeypatch.setattr(units, "PART_BYTES", 10)
-    parts = units.plan("abcdefg", [4, 6, 1, 30, 2, 0, 8])
+def test_partitions_are_consecutive_whole_files(monkeypatch):
+    monkeypatch.setattr(chunks, "PARTITION_BYTES", 10)
+    parts = chunks.plan_partitions("abcdefg", [4, 6, 1, 30, 2, 0, 8])
     assert [part.files for part in parts] == [("a", "b"), ("c",), ("d",), ("e", "f", "g")]
     assert [part.bytes_before for part in parts] == [0, 10, 11, 41]
     assert [part.number for part in parts] == [0, 1, 2, 3]
 
 
-def test_units_of_documents(tmp_path, tokenizer):
+def test_the_documents_option(tmp_path, tokenizer):
     path = tmp_path / "a.txt"
     path.write_text("the cat sat. the dog sat.\non the mat.\n\nthe mat. on the cat.\n\n\nthe cats.\n")
     counts = {
-        unit: prepare([str(path)], tokenizer, tmp_path / unit, Reading(unit), 1, heldout_fraction=0)["splits"]["train"]
+        unit: prepare([str(path)], tokenizer, tmp_path / unit, ReadOptions(unit), 1, heldout_fraction=0)["splits"][
+            "train"
+        ]
         for unit in ("blank-line", "line")
     }
     assert {unit: (split["documents"], split["sentences"]) for unit, split in counts.items()} == {
@@ -131,11 +133,11 @@ def test_units_of_documents(tmp_path, tokenizer):
     }
 
 
-def test_equal_documents_fall_on_one_side_and_the_share_holds():
-    found = [split_of(str(number), 0.1) for number in range(20_000)]
-    assert found == [split_of(str(number), 0.1) for number in range(20_000)]
+def test_equal_documents_are_in_one_split_and_the_fraction_holds():
+    found = [choose_split(str(number), 0.1) for number in range(20_000)]
+    assert found == [choose_split(str(number), 0.1) for number in range(20_000)]
     assert abs(found.count("heldout") - 2000) < 5 * (20_000 * 0.1 * 0.9) ** 0.5
-    assert {split_of(str(number), 0) for number in range(1000)} == {"train"}
+    assert {choose_split(str(number), 0) for number in range(1000)} == {"train"}
 
 
 def test_documents_of_one_long_line(tmp_path, tokenizer):
@@ -163,7 +165,7 @@ def test_documents_of_one_long_line(tmp_path, tokenizer):
         ),
     ],
 )
-def test_corpora_that_nothing_can_learn_from(tmp_path, tokenizer, files, share, words):
+def test_inputs_without_a_training_document(tmp_path, tokenizer, files, share, words):
     (tmp_path / "in").mkdir()
     for name, data in files.items():
         (tmp_path / "in" / name).write_bytes(data)
@@ -176,7 +178,7 @@ def test_bad_arguments(tmp_path, texts, tokenizer):
     cases = [
         ({"inputs": ["*.none"]}, "no file matches"),
         ({"tokenizer_directory": tmp_path}, "no such vocabulary"),
-        ({"reading": Reading("page")}, "'page' is none of"),
+        ({"read_options": ReadOptions("page")}, "'page' is none of"),
         ({"heldout_fraction": 1.0}, "heldout_fraction"),
         ({"workers": 0}, "--workers 0"),
         ({"output": texts}, "holds something else"),
@@ -197,63 +199,83 @@ def test_warnings(tmp_path, tokenizer):
     assert open_corpus(tmp_path / "c").split("train").num_documents == 1
 
 
-def test_a_share_that_holds_nothing_out_is_told_where_it_can_be_mended(tmp_path, tokenizer):
+def test_too_few_documents_to_hold_any_out_are_reported_with_the_fix(tmp_path, tokenizer):
     for number in range(3):
         (tmp_path / f"{number}.txt").write_text("the cat sat. the dog sat.")
 
-    def told(name, inputs, share):
-        manifest = prepare([str(tmp_path / one) for one in inputs], tokenizer, tmp_path / name, Reading(), 1, share)
-        return any("raise --heldout_fraction" in line for line in manifest["warnings"])
+    def warned(name, inputs, fraction):
+        inputs = [str(tmp_path / one) for one in inputs]
+        manifest = prepare(inputs, tokenizer, tmp_path / name, ReadOptions(), 1, fraction)
+        return [line for line in manifest["warnings"] if "`evaluate`" in line]
 
-    assert told("a", ["0.txt", "1.txt"], 1e-9)
-    assert not told("b", ["0.txt", "1.txt"], 0)
-    assert not told("c", ["0.txt"], 1e-9)
+    (line,) = warned("a", ["0.txt", "1.txt"], 1e-9)
+    assert line.startswith("no document of 2 is held out, so `evaluate` has nothing to read: give at least 4 documents")
+    assert not warned("b", ["0.txt", "1.txt"], 0)
+    assert not warned("c", ["0.txt"], 1e-9)
 
 
-def test_one_document_that_is_held_out_is_told(tmp_path, tokenizer):
+@pytest.mark.parametrize(("heldout", "problem"), [(0, "no document of 20"), (1, "one document of 20")])
+def test_the_suggested_heldout_fraction_holds_out_two_documents(tmp_path, tokenizer, heldout, problem):
+    texts = ["the cat sat. " * (n + 2) + "\n" for n in range(20)]
+    (tmp_path / "a.txt").write_text("".join(texts))
+    digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    first, second = sorted(int.from_bytes(digest, "big") / 2**64 for digest in digests)[:2]
+    fraction = (first / 2, (first + second) / 2)[heldout]
+    settings = {"read_options": ReadOptions("line"), "workers": 1}
+    inputs = [str(tmp_path / "a.txt")]
+    manifest = prepare(inputs, tokenizer, tmp_path / "few", **settings, heldout_fraction=fraction)
+    (line,) = manifest["warnings"]
+    assert line.startswith(problem)
+    suggested = float(re.search(r"--heldout_fraction (\S+),", line)[1])
+    manifest = prepare(inputs, tokenizer, tmp_path / "two", **settings, heldout_fraction=suggested)
+    assert manifest["warnings"] == []
+    assert manifest["splits"]["heldout"]["documents"] == 2
+
+
+def test_a_single_heldout_document_is_reported(tmp_path, tokenizer):
     warned = {}
     for number in range(30):
         (tmp_path / f"{number}.txt").write_text("the cat sat. " * (number + 2))
-        manifest = prepare([str(tmp_path / "*.txt")], tokenizer, tmp_path / f"c{number}", Reading(), 1, 0.2)
+        manifest = prepare([str(tmp_path / "*.txt")], tokenizer, tmp_path / f"c{number}", ReadOptions(), 1, 0.2)
         held = manifest["splits"]["heldout"]["documents"]
-        warned[held] = any("evaluated on two or more" in line for line in manifest["warnings"])
+        warned[held] = any("is held out, and `evaluate` needs 2" in line for line in manifest["warnings"])
     assert warned.pop(1)
     assert len(warned) > 3
     assert not any(warned.values())
 
 
 @pytest.mark.parametrize(("language", "warned"), [("deu", True), ("de", False), ("zh-hans", False), ("none", False)])
-def test_codes_of_three_letters_are_warned_of(tmp_path, tokenizer, language, warned):
+def test_language_codes_of_three_letters_give_a_warning(tmp_path, tokenizer, language, warned):
     (tmp_path / "a.txt").write_text("the cat sat. the dog sat.\nthe mat.")
-    manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", Reading(), 1, 0, language)
-    assert any("two letters alone (de, not deu)" in line for line in manifest["warnings"]) == warned
-    rule = "a line is a sentence" if language == "none" else f"sentences by the rules of {language}"
-    assert f" tokens unknown, {rule}, 0 overlong sentences cut" in summary(manifest, "c")
+    manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", ReadOptions(), 1, 0, language)
+    assert any("two letters only (de, not deu)" in line for line in manifest["warnings"]) == warned
+    rule = "each line a sentence" if language == "none" else f"sentences by the rules of {language}"
+    assert f" tokens unknown, {rule}, 0 overlong sentences cut" in format_summary(manifest, "c")
 
 
-def test_records_without_the_field_are_told_with_what_they_have(tmp_path, tokenizer):
+def test_the_message_lists_the_fields_of_records_without_the_requested_one(tmp_path, tokenizer):
     for name, field in (("b.jsonl", "review"), ("a.jsonl", "body"), ("c.jsonl", "text")):
         (tmp_path / name).write_text(f'{{"id": 1, "{field}": "the cat sat. the dog sat."}}\n' * 5)
-    mend = "a record without 'text' has 'id', 'body'; name the field of the text with --field"
-    with pytest.raises(UserError, match=f"0 of 10 documents could be used: 10 no field; {mend}"):
+    hint = "a record without 'text' has 'id', 'body'; give the field of the text with --field"
+    with pytest.raises(UserError, match=f"0 of 10 documents could be used: 10 no field; {hint}"):
         prepare([str(tmp_path / name) for name in ("b.jsonl", "a.jsonl")], tokenizer, tmp_path / "c", workers=1)
     inputs = [str(tmp_path / name) for name in ("b.jsonl", "a.jsonl", "c.jsonl")]
     manifest = prepare(inputs, tokenizer, tmp_path / "c", workers=1)
-    assert f"10 of 15 documents were rejected (no field): {mend}" in manifest["warnings"]
+    assert f"10 of 15 documents were rejected (no field): {hint}" in manifest["warnings"]
     assert manifest["documents"] == {"in": 15, "stored": 5, "rejected": {"no field": 10}}
 
 
-def test_the_account_of_one_and_of_many(tmp_path, tokenizer):
+def test_the_summary_of_a_single_document(tmp_path, tokenizer):
     (tmp_path / "a.txt").write_text("the " * 1100)
     manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", workers=1, heldout_fraction=0)
-    first, held, last = summary(manifest, "c").splitlines()
+    first, held, last = format_summary(manifest, "c").splitlines()
     assert first == "c: 1 document in = 1 stored + 0 rejected"
     assert held == "train 1 document / 3 sentences / 1,100 tokens, heldout 0 documents / 0 sentences / 0 tokens"
     assert last.endswith("1 overlong sentence cut in pieces")
 
 
-def test_a_killed_worker_is_said(tmp_path, texts, tokenizer, monkeypatch):
-    monkeypatch.setattr(units, "UNIT_BYTES", 5_000)
+def test_a_killed_worker_is_reported(tmp_path, texts, tokenizer, monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 5_000)
 
     def kill_the_workers(*_):
         for process in multiprocessing.active_children():
@@ -265,15 +287,15 @@ def test_a_killed_worker_is_said(tmp_path, texts, tokenizer, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_that_cannot_be_written(tmp_path, texts, tokenizer):
+def test_an_output_that_cannot_be_written(tmp_path, texts, tokenizer):
     (tmp_path / "file").write_text("")
-    says = f"{tmp_path / 'file' / 'c'}: cannot be written (a part of its path is a file); nothing was kept; mend that"
+    says = f"{tmp_path / 'file' / 'c'}: cannot be written (a part of its path is a file); nothing was kept;"
     with pytest.raises(UserError, match=re.escape(says)):
         prepare([str(texts)], tokenizer, tmp_path / "file" / "c", workers=1)
     assert os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize("language", ["german", "De", "", "e"])
-def test_what_is_no_code_of_a_language_is_refused(tmp_path, language):
+def test_an_invalid_language_code_is_refused(tmp_path, language):
     with pytest.raises(UserError, match="give a code such as de"):
         prepare(["x"], tmp_path, tmp_path / "c", language=language)

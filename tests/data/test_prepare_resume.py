@@ -1,4 +1,4 @@
-"""Preparations that are killed, interrupted or changed: what is left, and what the next call makes of it."""
+"""Preparations that are killed, interrupted or changed: the files that stay, and what the next call does."""
 
 import contextlib
 import json
@@ -14,10 +14,10 @@ import fsspec
 import pytest
 
 from bert_jax.data.corpus import open_corpus
-from bert_jax.data.preparation import encoding, units, workers
+from bert_jax.data.preparation import chunks, encoding, workers
 from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.preparation.unfinished import Unfinished
-from bert_jax.data.sources import Reading
+from bert_jax.data.preparation.unfinished import UnfinishedCorpus
+from bert_jax.data.sources import ReadOptions
 from bert_jax.errors import UserError
 from tests.data.preparation import TINY, TINY_PIECES, contents, make_texts, make_tokenizer, set_sizes
 
@@ -25,20 +25,20 @@ KILLS = int(os.environ.get("BERT_JAX_KILLS", "5"))
 
 
 class Trial:
-    """A preparation of the same texts that can be made again and again."""
+    """A preparation of the same texts that can be repeated."""
 
     def __init__(self, place):
         self.texts = make_texts(place / "texts", 8, paragraphs=4, sentences=20)
         self.tokenizer = make_tokenizer(place / "tokenizer")
-        self.told = []
+        self.messages = []
 
     def prepare(self, output, **more):
-        usual = {"workers": 1, "say": self.told.append}
+        usual = {"workers": 1, "say": self.messages.append}
         return prepare([str(self.texts)], more.pop("tokenizer", self.tokenizer), output, **usual | more)
 
-    def interrupt(self, output, units):
-        """Leaves the preparation by an error after so many units."""
-        left = [None] * units
+    def interrupt(self, output, number):
+        """Interrupt the preparation after so many chunks."""
+        left = [None] * number
 
         def progress(*_):
             left.pop()
@@ -52,7 +52,7 @@ class Trial:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     set_sizes(monkeypatch, {**TINY, **TINY_PIECES})
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # no test cuts the power, and all are faster
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # no test cuts the power, and all run faster
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +63,7 @@ def trial(tmp_path_factory):
 @pytest.fixture
 def expected(trial, tmp_path):
     trial.prepare(tmp_path / "expected")
-    trial.told.clear()
+    trial.messages.clear()
     return contents(tmp_path / "expected")
 
 
@@ -101,34 +101,35 @@ def test_killed_before_every_write(trial, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     assert contents(output) == expected
     assert len(copies) > 100
-    gone_on = 0
+    resumed = 0
     for found in copies:
         shutil.rmtree(output)
         found.rename(place)
         check_refused(place, place / "blocks")
         if (place / "corpus" / "manifest.json").exists():  # nothing is left but to move it
             assert contents(place / "corpus") == expected
-        trial.told.clear()
+        trial.messages.clear()
         trial.prepare(output)
-        gone_on += any("goes on after" in line for line in trial.told)
+        resumed += any("resumes after" in line for line in trial.messages)
         assert contents(output) == expected
         assert not place.exists()
-    assert gone_on > len(copies) // 2
+    assert resumed > len(copies) // 2
 
 
 PROGRAM = """
 import sys
-from bert_jax.data.preparation import units
+from bert_jax.data.preparation import chunks
 from bert_jax.data.sources import pieces
 from bert_jax.data.preparation.prepare import prepare
-units.UNIT_BYTES, units.UNITS_PER_SHARD, units.PART_BYTES, pieces.LARGE, pieces.PIECE = map(int, sys.argv[5:])
+chunks.CHUNK_BYTES, chunks.CHUNKS_PER_BLOCK, chunks.PARTITION_BYTES = map(int, sys.argv[5:8])
+pieces.MAX_UNSPLIT_BYTES, pieces.MAX_PIECE_BYTES = map(int, sys.argv[8:])
 if __name__ == "__main__":
     prepare(sys.argv[1:2], *sys.argv[2:4], workers=int(sys.argv[4]), progress=lambda *a: print(a, flush=True))
 """
 
 
 class Process:
-    """A preparation in a process of its own."""
+    """A preparation in its own process."""
 
     def __init__(self, trial, tmp_path, workers):
         (tmp_path / "program.py").write_text(PROGRAM)
@@ -137,7 +138,7 @@ class Process:
         self._command += [str(workers), *sizes]
 
     def kill(self, kill, seconds=0.0, lines=0):
-        """Runs until so many lines, then so long, and kills it; returns its status and how long it ran."""
+        """Run until so many lines, then so many seconds, then kill it; return its status and its duration."""
         start = time.monotonic()
         with subprocess.Popen(
             self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
@@ -148,7 +149,7 @@ class Process:
                 process.wait(seconds)
             process.send_signal(kill)
             process.wait()
-            process.stdout.read()  # ends when the workers have ended too
+            process.stdout.read()  # ends when the workers have ended, too
         return process.returncode, time.monotonic() - start
 
 
@@ -187,58 +188,57 @@ def test_killed_at_a_hundred_random_moments(trial, expected, tmp_path):
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT])
-def test_killed_after_a_unit(trial, expected, tmp_path, workers, kill):
-    """Before the first block is finished an interrupt leaves nothing; later it leaves what is finished."""
+def test_killed_after_a_chunk(trial, expected, tmp_path, workers, kill):
+    """Before the first block is finished an interrupt leaves nothing; later it keeps the finished blocks."""
     process = Process(trial, tmp_path, workers)
     for lines in (1, 8):
         process.kill(kill, lines=lines)
         check_refused(tmp_path / "c", tmp_path / ".c.incomplete")
         assert (tmp_path / ".c.incomplete").exists() == (kill == signal.SIGKILL or lines == 8)
     trial.prepare(tmp_path / "c")
-    assert any("goes on after" in line for line in trial.told)
+    assert any("resumes after" in line for line in trial.messages)
     assert contents(tmp_path / "c") == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "expected", "program.py"]
 
 
-def test_what_is_finished_is_not_encoded_again(trial, expected, tmp_path, monkeypatch):
+def test_finished_blocks_are_not_encoded_again(trial, expected, tmp_path, monkeypatch):
     trial.interrupt(tmp_path / "c", 9)
-    assert "kept 4 finished blocks; the same command goes on from there" in trial.told[-1]
+    assert "kept 4 finished blocks; the same command resumes from there" in trial.messages[-1]
     encoded = []
-    original = workers.encode
-    monkeypatch.setattr(workers, "encode", lambda unit, *rest: encoded.append(unit) or original(unit, *rest))
+    original = workers.encode_chunk
+    monkeypatch.setattr(workers, "encode_chunk", lambda chunk, *rest: encoded.append(chunk) or original(chunk, *rest))
     seen = []
     trial.prepare(tmp_path / "c", progress=lambda *a: seen.append(a))
-    assert "goes on after 4 finished blocks" in trial.told[-1]
+    assert "resumes after 4 finished blocks" in trial.messages[-1]
     assert contents(tmp_path / "c") == expected
-    total = encoding.total([])
-    assert total.documents == 0
-    parts = sum(path.stat().st_size for path in trial.texts.iterdir())
-    assert seen[0][0] > parts // 10
-    assert seen[-1][:2] == (parts, parts)
+    assert encoding.sum_counts([]).documents == 0
+    size = sum(path.stat().st_size for path in trial.texts.iterdir())
+    assert seen[0][0] > size // 10
+    assert seen[-1][:2] == (size, size)
     assert seen[-1][2] == json.loads(expected["manifest.json"])["documents"]["in"]
-    assert min((unit.part, unit.block) for unit in encoded) > (0, 0)
+    assert min((chunk.partition, chunk.block) for chunk in encoded) > (0, 0)
 
 
-def test_an_interrupt_before_the_first_block_says_that_nothing_is_kept(trial, tmp_path):
+def test_an_interrupt_before_the_first_block_reports_that_nothing_is_kept(trial, tmp_path):
     trial.interrupt(tmp_path / "c", 1)
-    assert "no block was finished to go on from" in trial.told[-1]
+    assert "no block was finished;" in trial.messages[-1]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "changed"),
     [
         ({"heldout_fraction": 0.3}, "the settings changed"),
         ({"language": "de"}, "the settings changed"),
-        ({"reading": Reading(encoding_errors="replace")}, "the settings changed"),
+        ({"read_options": ReadOptions(encoding_errors="replace")}, "the settings changed"),
         ({"tokenizer": "other"}, "the tokenizer changed"),
         ("touch", "the input changed"),
         ("grow", "the input changed"),
         ("new", "the input changed"),
-        ("units", "the program changed"),
+        ("chunks", "the program changed"),
     ],
 )
-def test_what_has_changed_starts_over(tmp_path, monkeypatch, change, says):
+def test_a_change_starts_over(tmp_path, monkeypatch, change, changed):
     trial = Trial(tmp_path)
     trial.interrupt(tmp_path / "c", 9)
     file = trial.texts / "003.txt"
@@ -256,10 +256,10 @@ def test_what_has_changed_starts_over(tmp_path, monkeypatch, change, says):
         file.write_text(file.read_text() + " the mat.")
     elif change == "new":
         (trial.texts / "zzz.txt").write_text("the cat.")
-    elif change == "units":
-        monkeypatch.setattr(units, "UNITS_PER_SHARD", 3)
+    elif change == "chunks":
+        monkeypatch.setattr(chunks, "CHUNKS_PER_BLOCK", 3)
     trial.prepare(tmp_path / "c", **more)
-    assert trial.told[-1] == f"{tmp_path / 'c'}: starts over, as {says} since it was interrupted"
+    assert trial.messages[-1] == f"{tmp_path / 'c'}: starts over, as {changed} since it was interrupted"
     trial.prepare(tmp_path / "d", **more)
     assert contents(tmp_path / "c") == contents(tmp_path / "d")
 
@@ -302,7 +302,7 @@ def test_an_output_in_use_is_refused_and_an_empty_one_taken(trial, expected, tmp
 
 
 def test_two_preparations_of_one_corpus(trial, tmp_path):
-    with Unfinished(tmp_path / "c", {}, print):
+    with UnfinishedCorpus(tmp_path / "c", {}, print):
         with pytest.raises(UserError, match="another preparation is writing"):
             trial.prepare(tmp_path / "c")
         assert (tmp_path / ".c.incomplete").is_dir()
@@ -318,7 +318,7 @@ def test_a_url_whose_content_was_replaced_by_as_many_bytes_starts_over(tmp_path)
         trial.interrupt(tmp_path / "c", 5)
         bucket.pipe("/replaced/a.txt", b"the mat sat on the cat.\n\n" * 900)
         trial.prepare(tmp_path / "c")
-        assert trial.told[-1] == f"{tmp_path / 'c'}: starts over, as the input changed since it was interrupted"
+        assert trial.messages[-1] == f"{tmp_path / 'c'}: starts over, as the input changed since it was interrupted"
         trial.prepare(tmp_path / "d")
         assert contents(tmp_path / "c") == contents(tmp_path / "d")
     finally:

@@ -10,15 +10,15 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bert_jax.data.sources import Reading, documents, find_files, raws, total_bytes
-from bert_jax.data.sources.records import MAX_RECORD
+from bert_jax.data.sources import ReadOptions, find_files, read_documents, read_raw_documents, total_bytes
+from bert_jax.data.sources.documents import MAX_RECORD_BYTES
 from bert_jax.errors import UserError
 
 TEXTS = ["Füße on the ground.", 'a "quote", a\ttab', "two\nlines", "\u732b\u3002"]
 
 
 def read(path, **options):
-    return [(d.text or d.rejected) for d in documents([str(path)], Reading(**options))]
+    return [(d.text or d.rejected) for d in read_documents([str(path)], ReadOptions(**options))]
 
 
 def write(path, data):
@@ -62,42 +62,42 @@ def test_a_json_list(tmp_path, indent):
         (b'{"text": "\xff"}', "invalid UTF-8"),
         (b'{"text": "\\ud800 x"}', "invalid UTF-8"),
         (b'{"text": "a\\u0000"}', "binary"),
-        (b'{"text": "' + b"x" * MAX_RECORD + b'"}', "too large"),
+        (b'{"text": "' + b"x" * MAX_RECORD_BYTES + b'"}', "too large"),
     ],
 )
-def test_a_bad_line_alone_is_rejected(tmp_path, line, reason):
+def test_only_the_bad_line_is_rejected(tmp_path, line, reason):
     path = write(tmp_path / "a.jsonl", b'{"text": "one"}\n' + line + b'\n{"text": "two"}')
     assert read(path) == ["one", reason, "two"]
 
 
-def test_a_record_without_the_field_says_what_it_has(tmp_path):
+def test_a_record_without_the_field_lists_its_fields(tmp_path):
     record = {"\ud800\n": 1, "x" * 99: 2, **{key: {"b": "text"} for key in "abcdef"}}
     path = write(tmp_path / "a.json", json.dumps([record, "text"]))
     names = [repr("\ud800\n"), repr("x" * 40), "'a'", "'b'", "'c'"]
     for field in ("text", "a.c", "a.b.c"):
-        first, second = documents([str(path)], Reading(field=field))
+        first, second = read_documents([str(path)], ReadOptions(field=field))
         assert first == (f"{path}:1", "", "no field", ", ".join(names) + " and 3 more")
         assert second == (f"{path}:2", "", "not an object", "")
 
 
 @pytest.mark.parametrize(
-    ("name", "header", "says"),
+    ("name", "header", "message"),
     [
         (
             "a.csv",
             "id;text",
-            r"no column 'text' \(there are 'id;text'\); its columns may be parted by ';', which is not",
+            r"no column 'text' \(there are 'id;text'\); its columns may be separated by ';', which is not",
         ),
-        ("a.csv", "id\ttext", "parted by tabs: read it with --format tsv"),
-        ("a.tsv", "id,text", "parted by commas: read it with --format csv"),
-        ("a.csv", '"a, b"', r"\(there are 'a, b'\); name one"),
-        ("a.tsv", "a, b\tc", r"\(there are 'a, b', 'c'\); name one"),
+        ("a.csv", "id\ttext", "separated by tabs: read it with --format tsv"),
+        ("a.tsv", "id,text", "separated by commas: read it with --format csv"),
+        ("a.csv", '"a, b"', r"\(there are 'a, b'\); give one"),
+        ("a.tsv", "a, b\tc", r"\(there are 'a, b', 'c'\); give one"),
         ("a.csv", "texts,b,c,d,e,f," + "g" * 99, r"did you mean 'texts'\? \(there are 'texts', .*'e' and 2 more\)"),
         ("a.csv", "g" * 99, rf"\(there are '{'g' * 40}'\)"),
     ],
 )
-def test_columns_that_are_not_there(tmp_path, name, header, says):
-    with pytest.raises(UserError, match=says):
+def test_missing_columns(tmp_path, name, header, message):
+    with pytest.raises(UserError, match=message):
         read(write(tmp_path / name, f"{header}\nx\n"))
 
 
@@ -110,7 +110,7 @@ def test_csv_and_tsv(tmp_path):
     quoted = "\n".join('{},"{}"'.format(n, text.replace('"', '""')) for n, text in enumerate(TEXTS))
     path = write(tmp_path / "a.csv", f"\ufeffid,text\r\n\n{quoted}\n")
     assert read(path) == TEXTS
-    assert [raw.name for raw in raws([str(path)])] == [f"{path}:{line}" for line in (3, 4, 5, 7)]
+    assert [raw.name for raw in read_raw_documents([str(path)])] == [f"{path}:{line}" for line in (3, 4, 5, 7)]
     assert read(path, field="id") == ["0", "1", "2", "3"]
     plain = write(tmp_path / "a.tsv", 'id\ttext\n1\tan "unbalanced\n2\tx\ty\n3\n4\t\n5\tz\n')
     assert read(plain) == ['an "unbalanced', "wrong number of columns", "wrong number of columns", "empty", "z"]
@@ -118,17 +118,17 @@ def test_csv_and_tsv(tmp_path):
     assert read(write(tmp_path / "c.csv", "")) == read(write(tmp_path / "c.csv", "text\n")) == ["empty"]
 
 
-def test_csv_that_is_wrong(tmp_path):
-    path = write(tmp_path / "a.csv", b'text\n"a"b\nc\n"\xff"\n' + b"x" * MAX_RECORD + b"\nd\n")
+def test_broken_csv(tmp_path):
+    path = write(tmp_path / "a.csv", b'text\n"a"b\nc\n"\xff"\n' + b"x" * MAX_RECORD_BYTES + b"\nd\n")
     assert read(path) == ["broken CSV", "c", "invalid UTF-8", "too large", "d"]
     with pytest.raises(
         UserError, match=r"a\.csv: no column 'body'; did you mean 'boxy'\? \(there are 'boxy'\)|no column"
     ):
         read(write(path, "boxy\nx\n"), field="body")
-    with pytest.raises(UserError, match=r"a\.csv:3: a quote that does not end"):
+    with pytest.raises(UserError, match=r"a\.csv:3: an unterminated quote"):
         read(write(path, 'text\na\n"b\nc\n'))
-    with pytest.raises(UserError, match=r"a\.csv:3: a quote that does not end"):
-        read(write(path, 'text\na\n"b\n' + ("c" * 1000 + "\n") * (MAX_RECORD // 1000)))
+    with pytest.raises(UserError, match=r"a\.csv:3: an unterminated quote"):
+        read(write(path, 'text\na\n"b\n' + ("c" * 1000 + "\n") * (MAX_RECORD_BYTES // 1000)))
 
 
 @pytest.mark.parametrize("where", ["plain", "compressed", "member"])
@@ -155,7 +155,7 @@ def test_parquet(tmp_path, where):
             archive.addfile(info, io.BytesIO(data))
     for field in ("text", "large", "inner.body"):
         assert read(path, field=field) == [*TEXTS, "not a text", "empty", *rows[len(TEXTS) + 2 :]]
-    with pytest.raises(UserError, match="holds int64, no text"):
+    with pytest.raises(UserError, match="holds int64, not text"):
         read(path, field="n")
     with pytest.raises(UserError, match=r"no column 'inner\.bodi'; did you mean 'body'"):
         read(path, field="inner.bodi")
@@ -198,7 +198,7 @@ def test_a_data_set_of_tfds(prepared):
     place = f"tfds:wiki/20230601.en:1.0.0@{prepared}"
     assert sorted(read(place)) == sorted(TEXTS)
     assert sorted(read(f"tfds:wiki/20230601.en@{prepared}#rest")) == ["empty", "last"]
-    assert total_bytes(find_files([place])) >= list(raws([place]))[-1].bytes_read > 0
+    assert total_bytes(find_files([place])) >= list(read_raw_documents([place]))[-1].bytes_read > 0
     with pytest.raises(UserError, match="no split 'test'; there are"):
         read(place + "#test")
     with pytest.raises(UserError, match="no feature 'txet'; did you mean 'text'"):
@@ -217,12 +217,12 @@ def test_reviews_of_a_tar_of_json_lists(real_data):
             if member.name.endswith(".json")
             for item in json.load(members.extractfile(member))
         ]
-    found = list(documents([str(archive)], Reading(field="review")))
+    found = list(read_documents([str(archive)], ReadOptions(field="review")))
     assert [d.text for d in found if not d.rejected] == [text.replace("\r\n", "\n") for text in wanted if text.strip()]
     assert len(found) == len(wanted)
 
 
-def test_every_document_of_damaged_records_is_accounted_for(tmp_path):
+def test_every_document_of_damaged_records_is_counted(tmp_path):
     generator = random.Random(0)
     good = {
         "a.jsonl": b"".join(json.dumps({"text": t}).encode() + b"\n" for t in TEXTS * 5),
@@ -234,5 +234,7 @@ def test_every_document_of_damaged_records_is_accounted_for(tmp_path):
             for _ in range(generator.randint(1, 9)):
                 damaged[generator.randrange(5, len(damaged))] = generator.choice(b'\0\xff\xed"{}[]\\ax ')
             lines = sum(bool(line.strip(b"\r\n" if name == "a.tsv" else None)) for line in damaged.split(b"\n"))
-            found = Counter(bool(d.text) != bool(d.rejected) for d in documents([str(write(tmp_path / name, damaged))]))
+            found = Counter(
+                bool(d.text) != bool(d.rejected) for d in read_documents([str(write(tmp_path / name, damaged))])
+            )
             assert found == {True: lines - (name == "a.tsv")}

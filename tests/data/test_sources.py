@@ -11,16 +11,16 @@ import zstandard
 
 from bert_jax.data.sources import (
     Document,
-    Reading,
-    check_reading,
-    documents,
+    ReadOptions,
+    check_read_options,
     find_files,
     python_docs,
-    raws,
+    read_documents,
+    read_raw_documents,
     rejections,
     total_bytes,
 )
-from bert_jax.data.sources.records import LARGE, PIECE
+from bert_jax.data.sources.documents import MAX_PIECE_BYTES, MAX_UNSPLIT_BYTES
 from bert_jax.errors import UserError
 
 TEXT = "Füße on the ground.\nA second line.\n\nA new paragraph.\n"
@@ -50,7 +50,7 @@ def tar(members):
 
 
 def read(*inputs, **options):
-    return [(d.text or d.rejected) for d in documents([str(item) for item in inputs], Reading(**options))]
+    return [(d.text or d.rejected) for d in read_documents([str(item) for item in inputs], ReadOptions(**options))]
 
 
 @pytest.mark.parametrize("suffix", PACK)
@@ -58,9 +58,9 @@ def test_compressed_files_and_archives_read_like_plain_ones(tmp_path, suffix):
     write(tmp_path / f"a.txt{suffix}", PACK[suffix](TEXT.encode()))
     members = [("z.txt", b"last name first"), (f"b.txt{suffix}", PACK[suffix](TEXT.encode()))]
     write(tmp_path / f"b.tar{suffix}", PACK[suffix](tar(members)))
-    found = list(documents([str(tmp_path)]))
+    found = list(read_documents([str(tmp_path)]))
     assert [d.text for d in found] == [TEXT, "last name first", TEXT]
-    read_so_far = [raw.bytes_read for raw in raws(find_files([str(tmp_path)]))]
+    read_so_far = [raw.bytes_read for raw in read_raw_documents(find_files([str(tmp_path)]))]
     assert read_so_far == sorted(read_so_far)
     assert read_so_far[-1] <= total_bytes(find_files([str(tmp_path)]))
 
@@ -75,7 +75,7 @@ def test_units(tmp_path):
     assert read(path) == ["one\ntwo\n\n \t\n\nthree\n"]
     assert read(path, documents="blank-line") == ["one\ntwo\n", "three\n"]
     assert read(path, documents="line") == ["one\n", "two\n", "three\n"]
-    assert [d.name for d in documents([path], Reading("blank-line"))] == [f"{path}:1", f"{path}:6"]
+    assert [d.name for d in read_documents([path], ReadOptions("blank-line"))] == [f"{path}:1", f"{path}:6"]
 
 
 def test_rejected_documents_have_a_reason(tmp_path):
@@ -116,7 +116,7 @@ def test_order_globs_and_duplicates(tmp_path):
     [
         (["*.nothing"], "no file matches"),
         (["missing.txt"], "no such file"),
-        (["empty"], "holds no file"),
+        (["empty"], "contains no file"),
         ([], "no input"),
         (["/dev/null"], "not a regular file"),
     ],
@@ -125,7 +125,7 @@ def test_inputs_that_give_nothing(tmp_path, monkeypatch, inputs, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=words):
-        documents(inputs)
+        read_documents(inputs)
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in PACK if suffix])
@@ -147,11 +147,11 @@ def test_a_cut_tar_is_named(tmp_path):
 
 def test_choices_are_checked_at_once():
     with pytest.raises(UserError, match="'page' is none of auto, file, blank-line, line"):
-        documents(["x"], Reading("page"))
+        read_documents(["x"], ReadOptions("page"))
     with pytest.raises(UserError, match=r"'json' is none of .*; did you mean 'jsonl'"):
-        documents(["x"], Reading(format="json"))
+        read_documents(["x"], ReadOptions(format="json"))
     with pytest.raises(UserError, match="--field"):
-        raws([], Reading(field=""))
+        read_raw_documents([], ReadOptions(field=""))
 
 
 def test_a_damaged_header_in_a_tar_is_not_its_end(tmp_path):
@@ -210,11 +210,13 @@ def test_a_flipped_bit_in_a_zip_is_named(tmp_path):
 def test_a_long_document_comes_in_pieces(tmp_path, unit):
     text = "".join(f"Füße number {number}. " for number in range(400_000)) + "end"
     path = write(tmp_path / "a.txt", text)
-    found = list(raws([path], Reading(unit)))
+    found = list(read_raw_documents([path], ReadOptions(unit)))
     assert [raw.piece for raw in found] == list(range(len(found)))
     assert [raw.last for raw in found] == [False] * (len(found) - 1) + [True]
     assert b"".join(raw.data for raw in found).decode() == text
-    assert all(PIECE // 2 <= len(raw.data) <= PIECE and raw.data.endswith(b". ") for raw in found[:-1])
+    assert all(
+        MAX_PIECE_BYTES // 2 <= len(raw.data) <= MAX_PIECE_BYTES and raw.data.endswith(b". ") for raw in found[:-1]
+    )
     assert "".join(read(path, documents=unit)) == text
 
 
@@ -223,7 +225,7 @@ def test_a_long_document_comes_in_pieces(tmp_path, unit):
     [("a\n \nb " * 9, "\n \n"), ("a b\n", "\n"), ("ab ", " "), ("\u732b\u3002", "\u3002"), ("\u732b", "\u732b")],
 )
 def test_where_pieces_end(tmp_path, unit, end):
-    text = unit * ((LARGE + 10) // len(unit.encode()))
+    text = unit * ((MAX_UNSPLIT_BYTES + 10) // len(unit.encode()))
     pieces = read(write(tmp_path / "a.txt", text + unit))
     assert "".join(pieces) == text + unit
     assert all(piece.endswith(end) for piece in pieces[:-1])
@@ -235,14 +237,16 @@ def test_where_pieces_end(tmp_path, unit, end):
 )
 def test_a_long_document_is_checked_as_a_whole(tmp_path, end, reason):
     path = tmp_path / "a.txt"
-    assert read(write(path, b"word " * (LARGE // 5 + 1) + end)) == [reason]
-    assert read(write(path, b" \n\t" * (LARGE // 2))) == ["empty"]
-    good = read(write(path, b"line\n" * 9 + b"word " * (LARGE // 5 + 1) + end + b"\nnext\n"), documents="line")
+    assert read(write(path, b"word " * (MAX_UNSPLIT_BYTES // 5 + 1) + end)) == [reason]
+    assert read(write(path, b" \n\t" * (MAX_UNSPLIT_BYTES // 2))) == ["empty"]
+    good = read(
+        write(path, b"line\n" * 9 + b"word " * (MAX_UNSPLIT_BYTES // 5 + 1) + end + b"\nnext\n"), documents="line"
+    )
     assert good == ["line\n"] * 9 + [reason, "next\n"]
 
 
 def test_python_docs_is_english_prose_without_repeats():
-    found = list(documents(["python-docs"]))
+    found = list(read_documents(["python-docs"]))
     assert 1_000_000 < sum(len(d.text) for d in found) <= python_docs.MAX_BYTES
     assert not any(d.rejected or ">>>" in d.text for d in found)
     paragraphs = [paragraph for d in found for paragraph in d.text.split("\n\n")]
@@ -267,49 +271,49 @@ def test_markup_is_taken_off():
     assert list(python_docs._prose(text, set())) == ["See a.B and x in the guide, which says all of it in plain words."]
 
 
-def test_a_field_and_nothing_that_has_fields_is_refused(tmp_path):
+def test_a_field_without_an_input_that_has_fields_is_refused(tmp_path):
     place = write(tmp_path / "a.txt.gz", gzip.compress(b"one"))
     with pytest.raises(UserError, match="--field body: no input has fields"):
-        check_reading([place, "python-docs"], Reading(field="body"))
+        check_read_options([place, "python-docs"], ReadOptions(field="body"))
     for name in ("b.jsonl.xz", "c.csv", "d.tar.gz", "e.zip", "f.txz"):
-        check_reading([place, write(tmp_path / name, b"")], Reading(field="body"))
-    check_reading([place], Reading(field="body", format="jsonl"))
-    check_reading(["tfds:x"], Reading(field="body"))
+        check_read_options([place, write(tmp_path / name, b"")], ReadOptions(field="body"))
+    check_read_options([place], ReadOptions(field="body", format="jsonl"))
+    check_read_options(["tfds:x"], ReadOptions(field="body"))
 
 
 @pytest.mark.parametrize("unit", ["line", "blank-line", "file"])
-def test_units_of_text_and_nothing_that_is_text_are_refused(tmp_path, unit):
+def test_documents_option_without_a_text_input_is_refused(tmp_path, unit):
     records = [write(tmp_path / name, b"") for name in ("a.jsonl", "b.csv.gz", "c.xml", "wiki_00")]
     records[1] = write(tmp_path / "b.csv", b"text\n")
     with pytest.raises(UserError, match=f"--documents {unit}: no input is text or markdown"):
-        check_reading([*records, "tfds:x"], Reading(unit))
+        check_read_options([*records, "tfds:x"], ReadOptions(unit))
     for name in ("d.txt.xz", "e.md", "f", "g.zip", "h.tgz"):
-        check_reading([*records, write(tmp_path / name, b"")], Reading(unit))
-    check_reading(["python-docs"], Reading(unit))
-    check_reading(records, Reading())
+        check_read_options([*records, write(tmp_path / name, b"")], ReadOptions(unit))
+    check_read_options(["python-docs"], ReadOptions(unit))
+    check_read_options(records, ReadOptions())
     with pytest.raises(UserError, match=f"--documents {unit}: no input"):
-        check_reading(["python-docs2.txt"], Reading(unit, format="jsonl"))
+        check_read_options(["python-docs2.txt"], ReadOptions(unit, format="jsonl"))
 
 
-def test_a_missing_column_is_told_before_anything_is_read(tmp_path):
+def test_a_missing_column_is_reported_before_reading(tmp_path):
     good, bad = write(tmp_path / "a.csv", "text\n" + "x\n" * 9), write(tmp_path / "c.tsv.gz", gzip.compress(b"body\nx"))
     text = write(tmp_path / "b.txt.gz", b"no gzip")
-    check_reading([good, text], Reading())
+    check_read_options([good, text], ReadOptions())
     with pytest.raises(UserError, match=r"c\.tsv\.gz: no column 'text'"):
-        check_reading([good, text, bad], Reading())
-    check_reading([good, text, bad], Reading(field="0"))
+        check_read_options([good, text, bad], ReadOptions())
+    check_read_options([good, text, bad], ReadOptions(field="0"))
 
 
 @pytest.mark.parametrize(
     ("reasons", "says"),
     [
-        ({"broken JSON": 154, "empty": 2}, "JSON is read as an object a line, or as a file that is one list"),
-        ({"not an object": 3}, "JSON is read as an object a line"),
-        ({"no field": 2, "binary": 1}, r"a record without 'bo\{dy' has 'a', '\{b\}'; name the field"),
+        ({"broken JSON": 154, "empty": 2}, "write JSON as one object per line, or as a file that is one list"),
+        ({"not an object": 3}, "write JSON as one object per line"),
+        ({"no field": 2, "binary": 1}, r"a record without 'bo\{dy' has 'a', '\{b\}'; give the field"),
         ({"not a text": 1}, r"'bo\{dy' holds no text"),
-        ({"redirect": 3}, "say with --format and --field"),
-        ({}, "say with --format and --field"),
+        ({"redirect": 3}, "describe it with --format and --field"),
+        ({}, "describe it with --format and --field"),
     ],
 )
-def test_how_to_mend_what_was_left_out(reasons, says):
-    assert re.match(f".*{says}", rejections.hint(reasons, "'a', '{b}'", Reading(field="bo{dy")))
+def test_hints_for_rejected_documents(reasons, says):
+    assert re.match(f".*{says}", rejections.rejection_hint(reasons, "'a', '{b}'", ReadOptions(field="bo{dy")))

@@ -17,7 +17,7 @@ from bert_jax.data.corpus import open_corpus, verify
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sources import storage
 from bert_jax.data.staging import staged
-from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save, wordpiece
+from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.errors import UserError
 
 fsspec = pytest.importorskip("fsspec")
@@ -32,7 +32,7 @@ def make_corpus(directory, documents):
     for number in range(documents):
         words = " ".join(WORDS[(number * 3 + k) % 6] for k in range(5 + number))
         (texts / f"{number:02}.txt").write_text(f"The {words}. The cat sat on the mat.")
-    save(wordpiece([*SPECIAL_TOKENS, *WORDS], Normalizer()), directory / "tokenizer")
+    save_tokenizer(wordpiece_tokenizer([*SPECIAL_TOKENS, *WORDS], Normalizer()), directory / "tokenizer")
     prepare([str(texts)], directory / "tokenizer", directory / "corpus", workers=1, heldout_fraction=0.2)
     return directory / "corpus"
 
@@ -53,13 +53,13 @@ def source(original, tmp_path):
 def gets(monkeypatch):
     """How many times each file was copied."""
     counts = collections.Counter()
-    get = storage.get
+    get = storage.download
 
     def counting(url, path):
         counts[url.rsplit("/", 1)[-1]] += 1
         get(url, path)
 
-    monkeypatch.setattr(storage, "get", counting)
+    monkeypatch.setattr(storage, "download", counting)
     return counts
 
 
@@ -199,14 +199,14 @@ def test_a_killed_copy_is_no_corpus_and_is_resumed(moment, source, tmp_path, get
         from bert_jax.data import staging
         from bert_jax.data.sources import storage
         staging.FILES_AT_ONCE = 1
-        copied, get = [], storage.get
+        copied, get = [], storage.download
         def dying(url, path):
             if len(copied) == {moment}:
                 pathlib.Path(path).write_bytes(b"half")
                 os.kill(os.getpid(), signal.SIGKILL)
             get(url, path)
             copied.append(path)
-        storage.get = dying
+        storage.download = dying
         """
     killed = process(source, tmp_path / "cache", prelude)
     killed.communicate()
@@ -227,13 +227,13 @@ def test_concurrent_processes_copy_once(source, tmp_path):
     prelude = f"""
         import time
         from bert_jax.data.sources import storage
-        get = storage.get
+        get = storage.download
         def slow(url, path):
             with open({str(log)!r}, "a") as file:
                 file.write(url + "\\n")
             time.sleep(0.2)
             get(url, path)
-        storage.get = slow
+        storage.download = slow
         """
     processes = [process(source, tmp_path / "cache", prelude) for _ in range(3)]
     places = {process.communicate()[0].strip() for process in processes}

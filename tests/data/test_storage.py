@@ -4,7 +4,7 @@ import os
 import fsspec
 import pytest
 
-from bert_jax.data.sources import documents, find_files, storage, total_bytes
+from bert_jax.data.sources import find_files, read_documents, storage, total_bytes
 from bert_jax.errors import UserError
 
 
@@ -20,15 +20,15 @@ def bucket():
 
 
 def test_inputs_in_a_bucket(bucket):
-    assert [d.text for d in documents([bucket])] == ["ten", "two", "x", "packed"]
-    assert [d.text for d in documents([f"{bucket}/*.txt", f"{bucket}/2.txt"])] == ["ten", "two"]
+    assert [d.text for d in read_documents([bucket])] == ["ten", "two", "x", "packed"]
+    assert [d.text for d in read_documents([f"{bucket}/*.txt", f"{bucket}/2.txt"])] == ["ten", "two"]
     assert total_bytes(find_files([f"{bucket}/*.txt"])) == 6
-    for path in storage.find(bucket):
+    for path in storage.match_files(bucket):
         with storage.open_file(path) as file:
-            assert len(file.read()) == storage.size(path)
+            assert len(file.read()) == storage.file_size(path)
 
 
-def test_what_is_not_there(bucket):
+def test_missing_files(bucket):
     for item, words in (
         (f"{bucket}/x", "no such file"),
         (f"{bucket}/*.x", "no file matches"),
@@ -37,22 +37,22 @@ def test_what_is_not_there(bucket):
         with pytest.raises(UserError, match=words):
             find_files([item])
     with pytest.raises(UserError, match="cannot be reached"):
-        storage.size(f"{bucket}/x")
+        storage.file_size(f"{bucket}/x")
 
 
 @pytest.mark.parametrize("place", ["memory://b/new/deep.bin", "file://{}/new/deep.bin", "{}/new/deep.bin"])
-def test_put_and_get(bucket, tmp_path, place):
+def test_upload_and_download(bucket, tmp_path, place):
     url = place.format(tmp_path)
     for data in (os.urandom(3_000_000), b"replaced", b""):
         (tmp_path / "here").write_bytes(data)
-        storage.put(tmp_path / "here", url)
-        storage.get(url, tmp_path / "back" / "again")
+        storage.upload(tmp_path / "here", url)
+        storage.download(url, tmp_path / "back" / "again")
         assert (tmp_path / "back" / "again").read_bytes() == data
     assert os.listdir(tmp_path / "back") == ["again"]
 
 
 @pytest.mark.parametrize("place", ["memory://b/2.txt", "{}/2.txt"])
-def test_a_copy_that_breaks_off_leaves_what_was_there(bucket, tmp_path, place, monkeypatch):
+def test_an_interrupted_copy_leaves_the_old_file(bucket, tmp_path, place, monkeypatch):
     url = place.format(tmp_path)
     (tmp_path / "2.txt").write_bytes(b"two")
     (tmp_path / "here").write_bytes(b"x" * 100)
@@ -63,9 +63,9 @@ def test_a_copy_that_breaks_off_leaves_what_was_there(bucket, tmp_path, place, m
 
     monkeypatch.setattr(storage.shutil, "copyfileobj", half)
     with pytest.raises(UserError, match="no more room"):
-        storage.put(tmp_path / "here", url)
+        storage.upload(tmp_path / "here", url)
     with pytest.raises(UserError, match="no more room"):
-        storage.get(url, tmp_path / "local" / "file")
+        storage.download(url, tmp_path / "local" / "file")
     monkeypatch.undo()
     with storage.open_file(url) as file:
         assert file.read() == b"two"

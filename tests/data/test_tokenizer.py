@@ -6,16 +6,16 @@ import pytest
 from bert_jax.data.tokenizer import (
     SPECIAL_TOKENS,
     Normalizer,
-    bpe,
-    build,
+    build_tokenizer,
     copy_tokenizer,
     cut_text,
     load_tokenizer,
-    save,
+    save_tokenizer,
     tokenizer_files,
-    wordpiece,
+    wordpiece_tokenizer,
 )
-from bert_jax.data.tokenizer.tokenizer_json import Special
+from bert_jax.data.tokenizer.kinds import bpe
+from bert_jax.data.tokenizer.tokenizer_json import SpecialTokens
 from bert_jax.errors import UserError
 
 WORDS = ["the", "##s", "cat", "dog", "sat", "on", "mat", ".", "t", "##h", "a", "##a", "é", "E"]
@@ -24,7 +24,7 @@ ALBERT = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
 
 def test_a_text_cannot_forge_special_tokens():
-    tokenizer = wordpiece([*SPECIAL_TOKENS, "[", "]", "mask", "sep"], Normalizer())
+    tokenizer = wordpiece_tokenizer([*SPECIAL_TOKENS, "[", "]", "mask", "sep"], Normalizer())
     assert tokenizer.encode_sentences(["[MASK] [SEP]"]) == [[5, 7, 6, 5, 8, 6]]
     assert tokenizer.encode("[MASK]") == [2, 4, 3]
 
@@ -38,14 +38,17 @@ def test_case_is_read_from_the_config_or_the_vocabulary(tmp_path):
     assert load_tokenizer(tmp_path).lowercase
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not load_tokenizer(tmp_path).lowercase
-    with pytest.raises(UserError, match="do_lower_case is False, but True was asked for"):
+    with pytest.raises(UserError, match=r"do_lower_case is False in tokenizer_config\.json, but True was asked for"):
         load_tokenizer(tmp_path, lowercase=True)
 
 
-def test_digest_follows_vocabulary_and_normaliser():
+def test_the_digest_depends_on_vocabulary_and_normalizer():
     tokens = [*SPECIAL_TOKENS, *WORDS]
-    others = [wordpiece(tokens[:-1], Normalizer()), wordpiece(tokens, Normalizer(do_lower_case=False))]
-    assert len({t.sha256 for t in [wordpiece(tokens, Normalizer()), *others]}) == 3
+    others = [
+        wordpiece_tokenizer(tokens[:-1], Normalizer()),
+        wordpiece_tokenizer(tokens, Normalizer(do_lower_case=False)),
+    ]
+    assert len({t.sha256 for t in [wordpiece_tokenizer(tokens, Normalizer()), *others]}) == 3
 
 
 def byte_level(directory, merges=("a b", "Ġ ab", "Ġ c"), special=("<s>", "<pad>", "</s>", "<unk>"), **files):
@@ -61,7 +64,7 @@ def byte_level(directory, merges=("a b", "Ġ ab", "Ġ c"), special=("<s>", "<pad
 
 
 def unigram(directory, pieces=("▁", "ab", "c", "▁c", "▁ab", "a", "b", "9,", "9", ","), special=ALBERT, **settings):
-    """A spiece.model; `settings` are of the trainer or the normaliser."""
+    """A spiece.model; `settings` are of the trainer or the normalizer."""
     pytest.importorskip("google.protobuf")
     format_of = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
     model = format_of.ModelProto()
@@ -85,9 +88,11 @@ def make(kind, directory):
     """A small tokenizer of each kind that knows a, b, c and ab."""
     words = [*SPECIAL_TOKENS, "ab", "##ab", "a", "##a", "b", "##b", "c", "##c", "[", "]", "mask"]
     if kind == "wordpiece":
-        return wordpiece(words, UNCASED)
+        return wordpiece_tokenizer(words, UNCASED)
     if kind == "bpe":
-        return build(bpe.define(words, [("a", "##b"), ("##a", "##b")], UNCASED), Special(*SPECIAL_TOKENS))
+        return build_tokenizer(
+            bpe.define(words, [("a", "##b"), ("##a", "##b")], UNCASED), SpecialTokens(*SPECIAL_TOKENS)
+        )
     settings = {"model_type": 2} if kind == "sentencepiece_bpe" else {}
     (byte_level if kind == "byte_level" else unigram)(directory, **settings)
     return load_tokenizer(directory)
@@ -105,7 +110,7 @@ def make(kind, directory):
 )
 def test_each_kind(tmp_path, kind, special, separators, lowercase):
     made = make(kind, tmp_path)
-    save(made, tmp_path / "saved")
+    save_tokenizer(made, tmp_path / "saved")
     again = pickle.loads(pickle.dumps(made))
     for tokenizer in (made, load_tokenizer(tmp_path / "saved"), again):
         ids = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
@@ -124,7 +129,7 @@ def test_each_kind(tmp_path, kind, special, separators, lowercase):
                 assert number not in tokenizer.encode_sentences([f"a {name} c", name])[0]
         assert tokenizer.decode(tokenizer.encode("ab c")).replace(" ", "") == f"{special[2]}abc{special[3]}"
         for number in (-1, tokenizer.vocab_size):
-            with pytest.raises(UserError, match=f"id {number} is beyond the vocabulary of"):
+            with pytest.raises(UserError, match=f"id {number} is outside the vocabulary of"):
                 tokenizer.decode([number])
 
 
@@ -146,7 +151,7 @@ def test_words_are_encoded_as_inside_a_sentence(tmp_path, kind):
         assert found[1] == tokenizer.encode_words([" "])[0] == [tokenizer.unk_id]
 
 
-def test_a_mask_takes_the_space_before_it_where_words_hold_theirs(tmp_path):
+def test_a_mask_includes_the_space_before_it_where_words_include_theirs(tmp_path):
     tokenizer = make("byte_level", tmp_path)
     assert [tokenizer.tokens[number] for number in tokenizer.encode("a <mask> c")] == [
         *("<s>", "a", "<mask>", "Ġc", "</s>")
@@ -158,7 +163,7 @@ def test_albert_never_takes_a_number_with_its_comma(tmp_path):
     assert [tokenizer.tokens[number] for number in tokenizer.encode_sentences(["9,"])[0]] == ["▁", "9", ","]
 
 
-def test_unigram_normalises_as_its_config_says(tmp_path):
+def test_unigram_normalizes_as_its_config_says(tmp_path):
     unigram(tmp_path, pieces=("▁", "e", "E", "é", "É", '"'))
     texts = ["``É''"]
     for config, expected in [
@@ -210,7 +215,7 @@ def test_files_of_a_tokenizer(tmp_path):
     assert load_tokenizer(tmp_path / "export").sha256 == load_tokenizer(tmp_path).sha256
 
 
-def test_what_the_config_says_beside_the_tokenizer_stays_in_an_export(tmp_path):
+def test_an_export_keeps_the_other_settings_of_the_config(tmp_path):
     byte_level(tmp_path, tokenizer_config={"model_max_length": 77, "errors": "replace"})
     (tmp_path / "export").mkdir()
     copy_tokenizer(tmp_path, tmp_path / "export")
@@ -218,7 +223,7 @@ def test_what_the_config_says_beside_the_tokenizer_stays_in_an_export(tmp_path):
     assert (config["model_max_length"], config["errors"], config["mask_token"]) == (77, "replace", "<mask>")
 
 
-def test_places_without_a_vocabulary(tmp_path):
+def test_directories_without_a_vocabulary(tmp_path):
     for place in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UserError, match="no such vocabulary"):
             load_tokenizer(place)
@@ -248,19 +253,19 @@ def test_a_directory_with_two_vocabularies(tmp_path):
         ("vocab.json", '{"<s>": 0', r"vocab\.json: vocab\.json is not a JSON file"),
         ("vocab.json", "[1]", "vocab.json is not a JSON object"),
         ("vocab.json", "{}", "the vocabulary is empty"),
-        ("vocab.json", '{"a": 0, "b": 2}', r"id 2 of 'b' is beyond the vocabulary of 2 tokens: no token has id 1"),
+        ("vocab.json", '{"a": 0, "b": 2}', r"id 2 of 'b' is outside the vocabulary of 2 tokens: no token has id 1"),
         ("vocab.json", '{"a": 0, "b": 0}', "gives id 0 to 'a' and to 'b'"),
-        ("vocab.json", '{"a": "0"}', "no whole number"),
+        ("vocab.json", '{"a": "0"}', "not an integer"),
         ("vocab.json", '{"a": 0}', "no <pad> <unk> <s> </s> <mask>"),
         ("merges.txt", "#version: 0.2\na b\na bc\n", r"merges\.txt beside it, line 3: 'a bc' does not merge"),
         ("merges.txt", "a\n", "line 1: 'a' does not merge"),
         ("merges.txt", None, "merges.txt is not beside it"),
         ("tokenizer_config.json", "{", "tokenizer_config.json is not a JSON file"),
-        ("tokenizer_config.json", '{"mask_token": 5}', "gives mask_token no name"),
+        ("tokenizer_config.json", '{"mask_token": 5}', "mask_token in .* is not a string"),
         ("tokenizer_config.json", '{"mask_token": "<hidden>"}', "no <hidden>"),
         ("special_tokens_map.json", "x", "special_tokens_map.json is not a JSON file"),
-        ("added_tokens.json", '{"new": 99}', "tokens were added to this vocabulary beside it .new."),
-        ("tokenizer_config.json", '{"added_tokens_decoder": {"99": {"content": "new"}}}', "beside it .new."),
+        ("added_tokens.json", '{"new": 99}', "tokens were added to this vocabulary in other files .new."),
+        ("tokenizer_config.json", '{"added_tokens_decoder": {"99": {"content": "new"}}}', "in other files .new."),
     ],
 )
 def test_a_broken_byte_level_vocabulary(tmp_path, name, content, says):
@@ -319,14 +324,14 @@ def added(**values):
         ({"model": None}, "no 'model'"),
         (
             {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}},
-            r"not known \(WordLevel with ByteLevel",
+            r"unknown kind of tokenizer \(WordLevel with ByteLevel",
         ),
-        ({"pre_tokenizer": {"type": "Whitespace"}}, r"not known \(BPE with Whitespace\)"),
-        ({"pre_tokenizer": None}, "not known .BPE with no pre_tokenizer."),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, r"unknown kind of tokenizer \(BPE with Whitespace\)"),
+        ({"pre_tokenizer": None}, "unknown kind of tokenizer .BPE with no pre_tokenizer."),
         ({"normalizer": {"type": "Magic"}}, "cannot build it"),
-        ({"post_processor": {"type": "Magic"}}, "post_processor is of a kind that is not known"),
-        ({"post_processor": {"type": "BertProcessing", "cls": ["</s>", 2], "sep": ["<s>", 0]}}, "makes rows like"),
-        ({"added_tokens": [added(id=99, content="new")]}, "id 99 of 'new' is beyond the vocabulary of"),
+        ({"post_processor": {"type": "Magic"}}, "unknown post_processor"),
+        ({"post_processor": {"type": "BertProcessing", "cls": ["</s>", 2], "sep": ["<s>", 0]}}, "sequences like"),
+        ({"added_tokens": [added(id=99, content="new")]}, "id 99 of 'new' is outside the vocabulary of"),
         ({"added_tokens": [added(id=8, content="a")]}, "the added token 'a' has another id"),
         ({"added_tokens": [{"content": "a"}]}, "cannot be read"),
     ],
@@ -334,7 +339,7 @@ def added(**values):
 def test_a_broken_tokenizer_json(tmp_path, change, says):
     byte_level(tmp_path)
     place = tmp_path / "broken"
-    save(load_tokenizer(tmp_path), place)
+    save_tokenizer(load_tokenizer(tmp_path), place)
     (place / "tokenizer.json").write_text(json.dumps(saved_json(place) | change))
     with pytest.raises(UserError, match=says) as caught:
         load_tokenizer(place)
@@ -345,7 +350,7 @@ def test_tokens_added_to_a_vocabulary(tmp_path):
     byte_level(tmp_path)
     place = tmp_path / "more"
     tokenizer = load_tokenizer(tmp_path)
-    save(tokenizer, place)
+    save_tokenizer(tokenizer, place)
     content = saved_json(place)
     content["added_tokens"].append(added(id=tokenizer.vocab_size, content="cab"))
     (place / "tokenizer.json").write_text(json.dumps(content))
@@ -356,8 +361,8 @@ def test_tokens_added_to_a_vocabulary(tmp_path):
 
 
 def test_files_that_contradict_each_other(tmp_path):
-    tokenizer = wordpiece([*SPECIAL_TOKENS, *WORDS], UNCASED)
-    save(tokenizer, tmp_path / "one")
+    tokenizer = wordpiece_tokenizer([*SPECIAL_TOKENS, *WORDS], UNCASED)
+    save_tokenizer(tokenizer, tmp_path / "one")
     place = tmp_path / "one"
     (place / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     with pytest.raises(UserError, match=r"do_lower_case is True in it, but False in tokenizer_config\.json"):
@@ -366,11 +371,11 @@ def test_files_that_contradict_each_other(tmp_path):
     with pytest.raises(UserError, match="strip_accents is None in it, but True"):
         load_tokenizer(place)
     (place / "tokenizer_config.json").unlink()
-    with pytest.raises(UserError, match="its lower-casing is True, but False was asked for"):
+    with pytest.raises(UserError, match="lowercase is True in it, but False was asked for"):
         load_tokenizer(place, lowercase=False)
     assert load_tokenizer(place, lowercase=True).sha256 == tokenizer.sha256
     (place / "vocab.txt").write_text("\n".join(reversed(tokenizer.tokens)), encoding="utf-8")
-    with pytest.raises(UserError, match=r"vocab\.txt beside it, of 19 tokens, is not the tokenizer"):
+    with pytest.raises(UserError, match=r"vocab\.txt beside it, of 19 tokens, differs from its own vocabulary"):
         load_tokenizer(place)
     (place / "vocab.txt").unlink()
     assert load_tokenizer(place).sha256 == tokenizer.sha256

@@ -8,7 +8,14 @@ import unicodedata
 
 import pytest
 
-from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, copy_tokenizer, load_tokenizer, save, wordpiece
+from bert_jax.data.tokenizer import (
+    SPECIAL_TOKENS,
+    Normalizer,
+    copy_tokenizer,
+    load_tokenizer,
+    save_tokenizer,
+    wordpiece_tokenizer,
+)
 
 # Which of our vocabularies a published tokenizer has, and whether its configuration says uncased.
 VOCABULARY_OF = {
@@ -152,7 +159,7 @@ def test_mpnet_which_has_berts_vocabulary_and_other_special_tokens(samples, publ
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"unk_token": "[UNK]"}))
     cases = json.loads((samples / "vectors" / "transformers.js" / "mpnet.json").read_text())
     (cases,) = cases.values()
-    save(load_tokenizer(tmp_path), tmp_path / "saved")
+    save_tokenizer(load_tokenizer(tmp_path), tmp_path / "saved")
     for tokenizer in (load_tokenizer(tmp_path), load_tokenizer(tmp_path / "saved")):
         assert [tokenizer.encode(case["text"]) for case in cases.values()] == [case["ids"] for case in cases.values()]
     assert len(cases) == 25
@@ -174,7 +181,7 @@ def test_rust_tokenizers_vectors_with_offsets(samples, tmp_path, name, vocabular
     cases = json.loads((samples / "vectors" / "rust-tokenizers.json").read_text())[name]
     equal = 0
     for place, case in enumerate(cases):
-        found, text = tokenizer.reading_specials.encode(case["text"]), case["text"]
+        found, text = tokenizer.with_special_tokens.encode(case["text"]), case["text"]
         assert (found.ids == case["ids"]) != ((name, place) in RUST_DIFFERS), place
         if found.ids != case["ids"]:
             continue
@@ -198,9 +205,9 @@ def test_google_and_huggingface_vectors(samples, published):
     cases = json.loads((samples / "vectors" / "google-bert-and-hf.json").read_text())
     full = cases["full_tokenizer"]
     more = [token for token in SPECIAL_TOKENS if token not in full["vocab"]]
-    assert wordpiece(full["vocab"] + more, Normalizer()).encode_sentences([full["text"]]) == [full["ids"]]
+    assert wordpiece_tokenizer(full["vocab"] + more, Normalizer()).encode_sentences([full["text"]]) == [full["ids"]]
     pieces = cases["wordpiece"]
-    small = wordpiece(pieces["vocab"] + more, Normalizer(do_lower_case=False))
+    small = wordpiece_tokenizer(pieces["vocab"] + more, Normalizer(do_lower_case=False))
     for case in pieces["cases"]:
         assert [small.tokens[number] for number in small.encode_sentences([case["text"]])[0]] == case["tokens"]
     basic = [({"do_lower_case": True}, case) for case in [*cases["basic_default"], *cases["basic_lower"]]]
@@ -211,13 +218,13 @@ def test_google_and_huggingface_vectors(samples, published):
     ]
     for settings, case in basic:
         others = [token for token in dict.fromkeys(case["tokens"]) if token not in SPECIAL_TOKENS]
-        words = wordpiece([*SPECIAL_TOKENS, *others], Normalizer(**settings))
+        words = wordpiece_tokenizer([*SPECIAL_TOKENS, *others], Normalizer(**settings))
         # 'never_split' of the original is what special tokens are to `encode`.
         assert [words.tokens[number] for number in words.encode(case["text"])[1:-1]] == case["tokens"]
     assert len(basic) == 11
     offsets = cases["hf_offsets"]
     for name, key in (("bert-base-cased", "cased"), ("bert-base-uncased", "uncased")):
-        found = published[name, key == "uncased"].reading_specials.encode(offsets["text"])
+        found = published[name, key == "uncased"].with_special_tokens.encode(offsets["text"])
         assert [[list(offset), token] for offset, token in zip(found.offsets, found.tokens, strict=True)] == offsets[
             key
         ]
@@ -228,7 +235,7 @@ def test_googles_classes_of_characters(samples):
     marks = [mark for name in ("is_punctuation", "is_control") for marks in cases[name].values() for mark in marks]
     others = [mark for mark in dict.fromkeys([*marks, *"-A"]) if not mark.isspace() and mark != "\x05"]
     tokens = [*SPECIAL_TOKENS, "a", "b", "ab", "aAb", *others]
-    tokenizer = wordpiece(tokens, Normalizer(do_lower_case=False))
+    tokenizer = wordpiece_tokenizer(tokens, Normalizer(do_lower_case=False))
 
     def split(mark):
         return [tokenizer.tokens[number] for number in tokenizer.encode_sentences([f"a{mark}b"])[0]]
@@ -276,7 +283,7 @@ def test_ids_and_offsets_are_those_of_transformers(samples, transformers, texts,
     assert [one.ids for one in found] == expected["input_ids"]
     assert [one.offsets for one in found] == [list(map(tuple, one)) for one in expected["offset_mapping"]]
     for number, one in enumerate(found):
-        if ours.kind.name == "wordpiece":  # punctuation goes on with a word in RoBERTa
+        if ours.kind.name == "wordpiece":  # punctuation continues a word in RoBERTa
             same_word = [before == word for before, word in itertools.pairwise([None, *expected.word_ids(number)])]
             assert ours.continues[one.ids].tolist() == same_word
     assert [ours.encode(text) for text in texts] == theirs(texts)["input_ids"]
@@ -325,7 +332,7 @@ def test_ids_of_albert_are_those_of_sentencepiece(samples, published, texts, sen
 
 
 def test_albert_in_transformers(samples, transformers, published, texts):
-    """From a spiece.model alone, transformers 5 parts text at eight marks and keeps '9,' whole; no vector does."""
+    """From a spiece.model alone, transformers 5 splits text at eight marks and keeps '9,' whole; no vector does."""
     theirs = transformers.AlbertTokenizer.from_pretrained(samples / "vocab" / "albert-base")
     ours = published["albert-base", None]
     marks = [token for token in theirs.get_added_vocab() if token not in ours.special] + [",", "`", "<"]
@@ -345,7 +352,7 @@ def test_auto_tokenizer_opens_what_is_saved(tmp_path, samples, published, transf
             if VOCABULARY_OF[model] == (name, uncased) and "text_pair" not in case
         ]
         saved = tmp_path / f"{name}-{uncased}"
-        save(tokenizer, saved)
+        save_tokenizer(tokenizer, saved)
         assert load_tokenizer(saved).sha256 == tokenizer.sha256
         theirs = transformers.AutoTokenizer.from_pretrained(saved)
         assert theirs([case["text"] for case in cases])["input_ids"] == [case["ids"] for case in cases]

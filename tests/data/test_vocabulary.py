@@ -1,4 +1,4 @@
-"""Vocabularies of every kind trained on Korean, Japanese, Chinese, German and made-up text."""
+"""Vocabularies of every kind, trained on Korean, Japanese, Chinese, German and made-up text."""
 
 import contextlib
 import gzip
@@ -12,10 +12,18 @@ import tarfile
 
 import pytest
 
-from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save, wordpiece
-from bert_jax.data.tokenizer.training import sentencepiece as sentencepiece_training
-from bert_jax.data.tokenizer.training import train as vocabulary
-from bert_jax.data.tokenizer.training.train import TRAINERS, Fit, measure, train
+from bert_jax.data.tokenizer import (
+    SPECIAL_TOKENS,
+    TOKENIZERS,
+    Normalizer,
+    load_tokenizer,
+    save_tokenizer,
+    wordpiece_tokenizer,
+)
+from bert_jax.data.tokenizer.kinds import sentencepiece as sentencepiece_kind
+from bert_jax.data.tokenizer.training import train
+from bert_jax.data.tokenizer.training.report import TokenCounts, count_tokens
+from bert_jax.data.tokenizer.training.train import train_from_texts
 from bert_jax.errors import UserError
 
 SENTENCEPIECE = ("unigram", "sentencepiece_bpe")
@@ -46,7 +54,9 @@ def trained(languages):
             pytest.importorskip("sentencepiece")
         key = (kind, language, lowercase)
         if key not in made:
-            made[key] = train(lambda: ["\n".join(languages[language][::2])], SIZES[language], kind, lowercase)
+            made[key] = train_from_texts(
+                lambda: ["\n".join(languages[language][::2])], SIZES[language], kind, lowercase
+            )
         return made[key]
 
     return get
@@ -57,17 +67,17 @@ def tokens(tokenizer, text):
 
 
 @pytest.mark.parametrize("language", SIZES)
-@pytest.mark.parametrize("kind", TRAINERS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_every_kind_in_every_language(tmp_path, monkeypatch, languages, trained, kind, language):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     transformers = pytest.importorskip("transformers")
     tokenizer, files = trained(kind, language)
     assert tokenizer.kind.name == kind
     assert tokenizer.vocab_size == len(set(tokenizer.tokens)) == SIZES[language]
-    save(tokenizer, tmp_path / "saved", files)
+    save_tokenizer(tokenizer, tmp_path / "saved", files)
     assert load_tokenizer(tmp_path / "saved").sha256 == tokenizer.sha256
-    seen, new = (measure(tokenizer, [text]) for text in languages[language][::2]), languages[language][1::2]
-    unknown = sum(fit.unknown for fit in seen) / sum(measure(tokenizer, languages[language][::2]))
+    seen, new = (count_tokens(tokenizer, [text]) for text in languages[language][::2]), languages[language][1::2]
+    unknown = sum(fit.unknown for fit in seen) / sum(count_tokens(tokenizer, languages[language][::2]))
     assert unknown < (0.0005 if kind != "wordpiece" else 0.002)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     assert theirs(new)["input_ids"] == [tokenizer.encode(text) for text in new]
@@ -84,7 +94,7 @@ def test_spiece_model_opens_in_the_library_with_the_same_ids(tmp_path, languages
     texts = [text for found in languages.values() for text in found]
     for language in languages:
         tokenizer, files = trained(kind, language, lowercase)
-        save(tokenizer, tmp_path / language, files)
+        save_tokenizer(tokenizer, tmp_path / language, files)
         place = tmp_path / language / "spiece.model"
         theirs = sentencepiece.SentencePieceProcessor(model_file=str(place))
         found = zip(tokenizer.encode_sentences(texts), theirs.encode(texts), strict=True)
@@ -94,11 +104,11 @@ def test_spiece_model_opens_in_the_library_with_the_same_ids(tmp_path, languages
         assert len(differ) <= 3 * (kind == "unigram")
         alone = load_tokenizer(place)
         assert (alone.sha256, alone.lowercase, alone.kind.name) == (tokenizer.sha256, lowercase, kind)
-        with pytest.raises(UserError, match=f"do_lower_case is {not lowercase}, but the model's own"):
+        with pytest.raises(UserError, match=f"do_lower_case is {not lowercase}, but the model's own normalization"):
             load_tokenizer(place, lowercase=not lowercase)
 
 
-@pytest.mark.parametrize("kind", TRAINERS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_case_is_kept_or_folded(trained, kind):
     text = "Die Straße ist in Berlin"
     cased, uncased = trained(kind, "de", False)[0], trained(kind, "de", True)[0]
@@ -112,7 +122,7 @@ def test_case_is_kept_or_folded(trained, kind):
     )
 
 
-def test_wordpiece_parts_chinese_characters_and_the_others_join_what_stands_together(languages, trained):
+def test_wordpiece_separates_chinese_characters_and_sentencepiece_joins_adjacent_ones(languages, trained):
     wordpiece = trained("wordpiece", "zh")[0]
     ids = wordpiece.encode_sentences(["我们都是学生。"])[0]
     assert [wordpiece.tokens[number] for number in ids] == list("我们都是学生。")
@@ -124,7 +134,7 @@ def test_wordpiece_parts_chinese_characters_and_the_others_join_what_stands_toge
         assert unigram.continues[unigram.encode_sentences(["これはそれから"])[0]].tolist()[1:].count(False) == 0
 
 
-@pytest.mark.parametrize("kind", TRAINERS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_words_begin_where_a_token_does_not_continue(languages, trained, kind):
     tokenizer = trained(kind, "ko")[0]
     for text in languages["ko"]:
@@ -153,7 +163,7 @@ def test_bpe_merges_in_order(languages, trained):
 
 
 def test_special_tokens_come_first_and_words_are_found():
-    tokenizer, files = train(lambda: [TEXT], 40)
+    tokenizer, files = train_from_texts(lambda: [TEXT], 40)
     assert tokenizer.tokens[:5] == SPECIAL_TOKENS
     assert tokenizer.vocab_size == len(set(tokenizer.tokens)) == 40
     assert tokenizer.decode(tokenizer.encode("The cat")) == "[CLS] the cat [SEP]"
@@ -162,7 +172,7 @@ def test_special_tokens_come_first_and_words_are_found():
 
 
 def test_byte_level_numbers_its_special_tokens_as_roberta_does():
-    tokenizer, _ = train(lambda: [TEXT], 300, "byte_level", lowercase=False)
+    tokenizer, _ = train_from_texts(lambda: [TEXT], 300, "byte_level", lowercase=False)
     assert tokenizer.tokens[:5] == ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
     assert tokenizer.unk_id not in tokenizer.encode("unseen 漢字 \x01")
     assert "Ġthe" in tokenizer.tokens
@@ -170,9 +180,10 @@ def test_byte_level_numbers_its_special_tokens_as_roberta_does():
 
 PROGRAM = """
 import sys
-from bert_jax.data.tokenizer.vocabulary import TRAINERS, train_tokenizer
+from bert_jax.data.tokenizer import TOKENIZERS
+from bert_jax.data.tokenizer.training.train import train_tokenizer
 output, *files = sys.argv[1:]
-for kind in TRAINERS:
+for kind in TOKENIZERS:
     train_tokenizer([files], 2600, f"{output}/{kind}", kind=kind, sample_characters=40_000)
 """
 
@@ -201,17 +212,17 @@ def test_the_same_text_gives_the_same_bytes_in_any_process(tmp_path, languages):
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("kind", TRAINERS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_ties_do_not_depend_on_the_process(kind):
     """As above, with nothing but ties."""
     if kind in SENTENCEPIECE:
         pytest.importorskip("sentencepiece")
     program = (
-        "import itertools, sys; from bert_jax.data.tokenizer.training.train import train\n"
+        "import itertools, sys; from bert_jax.data.tokenizer.training.train import train_from_texts\n"
         "words = [''.join(w) for w in itertools.product('abcdefgh', repeat=4)]\n"
         "words += [chr(0x1000 + n) for n in range(300)]\n"
         "size = 480 if sys.argv[1] == 'unigram' else 1000\n"
-        "print(train(lambda: [' '.join(words * 2)], size, sys.argv[1])[0].sha256)\n"
+        "print(train_from_texts(lambda: [' '.join(words * 2)], size, sys.argv[1])[0].sha256)\n"
     )
     command = [sys.executable, "-c", program, kind]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -220,7 +231,7 @@ def test_ties_do_not_depend_on_the_process(kind):
     assert len(found.pop()) == 65
 
 
-@pytest.mark.parametrize("kind", TRAINERS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize(
     ("texts", "size", "words"),
     [
@@ -230,23 +241,23 @@ def test_ties_do_not_depend_on_the_process(kind):
         ([" \n "], 100, "empty"),
     ],
 )
-def test_sizes_that_a_text_cannot_give(kind, texts, size, words):
+def test_sizes_that_a_text_cannot_fill(kind, texts, size, words):
     if kind in SENTENCEPIECE:
         pytest.importorskip("sentencepiece")
     with pytest.raises(UserError, match=words):
-        train(lambda: texts, size, kind)
+        train_from_texts(lambda: texts, size, kind)
 
 
-@pytest.mark.parametrize("kind", TRAINERS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_the_suggested_sizes_work(languages, kind):
     if kind in SENTENCEPIECE:
         pytest.importorskip("sentencepiece")
     for texts in ([TEXT], languages["ja"]):
         for asked in (50_000, 5):
             with pytest.raises(UserError) as caught:
-                train(lambda texts=texts: texts, asked, kind)
+                train_from_texts(lambda texts=texts: texts, asked, kind)
             suggested = int(str(caught.value).rsplit(" ", 1)[1].replace(",", ""))
-            assert train(lambda texts=texts: texts, suggested, kind)[0].vocab_size == suggested
+            assert train_from_texts(lambda texts=texts: texts, suggested, kind)[0].vocab_size == suggested
 
 
 @pytest.mark.parametrize("kind", SENTENCEPIECE)
@@ -266,24 +277,24 @@ def test_the_library_sentencepiece_drops_no_line(monkeypatch, capfd, kind):
         "\ufeffmark",
         "ab " * 9000,
     ]
-    train(lambda: texts, 60, kind)
+    train_from_texts(lambda: texts, 60, kind)
     log = capfd.readouterr().err
     assert f"Loaded all {len(given)} sentences" in log
     assert "kipped" not in log
     assert max(len(line.encode()) for line in given) <= 4192
     kept, wanted = (sorted("".join("".join(part).split())) for part in (given, texts))
     assert kept == [character for character in wanted if character != "▅"]
-    # What the log would say of lines that are not cut.
+    # The log if lines were not cut.
     given.clear()
-    monkeypatch.setattr(sentencepiece_training, "MAX_LINE", 8192)
+    monkeypatch.setattr(sentencepiece_kind, "MAX_LINE", 8192)
     with contextlib.suppress(UserError):
-        train(lambda: texts, 60, kind)
+        train_from_texts(lambda: texts, 60, kind)
     assert "kipped" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("kind", "more"), [("wordpiece", 5), ("unigram", 5 + 1)])  # special tokens, the mark of spaces
-def test_every_character_that_matters_is_known(kind, more):
-    """The thousand commonest, and what else makes up 99.95 % of a text: of Japanese as of English."""
+def test_every_frequent_character_is_known(kind, more):
+    """The thousand most frequent, and as many more as make up 99.95 % of a text, in Japanese as in English."""
     if kind in SENTENCEPIECE:
         pytest.importorskip("sentencepiece")
     for characters, wanted in ((900, 900), (3000, None)):
@@ -292,37 +303,39 @@ def test_every_character_that_matters_is_known(kind, more):
         wanted = wanted or next(n for n in range(characters) if sum(counts[:n]) >= 0.9995 * sum(counts))
         assert wanted in (900, *range(1500, 3000))
         with pytest.raises(UserError, match="too small") as caught:
-            train(lambda text=text: [text], 100, kind)
+            train_from_texts(lambda text=text: [text], 100, kind)
         least = int(re.findall(r"[\d,]+$", str(caught.value))[0].replace(",", ""))
         assert least == wanted + more
 
 
 def test_a_kind_without_its_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(UserError, match=r"needs sentencepiece: pip install 'bert-jax\[spm\]'"):
-        train(lambda: [TEXT], 60, "unigram")
+    with pytest.raises(
+        UserError, match="SentencePiece vocabularies need two more packages: pip install sentencepiece protobuf"
+    ):
+        train_from_texts(lambda: [TEXT], 60, "unigram")
 
 
-def test_fit_counts():
-    tokenizer = wordpiece([*SPECIAL_TOKENS, "the", "cat", "sat", "o", "##n"], Normalizer())
-    fit = measure(tokenizer, ["the cat\nsat ☃", " \n", "on"])
-    assert fit == Fit(words=5, characters=14, tokens=6, unknown=1)
-    assert str(fit) == "1.20 tokens a word, 2.33 characters a token, 16.67% unknown"
+def test_token_counts():
+    tokenizer = wordpiece_tokenizer([*SPECIAL_TOKENS, "the", "cat", "sat", "o", "##n"], Normalizer())
+    counts = count_tokens(tokenizer, ["the cat\nsat ☃", " \n", "on"])
+    assert counts == TokenCounts(words=5, characters=14, tokens=6, unknown=1)
+    assert str(counts) == "1.20 tokens per word, 2.33 characters per token, 16.67% unknown"
 
 
 def test_what_is_saved_is_what_the_definition_says(tmp_path, trained):
     tokenizer, files = trained("unigram", "de")
-    save(tokenizer, tmp_path / "saved", files)
+    save_tokenizer(tokenizer, tmp_path / "saved", files)
     names = sorted(path.name for path in (tmp_path / "saved").iterdir())
     assert names == ["spiece.model", "tokenizer.json", "tokenizer_config.json"]
     assert json.loads((tmp_path / "saved" / "tokenizer.json").read_text(encoding="utf-8")) == tokenizer.definition
-    assert set(vocabulary.TRAINERS) == {"wordpiece", "bpe", "byte_level", "unigram", "sentencepiece_bpe"}
+    assert set(TOKENIZERS) == {"wordpiece", "bpe", "byte_level", "unigram", "sentencepiece_bpe"}
 
 
 @pytest.mark.parametrize("kind", SENTENCEPIECE)
 def test_more_text_than_memory_holds_is_refused(monkeypatch, tmp_path, kind):
     (tmp_path / "a.txt").write_text(TEXT)
-    monkeypatch.setattr(vocabulary, "MOST_IN_MEMORY", 1000)
+    monkeypatch.setattr(train, "MAX_IN_MEMORY", 1000)
     with pytest.raises(UserError, match=r"holds the text .* in memory, .* --sample_characters 1000 or less"):
-        vocabulary.train_tokenizer([[str(tmp_path / "a.txt")]], 60, tmp_path / "tok", kind=kind)
+        train.train_tokenizer([[str(tmp_path / "a.txt")]], 60, tmp_path / "tok", kind=kind)
     assert not (tmp_path / "tok").exists()

@@ -1,4 +1,4 @@
-"""Several sources in one vocabulary: which part of each is taken, what is reported, what is refused."""
+"""A vocabulary of several sources: the part of each, the report, progress, and what is refused."""
 
 import collections
 import gzip
@@ -8,25 +8,25 @@ import re
 
 import pytest
 
-from bert_jax.data.sources.records import Reading
-from bert_jax.data.tokenizer import load_tokenizer
-from bert_jax.data.tokenizer.training.sample import copies, fraction, rates, survey
+from bert_jax.data.sources.documents import ReadOptions
+from bert_jax.data.tokenizer import TOKENIZERS, load_tokenizer
+from bert_jax.data.tokenizer.training.sample import copies, count_characters, hash_fraction, rates
 from bert_jax.data.tokenizer.training.train import train_tokenizer
 from bert_jax.errors import UserError
 
 SENTENCE = "the cat sat on the mat and the dogs chatted on the shattered mattress , catching the doggedest .\n"
 
 
-def test_a_survey_counts_characters():
-    found = survey(["abca", "b\n"])
+def test_characters_are_counted():
+    found = count_characters(["abca", "b\n"])
     assert found == (6, {"a": 2, "b": 2, "c": 1, "\n": 1})
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3, 0.7])
-@pytest.mark.parametrize("sample", [0, 500, 10**9])
-def test_shares_are_those_of_exponential_smoothing(smoothing, sample):
+@pytest.mark.parametrize("sample", [None, 500, 10**9])
+def test_fractions_follow_exponential_smoothing(smoothing, sample):
     sizes = [100_000, 3_000, 10]
-    found = rates(sizes, smoothing, (), sample)
+    found = rates(sizes, smoothing, None, sample)
     taken = [rate * size for rate, size in zip(found, sizes, strict=True)]
     assert math.isclose(sum(taken), 500 if sample == 500 else sum(sizes))
     for mine, size in zip(taken, sizes, strict=True):
@@ -34,13 +34,13 @@ def test_shares_are_those_of_exponential_smoothing(smoothing, sample):
 
 
 def test_all_of_a_text_is_a_rate_of_one():
-    assert rates([3, 7_000_001, 9], 1.0, (), 0) == rates([3, 7_000_001, 9], 1.0, (), 10**10) == [1.0] * 3
-    assert rates([300, 100], 1.0, (), 40) == [0.1, 0.1]
-    assert rates([300, 100], 1.0, (1, 1), 0) == [200 / 300, 2.0]
+    assert rates([3, 7_000_001, 9]) == rates([3, 7_000_001, 9], sample_characters=10**10) == [1.0] * 3
+    assert rates([300, 100], sample_characters=40) == [0.1, 0.1]
+    assert rates([300, 100], weights=(1, 1)) == [200 / 300, 2.0]
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.05, 0.5, 1.0, 2.3])
-def test_a_hash_of_the_text_takes_it_at_the_rate(rate):
+def test_a_hash_of_the_text_samples_at_the_rate(rate):
     number = 100_000
     found = [copies(f"text {n}", rate) for n in range(number)]
     assert set(found) <= {math.floor(rate), math.ceil(rate)}
@@ -49,17 +49,17 @@ def test_a_hash_of_the_text_takes_it_at_the_rate(rate):
     assert found[:99] == [copies(f"text {n}", rate) for n in range(99)]
 
 
-def test_what_a_smaller_sample_takes_a_larger_takes_too():
+def test_a_larger_sample_includes_a_smaller_one():
     texts = [f"text {n}" for n in range(1000)]
     small, large = ({text for text in texts if copies(text, rate)} for rate in (0.1, 0.3))
     assert small < large
-    deciles = collections.Counter(int(10 * fraction(text)) for text in texts)
+    deciles = collections.Counter(int(10 * hash_fraction(text)) for text in texts)
     assert set(deciles) == set(range(10))
 
 
 @pytest.fixture
 def two_sources(tmp_path):
-    """Many documents of one, few of the other, whose words the first has not got."""
+    """Many documents of one, few of the other, with other words."""
     big, small = tmp_path / "big", tmp_path / "small"
     big.mkdir()
     small.mkdir()
@@ -71,12 +71,12 @@ def two_sources(tmp_path):
 
 
 def taken(report):
-    """The rates and shares in the lines of a report."""
-    found = re.findall(r"taken (\S+)(?: times)?, (\S+)% of the text", report)
+    """The rates and fractions in the lines of a report."""
+    found = re.findall(r"used (\S+)(?: times)?, (\S+)% of the text", report)
     return [(1.0 if rate == "once" else float(rate), float(share)) for rate, share in found]
 
 
-def test_two_sources_and_their_shares(tmp_path, two_sources):
+def test_two_sources_and_their_fractions(tmp_path, two_sources):
     report = train_tokenizer(two_sources, 95, tmp_path / "plain")
     assert [rate for rate, _ in taken(report)] == [1.0, 1.0]
     assert "wordpiece, uncased" in report.splitlines()[0]
@@ -85,7 +85,7 @@ def test_two_sources_and_their_shares(tmp_path, two_sources):
         text = "".join(path.read_text() for path in (tmp_path / source).iterdir())
         assert f"{source}" in line
         assert f"{len(text):,} characters" in line
-        words[number] = float(re.search(r"; (\S+) tokens a word", line)[1])
+        words[number] = float(re.search(r"; (\S+) tokens per word", line)[1])
         assert "0.00% unknown" in line
     assert words[1] > 2 > words[0]
     smooth = train_tokenizer(two_sources, 95, tmp_path / "smooth", smoothing=0.0)
@@ -98,43 +98,51 @@ def test_two_sources_and_their_shares(tmp_path, two_sources):
     assert "the" in tokens[0]
 
 
+def test_progress_covers_both_passes_over_the_text(tmp_path, two_sources):
+    seen, lines = [], []
+    train_tokenizer(two_sources, 95, tmp_path / "tok", progress=lambda *a: seen.append(a), say=lines.append)
+    size = sum(path.stat().st_size for name in ("big", "small") for path in (tmp_path / name).iterdir())
+    assert seen[-1] == (2 * size, 2 * size, 2 * 210)
+    assert seen == sorted(seen)
+    assert len(seen) == 2 * 210
+    assert lines == [f"learning 95 tokens from {size:,} characters"]
+
+
 @pytest.mark.parametrize("settings", [{}, {"sample_characters": 5000}, {"smoothing": 0.5}])
 def test_order_and_number_of_files_change_nothing(tmp_path, two_sources, settings):
     big = sorted((tmp_path / "big").iterdir(), reverse=True)
     with gzip.open(tmp_path / "rest.gz", "wt") as joined:
         joined.write("\n\n".join(path.read_text() for path in big[100:]))
     other = [[*map(str, big[:100]), str(tmp_path / "rest.gz")], two_sources[1]]
-    reading = Reading(documents="blank-line")
+    read_options = ReadOptions(documents="blank-line")
     for place, inputs in (("one", two_sources), ("two", other)):
-        train_tokenizer(inputs, 85, tmp_path / place, reading=reading, **settings)
+        train_tokenizer(inputs, 85, tmp_path / place, read_options=read_options, **settings)
     for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 def test_a_sample_is_about_as_large_as_asked(tmp_path, two_sources, monkeypatch):
-    from bert_jax.data.tokenizer.training import train as vocabulary
-
     found = []
-    own = vocabulary.TRAINERS["wordpiece"]
+    own = TOKENIZERS["wordpiece"]
 
     def counting(text, vocab_size, lowercase):
         found.append(sum(map(len, text.pieces())))
-        return own(text, vocab_size, lowercase)
+        return own.train(text, vocab_size, lowercase)
 
-    monkeypatch.setitem(vocabulary.TRAINERS, "wordpiece", counting)
+    monkeypatch.setitem(TOKENIZERS, "wordpiece", own._replace(train=counting))
     train_tokenizer(two_sources, 85, tmp_path / "all")
     train_tokenizer(two_sources, 85, tmp_path / "part", sample_characters=found[0] // 4)
     assert 0.15 < found[1] / found[0] < 0.35
 
 
-def test_rejected_documents_are_counted_and_marks_are_told(tmp_path):
+def test_rejected_documents_and_lost_accents_are_reported(tmp_path):
     (tmp_path / "good.txt").write_text("grün für über Öl\n" * 50, encoding="utf-8")
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe")
     (tmp_path / "empty.txt").write_bytes(b"")
     files = [[str(tmp_path / "*.txt")]]
     report = train_tokenizer(files, 24, tmp_path / "tok")
     assert "left out 1 empty, 1 invalid UTF-8" in report
-    assert "uncased also takes accents off and Korean syllables apart, 23.5% of the characters here" in report
+    assert "uncased also removes accents and decomposes Korean syllables, 23.5% of the characters here" in report
     assert "accents" not in train_tokenizer(files, 24, tmp_path / "cased", lowercase=False)
     with pytest.raises(UserError, match=r"fills a vocabulary of .*; left out 1 empty, 1 invalid UTF-8"):
         train_tokenizer(files, 9999, tmp_path / "more")
@@ -144,24 +152,25 @@ def test_a_line_of_many_megabytes(tmp_path):
     (tmp_path / "line.txt").write_text(SENTENCE.replace("\n", " ") * 10_000)
     for kind, size in (("wordpiece", 60), ("byte_level", 280)):
         report = train_tokenizer([[str(tmp_path / "line.txt")]], size, tmp_path / kind, kind=kind)
-        assert "970,000 characters, taken once, 100.0%" in report
+        assert "970,000 characters, used once, 100.0%" in report
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"kind": "word_piece"}, r"word_piece: not known; known are wordpiece, bpe, .*did you mean 'wordpiece'"),
+        ({"kind": "word_piece"}, r"word_piece: unknown; known are wordpiece, bpe, .*did you mean 'wordpiece'"),
         ({"smoothing": 1.5}, "--smoothing 1.5: give 0"),
         ({"smoothing": float("nan")}, "--smoothing nan: give 0"),
         ({"weights": [1.0]}, "--weights has 1 numbers for 2 sources"),
         ({"weights": [1.0, 0.0]}, "--weights 1 0: each must be above 0"),
         ({"weights": [1.0, float("nan")]}, "--weights 1 nan: each must be above 0"),
-        ({"weights": [1.0, 2.0], "smoothing": 0.5}, "both decide the shares"),
+        ({"weights": [1.0, 2.0], "smoothing": 0.5}, "both set the fraction of each source"),
         ({"sample_characters": -1}, "--sample_characters -1"),
+        ({"sample_characters": 0}, "--sample_characters 0"),
         ({"vocab_size": 6}, "too small"),
     ],
 )
-def test_what_is_refused(tmp_path, two_sources, settings, says):
+def test_bad_arguments(tmp_path, two_sources, settings, says):
     with pytest.raises(UserError, match=says):
         train_tokenizer(two_sources, **({"vocab_size": 60, "output": tmp_path / "tok"} | settings))
     assert not (tmp_path / "tok").exists()
@@ -173,23 +182,23 @@ def test_a_source_without_text_is_named(tmp_path, two_sources):
         train_tokenizer([*two_sources, [str(tmp_path / "nothing.txt")]], 60, tmp_path / "tok")
 
 
-def test_records_without_the_field_are_shown_what_they_have(tmp_path, two_sources):
+def test_the_message_lists_the_fields_of_records_without_the_requested_one(tmp_path, two_sources):
     (tmp_path / "a.jsonl").write_text('{"id": 1, "review": "good"}\n' * 490)
-    with pytest.raises(UserError, match=r"left out 490 no field; a record without 'text' has 'id', 'review'; name"):
+    with pytest.raises(UserError, match=r"left out 490 no field; a record without 'text' has 'id', 'review'; give"):
         train_tokenizer([*two_sources, [str(tmp_path / "a.jsonl")]], 60, tmp_path / "tok")
 
 
 def test_a_field_of_one_source_among_others(tmp_path, two_sources):
     (tmp_path / "a.csv").write_text("review\n" + "the quick brown fox\n" * 9)
     report = train_tokenizer(
-        [*two_sources, [str(tmp_path / "a.csv")]], 95, tmp_path / "tok", reading=Reading(field="review")
+        [*two_sources, [str(tmp_path / "a.csv")]], 95, tmp_path / "tok", read_options=ReadOptions(field="review")
     )
     assert "a.csv: 171 characters" in report
     with pytest.raises(UserError, match="--field review: no input has fields"):
-        train_tokenizer(two_sources, 95, tmp_path / "none", reading=Reading(field="review"))
+        train_tokenizer(two_sources, 95, tmp_path / "none", read_options=ReadOptions(field="review"))
 
 
-def test_a_vocabulary_of_what_occurs_once_is_told(tmp_path):
+def test_a_vocabulary_of_single_occurrences_is_reported(tmp_path):
     pytest.importorskip("sentencepiece")
     (tmp_path / "text").write_text("".join(hashlib.sha256(bytes([n])).hexdigest() + "\n" for n in range(200)))
     report = train_tokenizer([[str(tmp_path / "text")]], 3000, tmp_path / "a", kind="sentencepiece_bpe")

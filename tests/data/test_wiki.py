@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from bert_jax.data.sources import Reading, documents
-from bert_jax.data.sources.formats.wiki import markup as wiki_markup
-from bert_jax.data.sources.records import MAX_RECORD
+from bert_jax.data.sources import ReadOptions, read_documents
+from bert_jax.data.sources.documents import MAX_RECORD_BYTES
+from bert_jax.data.sources.formats.wiki.markup import wiki_markup_text
 from bert_jax.errors import UserError
 
 SITE = (
@@ -23,11 +23,11 @@ def page(markup, ns=0, more="", model="wikitext"):
 
 def read(path, data, **options):
     path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return [(d.text or d.rejected) for d in documents([str(path)], Reading(**options))]
+    return [(d.text or d.rejected) for d in read_documents([str(path)], ReadOptions(**options))]
 
 
 def prose(markup, namespaces="datei|kategorie"):
-    return wiki_markup.text(f"{namespaces}\n{markup}", Reading())
+    return wiki_markup_text(f"{namespaces}\n{markup}", ReadOptions())
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_dump(tmp_path):
         page("code", model="css"),
         page(" "),
         page("{{only|templates}}"),
-        page("x" * (MAX_RECORD + 1)),
+        page("x" * (MAX_RECORD_BYTES + 1)),
     ]
     wanted = ["A text with & more.", "redirect", "redirect", "not an article", "not an article", "empty", "empty"]
     dump = SITE + "".join(pages) + "</mediawiki>"
@@ -98,8 +98,8 @@ def test_what_is_no_dump(tmp_path, data):
         (SITE + page("x"), "no element found"),
         (SITE + page("x")[:-3], "unclosed token"),
         (SITE + "<page><text>&bomb;</text></page></mediawiki>", "undefined entity"),
-        (SITE + "<a>" * 100_000, "elements in one another"),
-        (SITE + "<" + "a" * 3_000_000, "does not end"),
+        (SITE + "<a>" * 100_000, "nested elements"),
+        (SITE + "<" + "a" * 3_000_000, "unterminated"),
         (SITE + page("x") + "</mediawiki><more/>", "junk"),
     ],
 )
@@ -118,7 +118,7 @@ def test_markup_that_is_nothing_but_open_ends(mark):
 
 def test_a_real_dump_is_clean_prose(real_data):
     path = real_data / "enwiki-sample" / "enwiki-pages-articles-shortened.xml.bz2"
-    found = list(documents([str(path)]))
+    found = list(read_documents([str(path)]))
     pages, redirects, articles = {"samples": (15, 8, 7), "data": (206, 100, 105)}[real_data.name]
     assert len(found) == bz2.decompress(path.read_bytes()).count(b"<page>") == pages
     assert sum(d.rejected == "redirect" for d in found) == redirects
@@ -143,7 +143,7 @@ def test_wiki_extractor(tmp_path, samples):
     for broken in (doc[:-7], doc[:-7] + doc):
         with pytest.raises(UserError, match=r"wiki_00:1: <doc> without </doc>"):
             read(path, broken)
-    first, second = documents([str(samples / "enwiki-sample" / "wiki_00")])
+    first, second = read_documents([str(samples / "enwiki-sample" / "wiki_00")])
     assert first.text.startswith("Anarchism is a political philosophy and movement that rejects all")
     assert not second.rejected
     assert "<doc" not in first.text + second.text

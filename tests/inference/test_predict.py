@@ -74,7 +74,7 @@ def test_order_ids_and_chunks_change_no_answer(models, monkeypatch, kind):
 
 
 def close(left, right):
-    """Equal up to rounding: a row may be padded to another length."""
+    """Equal up to rounding: a sequence may be padded to another length."""
     if isinstance(left, dict):
         return left.keys() == right.keys() and all(close(left[key], right[key]) for key in left)
     if isinstance(left, list):

@@ -111,9 +111,13 @@ def test_a_missing_head_is_drawn_and_reported(tmp_path):
     assert (found.heads, found.new) == (heads, ("sequence_classification/bias", "sequence_classification/kernel"))
     assert found.unused == tuple(sorted(n for n in model.state_dict() if n.startswith("cls.") and "decoder" not in n))
     initial = make_model(found.config, ComputeConfig(), heads).init(jax.random.key(3))
-    jax.tree.map(np.testing.assert_array_equal, found.params["sequence_classification"], initial["sequence_classification"])
+    jax.tree.map(
+        np.testing.assert_array_equal, found.params["sequence_classification"], initial["sequence_classification"]
+    )
     np.testing.assert_array_equal(found.params["pooler"]["kernel"], model.bert.pooler.dense.weight.detach().T)
-    with pytest.raises(UserError, match="holds a BertForPreTraining, without sequence_classification: fine-tune it first"):
+    with pytest.raises(
+        UserError, match="holds a BertForPreTraining, without sequence_classification: fine-tune it first"
+    ):
         load_model(tmp_path, heads)
 
 
@@ -132,7 +136,9 @@ def test_the_weights_of_a_fine_tuned_model_for_another_task(family, tmp_path):
         found = load_model(tmp_path, heads, jax.random.key(0))
         assert (found.new, found.unused, found.labels) == (new, classifiers, ())
         jax.tree.map(np.testing.assert_array_equal, found.params["pooler"], own.params["pooler"])
-    tagging = load_model(tmp_path, (Head("token_classification", 3),), jax.random.key(0))  # as many classes, another meaning
+    tagging = load_model(
+        tmp_path, (Head("token_classification", 3),), jax.random.key(0)
+    )  # as many classes, another meaning
     assert tagging.new == ("token_classification/bias", "token_classification/kernel")
     assert set(classifiers) < set(tagging.unused)
 

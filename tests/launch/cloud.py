@@ -64,7 +64,7 @@ class Cloud:
         )
 
     def interrupt(self, process: subprocess.Popen) -> str:
-        """Ctrl-C in its terminal; what it had said."""
+        """Send Ctrl-C and return the output."""
         os.killpg(process.pid, signal.SIGINT)
         return process.communicate(timeout=60)[0]
 

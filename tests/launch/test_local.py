@@ -1,4 +1,4 @@
-"""launch/local.sh with a stand-in for bert-jax that says what it was given."""
+"""launch/local.sh with a stand-in for bert-jax that prints its arguments."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.launch.cloud import HERE, ROOT, wait_for
 
 LOCAL = ROOT / "launch" / "local.sh"
 PEER = """#!/usr/bin/env bash
-# bert-jax as one of several: says what it got, waits where it is told to, ends with the status of its own.
+# One of several bert-jax processes: prints its arguments, waits while the file `wait` exists, exits with its status.
 set -u
 while (($# > 1)); do
     [[ $1 != --process_id ]] || id=$2
@@ -32,7 +32,7 @@ exit "${statuses[id]}"
 
 @pytest.fixture
 def peers(tmp_path):
-    """start(arguments...) -> the process of local.sh; what its peers end with is in `statuses`."""
+    """start(arguments...) -> the process of local.sh; `statuses` are the exit statuses of its processes."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "bert-jax").write_text(PEER)
     (tmp_path / "bin" / "bert-jax").chmod(0o755)
@@ -77,7 +77,7 @@ def test_one_run_of_several_processes(peers, tmp_path) -> None:
         ("3 4 5", 3),
     ],
 )
-def test_the_exit_status_is_the_culprits(peers, statuses, expected) -> None:
+def test_the_exit_status_is_that_of_the_failed_process(peers, statuses, expected) -> None:
     status, _, _ = ended(peers("3", statuses=statuses))
     assert status == expected
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Stands in for bert-jax: counts steps, saves and resumes as it does, and ends as $STANDIN_SCRIPT tells it.
+"""A stand-in for bert-jax: counts steps, saves and resumes like it, and exits as the files in $STANDIN_SCRIPT say.
 
-$STANDIN_SCRIPT/argv.jsonl   arguments of each start; host 0 alone writes metrics and checkpoints
-$STANDIN_SCRIPT/next         a list of [exit status, step] a start: end there with that status; none left: go to the end
+$STANDIN_SCRIPT/argv.jsonl   arguments of each start; only host 0 writes metrics and checkpoints
+$STANDIN_SCRIPT/next         a list of [exit status, step], one per start: exit there; empty: run to the end
 """
 
 import json

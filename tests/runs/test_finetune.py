@@ -1,4 +1,4 @@
-"""Fine-tuning from the command line: each kind to its end, stopped and resumed, and what its knobs do."""
+"""Fine-tuning from the command line: every kind to its end, interrupted and resumed runs, the effect of options."""
 
 import json
 import shutil
@@ -44,14 +44,14 @@ def heldout(run):
 
 
 @pytest.mark.parametrize("kind", list(EXAMPLE))
-def test_a_task_from_its_files_to_predictions_that_transformers_makes_too(world, tmp_path, capsys, kind):
+def test_a_task_from_files_to_the_predictions_of_transformers(world, tmp_path, capsys, kind):
     workdir, answers = tmp_path / "run", tmp_path / "answers.jsonl"
     results = finetune(world, workdir, kind, "task.test=test.jsonl")
     assert json.loads(capsys.readouterr().out) == results
     metric, best = METRIC[kind], results["best"]
     assert results["metric"] == metric
     measured = heldout(workdir / "runs" / best["run"])
-    assert set(measured) == {5, 10}  # 37 rows, 8 at a time, twice
+    assert set(measured) == {5, 10}  # 37 sequences, 8 per step, two epochs
     assert best["scores"][metric] == measured[best["step"]][metric] == max(line[metric] for line in measured.values())
 
     assert main(["predict", "--model", str(workdir), "--input", str(world / kind / "dev.jsonl"),
@@ -115,8 +115,8 @@ def compare_answers(model, tokenizer, example, answer):
 
 
 def compare_choices(model, tokenizer, example, answer):
-    rows = tokenizer([example["text"]] * 3, example["choices"], padding=True, return_tensors="pt")
-    likely = torch.softmax(model(**{name: x[None] for name, x in rows.items()}).logits[0], 0)
+    inputs = tokenizer([example["text"]] * 3, example["choices"], padding=True, return_tensors="pt")
+    likely = torch.softmax(model(**{name: x[None] for name, x in inputs.items()}).logits[0], 0)
     assert answer["probabilities"] == pytest.approx(likely.tolist(), abs=1e-5)
     assert answer["label"] == likely.argmax().item()
 
@@ -135,12 +135,12 @@ GRID = ("task.num_seeds=2", "task.learning_rates=(3e-3,1e-3)")
 
 @pytest.fixture(scope="module")
 def grid(world, tmp_path_factory):
-    """Two learning rates with two seeds each, never stopped: 10 steps each, evaluated after 5 and 10."""
+    """Two learning rates with two seeds each, not interrupted: 10 steps each, evaluated after 5 and 10."""
     workdir = tmp_path_factory.mktemp("grid") / "run"
     return workdir, finetune(world, workdir, "sequence_classification", *GRID)
 
 
-def test_a_grid_has_means_and_spreads(grid):
+def test_a_grid_has_means_and_standard_deviations(grid):
     workdir, results = grid
     runs = results["runs"]
     assert [(run["learning_rate"], run["seed"]) for run in runs] == [(3e-3, 0), (3e-3, 1), (1e-3, 0), (1e-3, 1)]
@@ -155,7 +155,7 @@ def test_a_grid_has_means_and_spreads(grid):
     assert (workdir / "model" / "model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
 
 
-def test_a_seed_of_several_is_the_seed_alone(grid, world, tmp_path):
+def test_one_of_several_seeds_trains_as_that_seed_alone(grid, world, tmp_path):
     workdir, results = grid
     second = results["runs"][1]
     alone = finetune(world, tmp_path, "sequence_classification", "seed=1")
@@ -165,7 +165,7 @@ def test_a_seed_of_several_is_the_seed_alone(grid, world, tmp_path):
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, RuntimeError("crash")], ids=["terminated", "crashed"])
-def test_a_run_that_was_stopped_goes_on_to_the_same_end(grid, world, tmp_path, monkeypatch, how):
+def test_an_interrupted_run_resumes_to_the_same_result(grid, world, tmp_path, monkeypatch, how):
     for steps in (3, 14):  # in the first training; in the second one, between its evaluations
         with monkeypatch.context() as patch:
             stop_after(patch, steps, how)
@@ -180,19 +180,19 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(grid, world, tmp_path, m
         assert (tmp_path / name).read_bytes() == (workdir / name).read_bytes()
 
 
-def test_patience_ends_a_training_and_a_resumed_one_does_not_pass_it(world, tmp_path):
-    # At a rate of 0 nothing gets better.
+def test_patience_stops_a_training_also_after_a_resume(world, tmp_path):
+    # At a learning rate of 0 no score improves.
     settings = ("optimizer.peak_learning_rate=0.0", "task.epochs=6", "task.patience=2")
     results = finetune(world, tmp_path, "sequence_classification", *settings)
     run = tmp_path / "runs" / "lr0_seed0"
     assert set(heldout(run)) == {5, 10, 15}
     assert results["best"]["step"] == 5
     written = (run / "metrics.jsonl").read_bytes()
-    (run / "result.json").unlink()  # as if it had been killed after it stopped
+    (run / "result.json").unlink()  # as if the process had been killed after early stopping
     shutil.rmtree(tmp_path / "model")
     assert finetune(world, tmp_path, "sequence_classification", *settings) == results
     assert (run / "metrics.jsonl").read_bytes() == written
-    # Weights of the start, but for the new head.
+    # The initial weights, except for the new head.
     start, end = tensors(world / "start"), tensors(tmp_path / "model")
     assert set(end) - set(start) == {"classifier.weight", "classifier.bias"}
     assert all(np.array_equal(start[name], end[name]) for name in end.keys() & start.keys())
@@ -205,7 +205,7 @@ def test_a_frozen_encoder_keeps_its_bits(world, tmp_path):
     assert moved == {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
 
 
-def test_random_weights_take_the_architecture_alone(world, tmp_path, capsys):
+def test_random_weights_keep_only_the_architecture(world, tmp_path, capsys):
     finetune(world, tmp_path, "sequence_classification", "task.random_weights=True")
     assert "no parameter" in capsys.readouterr().err
     name = "bert.embeddings.word_embeddings.weight"
@@ -218,8 +218,8 @@ def test_random_weights_take_the_architecture_alone(world, tmp_path, capsys):
 
 def test_each_length_is_compiled_once(world, tmp_path, capsys):
     finetune(world, tmp_path, "sequence_classification", "task.buckets=(12,16,24)")
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("compiled the step")]
-    assert sorted(line.split()[4] for line in said) == ["12", "16", "24"]
+    compiled = [line for line in capsys.readouterr().err.splitlines() if line.startswith("compiled the step")]
+    assert sorted(line.split()[4] for line in compiled) == ["12", "16", "24"]
 
 
 def test_two_dev_sets_are_scored_and_predicted_each(world, tmp_path):
@@ -246,7 +246,7 @@ def test_two_dev_sets_are_scored_and_predicted_each(world, tmp_path):
         assert results["best"]["scores"][name] == pytest.approx(np.mean(np.array(gold) == np.array(found)))
 
 
-def test_a_head_of_other_classes_is_drawn_anew_and_one_of_as_many_is_kept(world, tmp_path, capsys):
+def test_a_head_is_kept_if_it_has_as_many_classes_as_the_task(world, tmp_path, capsys):
     for classes, new in ((5, True), (3, False)):
         start = tmp_path / f"of{classes}"
         save(start, "bert", "ForSequenceClassification", num_labels=classes)

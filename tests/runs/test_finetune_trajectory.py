@@ -1,4 +1,4 @@
-"""Thirty steps of fine-tuning beside torch: the same weights and rows give the same losses, and the same model after.
+"""Thirty steps of fine-tuning beside torch: equal weights and batches give equal losses, and equal weights at the end.
 
 The other side is a model of `transformers` with its own loss, `torch.optim.AdamW`, torch's clipping and the schedule of
 `transformers`. Rows have several lengths, hence several programs, and the last batch of each epoch is not full.
@@ -67,7 +67,7 @@ def choice(rng):
     return {"text": words(rng, 2, 9), "choices": [("j" if n == label else "b") * 6 for n in range(3)], "label": label}
 
 
-# No loss depends on these, so their gradient is rounding alone, of which Adam makes a step.
+# No loss depends on these: their gradient is rounding error, from which Adam makes a step.
 WITHOUT_EFFECT = {"question_answering": "qa_outputs.bias", "multiple_choice": "classifier.bias"}
 # Kind -> an example that can be learned in part.
 EXAMPLE = {
@@ -140,7 +140,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
         ours.append(metrics["means"]["task_loss"].value())
     assert step._cache_size() == len(buckets)
 
-    model.get_input_embeddings().padding_idx = None  # padding is learned in the published code, where a loss reaches it
+    model.get_input_embeddings().padding_idx = None  # in the published code padding is learned too
 
     def loss_of(model, batch):
         return model(**reference_inputs(model, kind, batch)).loss
@@ -153,14 +153,14 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
     for name, tensor in to_tensors(jax.device_get(state.params), loaded.config, heads).items():
         if name == WITHOUT_EFFECT.get(kind):
             continue
-        # Padding has an effect where a loss is over all positions.
+        # Padding matters where a loss is over all positions.
         noise = name.endswith("word_embeddings.weight") and kind != "question_answering"
         compared = np.arange(len(tensor)) != tokenizer.pad_id if noise else ...
         np.testing.assert_allclose(tensor[compared], final[name][compared], rtol=0, atol=1e-4, err_msg=name)
 
 
 def reference_inputs(model, kind, batch):
-    """A batch without its filler rows, as `transformers` names things; tokens that do not count are labelled -100."""
+    """A batch without fillers, under the names of `transformers`; tokens that do not count are labeled -100."""
     real = batch["example_weights"] > 0
     names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.config.model_type != "distilbert")
     inputs = {name: torch.tensor(batch[name][real]).long() for name in names}
@@ -171,7 +171,7 @@ def reference_inputs(model, kind, batch):
     return inputs | {name: x if x.is_floating_point() else x.long() for name, x in targets.items()}
 
 
-def test_every_family_and_every_kind_is_followed():
+def test_every_family_and_every_kind_is_compared():
     marks = test_losses_and_weights_follow_torch.pytestmark[0].args[1]
     assert {family for _, family, _ in marks} == set(CLASSES)
     assert {kind for kind, *_ in marks} == set(EXAMPLE)

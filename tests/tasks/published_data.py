@@ -1,4 +1,4 @@
-"""The real data as examples, read as plainly as can be: independent of `readers`. Read once: change a copy."""
+"""The real data as examples, by a minimal reader that is independent of `readers`. Cached: change only copies."""
 
 import functools
 import gzip
@@ -31,7 +31,7 @@ def squad(path):
 
 @functools.cache
 def sentences(real_data, name):
-    """Examples of tagging with label names instead of numbers."""
+    """Examples of token classification with names of labels instead of numbers."""
     found = []
     for file in NER[name]:
         text = gzip.decompress((real_data / file).read_bytes()).decode()

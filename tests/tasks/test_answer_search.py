@@ -1,4 +1,4 @@
-"""Answers from logits: every span that counts, and the text of the context."""
+"""Answers from logits, compared with a search of all spans."""
 
 import collections
 import math
@@ -25,18 +25,18 @@ def tokenizer(request, samples):
 def brute_force(context, windows, starts, ends, settings, null):
     """Every pair of positions of every window, then the best by score."""
     found = []
-    for row, start, end in zip(windows, starts, ends, strict=True):
-        for first in range(row.length):
-            for last in range(row.length):
+    for window, start, end in zip(windows, starts, ends, strict=True):
+        for first in range(window.length):
+            for last in range(window.length):
                 if not 0 <= last - first < settings.max_answer_length:
                     continue
                 if (
-                    row.alignment["context_offsets"][first, 0] < 0
-                    or row.alignment["context_offsets"][last, 0] < 0
-                    or not row.alignment["max_context"][first]
+                    window.alignment["context_offsets"][first, 0] < 0
+                    or window.alignment["context_offsets"][last, 0] < 0
+                    or not window.alignment["max_context"][first]
                 ):
                     continue
-                a, b = row.alignment["context_offsets"][first, 0], row.alignment["context_offsets"][last, 1]
+                a, b = window.alignment["context_offsets"][first, 0], window.alignment["context_offsets"][last, 1]
                 found.append((float(start[first]) + float(end[last]), context[a:b].strip()))
     found.sort(key=lambda one: -one[0])
     best = {}
@@ -58,14 +58,15 @@ def test_answers_are_those_of_brute_force(tokenizer, max_seq_len, longest, n_bes
     random = np.random.default_rng(max_seq_len)
     order = random.permutation(len(made))
     made = [made[number] for number in order]
-    # Logits of a padded batch are longer than the row; what lies there must not count.
+    # Logits of a padded batch are longer than the sequence; the logits of padding must not count.
     starts, ends = (
-        [np.append(random.normal(size=row.length) * 2, [9.0] * 5).astype(np.float32) for row in made] for _ in "ab"
+        [np.append(random.normal(size=window.length) * 2, [9.0] * 5).astype(np.float32) for window in made]
+        for _ in "ab"
     )
     found = find_answers(examples, made, starts, ends, settings, null)
     for number, (example, one) in enumerate(zip(examples, found, strict=True)):
-        # Windows in their order, so that equal scores are told apart alike; there are none here.
-        mine = [index for index, row in enumerate(made) if row.example == number]
+        # Windows in their order, so that ties are broken alike; there are none here.
+        mine = [index for index, window in enumerate(made) if window.example == number]
         chosen = [[array[index] for index in mine] for array in (made, starts, ends)]
         answers, null_score, null_probability = brute_force(example["context"], *chosen, settings, null)
         assert [answer.text for answer in one.answers] == [text for text, *_ in answers]
@@ -77,7 +78,7 @@ def test_answers_are_those_of_brute_force(tokenizer, max_seq_len, longest, n_bes
             assert example["context"][answer.start : answer.end] == answer.text == answer.text.strip()
 
 
-def test_texts_are_different_even_where_many_spans_have_one(samples):
+def test_answers_have_different_texts_even_where_many_spans_share_a_text(samples):
     tokenizer = load_tokenizer(samples / "vocab" / "bert-base-uncased")
     settings = TaskConfig(n_best=3, max_answer_length=1)
     example = {"id": "1", "question": "a", "context": "dog " * 40 + "cat dog bird"}
@@ -88,7 +89,7 @@ def test_texts_are_different_even_where_many_spans_have_one(samples):
     assert found.answers[0].start == 0
 
 
-def test_no_answer_by_its_margin():
+def test_the_margin_decides_for_no_answer():
     found = Found([Answer("a", 0, 1, 3.0, 0.5)], 5.0, 0.5)
     assert found.null_margin == 2.0
     assert [found.text(threshold) for threshold in (None, 2.0, 2.5, 1.9, -3.0)] == ["a", "a", "a", "", ""]
@@ -96,9 +97,9 @@ def test_no_answer_by_its_margin():
     assert nothing.text(None) == nothing.text(1e9) == ""
 
 
-def gold_logits(row):
-    logits = np.zeros((2, row.length), np.float32)
-    logits[0, row.targets["starts"]] = logits[1, row.targets["ends"]] = 1
+def gold_logits(window):
+    logits = np.zeros((2, window.length), np.float32)
+    logits[0, window.targets["starts"]] = logits[1, window.targets["ends"]] = 1
     return logits
 
 
@@ -127,11 +128,11 @@ def test_every_answer_of_squad_is_found_again_from_gold_logits(real_data, sample
     assert (len(questions), len(examples)) == {"samples": (572, 921), "data": (10_570, 18_076)}[real_data.name]
     settings = TaskConfig(max_seq_len=384, doc_stride=128, max_query_length=64, max_answer_length=30, n_best=1)
     made, _ = make_features(KINDS["question_answering"], examples, tokenizer, settings)
-    starts, ends = zip(*(gold_logits(row) for row in made), strict=True)
+    starts, ends = zip(*(gold_logits(window) for window in made), strict=True)
     tokens = np.zeros(len(examples), int)
-    for row in made:
-        if row.targets["ends"]:
-            tokens[row.example] = row.targets["ends"] - row.targets["starts"] + 1
+    for window in made:
+        if window.targets["ends"]:
+            tokens[window.example] = window.targets["ends"] - window.targets["starts"] + 1
     assert tokens.min() > 0  # each is whole in some window
     found = find_answers(examples, made, starts, ends, settings, False)
     reasons = collections.Counter()

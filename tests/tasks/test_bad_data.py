@@ -1,4 +1,4 @@
-"""Mistakes in a user's own files: each is refused by file, line or id, in a line or two."""
+"""Mistakes in a user's own files: each is reported by file, line or id, in one or two lines."""
 
 import gzip
 import json

@@ -69,7 +69,7 @@ def test_chosen_buckets_are_the_best_of_all(seed):
 
 
 @pytest.mark.parametrize("lengths", [[], [3], [12], [5, 5, 5]])
-def test_few_rows_or_a_short_maximum_need_few_buckets(lengths):
+def test_little_data_or_a_short_maximum_needs_few_buckets(lengths):
     found = choose_buckets(np.array(lengths, np.int64), 12, program_tokens=0)
     assert found[-1] == 12
     assert set(found) <= {8, 12}
@@ -101,12 +101,12 @@ def test_small_data_gets_few_programs_and_large_data_many(examples, most, least)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("rows", [0, 1, 7, 8, 1001])
-def test_every_row_once_in_the_smallest_bucket_that_holds_its_batch(rows, shuffle):
-    lengths = np.random.default_rng(rows).integers(2, 65, size=rows)
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 1001])
+def test_each_index_occurs_once_in_the_smallest_bucket_that_holds_its_batch(count, shuffle):
+    lengths = np.random.default_rng(count).integers(2, 65, size=count)
     buckets = (16, 24, 40, 64)
     batches = plan(lengths, buckets, 8, seed=3, epoch=2, shuffle=shuffle)
-    assert sorted(itertools.chain(*(batch.indices.tolist() for batch in batches))) == list(range(rows))
+    assert sorted(itertools.chain(*(batch.indices.tolist() for batch in batches))) == list(range(count))
     assert sum(len(batch.indices) < 8 for batch in batches) <= 1
     for batch in batches:
         assert batch.indices.dtype == np.int64
@@ -123,18 +123,18 @@ def test_the_order_is_a_function_of_seed_and_epoch():
     assert order(1, 0) == order(1, 0)
     orders = [order(1, 0), order(1, 1), order(2, 0), order(0, 0, shuffle=False)]
     assert all(one != other for one, other in itertools.combinations(orders, 2))
-    # Another order of batches, and other rows together.
+    # Batches have another order and other members.
     assert {tuple(sorted(batch)) for batch in orders[0]} != {tuple(sorted(batch)) for batch in orders[1]}
     assert order(0, 0, shuffle=False) == order(5, 7, shuffle=False)
 
 
-def test_batches_of_all_lengths_come_in_mixed_order():
+def test_batches_of_all_lengths_are_shuffled():
     lengths = np.repeat([10, 20, 30, 40], 100)
     found = [batch.length for batch in plan(lengths, (16, 24, 32, 48), 4, seed=0, epoch=0, shuffle=True)]
     assert found != sorted(found)
     assert set(found[:25]) == {16, 24, 32, 48}
 
 
-def test_a_row_longer_than_every_bucket_is_refused():
+def test_a_sequence_longer_than_every_bucket_is_refused():
     with pytest.raises(UserError, match="hold no sequence of 65 tokens"):
         plan(np.array([3, 65]), (32, 64), 8, seed=0, epoch=0, shuffle=False)

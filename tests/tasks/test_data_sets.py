@@ -1,4 +1,4 @@
-"""A data set that TFDS itself prepares here, as `tfds build` does, without network and TensorFlow."""
+"""A data set prepared by TFDS itself, as `tfds build` does, without a network and TensorFlow."""
 
 import sys
 
@@ -107,12 +107,12 @@ def test_mistakes(place, settings, message):
 
 
 @pytest.mark.parametrize("name", ["absent", "huggingface:glue", "../etc"])
-def test_what_is_not_prepared_is_not_fetched(place, name):
+def test_a_data_set_that_is_not_prepared_is_not_downloaded(place, name):
     with pytest.raises(UserError, match="no data set that TFDS has prepared"):
         load("dev", name="sst2", data=f"tfds:{name}@{place}")
 
 
-def test_tfds_names_its_extra_where_it_is_absent(monkeypatch):
+def test_the_message_without_tfds_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
     with pytest.raises(UserError, match=r"pip install 'bert-jax\[tfds\]'"):
         load("dev", name="sst2", data="tfds:")

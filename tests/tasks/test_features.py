@@ -1,4 +1,4 @@
-"""Rows of texts and choices, and batches of rows of every kind."""
+"""Features of texts and choices, and batches of every kind."""
 
 import numpy as np
 import pytest
@@ -54,24 +54,24 @@ def examples_of(pairs, **label):
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_texts_and_pairs_are_laid_out_as_the_library_does(samples, name, request):
+def test_texts_and_pairs_have_the_layout_of_the_library(samples, name, request):
     library = {"bert": library_bert, "roberta": library_roberta}[name](samples)
     made, counts = make_features(
         KINDS["sequence_classification"], examples_of(PAIRS, label=1), request.getfixturevalue(name), TaskConfig()
     )
     assert counts == {"truncated_texts": 0}
     batch = collate(made, 64, 2, 9, len(made))
-    for number, (row, (first, second)) in enumerate(zip(made, PAIRS, strict=True)):
+    for number, (one, (first, second)) in enumerate(zip(made, PAIRS, strict=True)):
         expected = library.encode(first, second)
-        assert row.input_ids.tolist() == expected.ids
-        assert row.length == len(expected.ids)
-        assert row.input_ids.dtype == np.int32
-        assert row.targets == {"labels": 1}
+        assert one.input_ids.tolist() == expected.ids
+        assert one.length == len(expected.ids)
+        assert one.input_ids.dtype == np.int32
+        assert one.targets == {"labels": 1}
         if name == "bert":
-            padded = expected.type_ids + [0] * (64 - row.length)
+            padded = expected.type_ids + [0] * (64 - one.length)
             assert batch["token_type_ids"][number].tolist() == padded
         if second is None:
-            assert row.second == row.length
+            assert one.second == one.length
     # </s></s> belong to the first text, the last </s> to the second.
     if name == "roberta":
         assert made[0].input_ids[made[0].second - 2 : made[0].second].tolist() == [2, 2]
@@ -88,23 +88,23 @@ def test_truncation_is_the_literal_loop():
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
-def test_what_is_truncated_is_counted_and_fills_the_row(name, request):
+def test_truncated_texts_are_counted_and_fill_the_sequence(name, request):
     tokenizer = request.getfixturevalue(name)
     made, counts = make_features(
         KINDS["regression"], examples_of(PAIRS, label=2.5), tokenizer, TaskConfig(max_seq_len=12)
     )
     long, _ = make_features(KINDS["regression"], examples_of(PAIRS, label=2.5), tokenizer, TaskConfig())
-    cut = [number for number, row in enumerate(long) if row.length > 12]
+    cut = [number for number, one in enumerate(long) if one.length > 12]
     assert counts == {"truncated_texts": len(cut)}
     assert len(cut) >= 2
-    for number, (row, whole) in enumerate(zip(made, long, strict=True)):
-        assert row.targets == {"values": 2.5}
-        assert row.input_ids[-1] == tokenizer.sep_id
+    for number, (one, whole) in enumerate(zip(made, long, strict=True)):
+        assert one.targets == {"values": 2.5}
+        assert one.input_ids[-1] == tokenizer.sep_id
         if number in cut:
-            assert row.length == 12
-            np.testing.assert_array_equal(row.input_ids[:3], whole.input_ids[:3])
+            assert one.length == 12
+            np.testing.assert_array_equal(one.input_ids[:3], whole.input_ids[:3])
         else:
-            np.testing.assert_array_equal(row.input_ids, whole.input_ids)
+            np.testing.assert_array_equal(one.input_ids, whole.input_ids)
 
 
 def test_choices_are_pairs_of_the_text_and_each_choice(bert):
@@ -166,16 +166,16 @@ def test_batches_have_the_documented_arrays(bert, kind, types):
         assert array.flags.c_contiguous
         assert array.shape == (shape if name in INPUTS else (5, 24) if "token" in name else (5,))
     assert batch["example_weights"].tolist() == [1, 1, 1, 0, 0]
-    # Filler rows are real ones: nothing attends to nothing.
+    # Fillers are copies of real inputs, so that no attention is empty.
     assert batch["attention_mask"].sum(-1).min() > 0
     assert np.all(batch["input_ids"][batch["attention_mask"] == 0] == 7)
     assert batch["token_type_ids"].any() == (types == 2 and kind not in ("regression", "token_classification"))
-    unlabelled = {key: value for key, value in EXAMPLES[kind].items() if key not in ("label", "labels", "answers")}
-    made, _ = make_features(KINDS[kind], [unlabelled | {"id": "1"}], bert, TaskConfig())
+    unlabeled = {key: value for key, value in EXAMPLES[kind].items() if key not in ("label", "labels", "answers")}
+    made, _ = make_features(KINDS[kind], [unlabeled | {"id": "1"}], bert, TaskConfig())
     assert collate(made, 24, types, 7, 5).keys() == INPUTS.keys() | {"example_weights"}
 
 
-def test_targets_of_a_batch_are_those_of_its_rows(bert):
+def test_targets_of_a_batch_are_those_of_its_features(bert):
     tagging, _ = make_features(
         KINDS["token_classification"], [EXAMPLES["token_classification"] | {"id": "1"}], bert, TaskConfig()
     )
@@ -190,11 +190,11 @@ def test_targets_of_a_batch_are_those_of_its_rows(bert):
     assert bert.decode(batch["input_ids"][0, 6:7].tolist()) == "me"
 
 
-def test_rows_that_do_not_fit_a_batch():
-    row = Features(np.arange(5, dtype=np.int32), 5, 0, {})
+def test_features_that_do_not_fit_a_batch():
+    one = Features(np.arange(5, dtype=np.int32), 5, 0, {})
     with pytest.raises(ValueError, match="a sequence of 5 tokens does not fit into 4"):
-        collate([row], 4, 2, 0, 1)
-    for given in ([], [row, row]):
+        collate([one], 4, 2, 0, 1)
+    for given in ([], [one, one]):
         with pytest.raises(ValueError, match="do not make a batch of 1"):
             collate(given, 8, 2, 0, 1)
 

@@ -124,7 +124,7 @@ def test_a_toy_kind_from_its_files_to_predictions(tmp_path):
     assert [one.keys() for one in found] == [{"id", "more"}] * 30
     agreed = np.mean([one["more"] == line["more"] for one, line in zip(found, dev, strict=True)])
     assert results["best"]["scores"] == {"agreement": agreed}
-    assert agreed > np.mean([line["more"] for line in dev])  # better than one answer to all
+    assert agreed > np.mean([line["more"] for line in dev])  # better than the majority class
     written = read_lines(tmp_path / "run" / "predictions" / "custom-dev.jsonl")
     assert [one["more"] for one in written] == [one["more"] for one in found]
 

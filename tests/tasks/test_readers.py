@@ -180,7 +180,7 @@ class TestRealFiles:
         )
 
 
-# Task -> files as its authors lay them out -> examples, by split.
+# Task -> files in the layout of their authors, and examples by split.
 SMALL = {
     "cola": (
         {
@@ -312,7 +312,7 @@ def test_published_formats(task, packed, tmp_path):
     assert {split: load(split, name=task, data=tmp_path) for split in expected} == expected
 
 
-def test_what_is_odd_in_published_files_is_counted(tmp_path):
+def test_oddities_of_published_files_are_counted(tmp_path):
     (tmp_path / "train.tsv").write_text(SMALL["qqp"][0]["QQP/train.tsv"])
     report = []
     load("train", report, name="qqp", data=tmp_path)
@@ -322,7 +322,7 @@ def test_what_is_odd_in_published_files_is_counted(tmp_path):
     ]
 
 
-def test_parts_are_the_sets_that_are_there(tmp_path):
+def test_parts_are_the_sets_that_exist(tmp_path):
     for name in ("dev_matched.tsv", "dev_mismatched.tsv.gz"):
         (tmp_path / name).touch()
     config = TaskConfig(name="mnli", data=str(tmp_path))
@@ -358,7 +358,7 @@ ROWS = [('It\'s "here", now', "Yes\tno", "no"), ("Zwei\nZeilen", "ü", "yes")]
 
 
 def quoted(separator):
-    """The rows as Python's csv writer and pandas have them."""
+    """The rows as Python's csv writer and pandas write them."""
     import csv
 
     text = io.StringIO()
@@ -389,8 +389,8 @@ def test_custom_files(name, text, tmp_path):
         for n, row in enumerate(ROWS)
     ]
     assert load("train", **settings) == expected
-    unlabelled = load("test", **settings | {"test": name, "columns": "text=premise,label=absent", "labels": "no,yes"})
-    assert unlabelled == [{"id": str(n), "text": row[0]} for n, row in enumerate(ROWS)]
+    unlabeled = load("test", **settings | {"test": name, "columns": "text=premise,label=absent", "labels": "no,yes"})
+    assert unlabeled == [{"id": str(n), "text": row[0]} for n, row in enumerate(ROWS)]
 
 
 @pytest.mark.parametrize(

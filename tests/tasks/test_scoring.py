@@ -16,16 +16,16 @@ def task(kind, metrics, labels=()):
     return Task(name="mine", kind=kind, splits={}, metrics=metrics, best=metrics[0], labels=labels)
 
 
-def labelled(labels):
+def labeled(labels):
     return [{"id": str(number), "label": label} for number, label in enumerate(labels)]
 
 
 def test_classification_by_hand():
-    gold, said = [1, 1, 1, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 1, 0, 1]
+    gold, predicted = [1, 1, 1, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 1, 0, 1]
     scores = score(
         task("sequence_classification", ("accuracy", "f1", "macro_f1", "matthews"), ("no", "yes")),
-        labelled(gold),
-        np.array(said),
+        labeled(gold),
+        np.array(predicted),
     )
     right, wrong, missed, left = 3, 1, 1, 3
     assert scores == pytest.approx(
@@ -36,27 +36,25 @@ def test_classification_by_hand():
             "matthews": (right * left - wrong * missed) / (4 * 4 * 4 * 4) ** 0.5,
         }
     )
-    assert score(task("multiple_choice", ("accuracy",)), labelled([0, 3, 2]), np.array([0, 3, 1])) == {
-        "accuracy": 2 / 3
-    }
+    assert score(task("multiple_choice", ("accuracy",)), labeled([0, 3, 2]), np.array([0, 3, 1])) == {"accuracy": 2 / 3}
 
 
 def test_regression_by_hand():
-    gold, said = [0.0, 1.0, 2.0, 5.0], np.array([0.1, 0.9, 4.0, 3.5], np.float32)
-    scores = score(task("regression", ("pearson", "spearman")), labelled(gold), said)
-    assert scores["pearson"] == pytest.approx(np.corrcoef(gold, said.astype(float))[0, 1])
+    gold, predicted = [0.0, 1.0, 2.0, 5.0], np.array([0.1, 0.9, 4.0, 3.5], np.float32)
+    scores = score(task("regression", ("pearson", "spearman")), labeled(gold), predicted)
+    assert scores["pearson"] == pytest.approx(np.corrcoef(gold, predicted.astype(float))[0, 1])
     assert scores["spearman"] == pytest.approx(1 - 6 * (1 + 1) / (4 * 15))
 
 
-@pytest.mark.parametrize("said", [[0, 0, 0], [1, 1, 1]])
+@pytest.mark.parametrize("predicted", [[0, 0, 0], [1, 1, 1]])
 @pytest.mark.parametrize("gold", [[0, 0, 0], [1, 1, 1], [0, 1, 1]])
-def test_undefined_metrics_are_numbers_without_a_warning(gold, said):
+def test_undefined_metrics_are_numbers_without_a_warning(gold, predicted):
     names = ("accuracy", "f1", "macro_f1", "matthews")
-    scores = score(task("sequence_classification", names, ("no", "yes")), labelled(gold), np.array(said))
-    assert scores["accuracy"] == np.mean(np.array(gold) == said)
+    scores = score(task("sequence_classification", names, ("no", "yes")), labeled(gold), np.array(predicted))
+    assert scores["accuracy"] == np.mean(np.array(gold) == predicted)
     assert scores["matthews"] == 0.0
     assert 0 <= scores["f1"] <= 1
-    assert score(task("regression", ("pearson", "spearman")), labelled(gold), np.array(said)) == {
+    assert score(task("regression", ("pearson", "spearman")), labeled(gold), np.array(predicted)) == {
         "pearson": 0.0,
         "spearman": 0.0,
     }
@@ -92,11 +90,11 @@ def test_entities_of_wnut17_are_those_of_seqeval(real_data, share):
     assert len(names) == 13
     numbered = [example | {"labels": [names.index(label) for label in example["labels"]]} for example in examples]
     golds = [example["labels"] for example in numbered]
-    said = corrupted(golds, len(names), share, 0)
-    scores = score(task("token_classification", ("entities", "token_accuracy"), tuple(names)), numbered, said)
+    predicted = corrupted(golds, len(names), share, 0)
+    scores = score(task("token_classification", ("entities", "token_accuracy"), tuple(names)), numbered, predicted)
     report = classification_report(
         [example["labels"] for example in examples],
-        [[names[label] for label in one] for one in said],
+        [[names[label] for label in one] for one in predicted],
         output_dict=True,
         zero_division=0,
     )["micro avg"]
@@ -104,25 +102,25 @@ def test_entities_of_wnut17_are_those_of_seqeval(real_data, share):
     assert scores["entity_recall"] == pytest.approx(report["recall"])
     assert scores["entity_f1"] == pytest.approx(report["f1-score"])
     assert scores["entity_f1"] == 1.0 if share == 0 else scores["entity_f1"] < 1
-    predicted = literal_entities([[names[label] for label in one] for one in said])
+    found = literal_entities([[names[label] for label in one] for one in predicted])
     wanted = literal_entities([example["labels"] for example in examples])
     assert len(wanted) == {"samples": 218 + 238 + 200, "data": 1975 + 836 + 1079}[real_data.name]
-    assert scores["entity_f1"] == pytest.approx(2 * len(predicted & wanted) / (len(predicted) + len(wanted)))
-    flat = [a == b for gold, one in zip(golds, said, strict=True) for a, b in zip(gold, one, strict=True)]
+    assert scores["entity_f1"] == pytest.approx(2 * len(found & wanted) / (len(found) + len(wanted)))
+    flat = [a == b for gold, one in zip(golds, predicted, strict=True) for a, b in zip(gold, one, strict=True)]
     assert scores["token_accuracy"] == pytest.approx(np.mean(flat))
 
 
 def test_entities_by_hand():
     names = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
     examples = [{"id": "1", "labels": [1, 2, 0, 3]}, {"id": "2", "labels": [0, 0]}]
-    said = [[1, 2, 0, 1], [2, 0]]  # right, wrong type, one too many that begins with I
-    scores = score(task("token_classification", ("entities",), names), examples, said)
+    predicted = [[1, 2, 0, 1], [2, 0]]  # correct, wrong type, and an extra entity that begins with I
+    scores = score(task("token_classification", ("entities",), names), examples, predicted)
     assert scores == pytest.approx({"entity_precision": 1 / 3, "entity_recall": 1 / 2, "entity_f1": 2 / 5})
     nothing = score(task("token_classification", ("entities",), names), examples[1:], [[0, 0]])
     assert nothing == {"entity_precision": 0.0, "entity_recall": 0.0, "entity_f1": 0.0}
 
 
-def test_span_is_squads_rule():
+def test_question_answering_is_scored_by_the_rule_of_squad():
     examples = [{"id": "a", "answers": [{"text": "the cat"}]}]
     assert score(task("question_answering", ("squad",)), examples, ["Cat."]) == {"exact": 100.0, "f1": 100.0}
 
@@ -133,8 +131,8 @@ def test_span_is_squads_rule():
         ("sequence_classification", ("accuracy",), (), [], "task 'mine': the set to evaluate on is empty"),
         ("sequence_classification", ("accuracy",), (), [{"id": "7"}], "example '7' has no label"),
         ("token_classification", ("entities",), (), [{"id": "7"}], "example '7' has no labels"),
-        ("sequence_classification", ("acuracy",), (), labelled([0]), "no metric 'acuracy'; did you mean 'accuracy'"),
-        ("sequence_classification", ("f1",), ("a", "b", "c"), labelled([0]), "metric 'f1' needs two labels, not 3"),
+        ("sequence_classification", ("acuracy",), (), labeled([0]), "no metric 'acuracy'; did you mean 'accuracy'"),
+        ("sequence_classification", ("f1",), ("a", "b", "c"), labeled([0]), "metric 'f1' needs two labels, not 3"),
         (
             "token_classification",
             ("entities",),
@@ -162,14 +160,14 @@ def test_refused(kind, metrics, labels, examples, message):
         ("token_classification", "entities", "seqeval.metrics", "seqeval"),
     ],
 )
-def test_a_library_that_is_missing_is_named(monkeypatch, kind, metric, module, package):
+def test_the_message_names_a_missing_library(monkeypatch, kind, metric, module, package):
     monkeypatch.setitem(sys.modules, module, None)
     examples = [{"id": str(n), "label": n, "labels": [0]} for n in range(2)]
     with pytest.raises(UserError, match=f"needs {package}: pip install {package}"):
         score(task(kind, (metric,), ("O",)), examples, [[0], [0]] if kind == "token_classification" else [0, 1])
 
 
-def test_predictions_for_each_example():
+def test_each_example_needs_a_prediction():
     with pytest.raises(ValueError, match="1 predictions for 2 examples"):
-        score(task("sequence_classification", ("accuracy",)), labelled([0, 1]), [0])
+        score(task("sequence_classification", ("accuracy",)), labeled([0, 1]), [0])
     assert set(METRICS) >= {"accuracy", "f1", "matthews", "pearson", "spearman", "entities", "squad"}

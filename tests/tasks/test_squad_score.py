@@ -1,4 +1,4 @@
-"""SQuAD's scores: those of published predictions, and thresholds against trying every one."""
+"""SQuAD's scores on published predictions, and thresholds compared with a search of all thresholds."""
 
 import json
 import pathlib
@@ -34,7 +34,7 @@ def published(real_data):
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_published_predictions_score_what_is_published(published, number):
+def test_published_predictions_have_the_published_scores(published, number):
     expected, predictions, examples = published
     assert len(expected) == len(predictions) == 8
     row = expected[number]
@@ -62,7 +62,7 @@ def test_groups_and_missing_predictions():
     examples = [
         {"id": "a", "answers": [{"text": "one two"}, {"text": "one"}]},
         {"id": "b", "answers": []},
-        {"id": "c", "answers": [{"text": "the"}]},  # normalises to nothing: as if it had no answer
+        {"id": "c", "answers": [{"text": "the"}]},  # normalizes to nothing: as if it had no answer
         {"id": "d", "answers": []},
     ]
     scores = squad_scores(examples, {"a": "two", "b": "", "c": ""})
@@ -108,7 +108,7 @@ def test_thresholds_on_published_predictions_are_those_of_the_official_rule(publ
     examples = [example for example in examples[row["set"]] if predictions[row["predictions"]][example["id"]]]
     texts = [predictions[row["predictions"]][example["id"]] for example in examples]
     answerable = [bool(example["answers"]) for example in examples]
-    # Margins that tell a little of which questions have an answer.
+    # Margins that carry some information on which questions have an answer.
     margins = np.random.default_rng(0).normal(size=len(examples)) - np.array(answerable)
     found = [
         Found([Answer(text, 0, 1, 1.0, 0.5)], 1.0 + float(margin), 0.5)
@@ -127,7 +127,7 @@ def test_thresholds_on_published_predictions_are_those_of_the_official_rule(publ
         assert score > max(never, always)
 
 
-def test_to_answer_nothing_can_be_best():
+def test_no_answer_at_all_can_be_best():
     found = [Found([Answer("x", 0, 1, 1.0, 0.5)], margin + 1.0, 0.5) for margin in (-3.0, 2.0)]
     examples = [{"id": "a", "answers": []}, {"id": "b", "answers": []}]
     tuned = tune_threshold(examples, found)["f1"]

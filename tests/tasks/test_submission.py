@@ -1,4 +1,4 @@
-"""Predictions as the benchmarks take them: read back by the standard library and our readers."""
+"""Files for benchmarks, read back by the standard library and our readers."""
 
 import csv
 import json
@@ -48,7 +48,7 @@ def test_glue_is_in_the_order_of_the_index(tmp_path):
     assert (tmp_path / "a.tsv").read_text().split()[2::2] == ["2", "9", "10"]
 
 
-def test_squad_as_the_published_predictions_are(real_data, tmp_path):
+def test_squad_has_the_format_of_published_predictions(real_data, tmp_path):
     with tarfile.open(real_data / "squad" / "published-predictions.tar.gz") as archive:
         members = {member.name: member for member in archive if member.isfile() and "2.0" in member.name}
         published = json.load(archive.extractfile(next(iter(members.values()))))
@@ -108,7 +108,7 @@ def test_predictions_of_other_examples_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_file_is_whole_or_what_it_was(tmp_path):
+def test_a_failed_write_leaves_the_file_as_it_was(tmp_path):
     path = tmp_path / "a.tsv"
     write(TASKS["rte"], examples("0"), [0], path)
     before = path.read_text()

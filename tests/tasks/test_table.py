@@ -1,4 +1,4 @@
-"""The table of tasks: what each row promises, and a configuration -> a task."""
+"""The table of tasks, and the task that a configuration names."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from bert_jax.tasks.table import TASKS, resolve
 GLUE = ["cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli", "ax"]
 
 
-def test_all_tasks_are_there():
+def test_all_tasks_exist():
     others = ["squad1", "squad2", "conll2003", "wnut17", "wikigold", "klue-ner", "swag", "codah", "klue-nli"]
     assert set(TASKS) == {*GLUE, *others, "klue-sts", "kornli", "korsts"}
 
@@ -33,7 +33,7 @@ def test_rows_name_only_what_exists(task):
 
 @pytest.mark.parametrize("task", [TASKS[name] for name in GLUE], ids=GLUE)
 def test_glue_is_what_tfds_says(task):
-    """TFDS has its own table of GLUE: labels in order, columns, splits, and the columns of the files."""
+    """Compare with the table of GLUE in TFDS: labels in order, columns, splits, and columns of the files."""
     pytest.importorskip("tensorflow_datasets", reason="tensorflow_datasets is not installed")
     from tensorflow_datasets.text.glue import Glue
 
@@ -50,8 +50,8 @@ def test_glue_is_what_tfds_says(task):
         assert columns["label"] == published.label_column
 
 
-def test_best_score_is_one_that_is_computed():
-    labelled = {
+def test_the_best_score_is_among_the_scores():
+    labeled = {
         "sequence_classification": {"label": 1},
         "regression": {"label": 1.0},
         "token_classification": {"tokens": ["a"], "labels": [1]},
@@ -66,11 +66,11 @@ def test_best_score_is_one_that_is_computed():
         "multiple_choice": [1],
     }
     for task in TASKS.values():
-        scores = scoring.score(task, [{"id": "x", **labelled[task.kind]}], predicted[task.kind])
+        scores = scoring.score(task, [{"id": "x", **labeled[task.kind]}], predicted[task.kind])
         assert task.best in scores, task.name
 
 
-def test_resolve_takes_the_row_and_the_metric():
+def test_resolve_returns_the_row_with_the_chosen_metric():
     assert resolve(TaskConfig(name="mrpc")) == TASKS["mrpc"]
     assert resolve(TaskConfig(name="mrpc", metric="accuracy")).best == "accuracy"
 

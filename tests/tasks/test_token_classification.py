@@ -1,4 +1,4 @@
-"""Words through pieces and windows: no word and no label lost."""
+"""Words in pieces and windows: no word and no label is lost."""
 
 import itertools
 
@@ -59,8 +59,8 @@ def test_every_word_of_real_sentences_keeps_its_label_on_its_first_piece(
     made, counts = make_features(
         KINDS["token_classification"], examples, tokenizer, TaskConfig(max_seq_len=max_seq_len)
     )
-    assert max(row.length for row in made) <= max_seq_len
-    assert counts["split_sentences"] == np.count_nonzero(np.bincount([row.example for row in made]) > 1)
+    assert max(one.length for one in made) <= max_seq_len
+    assert counts["split_sentences"] == np.count_nonzero(np.bincount([one.example for one in made]) > 1)
 
     library = reference(samples, vocabulary)
     library_found = library.encode_batch(
@@ -72,17 +72,17 @@ def test_every_word_of_real_sentences_keeps_its_label_on_its_first_piece(
         first_pieces.append([pieces.get(word, tokenizer.unk_id) for word in range(len(example["tokens"]))])
 
     seen = [[0] * len(example["tokens"]) for example in examples]
-    for row in made:
-        labels = row.targets["token_labels"]
-        assert labels.dtype == row.alignment["words"].dtype == np.int32
-        assert len(labels) == len(row.alignment["words"]) == len(row.input_ids) == row.second
-        assert np.array_equal(row.targets["token_weights"] > 0, row.alignment["words"] >= 0)
-        assert not labels[row.alignment["words"] < 0].any()
-        assert row.input_ids[0] == tokenizer.cls_id
-        assert row.input_ids[-1] == tokenizer.sep_id
-        gold, firsts, counted = examples[row.example]["labels"], first_pieces[row.example], seen[row.example]
+    for one in made:
+        labels = one.targets["token_labels"]
+        assert labels.dtype == one.alignment["words"].dtype == np.int32
+        assert len(labels) == len(one.alignment["words"]) == len(one.input_ids) == one.second
+        assert np.array_equal(one.targets["token_weights"] > 0, one.alignment["words"] >= 0)
+        assert not labels[one.alignment["words"] < 0].any()
+        assert one.input_ids[0] == tokenizer.cls_id
+        assert one.input_ids[-1] == tokenizer.sep_id
+        gold, firsts, counted = examples[one.example]["labels"], first_pieces[one.example], seen[one.example]
         for word, label, piece in zip(
-            row.alignment["words"].tolist(), labels.tolist(), row.input_ids.tolist(), strict=True
+            one.alignment["words"].tolist(), labels.tolist(), one.input_ids.tolist(), strict=True
         ):
             if word >= 0:
                 counted[word] += 1
@@ -90,7 +90,7 @@ def test_every_word_of_real_sentences_keeps_its_label_on_its_first_piece(
                 assert piece == firsts[word]
     assert all(count == 1 for counted in seen for count in counted)
     assert sum(map(len, seen)) == words
-    labels = [row.targets["token_labels"] for row in made]
+    labels = [one.targets["token_labels"] for one in made]
     assert word_values(made, labels, len(examples)) == [example["labels"] for example in examples]
 
 
@@ -113,11 +113,11 @@ def check_windows(random):
     for (before, _), (after, _) in itertools.pairwise(windows):
         assert before.start < after.start <= before.stop < after.stop
         assert sum(sizes[word] for word in range(after.start, before.stop)) <= room // OVERLAP
-        # As many words as fit: the next one would not.
+        # As many words as fit: one more would not.
         assert sum(sizes[word] for word in range(before.start, before.stop + 1)) > room
 
 
-def test_words_of_one_piece_are_predicted_amid_their_context():
+def test_words_are_predicted_where_they_have_the_most_context():
     windows = word_windows([1] * 20, 8)
     assert windows == [
         (range(0, 8), range(0, 7)),
@@ -126,13 +126,13 @@ def test_words_of_one_piece_are_predicted_amid_their_context():
     ]
 
 
-def test_a_word_longer_than_a_row_is_cut_and_counted(samples):
+def test_a_word_longer_than_a_sequence_is_truncated_and_counted(samples):
     tokenizer = load_tokenizer(samples / "vocab" / "bert-base-uncased")
     example = {"id": "1", "tokens": ["a", "qzxqzxqzxqzxqzx", "b"], "labels": [0, 1, 2]}
     made, counts = make_features(KINDS["token_classification"], [example], tokenizer, TaskConfig(max_seq_len=6))
     assert counts == {"split_sentences": 1, "truncated_words": 1}
-    assert all(row.length <= 6 for row in made)
-    assert word_values(made, [row.targets["token_labels"] for row in made], 1) == [[0, 1, 2]]
+    assert all(one.length <= 6 for one in made)
+    assert word_values(made, [one.targets["token_labels"] for one in made], 1) == [[0, 1, 2]]
 
 
 def test_words_without_a_piece_and_sentences_without_a_word(samples):
@@ -146,7 +146,7 @@ def test_words_without_a_piece_and_sentences_without_a_word(samples):
     assert word_values(made, [np.arange(9), np.arange(9)], 2) == [[1, 2, 3], []]
 
 
-def test_a_label_for_each_word(samples):
+def test_each_word_needs_a_label(samples):
     tokenizer = load_tokenizer(samples / "vocab" / "bert-base-uncased")
     with pytest.raises(UserError, match="'s7' has 2 words and 1 labels"):
         make_features(

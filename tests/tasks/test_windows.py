@@ -1,4 +1,4 @@
-"""Windows over contexts: those of google-research/bert, with answers at the right tokens."""
+"""Windows over contexts, compared with google-research/bert, and the tokens of answers."""
 
 import collections
 
@@ -68,14 +68,14 @@ def test_windows_and_their_context_are_the_literal_rule():
                 assert owner == [[literal_most_context(windows, token)] for token in range(tokens)]
 
 
-def test_real_questions_have_the_windows_and_answers_that_their_tokens_say(real_data, any_tokenizer):
+def test_real_questions_have_the_right_windows_and_answers(real_data, any_tokenizer):
     tokenizer = any_tokenizer
     examples = squad(real_data / "squad" / "dev-v2.0.recon.json.gz")[:3000]
     examples += squad(real_data / "squad" / "train-v2.0.first10.json.gz")[:1000]
     made, counts = make_features(KINDS["question_answering"], examples, tokenizer, SETTINGS)
     windows = collections.defaultdict(list)
-    for row in made:
-        windows[row.example].append(row)
+    for window in made:
+        windows[window.example].append(window)
     least_split, least_answered = {"samples": (5, 500), "data": (20, 2000)}[real_data.name]
     assert counts["split_contexts"] == sum(len(found) > 1 for found in windows.values()) > least_split
     assert counts["truncated_questions"] == 0
@@ -87,28 +87,30 @@ def test_real_questions_have_the_windows_and_answers_that_their_tokens_say(real_
         head = [tokenizer.cls_id, *question, *[tokenizer.sep_id] * tokenizer.separators]
         bounds = literal_windows(len(context.ids), 384 - len(head) - 1, 128)
         assert len(found) == len(bounds)
-        for row, (start, end) in zip(found, bounds, strict=True):
-            assert row.input_ids.tolist() == [*head, *context.ids[start:end], tokenizer.sep_id]
-            assert row.second == len(head)
+        for window, (start, end) in zip(found, bounds, strict=True):
+            assert window.input_ids.tolist() == [*head, *context.ids[start:end], tokenizer.sep_id]
+            assert window.second == len(head)
             offsets = [(-1, -1)] * len(head) + context.offsets[start:end] + [(-1, -1)]
-            assert row.alignment["context_offsets"].tolist() == list(map(list, offsets))
-            first, last = row.targets["starts"], row.targets["ends"]
+            assert window.alignment["context_offsets"].tolist() == list(map(list, offsets))
+            first, last = window.targets["starts"], window.targets["ends"]
             if not example["answers"]:
                 assert (first, last) == (0, 0)
             elif last:
                 answered += 1
                 answer = example["answers"][0]
                 stop = answer["start"] + len(answer["text"])
-                # The answer lies between the tokens, and neither of them can be left out.
+                # The answer is within the tokens, and needs the first and the last of them.
                 assert (
-                    row.alignment["context_offsets"][first, 0]
+                    window.alignment["context_offsets"][first, 0]
                     <= answer["start"]
-                    < row.alignment["context_offsets"][first, 1]
+                    < window.alignment["context_offsets"][first, 1]
                 )
-                assert row.alignment["context_offsets"][last, 0] < stop <= row.alignment["context_offsets"][last, 1]
-        assert sum(row.alignment["max_context"].sum() for row in found) == len(context.ids)
+                assert (
+                    window.alignment["context_offsets"][last, 0] < stop <= window.alignment["context_offsets"][last, 1]
+                )
+        assert sum(window.alignment["max_context"].sum() for window in found) == len(context.ids)
         if example["answers"]:
-            assert any(row.targets["ends"] for row in found)
+            assert any(window.targets["ends"] for window in found)
     assert answered > least_answered
 
 
@@ -116,20 +118,25 @@ def test_an_answer_is_only_in_windows_that_hold_all_of_it(bert):
     settings = TaskConfig(max_seq_len=10, doc_stride=1, max_query_length=64)
     made, counts = make_features(KINDS["question_answering"], [EXAMPLE], bert, settings)
     assert counts == {"split_contexts": 1, "truncated_questions": 0}
-    assert [(row.targets["starts"], row.targets["ends"]) for row in made][:4] == [(0, 0), (0, 0), (0, 0), (0, 0)]
+    assert [(window.targets["starts"], window.targets["ends"]) for window in made][:4] == [
+        (0, 0),
+        (0, 0),
+        (0, 0),
+        (0, 0),
+    ]
     wide, _ = make_features(KINDS["question_answering"], [EXAMPLE], bert, SETTINGS)
     first, last = wide[0].targets["starts"], wide[0].targets["ends"]
     assert bert.decode(wide[0].input_ids[first : last + 1].tolist()) == "unaffable me"
     settings = TaskConfig(max_seq_len=12, doc_stride=1, max_query_length=64)
     made, _ = make_features(KINDS["question_answering"], [EXAMPLE], bert, settings)
-    held = [row for row in made if row.targets["ends"]]
+    held = [window for window in made if window.targets["ends"]]
     assert 0 < len(held) < len(made)
-    for row in held:
-        answer = row.input_ids[row.targets["starts"] : row.targets["ends"] + 1].tolist()
+    for window in held:
+        answer = window.input_ids[window.targets["starts"] : window.targets["ends"] + 1].tolist()
         assert bert.decode(answer) == "unaffable me"
 
 
-def test_long_questions_are_cut_and_counted_and_refused_where_no_context_fits(bert):
+def test_long_questions_are_truncated_or_refused_where_no_context_fits(bert):
     long = EXAMPLE | {"question": "who " * 100}
     made, counts = make_features(KINDS["question_answering"], [EXAMPLE, long], bert, SETTINGS)
     assert counts == {"split_contexts": 0, "truncated_questions": 1}
@@ -154,7 +161,7 @@ def test_refused_questions(bert, change, message):
         make_features(KINDS["question_answering"], [EXAMPLE | change], bert, SETTINGS)
 
 
-def test_unlabelled_questions_have_no_targets(bert):
+def test_unlabeled_questions_have_no_targets(bert):
     made, _ = make_features(
         KINDS["question_answering"], [{key: EXAMPLE[key] for key in ("id", "question", "context")}], bert, SETTINGS
     )
@@ -169,4 +176,4 @@ def test_the_whole_training_set(real_data, bert):
     made, counts = make_features(KINDS["question_answering"], examples, bert, SETTINGS)
     assert (len(examples), len(made)) == (87_599, 88_641)
     assert counts["truncated_questions"] == 0
-    assert len({row.example for row in made if row.targets["ends"]}) == len(examples)
+    assert len({window.example for window in made if window.targets["ends"]}) == len(examples)

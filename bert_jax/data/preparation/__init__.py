@@ -1,1 +1,13 @@
-"""Documents -> a corpus on the disk: the local runner, and the same as an Apache Beam pipeline."""
+"""Documents -> a corpus on disk: on this machine, or as an Apache Beam pipeline that writes the same bytes.
+
+prepare.py       `prepare`, which the verb calls: runs on all cores, and resumes after a kill
+beam.py          the same as a Beam pipeline
+chunks.py        files -> partitions -> chunks: how the work is divided
+encoding.py      a chunk of documents -> sentences -> records of token ids
+workers.py       encodes chunks in several processes, in order
+corpus_writer.py records -> shards -> index and manifest
+unfinished.py    the directory of a corpus that is being written
+summary.py       counts of documents, sentences and tokens, and warnings
+
+A change of anything that decides the bytes of a corpus needs a new `corpus.FORMAT_VERSION`.
+"""

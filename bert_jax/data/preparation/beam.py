@@ -1,9 +1,9 @@
-"""The preparation as an Apache Beam pipeline: the bytes of `prepare`, from as many machines as the runner has.
+"""The preparation as an Apache Beam pipeline: the same bytes as `prepare`, on as many machines as the runner has.
 
-    parts -> units -> records -> shards (each in the memory of one worker) -> indexes and manifest (by one worker)
+    partitions -> chunks -> records -> shards (each in the memory of one worker) -> indexes and manifest (on one worker)
 
-Every step is a pure function of what it is given, and every file appears whole under its final name. So work that a
-runner does again, or on two machines at once, leaves the same files.
+Every step is a pure function of its input, and every file appears complete under its final name. So a step that the
+runner repeats, or runs on two machines at once, leaves the same files.
 """
 
 import json
@@ -17,23 +17,24 @@ from typing import Any
 from bert_jax import __version__
 from bert_jax.data import sources
 from bert_jax.data.corpus import sha256_of
-from bert_jax.data.preparation import corpus_writer, units
-from bert_jax.data.preparation.account import account
-from bert_jax.data.preparation.corpus_writer import Packed, ShardFacts, token_dtype
-from bert_jax.data.preparation.encoding import Counts, Settings, Unit, encode, total
-from bert_jax.data.preparation.prepare import LIBRARIES, check
-from bert_jax.data.preparation.units import Part
-from bert_jax.data.sources import Reading, storage
-from bert_jax.data.tokenizer import Tokenizer, load_tokenizer, save
+from bert_jax.data.preparation import chunks, corpus_writer
+from bert_jax.data.preparation.corpus_writer import PackedRecords, ShardInfo, token_dtype
+from bert_jax.data.preparation.encoding import Chunk, DocumentCounts, PrepareSettings, encode_chunk, sum_counts
+from bert_jax.data.preparation.prepare import LIBRARIES, check_settings
+from bert_jax.data.preparation.summary import summarize
+from bert_jax.data.sources import ReadOptions, storage
+from bert_jax.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from bert_jax.errors import UserError, check_output, writing
 
 try:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 except ImportError:
-    raise UserError("Apache Beam is missing: pip install 'bert-jax[beam]', into an environment of its own") from None
+    raise UserError(
+        "Apache Beam is missing: in an environment of its own, install bert_jax and pip install 'apache-beam>=2.77'"
+    ) from None
 
-Key = tuple[str, int, int]  # split, part, block: a shard
+Key = tuple[str, int, int]  # split, partition, block: a shard
 MANIFEST = "manifest.json"
 
 
@@ -41,42 +42,43 @@ def prepare_with_beam(
     inputs: Sequence[str],
     tokenizer_directory: str | os.PathLike[str],
     output: str | os.PathLike[str],
-    reading: Reading = Reading(),
-    heldout_fraction: float = Settings().heldout_fraction,
+    read_options: ReadOptions = ReadOptions(),
+    heldout_fraction: float = PrepareSettings().heldout_fraction,
     language: str = "en",
     beam_options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Makes the corpus that `prepare` makes of the same arguments, byte for byte, on any runner of Beam.
+    """Make the corpus that `prepare` makes from the same arguments, byte for byte, on any runner of Beam.
 
     Args:
         inputs: as in `prepare`; all workers read them, so they are URLs, or paths that every machine has.
-        tokenizer_directory, reading, heldout_fraction, language: as in `prepare`.
-        output: a URL or directory that all workers write into. The manifest comes last: without it, it is no corpus.
+        tokenizer_directory, read_options, heldout_fraction, language: as in `prepare`.
+        output: a URL or directory that all workers write to. The manifest is written last: without it, there is no
+            corpus.
         beam_options: the command line of a Beam pipeline, such as '--runner=FlinkRunner'.
 
     Returns:
         The manifest.
 
     Raises:
-        UserError: as `prepare`, on whichever machine it happens; options that Beam does not take.
+        UserError: as `prepare`, on any machine; options that Beam does not know.
     """
-    settings = Settings(reading, language, heldout_fraction)
-    check(settings)
+    settings = PrepareSettings(read_options, language, heldout_fraction)
+    check_settings(settings)
     pipeline = _pipeline(beam_options)
     tokenizer = load_tokenizer(tokenizer_directory)
-    output = _output(os.fspath(output))
+    output = _absolute_output(os.fspath(output))
     files = sources.find_files(inputs)
-    sources.check_reading(files, reading)
-    parts = units.plan(files, [sources.total_bytes([path]) for path in files])
-    _put_tokenizer(tokenizer, output)  # first of all: whether the output can be written is known before the work
+    sources.check_read_options(files, read_options)
+    partitions = chunks.plan_partitions(files, [sources.total_bytes([path]) for path in files])
+    _upload_tokenizer(tokenizer, output)  # first: an output that cannot be written fails before the work
     try:
         with pipeline:
-            _build(pipeline, parts, tokenizer, settings, output)
+            _build(pipeline, partitions, tokenizer, settings, output)
     except Exception as error:
-        left = f"{output}: incomplete; remove it before the next try"
-        if mistake := _mistake(error):
-            raise UserError(f"{mistake}\n{left}") from None
-        error.add_note(left)
+        note = f"{output}: incomplete; remove it before the next try"
+        if message := _user_error(error):
+            raise UserError(f"{message}\n{note}") from None
+        error.add_note(note)
         raise
     with storage.open_file(f"{output}/{MANIFEST}") as file:
         return json.load(file)
@@ -85,51 +87,55 @@ def prepare_with_beam(
 def _pipeline(arguments: Sequence[str]) -> beam.Pipeline:
     try:
         options = PipelineOptions(list(arguments))
-        options.get_all_options()  # read now, not in the middle of the work
+        options.get_all_options()  # parsed now, not in the middle of the work
         return beam.Pipeline(options=options)
     except SystemExit:
-        raise UserError(f"--beam_options {' '.join(arguments)}: Apache Beam says above what it cannot read") from None
-    except (ImportError, ValueError) as error:  # an unknown runner, or one without its package or options
+        raise UserError(f"--beam_options {' '.join(arguments)}: not accepted by Apache Beam, see above") from None
+    except (ImportError, ValueError) as error:  # an unknown runner, or one that lacks its package or options
         raise UserError(f"--beam_options {' '.join(arguments)}: {error}") from None
 
 
-def _output(place: str) -> str:
-    """The place as every worker calls it; refused where it holds something."""
-    if not storage.is_url(place):
-        place = os.path.abspath(place.removeprefix("file://"))
-        check_output(place)
-        return place
-    place = place.rstrip("/")
+def _absolute_output(output: str) -> str:
+    """Return the output as every worker names it; refuse one that is not empty."""
+    if not storage.is_url(output):
+        output = os.path.abspath(output.removeprefix("file://"))
+        check_output(output)
+        return output
+    output = output.rstrip("/")
     try:
-        found = storage.find(place)
-    except UserError:  # there is nothing yet; if it cannot be reached, the first file that is put there tells
-        return place
-    raise UserError(f"{place}: holds something already ({found[0]}); remove it or choose another --output")
+        found = storage.match_files(output)
+    except UserError:  # nothing there yet; if it cannot be reached, the first upload fails
+        return output
+    raise UserError(f"{output}: not empty, it holds {found[0]}; remove it or choose another --output")
 
 
-def _put_tokenizer(tokenizer: Tokenizer, output: str) -> None:
+def _upload_tokenizer(tokenizer: Tokenizer, output: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
         place = pathlib.Path(directory) / "tokenizer"
-        save(tokenizer, place)
+        save_tokenizer(tokenizer, place)
         for path in sorted(place.iterdir()):
-            storage.put(path, f"{output}/{place.name}/{path.name}")
+            storage.upload(path, f"{output}/{place.name}/{path.name}")
 
 
-def _mistake(error: Exception) -> str:
-    """What a UserError on any machine said, or ''. Other processes send it as the text of a traceback."""
+def _user_error(error: Exception) -> str:
+    """Return the message of a UserError on any machine, or ''. Other processes send it inside a traceback."""
     if not isinstance(error, UserError) and "UserError: " not in str(error):
         return ""
     return str(error).rpartition("UserError: ")[2].partition(" [while running")[0].strip()
 
 
 def _build(
-    pipeline: beam.Pipeline, parts: Sequence[Part], tokenizer: Tokenizer, settings: Settings, output: str
+    pipeline: beam.Pipeline,
+    partitions: Sequence[chunks.Partition],
+    tokenizer: Tokenizer,
+    settings: PrepareSettings,
+    output: str,
 ) -> None:
     encoded = (
         pipeline
-        | "parts" >> beam.Create(parts).with_output_types(Any)
-        | "read" >> beam.FlatMap(units.units, tokenizer, settings).with_output_types(Any)
-        | "spread" >> beam.Reshuffle()  # a large file is read by one worker, but encoded by all
+        | "partitions" >> beam.Create(partitions).with_output_types(Any)
+        | "read" >> beam.FlatMap(chunks.read_chunks, tokenizer, settings).with_output_types(Any)
+        | "spread" >> beam.Reshuffle()  # one worker reads a large file, all encode it
         | "encode" >> beam.ParDo(_Encode(tokenizer, settings)).with_outputs(_Encode.COUNTS, main="records")
     )
     shards = encoded.records | "names" >> beam.Keys() | "shards" >> beam.Distinct()
@@ -138,7 +144,7 @@ def _build(
         | "group" >> beam.GroupByKey()
         | "write" >> beam.Map(_write_shard, output, beam.pvalue.AsList(shards)).with_output_types(Any)
     )
-    counts = encoded[_Encode.COUNTS] | "count" >> beam.CombineGlobally(total)
+    counts = encoded[_Encode.COUNTS] | "count" >> beam.CombineGlobally(sum_counts)
     _ = (
         (written, counts | "no rows" >> beam.Map(lambda all_counts: (all_counts, b"")))
         | "gather" >> beam.Flatten()
@@ -149,28 +155,28 @@ def _build(
 
 
 class _Encode(beam.DoFn):
-    """Unit -> (shard, (number of the unit, records)) for each split; the account of its documents apart."""
+    """Chunk -> (shard, (number of the chunk, records)) for each split; the counts of its documents separately."""
 
     COUNTS = "counts"
 
-    def __init__(self, tokenizer: Tokenizer, settings: Settings):
+    def __init__(self, tokenizer: Tokenizer, settings: PrepareSettings):
         self._tokenizer, self._settings = tokenizer, settings
         self._versions = _versions()
 
     def setup(self) -> None:
-        """Called in a worker's process, before all units."""
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the runner has a process for each core
+        """Run once in a worker's process, before the chunks."""
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the runner has a process per core
         if _versions() != self._versions:
             raise UserError(
-                f"a worker has {_versions()}, this machine {self._versions}: other versions may make other bytes;"
-                " give the workers the same"
+                f"a worker has {_versions()}, this machine {self._versions}: other versions may produce other"
+                " bytes; install the same on the workers"
             )
 
-    def process(self, unit: Unit) -> Iterator[Any]:
-        """Called for every unit."""
-        encoded = encode(unit, self._tokenizer, self._settings)
+    def process(self, chunk: Chunk) -> Iterator[Any]:
+        """Encode a chunk."""
+        encoded = encode_chunk(chunk, self._tokenizer, self._settings)
         for split, packed in encoded.splits.items():
-            yield (split, unit.part, unit.block), (unit.number, packed)
+            yield (split, chunk.partition, chunk.block), (chunk.number, packed)
         yield beam.pvalue.TaggedOutput(self.COUNTS, encoded.counts)
 
 
@@ -180,42 +186,42 @@ def _versions() -> str:
 
 
 def _write_shard(
-    group: tuple[Key, Iterable[tuple[int, Packed]]], output: str, shards: Sequence[Key]
-) -> tuple[ShardFacts, bytes]:
-    """Puts one of all the shards in its place; gives what is known of it, and its index rows."""
+    group: tuple[Key, Iterable[tuple[int, PackedRecords]]], output: str, shards: Sequence[Key]
+) -> tuple[ShardInfo, bytes]:
+    """Write and upload one of all the shards; return its `ShardInfo` and its index rows."""
     key, records = group
     own = sorted(shard for shard in shards if shard[0] == key[0])
     name = corpus_writer.final_name(key[0], own.index(key), len(own))
     with tempfile.TemporaryDirectory() as directory, writing(directory):
-        in_order = sorted(records, key=lambda item: item[0])  # they come in any order
-        facts = corpus_writer.write_shard(directory, *key, (packed for _, packed in in_order))
-        storage.put(os.path.join(directory, facts.name), f"{output}/{name}")
-        return facts, pathlib.Path(directory, facts.rows_name).read_bytes()
+        in_order = sorted(records, key=lambda item: item[0])  # they arrive in any order
+        info = corpus_writer.write_shard(directory, *key, (packed for _, packed in in_order))
+        storage.upload(os.path.join(directory, info.name), f"{output}/{name}")
+        return info, pathlib.Path(directory, info.rows_name).read_bytes()
 
 
 def _finish(
-    group: tuple[str, Iterable[tuple[ShardFacts | Counts, bytes]]],
+    group: tuple[str, Iterable[tuple[ShardInfo | DocumentCounts, bytes]]],
     output: str,
     tokenizer: Tokenizer,
-    settings: Settings,
+    settings: PrepareSettings,
 ) -> None:
-    """Puts the indexes in their places, then the manifest."""
-    shards, counts, splits = [], Counts(), {}
+    """Upload the indexes, then the manifest."""
+    shards, counts, splits = [], DocumentCounts(), {}
     with tempfile.TemporaryDirectory() as directory, writing(directory):
         place = pathlib.Path(directory)
-        for facts, rows in group[1]:
-            if isinstance(facts, Counts):
-                counts = facts
+        for info, rows in group[1]:
+            if isinstance(info, DocumentCounts):
+                counts = info
             else:
-                (place / facts.rows_name).write_bytes(rows)
-                shards.append(facts)
-        said = account(tokenizer, settings, shards, counts)
-        for split, own in corpus_writer.in_order(shards).items():
+                (place / info.rows_name).write_bytes(rows)
+                shards.append(info)
+        summary = summarize(tokenizer, settings, shards, counts)
+        for split, own in corpus_writer.shards_by_split(shards).items():
             index = place / f"{split}.index.npy"
             corpus_writer.write_index(index, [(place / shard.rows_name, shard.records) for shard in own])
-            splits[split] = corpus_writer.describe_split(
+            splits[split] = corpus_writer.split_manifest(
                 split, own, token_dtype(tokenizer.vocab_size), sha256_of(index)
             )
-            storage.put(index, f"{output}/{index.name}")
-        corpus_writer.write_json(place / MANIFEST, corpus_writer.manifest_of(said, splits))
-        storage.put(place / MANIFEST, f"{output}/{MANIFEST}")
+            storage.upload(index, f"{output}/{index.name}")
+        corpus_writer.write_json(place / MANIFEST, corpus_writer.make_manifest(summary, splits))
+        storage.upload(place / MANIFEST, f"{output}/{MANIFEST}")

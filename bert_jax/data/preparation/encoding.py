@@ -1,6 +1,7 @@
-"""Raw documents -> records: text, sentences, ids. Pure: a unit gives the same records wherever it is encoded."""
+"""Documents -> records of token ids. Pure functions: a chunk gives the same records wherever it is encoded."""
 
 import hashlib
+import heapq
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,147 +11,174 @@ import numpy as np
 import sentencex
 
 from bert_jax.data.corpus import MAX_SENTENCE, SPLITS
-from bert_jax.data.preparation.corpus_writer import Packed, concatenate, cut_sentences, pack_document, token_dtype
-from bert_jax.data.sources import Raw, Reading, convert
-from bert_jax.data.sources.rejections import LeftOut, earlier
+from bert_jax.data.preparation.corpus_writer import (
+    PackedRecords,
+    concatenate_records,
+    cut_sentences,
+    pack_document,
+    token_dtype,
+)
+from bert_jax.data.sources import RawDocument, ReadOptions, to_document
+from bert_jax.data.sources.rejections import Rejections, first_fields
 from bert_jax.data.tokenizer import Tokenizer
 
-NO_LANGUAGE = "none"  # a line is a sentence, and nothing is changed: for code, logs, proteins
-WINDOW = 8192  # characters that are parted into sentences in one call, and of the longest sentence
-SENTENCES_AT_ONCE = 512  # that the library encodes in one call; its memory is a hundred times the text
-# The library takes every white space for one byte when it looks back, and panics inside of a wider one.
+MIN_HELDOUT = 2  # documents: the second sentence of a pair may come from another document
+NO_LANGUAGE = "none"  # a line is a sentence and stays as it is: for code, logs, proteins
+WINDOW = 8192  # characters that are split into sentences in one call, and of the longest sentence
+SENTENCES_PER_CALL = 512  # of the tokenizer library; its memory is a hundred times the text
+# When it looks back, the library takes every white space for one byte, and panics inside a wider one.
 WIDE_SPACES = "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
 
 
 _LINE = re.compile("[^\n]*\n|[^\n]+")
 
 
-class Settings(NamedTuple):
-    """What decides, with the tokenizer, which records a document gives."""
+class PrepareSettings(NamedTuple):
+    """The settings that decide, with the tokenizer, the records of a document."""
 
-    reading: Reading = Reading()
-    language: str = "en"  # ISO 639 code whose rules part the sentences, or NO_LANGUAGE
+    read_options: ReadOptions = ReadOptions()
+    language: str = "en"  # ISO 639 code whose rules split sentences, or NO_LANGUAGE
     heldout_fraction: float = 0.02
 
 
-class Counts(NamedTuple):
-    """The account of some documents; `_asdict()` is JSON."""
+class DocumentCounts(NamedTuple):
+    """Counts over documents; `_asdict()` is JSON."""
 
-    documents: int = 0  # found, whatever became of them
+    documents: int = 0  # found, stored or rejected
     rejected: Mapping[str, int] = {}
-    sentences_split: int = 0  # sentences that were cut because they exceed WINDOW characters or MAX_SENTENCE tokens
+    sentences_split: int = 0  # sentences cut because they exceed WINDOW characters or MAX_SENTENCE tokens
     unknown_tokens: int = 0
-    fields: str = ""  # of a record that has not the one that was asked for
+    fields: str = ""  # of a record that lacks the requested one
+    lowest_hashes: Sequence[int] = ()  # the MIN_HELDOUT smallest `split_hash` of stored documents, sorted
 
 
-class Unit(NamedTuple):
-    """Documents, or pieces of long ones, that are encoded together; made by `units.units`."""
+class Chunk(NamedTuple):
+    """Documents, or pieces of long ones, that are encoded together; made by `chunks.read_chunks`."""
 
-    part: int
-    number: int  # in its part
-    block: int  # the shards of its part that its records go to
-    last: bool  # of its part
-    documents: list[Raw]
+    partition: int
+    number: int  # in its partition
+    block: int  # of its partition, whose shards its records go to
+    last: bool  # of its partition
+    documents: list[RawDocument]
     bytes_read: int  # of all inputs, after it
-    # Of the document whose pieces began in units before this one:
+    # Of the document whose pieces began in earlier chunks:
     split: str = ""
-    begun: bool = False  # whether any of its records went before
+    begun: bool = False  # whether it has records already
 
 
-class Encoded(NamedTuple):
-    """A unit, ready to be written: records of the splits that have any, and the account of the documents."""
+class EncodedChunk(NamedTuple):
+    """The records of a chunk, for the splits that have any, and the counts of its documents."""
 
-    splits: dict[str, Packed]
-    counts: Counts
+    splits: dict[str, PackedRecords]
+    counts: DocumentCounts
 
 
-def encode(unit: Unit, tokenizer: Tokenizer, settings: Settings) -> Encoded:
-    """The records of a unit.
+def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) -> EncodedChunk:
+    """Return the records of a chunk.
 
     Raises:
-        UserError: as `sources.convert`.
+        UserError: as `sources.to_document`.
     """
-    left_out = LeftOut()
-    kept: list[tuple[Raw, str, int]] = []  # a document or piece, its split, the number of its sentences
+    rejections = Rejections()
+    kept: list[tuple[RawDocument, str, int, int]] = []  # a document or piece, its split, `split_hash`, sentences
     sentences: list[str] = []
     begins: list[bool] = []
-    split, found = unit.split, 0
-    for raw in unit.documents:
-        document = convert(raw, settings.reading)
+    split, found = chunk.split, 0
+    for raw in chunk.documents:
+        document = to_document(raw, settings.read_options)
         found += raw.piece == 0
         if document.rejected and raw.piece == 0 and raw.last:
-            left_out.add(document)
+            rejections.add(document)
             continue
         if raw.piece == 0:
-            split = split_of(document.text, settings.heldout_fraction)
+            split = choose_split(document.text, settings.heldout_fraction)
         before = len(sentences)
-        parts = sentences_of(document.text, settings.language, tokenizer.sentence_prefix, raw.piece == 0)
+        parts = split_sentences(document.text, settings.language, tokenizer.sentence_prefix, raw.piece == 0)
         for sentence, whether in parts:
             sentences.append(sentence)
             begins.append(whether)
-        kept.append((raw, split, len(sentences) - before))
-    lengths, tokens = _ids(sentences, tokenizer)
-    splits: dict[str, list[Packed]] = {name: [] for name in SPLITS}
-    begun = unit.begun
+        kept.append((raw, split, split_hash(document.text), len(sentences) - before))
+    lengths, tokens = _encode_texts(sentences, tokenizer)
+    splits: dict[str, list[PackedRecords]] = {name: [] for name in SPLITS}
+    hashes: list[int] = []
+    begun = chunk.begun
     first = token = 0
-    for raw, split, number in kept:
+    for raw, split, own_hash, number in kept:
         own = lengths[first : first + number]
         own = own[own > 0]
         size = int(own.sum())
         begun = begun and raw.piece > 0
         if size:
             splits[split].append(pack_document(cut_sentences(own), tokens[token : token + size], not begun))
+            if raw.piece == 0:
+                hashes.append(own_hash)
             begun = True
         if raw.last and not begun:
-            left_out.reasons["no tokens"] += 1
+            rejections.reasons["no tokens"] += 1
         first, token = first + number, token + size
-    packed = {name: concatenate(parts) for name, parts in splits.items() if parts}
+    packed = {name: concatenate_records(parts) for name, parts in splits.items() if parts}
     whole = np.array(begins, bool)
     cut = np.unique(np.cumsum(whole)[~whole | (lengths > MAX_SENTENCE)])
     unknown = np.count_nonzero(tokens == tokenizer.unk_id)
-    return Encoded(packed, Counts(found, dict(left_out.reasons), len(cut), int(unknown), left_out.fields))
+    counts = DocumentCounts(found, dict(rejections.reasons), len(cut), int(unknown), rejections.fields, _lowest(hashes))
+    return EncodedChunk(packed, counts)
 
 
-def total(counts: Iterable[Counts]) -> Counts:
-    """Several accounts as one."""
+def sum_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
+    """Return the sum of several counts."""
     documents = sentences_split = unknown_tokens = 0
-    left_out = LeftOut()
+    rejections = Rejections()
+    hashes: list[int] = []
     for one in counts:
         documents += one.documents
-        left_out.reasons.update(one.rejected)
-        left_out.fields = earlier(left_out.fields, one.fields)
+        rejections.reasons.update(one.rejected)
+        rejections.fields = first_fields(rejections.fields, one.fields)
         sentences_split += one.sentences_split
         unknown_tokens += one.unknown_tokens
-    rejected = dict(sorted(left_out.reasons.items()))
-    return Counts(documents, rejected, sentences_split, unknown_tokens, left_out.fields)
+        hashes += one.lowest_hashes
+    rejected = dict(sorted(rejections.reasons.items()))
+    return DocumentCounts(documents, rejected, sentences_split, unknown_tokens, rejections.fields, _lowest(hashes))
 
 
-def split_of(text: str, heldout_fraction: float) -> str:
-    """'train' or 'heldout': the same for equal texts, whatever else the corpus holds."""
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return "heldout" if int.from_bytes(digest, "big") < heldout_fraction * 2**64 else "train"
+def _lowest(hashes: Iterable[int]) -> list[int]:
+    return heapq.nsmallest(MIN_HELDOUT, hashes)
 
 
-def has_tokens(text: str, begins: bool, tokenizer: Tokenizer, settings: Settings) -> bool:
-    """Whether `encode` finds a token in the text of a document or piece; reads no further than to the first."""
-    found = sentences_of(text, settings.language, tokenizer.sentence_prefix, begins)
+def choose_split(text: str, heldout_fraction: float) -> str:
+    """Return 'train' or 'heldout': the same for equal texts, whatever else is in the corpus."""
+    return "heldout" if split_hash(text) < heldout_fraction * 2**64 else "train"
+
+
+def split_hash(text: str) -> int:
+    """Return a uniform hash of a text below 2**64."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def fraction_above(value: int) -> float:
+    """Return the smallest held-out fraction of three decimals that holds out a document with this `split_hash`."""
+    return ((value * 1000 >> 64) + 1) / 1000
+
+
+def has_tokens(text: str, begins: bool, tokenizer: Tokenizer, settings: PrepareSettings) -> bool:
+    """Return whether `encode_chunk` finds a token in the text of a document or piece; stops at the first."""
+    found = split_sentences(text, settings.language, tokenizer.sentence_prefix, begins)
     return any(tokenizer.encode_sentences([sentence])[0] for sentence, _ in found)
 
 
-def sentences_of(text: str, language: str, prefix: str = "", begins: bool = True) -> Iterator[tuple[str, bool]]:
-    """The sentences of a text without the white space around them; those longer than the window in several parts.
+def split_sentences(text: str, language: str, prefix: str = "", begins: bool = True) -> Iterator[tuple[str, bool]]:
+    """Yield the sentences of a text without surrounding white space; those longer than the window in several parts.
 
-    Read through a window, as the library's time grows with the square of a paragraph that is not ASCII. A sentence that
-    the window's end cuts is read again from its start; one that fills the window is cut, at a space if it has one.
+    The text is read through a window: the library's time is quadratic in a paragraph that is not ASCII. A sentence cut
+    by the end of the window is read again from its start; one that fills it is cut, at a space if possible.
 
     Args:
         text: any.
         language: ISO 639 code, or NO_LANGUAGE: the lines with their ends, as they are.
-        prefix: goes before all that white space goes before, but for the first sentence of a document.
+        prefix: put before every sentence after white space, but for the first of a document.
         begins: whether the text begins a document.
 
     Yields:
-        A sentence or part of one; whether a sentence begins with it.
+        A sentence or part of one, and whether it begins a sentence.
     """
     if language == NO_LANGUAGE:
         for line in _LINE.findall(text):
@@ -173,11 +201,11 @@ def sentences_of(text: str, language: str, prefix: str = "", begins: bool = True
         elif not whole:
             found.pop()
         for sentence in found:
-            end = plain.index(sentence, start) + len(sentence)  # of a longer text the library leaves out empty lines
+            end = plain.index(sentence, start) + len(sentence)  # the library leaves out empty lines of a longer text
             own = text[start:end].strip()
             spaced = spaced or text[start].isspace()
             if own:
-                # A byte-level vocabulary would spell the end of a line, and not know the word after it.
+                # A byte-level vocabulary would encode the line end as bytes, and not recognize the word after it.
                 line = " ".join(own.split()) if "\n" in own else own
                 yield (prefix if spaced and not begins else "") + line, not inside
                 begins, spaced = False, False
@@ -185,12 +213,12 @@ def sentences_of(text: str, language: str, prefix: str = "", begins: bool = True
             start, inside = end, fills and bool(own)
 
 
-def _ids(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """The number of ids of each text, int64 [texts], and all ids, uint16 or uint32 [sum of those]."""
+def _encode_texts(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Return the number of ids of each text, int64 [texts], and all ids, uint16 or uint32 [their sum]."""
     dtype = token_dtype(tokenizer.vocab_size)
     lengths, tokens = [np.zeros(0, np.int64)], [np.zeros(0, dtype)]
-    for start in range(0, len(texts), SENTENCES_AT_ONCE):
-        ids = tokenizer.encode_sentences(texts[start : start + SENTENCES_AT_ONCE])
+    for start in range(0, len(texts), SENTENCES_PER_CALL):
+        ids = tokenizer.encode_sentences(texts[start : start + SENTENCES_PER_CALL])
         lengths.append(np.fromiter(map(len, ids), np.int64, len(ids)))
         tokens.append(np.fromiter(itertools.chain.from_iterable(ids), dtype, int(lengths[-1].sum())))
     return np.concatenate(lengths), np.concatenate(tokens)

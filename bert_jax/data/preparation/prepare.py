@@ -1,4 +1,4 @@
-"""Documents -> corpus on this machine: all cores, in the order of the input, in bounded memory, killed and gone on."""
+"""Documents -> corpus on this machine: on all cores, in bounded memory; resumes where it was killed."""
 
 import contextlib
 import hashlib
@@ -13,22 +13,21 @@ from typing import Any
 
 from bert_jax import __version__
 from bert_jax.data import corpus, sources
-from bert_jax.data.preparation import encoding, units
-from bert_jax.data.preparation.account import account, summary
+from bert_jax.data.preparation import chunks, encoding
 from bert_jax.data.preparation.corpus_writer import ShardWriter, token_dtype
-from bert_jax.data.preparation.encoding import Counts, Encoded, Settings, Unit, total
-from bert_jax.data.preparation.unfinished import Block, Unfinished
-from bert_jax.data.preparation.workers import encode_all
-from bert_jax.data.sources import records
-from bert_jax.data.sources.records import Reading
+from bert_jax.data.preparation.encoding import Chunk, DocumentCounts, EncodedChunk, PrepareSettings, sum_counts
+from bert_jax.data.preparation.summary import format_summary, summarize
+from bert_jax.data.preparation.unfinished import Block, UnfinishedCorpus
+from bert_jax.data.preparation.workers import encode_chunks
+from bert_jax.data.sources import ReadOptions, documents
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 
-__all__ = ["check", "prepare", "summary"]
+__all__ = ["check_settings", "format_summary", "prepare"]
 
-# The library takes the rules of English for what it does not know, and says nothing.
+# The library silently uses the rules of English for a code that it does not know.
 LANGUAGE_CODE = "[a-z]{2,3}(-[a-z]+)*|none"
-LIBRARIES = ("array_record", "sentencex", "tokenizers")  # another version may make other bytes
+LIBRARIES = ("array_record", "sentencex", "tokenizers")  # another version may produce other bytes
 
 Progress = Callable[[int, int, int], None]
 
@@ -37,27 +36,28 @@ def prepare(
     inputs: Sequence[str],
     tokenizer_directory: str | os.PathLike[str],
     output: str | os.PathLike[str],
-    reading: Reading = Reading(),
+    read_options: ReadOptions = ReadOptions(),
     workers: int | None = None,
-    heldout_fraction: float = Settings().heldout_fraction,
+    heldout_fraction: float = PrepareSettings().heldout_fraction,
     language: str = "en",
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Makes the corpus `output` from text; the same input gives the same bytes for any number of workers.
+    """Make the corpus `output` from text; the same input gives the same bytes for any number of workers.
 
-    Killed or interrupted, it leaves `.NAME.incomplete` beside the output if any block of `units.UNITS_PER_SHARD` units
-    was finished; the same call goes on from there and makes the same bytes. What has changed since (an input's name,
-    size, time or etag, a setting, the tokenizer, a version) makes it start over.
+    Killed or interrupted, it leaves `.NAME.incomplete` beside the output if a block of `chunks.CHUNKS_PER_BLOCK` chunks
+    was finished; the same call resumes from there and produces the same bytes. A change since (an input's name, size,
+    time or etag, a setting, the tokenizer, a version) makes it start over.
 
     Args:
-        inputs, reading: as in `sources.documents`.
+        inputs, read_options: as in `sources.read_documents`.
         tokenizer_directory: for `load_tokenizer`; the tokenizer is saved in the corpus.
-        workers: processes that encode; None takes one a core, 1 works in this process.
-        heldout_fraction: of the documents, chosen by a hash of their text, so that equal texts fall on one side.
-        language: ISO 639 code, of two letters where there is one, whose rules part the sentences.
+        workers: number of processes that encode; None: one per core; 1: this process.
+        heldout_fraction: fraction of the documents held out for evaluation, chosen by a hash of their text, so that
+            equal texts stay in one split.
+        language: ISO 639 code, of two letters where there is one, whose rules split sentences.
         progress: called with (bytes of input read, bytes in all, documents done).
-        say: told in a line what is gone on from, started over, or kept for the next time.
+        say: called with a line when the preparation resumes, starts over, or keeps blocks for the next call.
 
     Returns:
         The manifest. `manifest['documents']` has {in, stored, rejected: {reason: n}}, where in = stored + the sum of
@@ -66,100 +66,102 @@ def prepare(
     Raises:
         UserError: bad input, tokenizer or output; no training document.
     """
-    settings = Settings(reading, language, heldout_fraction)
-    check(settings)
+    settings = PrepareSettings(read_options, language, heldout_fraction)
+    check_settings(settings)
     workers = (os.cpu_count() or 1) if workers is None else workers
     if workers < 1:
         raise UserError(f"--workers {workers}: give at least 1")
     tokenizer = load_tokenizer(tokenizer_directory)
     files = sources.find_files(inputs)
-    sources.check_reading(files, reading)
+    sources.check_read_options(files, read_options)
     sizes = [sources.total_bytes([path]) for path in files]
-    parts = units.plan(files, sizes)
-    with Unfinished(output, _identity(files, sizes, tokenizer, settings), say) as place:
+    partitions = chunks.plan_partitions(files, sizes)
+    with UnfinishedCorpus(output, _identity(files, sizes, tokenizer, settings), say) as unfinished:
         todo = (
-            unit
-            for part in parts
-            if not place.is_finished(part.number)
-            for unit in units.units(part, tokenizer, settings)
-            if (unit.part, unit.block) not in place.blocks
+            chunk
+            for partition in partitions
+            if not unfinished.is_finished(partition.number)
+            for chunk in chunks.read_chunks(partition, tokenizer, settings)
+            if (chunk.partition, chunk.block) not in unfinished.blocks
         )
-        documents = sum(block.counts.documents for block in place.blocks.values())
-        with contextlib.closing(encode_all(todo, tokenizer, settings, workers)) as encoded:
-            for _, results in itertools.groupby(_told(encoded, documents, sum(sizes), progress), _block):
-                place.add(_written(results, place))
-        blocks = place.blocks.values()
+        before = sum(block.counts.documents for block in unfinished.blocks.values())
+        with contextlib.closing(encode_chunks(todo, tokenizer, settings, workers)) as encoded:
+            for _, results in itertools.groupby(_report(encoded, before, sum(sizes), progress), _block_of):
+                unfinished.add(_write_block(results, unfinished))
+        blocks = unfinished.blocks.values()
         try:
-            facts = account(
+            summary = summarize(
                 tokenizer,
                 settings,
                 [shard for block in blocks for shard in block.shards],
-                total(block.counts for block in blocks),
+                sum_counts(block.counts for block in blocks),
             )
         except UserError:
-            place.discard()
+            unfinished.discard()
             raise
-        return place.publish(tokenizer, token_dtype(tokenizer.vocab_size), facts)
+        return unfinished.publish(tokenizer, token_dtype(tokenizer.vocab_size), summary)
 
 
-def check(settings: Settings) -> None:
-    """Refuses, by UserError, a share that is none, and what cannot be the code of a language."""
+def check_settings(settings: PrepareSettings) -> None:
+    """Raise UserError for a fraction out of range, and for what cannot be a language code."""
     if not re.fullmatch(LANGUAGE_CODE, settings.language):
         raise UserError(
-            f"--language {settings.language}: give a code such as de, ko or zh, as Wikipedia has them, or none for "
-            "text without sentences"
+            f"--language {settings.language}: give a code such as de, ko or zh, as Wikipedia uses, or none for text "
+            "without sentences"
         )
     if not 0 <= settings.heldout_fraction < 1:
-        raise UserError(f"--heldout_fraction {settings.heldout_fraction}: give a share from 0 to below 1")
+        raise UserError(f"--heldout_fraction {settings.heldout_fraction}: give a fraction from 0 to below 1")
 
 
-def _block(result: tuple[Unit, Encoded]) -> tuple[int, int]:
-    return result[0].part, result[0].block
+def _block_of(result: tuple[Chunk, EncodedChunk]) -> tuple[int, int]:
+    return result[0].partition, result[0].block
 
 
-def _told(
-    results: Iterator[tuple[Unit, Encoded]], documents: int, all_bytes: int, progress: Progress | None
-) -> Iterator[tuple[Unit, Encoded]]:
-    """The same results; after each has been dealt with, `progress` is."""
-    for unit, encoded in results:
-        yield unit, encoded
-        documents += encoded.counts.documents
+def _report(
+    results: Iterator[tuple[Chunk, EncodedChunk]], num_documents: int, all_bytes: int, progress: Progress | None
+) -> Iterator[tuple[Chunk, EncodedChunk]]:
+    """Yield the same results, and call `progress` after each was used."""
+    for chunk, encoded in results:
+        yield chunk, encoded
+        num_documents += encoded.counts.documents
         if progress:
-            progress(unit.bytes_read, all_bytes, documents)
+            progress(chunk.bytes_read, all_bytes, num_documents)
 
 
-def _written(results: Iterator[tuple[Unit, Encoded]], place: Unfinished) -> Block:
-    """Writes the shards of a block, as its units come."""
+def _write_block(results: Iterator[tuple[Chunk, EncodedChunk]], unfinished: UnfinishedCorpus) -> Block:
+    """Write the shards of a block as its chunks arrive."""
     writers: dict[str, ShardWriter] = {}
-    counts = Counts()
+    counts = DocumentCounts()
     with contextlib.ExitStack() as stack:
-        for unit, encoded in results:
-            counts = total([counts, encoded.counts])
-            with place.writing():
+        for chunk, encoded in results:
+            counts = sum_counts([counts, encoded.counts])
+            with unfinished.writing():
                 for split, packed in encoded.splits.items():
                     if split not in writers:
-                        writer = ShardWriter(place.directory, split, unit.part, unit.block)
+                        writer = ShardWriter(unfinished.directory, split, chunk.partition, chunk.block)
                         writers[split] = stack.enter_context(writer)
                     writers[split].write(packed)
-        with place.writing():
+        with unfinished.writing():
             shards = tuple(writer.close() for writer in writers.values())
-    return Block(unit.part, unit.block, unit.last, shards, counts)
+    return Block(chunk.partition, chunk.block, chunk.last, shards, counts)
 
 
-def _identity(files: Sequence[str], sizes: Sequence[int], tokenizer: Tokenizer, settings: Settings) -> dict[str, Any]:
-    """All that the bytes of shards depend on, by what a person calls it."""
+def _identity(
+    files: Sequence[str], sizes: Sequence[int], tokenizer: Tokenizer, settings: PrepareSettings
+) -> dict[str, Any]:
+    """Return everything that the bytes of shards depend on, by the names that messages use."""
     inputs = hashlib.sha256()
     for path, size in zip(files, sizes, strict=True):
-        place = os.path.abspath(path) if os.path.exists(path) else path
-        inputs.update(json.dumps([place, size, sources.stamp(path)]).encode())
+        name = os.path.abspath(path) if os.path.exists(path) else path
+        inputs.update(json.dumps([name, size, sources.input_version(path)]).encode())
     return {
         "the input": inputs.hexdigest(),
         "the tokenizer": tokenizer.sha256,
-        "the settings": [*settings.reading, settings.language, settings.heldout_fraction],
+        "the settings": [*settings.read_options, settings.language, settings.heldout_fraction],
         "the program": {
             "versions": [sys.version, __version__, *map(metadata.version, LIBRARIES)],
             "format": [corpus.FORMAT_VERSION, corpus.MAX_RECORD, corpus.MAX_SENTENCE, encoding.WINDOW],
-            "pieces": [records.LARGE, records.PIECE],
-            "units": [units.PART_BYTES, units.UNIT_BYTES, units.UNITS_PER_SHARD],
+            "pieces": [documents.MAX_UNSPLIT_BYTES, documents.MAX_PIECE_BYTES],
+            "chunks": [chunks.PARTITION_BYTES, chunks.CHUNK_BYTES, chunks.CHUNKS_PER_BLOCK],
         },
     }

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.config import DataConfig
 from bert_jax.data.sequences.layout import ReadableSplit, Slots, make_slots, slot_lengths
-from bert_jax.data.sequences.masking import Vocabulary, mask_tokens, predictions_bound
+from bert_jax.data.sequences.masking import Vocabulary, check_masking, mask_tokens, predictions_bound
 from bert_jax.data.sequences.order import Order, locate, make_order
 from bert_jax.data.sequences.packing import PackingPlan, packed_slots, plan_packing
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
@@ -90,8 +90,10 @@ def make_sequences(
 
     Raises:
         UserError: `seq_len` has no room for an example, or for `config.packing` examples; the split has no text;
-            `config.weights` is for another number of sources; a source has too few documents for the sentence pairs.
+            `config.weights` is for another number of sources; a source has too few documents for the sentence pairs;
+            a field is set that the masking rule does not read.
     """
+    check_masking(config)
     rule = SENTENCE_PAIRS[config.sentence_pairs]
     special = special_tokens(config, symbols.separators)
     _check_room(seq_len, special + rule.num_texts, config)

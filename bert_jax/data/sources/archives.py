@@ -1,4 +1,4 @@
-"""Files -> byte streams: decompressed, and of tar and zip archives each member; in bounded memory."""
+"""Files -> byte streams, in bounded memory: decompressed, and each member of tar and zip archives."""
 
 import bz2
 import gzip
@@ -14,9 +14,9 @@ from typing import IO, Any, NamedTuple
 
 from bert_jax.errors import UserError
 
-# What the libraries raise for a file that is not what its name says. An OSError without a number is of gzip or bz2;
-# zipfile knows features that it does not read, and decodes names that are no UTF-8.
-BROKEN = (
+# The errors of the libraries for a file that does not match its name. gzip and bz2 also raise an OSError without a
+# number; zipfile raises the last two for features that it does not support and for names that are not UTF-8.
+BROKEN_ARCHIVE = (
     tarfile.TarError,
     zipfile.BadZipFile,
     EOFError,
@@ -25,7 +25,7 @@ BROKEN = (
     NotImplementedError,
     UnicodeDecodeError,
 )
-_MAX_HEADER = 1 << 20  # bytes of a name or of other words about a member of a tar archive, which tarfile holds whole
+_MAX_HEADER = 1 << 20  # bytes of a name or other metadata in a tar archive, which tarfile holds in memory
 _HOLDS_HEADER = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
@@ -36,27 +36,27 @@ _HOLDS_HEADER = (
 
 
 class Member(NamedTuple):
-    """A byte stream of a file, or the reason why it is none."""
+    """A byte stream of a file, or the reason why it is rejected."""
 
     name: str  # file[:member]
-    bare: str  # the name without the suffix of its compression
+    bare_name: str  # without the suffix of its compression
     stream: IO[bytes] | None = None
     rejected: str = ""
 
 
-def bare_name(name: str) -> str:
-    """The name of a file without the suffix of its compression; an archive's ends in .tar or .zip."""
+def uncompressed_name(name: str) -> str:
+    """Return the name of a file without the suffix of its compression; an archive's ends in .tar or .zip."""
     bare, suffix = os.path.splitext(name)
     return bare + ".tar" if suffix in _TAR_SUFFIXES else bare if suffix in _OPENERS else name
 
 
-def members(path: str, file: IO[bytes]) -> Iterator[Member]:
-    """The streams of an open file: itself, decompressed, or each member of an archive, itself decompressed.
+def open_members(path: str, file: IO[bytes]) -> Iterator[Member]:
+    """Yield the streams of an open file: itself, decompressed, or each member of an archive, decompressed.
 
-    A stream has to be read before the next is asked for. Archives in archives are rejected.
+    Read a stream before asking for the next. Archives in archives are rejected.
 
     Raises:
-        one of BROKEN, or an OSError without a number: a broken archive or compressed stream.
+        one of BROKEN_ARCHIVE, or an OSError without a number: a broken archive or compressed stream.
     """
     bare, stream = _decompressed(path, file)
     if bare.endswith(".tar"):
@@ -77,9 +77,9 @@ def _member(path: str, inner: str, stream: IO[bytes]) -> Member:
 def _tar(path: str, stream: IO[bytes]) -> Iterator[Member]:
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo) as archive:
         while (info := archive.next()) is not None:
-            archive.members.clear()  # type: ignore[attr-defined]  # which would grow with the archive
+            archive.members.clear()  # type: ignore[attr-defined]  # it would grow with the archive
             if info.issparse():
-                # Its holes are NULs, in a few bytes as many as are claimed.
+                # Its holes are NULs: a few bytes can claim any number of them.
                 yield Member(f"{path}:{info.name}", info.name, rejected="binary")
             elif info.isfile():
                 content = archive.extractfile(info)
@@ -88,13 +88,13 @@ def _tar(path: str, stream: IO[bytes]) -> Iterator[Member]:
             elif not info.isdir():
                 yield Member(f"{path}:{info.name}", info.name, rejected="not a file")
         rest: Any = archive.fileobj
-        while data := rest.read(1 << 16):  # also lets gzip and xz check their sums
+        while data := rest.read(1 << 16):  # also makes gzip and xz check their checksums
             if data.strip(b"\0"):
                 raise tarfile.ReadError("more data after the end of the archive")
 
 
 class _StrictTarInfo(tarfile.TarInfo):
-    """A damaged or missing header is an error, which tarfile takes for the end of the archive; so is a huge one."""
+    """Raise an error for a damaged, missing or huge header; tarfile takes it for the end of the archive."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_StrictTarInfo":
@@ -109,12 +109,12 @@ class _StrictTarInfo(tarfile.TarInfo):
             return super().fromtarfile(archive)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             raise
-        except (tarfile.HeaderError, ValueError) as error:  # a ValueError is of the numbers in extended headers
+        except (tarfile.HeaderError, ValueError) as error:  # numbers in extended headers raise ValueError
             raise tarfile.ReadError(f"a header is damaged: {error}") from None
 
     def _proc_gnusparse_10(self, member: tarfile.TarInfo, *_: object) -> None:
-        """Marks a sparse file; tarfile would read the map of its holes, for ever if that is cut short."""
-        member.sparse = [(0, 0)]  # type: ignore[assignment]  # typeshed knows no list
+        """Mark a sparse file; tarfile would read the map of its holes, forever if that is cut short."""
+        member.sparse = [(0, 0)]  # type: ignore[assignment]  # typeshed declares no list
 
 
 def _zip(path: str, stream: IO[bytes]) -> Iterator[Member]:
@@ -128,7 +128,7 @@ def _zip(path: str, stream: IO[bytes]) -> Iterator[Member]:
                 yield Member(name, info.filename, rejected="not a file")
             elif info.flag_bits & 1:
                 yield Member(name, info.filename, rejected="encrypted")
-            # zipfile unpacks the other kinds without a bound on memory.
+            # zipfile decompresses other methods without a bound on memory.
             elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 yield Member(name, info.filename, rejected="unknown compression")
             else:
@@ -137,23 +137,23 @@ def _zip(path: str, stream: IO[bytes]) -> Iterator[Member]:
 
 
 def _decompressed(name: str, stream: IO[bytes]) -> tuple[str, IO[bytes]]:
-    """The `bare_name`, and the stream of what was compressed."""
+    """Return the `uncompressed_name`, and the decompressed stream."""
     suffix = os.path.splitext(name)[1]
     opener = _OPENERS.get(_TAR_SUFFIXES.get(suffix, suffix))
-    return bare_name(name), opener(stream) if opener else stream
+    return uncompressed_name(name), opener(stream) if opener else stream
 
 
 def _open_zstd(stream: IO[bytes]) -> IO[bytes]:
     try:
         import zstandard
     except ImportError:
-        raise UserError("reading .zst needs the package zstandard: pip install 'bert-jax[zstd]'") from None
-    # Few bytes at once: four may stand for 128 KiB, and all that they stand for comes at once.
-    return io.BufferedReader(_Unpacked(stream, lambda: _ZstdFrame(zstandard), 1 << 10), _UNPACKED)
+        raise UserError("reading .zst needs the package zstandard: pip install zstandard") from None
+    # Few bytes at once: four of them may expand to 128 KiB in one call.
+    return io.BufferedReader(_DecompressedStream(stream, lambda: _ZstdFrame(zstandard), 1 << 10), _DECOMPRESSED_BYTES)
 
 
 class _ZstdFrame:
-    """A frame, by the interface of the standard library's decompressors."""
+    """A zstd frame, with the interface of the standard library's decompressors."""
 
     needs_input = True
 
@@ -175,38 +175,38 @@ class _ZstdFrame:
         return bytes(self._inner.unused_data)
 
 
-class _Unpacked(io.RawIOBase):
-    """The bytes of compressed streams, one after the other, and an error where one ends too early or is none.
+class _DecompressedStream(io.RawIOBase):
+    """The bytes of concatenated compressed streams; EOFError where one ends too early.
 
-    The libraries' own files end without a word at what is no stream if it comes after one.
+    The libraries' own file classes silently stop at data after a stream that is no stream itself.
     """
 
-    def __init__(self, stream: IO[bytes], new: Callable[[], Any], at_once: int = 1 << 14):
-        self._stream, self._new, self._at_once = stream, new, at_once
-        self._decompressor: Any = None  # of the stream that has begun and not ended
+    def __init__(self, stream: IO[bytes], new_decompressor: Callable[[], Any], bytes_per_read: int = 1 << 14):
+        self._stream, self._new_decompressor, self._bytes_per_read = stream, new_decompressor, bytes_per_read
+        self._decompressor: Any = None  # of the stream in progress
         self._left = b""
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def readinto(self, target: Any) -> int:
-        """As in io.RawIOBase."""
+        """Read as `io.RawIOBase.readinto`."""
         while not self._ready:
             data = b""
             if self._decompressor is None or self._decompressor.needs_input:
-                data, self._left = self._left or self._stream.read(self._at_once), b""
+                data, self._left = self._left or self._stream.read(self._bytes_per_read), b""
                 if not data and self._decompressor is not None:
                     raise EOFError("the compressed stream ends too early")
                 if not data:
                     return 0
             if self._decompressor is None:
-                data = data.lstrip(b"\0")  # between streams xz allows zeros
+                data = data.lstrip(b"\0")  # xz allows zeros between streams
                 if not data:
                     continue
-                self._decompressor = self._new()
-            self._ready = memoryview(self._decompressor.decompress(data, _UNPACKED))
+                self._decompressor = self._new_decompressor()
+            self._ready = memoryview(self._decompressor.decompress(data, _DECOMPRESSED_BYTES))
             if self._decompressor.eof:
                 self._left, self._decompressor = self._decompressor.unused_data, None
         size = min(len(target), len(self._ready))
@@ -215,14 +215,14 @@ class _Unpacked(io.RawIOBase):
         return size
 
 
-_UNPACKED = 1 << 16  # bytes at once
-_XZ_MEMORY = 256 << 20  # bytes; `xz -9` wants 65 MiB, a header may ask for 4 GiB
+_DECOMPRESSED_BYTES = 1 << 16  # bytes per call
+_XZ_MEMORY = 256 << 20  # bytes; `xz -9` needs 65 MiB, a header may demand 4 GiB
 _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
     ".xz": lambda stream: io.BufferedReader(
-        _Unpacked(stream, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)), _UNPACKED
+        _DecompressedStream(stream, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)), _DECOMPRESSED_BYTES
     ),
-    ".bz2": lambda stream: io.BufferedReader(_Unpacked(stream, bz2.BZ2Decompressor), _UNPACKED),
+    ".bz2": lambda stream: io.BufferedReader(_DecompressedStream(stream, bz2.BZ2Decompressor), _DECOMPRESSED_BYTES),
     ".zst": _open_zstd,
 }
 _TAR_SUFFIXES = {".tgz": ".gz", ".txz": ".xz", ".tbz2": ".bz2", ".tzst": ".zst"}

@@ -1,4 +1,4 @@
-"""Byte streams -> the documents of a text: files, paragraphs or lines; long ones in pieces, by way of a file."""
+"""Byte streams -> documents of text: files, paragraphs or lines; long ones in pieces, through a temporary file."""
 
 import codecs
 import contextlib
@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from bert_jax.data.sources.records import LARGE, PIECE, Raw, Reading
+from bert_jax.data.sources.documents import MAX_PIECE_BYTES, MAX_UNSPLIT_BYTES, RawDocument, ReadOptions
 from bert_jax.errors import writing
 
-_Stretch = tuple[str, bytes, bool]  # ':line' where its document starts, some of its bytes, whether it ends with them
+_Part = tuple[str, bytes, bool]  # ':line' where its document starts, some of its bytes, whether these end it
 
-# Where a piece may end, the best first. The last match in its second half is taken.
+# Where a piece may end, the best first; the last match in its second half is used.
 _ENDS = (
     re.compile(rb"\n[ \t\r]*\n+"),
     re.compile(rb"\n"),
@@ -21,24 +21,24 @@ _ENDS = (
 )
 
 
-def split(name: str, stream: IO[bytes], reading: Reading, format_name: str) -> Iterator[Raw]:
-    """The documents of a text, in order; a stream without any gives one that is rejected as empty.
+def read_text_documents(name: str, stream: IO[bytes], options: ReadOptions, format_name: str) -> Iterator[RawDocument]:
+    """Yield the documents of a text, in order; for a stream without any, one that is rejected as empty.
 
-    One of more than LARGE bytes is spooled to a temporary file, checked for UTF-8 and NUL, and comes in pieces.
+    One of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in pieces.
     """
     empty = True
-    with contextlib.closing(_Gathered(format_name, reading.encoding_errors)) as document:
-        for where, data, ends in _SPLITS[reading.documents](stream):
+    with contextlib.closing(_DocumentBuffer(format_name, options.encoding_errors)) as document:
+        for where, data, ends in _DOCUMENT_PARTS[options.documents](stream):
             document.add(data)
             if ends:
                 empty = False
                 yield from document.take(name + where)
     if empty:
-        yield Raw(name, rejected="empty")
+        yield RawDocument(name, rejected="empty")
 
 
-class _Gathered:
-    """The bytes of one document after the other: in memory while they are few, else checked and in a file."""
+class _DocumentBuffer:
+    """Collects the bytes of a document after the other: few in memory, many checked and in a temporary file."""
 
     def __init__(self, format_name: str, encoding_errors: str):
         self._format, self._errors = format_name, "strict" if encoding_errors == "reject" else encoding_errors
@@ -53,18 +53,18 @@ class _Gathered:
         self._blank = True
 
     def close(self) -> None:
-        """Gives the temporary file back."""
+        """Delete the temporary file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def add(self, data: bytes) -> None:
-        """Some more of the document."""
+        """Append bytes to the document."""
         self._size += len(data)
         if self._file is None:
             self._parts.append(data)
-            if self._size > LARGE:
-                with _making_room():
+            if self._size > MAX_UNSPLIT_BYTES:
+                with _writing():
                     self._file = tempfile.TemporaryFile()  # noqa: SIM115  # close() is below
                 self._decoder = codecs.getincrementaldecoder("utf-8-sig")(self._errors)
                 for part in self._parts:
@@ -81,7 +81,7 @@ class _Gathered:
             return
         self._decode(data)
         assert self._file is not None
-        with _making_room():
+        with _writing():
             self._file.write(data)
 
     def _decode(self, data: bytes, final: bool = False) -> None:
@@ -92,57 +92,57 @@ class _Gathered:
         else:
             self._blank = self._blank and (not text or text.isspace())
 
-    def take(self, name: str) -> Iterator[Raw]:
-        """The document that ends here, and starts the next."""
+    def take(self, name: str) -> Iterator[RawDocument]:
+        """Yield the document that ends here, in pieces if it is long, and start the next."""
         if self._file is None:
-            yield Raw(name, b"".join(self._parts), self._format)
+            yield RawDocument(name, b"".join(self._parts), self._format)
         else:
             if not self._reason:
                 self._decode(b"", final=True)
             reason = self._reason or ("empty" if self._blank else "")
             if reason:
-                yield Raw(name, format=self._format, rejected=reason)
+                yield RawDocument(name, format=self._format, rejected=reason)
             else:
                 yield from self._pieces(name)
         self._start()
 
-    def _pieces(self, name: str) -> Iterator[Raw]:
+    def _pieces(self, name: str) -> Iterator[RawDocument]:
         assert self._file is not None
-        with _making_room():  # what is still buffered is written now
+        with _writing():  # the buffer is written now
             self._file.seek(0)
         left, window, number = self._size, b"", 0
         while left:
-            window += self._file.read(PIECE - len(window))
+            window += self._file.read(MAX_PIECE_BYTES - len(window))
             end = len(window) if len(window) == left else _end(window)
             left -= end
-            yield Raw(name, window[:end], self._format, piece=number, last=not left)
+            yield RawDocument(name, window[:end], self._format, piece=number, last=not left)
             window, number = window[end:], number + 1
 
 
-def _making_room() -> contextlib.AbstractContextManager[None]:
-    return writing(tempfile.gettempdir(), "make room, or set TMPDIR to a place that has as much as the longest text")
+def _writing() -> contextlib.AbstractContextManager[None]:
+    return writing(tempfile.gettempdir(), "make room, or set TMPDIR to a directory with room for the longest text")
 
 
 def _end(window: bytes) -> int:
-    """Where a piece ends that starts with this window of a text: after half of it at least."""
+    """Return where the piece that starts with this window ends: in its second half."""
     half = len(window) // 2
     for pattern in _ENDS:
         ends = [match.end() for match in pattern.finditer(window, half)]
         if ends:
             return ends[-1]
-    # Between characters: a byte 10xxxxxx goes on with one, and no character has more than four.
+    # Between characters: a byte 10xxxxxx continues one, and no character has more than four bytes.
     return next((end for end in range(len(window) - 1, len(window) - 5, -1) if window[end] & 0xC0 != 0x80), len(window))
 
 
-def _whole(stream: IO[bytes]) -> Iterator[_Stretch]:
-    while data := stream.read(PIECE):
+def _file_parts(stream: IO[bytes]) -> Iterator[_Part]:
+    while data := stream.read(MAX_PIECE_BYTES):
         yield "", data, False
     yield "", b"", True
 
 
-def _lines(stream: IO[bytes]) -> Iterator[_Stretch]:
+def _line_parts(stream: IO[bytes]) -> Iterator[_Part]:
     where, ends = "", True
-    for number, data, begins, ends in _numbered(stream):
+    for number, data, begins, ends in _numbered_lines(stream):
         if data.strip() or not (begins and ends):
             where = f":{number}"
             yield where, data, ends
@@ -150,9 +150,9 @@ def _lines(stream: IO[bytes]) -> Iterator[_Stretch]:
         yield where, b"", True
 
 
-def _paragraphs(stream: IO[bytes]) -> Iterator[_Stretch]:
+def _paragraph_parts(stream: IO[bytes]) -> Iterator[_Part]:
     where = ""
-    for number, data, begins, ends in _numbered(stream):
+    for number, data, begins, ends in _numbered_lines(stream):
         if begins and ends and not data.strip():
             if where:
                 yield where, b"", True
@@ -164,18 +164,18 @@ def _paragraphs(stream: IO[bytes]) -> Iterator[_Stretch]:
         yield where, b"", True
 
 
-def _numbered(stream: IO[bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:
-    """The lines, long ones in parts: line number, bytes, whether the line begins with them, whether it ends."""
+def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:
+    """Yield lines, long ones in parts: line number, bytes, whether the line begins and ends with them."""
     number, begins = 1, True
-    while data := stream.readline(PIECE):
-        ends = data.endswith(b"\n") or len(data) < PIECE
+    while data := stream.readline(MAX_PIECE_BYTES):
+        ends = data.endswith(b"\n") or len(data) < MAX_PIECE_BYTES
         yield number, data, begins, ends
         number, begins = number + ends, ends
 
 
-_SPLITS: dict[str, Callable[[IO[bytes]], Iterator[_Stretch]]] = {
-    "auto": _whole,
-    "file": _whole,
-    "blank-line": _paragraphs,
-    "line": _lines,
+_DOCUMENT_PARTS: dict[str, Callable[[IO[bytes]], Iterator[_Part]]] = {
+    "auto": _file_parts,
+    "file": _file_parts,
+    "blank-line": _paragraph_parts,
+    "line": _line_parts,
 }

@@ -1,8 +1,8 @@
-"""`python-docs`: the English that every Python installation carries, for a first run without a download.
+"""`python-docs`: the English text in every Python installation, for a first run without a download.
 
 Documentation strings of the standard library and of all packages installed beside bert_jax, read from their source
-as literals (nothing is imported or run), the help topics of `pydoc`, and the packages' own descriptions. One document
-a module, topic or description. Of each only the paragraphs of prose are kept, and each of those once.
+as literals (nothing is imported or run), the help topics of `pydoc`, and the packages' own descriptions. A document is
+a module, a topic or a description. Only paragraphs of prose are kept, and each of those once.
 """
 
 import ast
@@ -17,11 +17,11 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-MAX_BYTES = 8_000_000  # so that a machine with many packages takes no longer than one with few
-MIN_WORDS = 50  # a document shorter than a row has little to learn from
+MAX_BYTES = 8_000_000  # a machine with many packages needs no more time than one with few
+MIN_WORDS = 50  # of a document; shorter ones hold little to learn from
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "site-packages", "dist-packages", "_vendor"})
-# A string in three double quotes at the start of a module, or after a line that ends in a colon. A whole syntax tree
-# would find a few more, in five times the time.
+# A string in three double quotes at the start of a module, or after a line that ends in a colon. A syntax tree would
+# find a few more, in five times the time.
 _DOCSTRING = re.compile(
     r'''(?:\A(?:\s*\#[^\n]*\n|\s)*|:[ \t]*\n\s*)([rR]?"""(?:[^"\\]|\\.|"(?!""))*+""")''',
     re.DOTALL,
@@ -30,16 +30,16 @@ _MARKUP = (
     (re.compile(r":[a-z:+]+:`~?([^`<]*?)(?:\s*<[^`>]*>)?`"), r"\1"),  # :class:`~a.b`
     (re.compile(r"\[!?\[?([^\]]*)\]\([^)]*\)"), r"\1"),  # [text](link)
     (re.compile(r"`+([^`<]*?)\s*(?:<[^>]*>)?`+_*"), r"\1"),  # ``code`` and `text <link>`_
-    (re.compile(r"\*{1,2}([^*\s][^*]*)\*{1,2}"), r"\1"),  # *stressed*
+    (re.compile(r"\*{1,2}([^*\s][^*]*)\*{1,2}"), r"\1"),  # *emphasized*
 )
 _WORD = re.compile(r"[(\"']?[A-Za-z][A-Za-z'-]*[.,;:!?)\"']*$|\d+[.,]?$")
-_MIN_SHARE_OF_WORDS = 0.8
+_MIN_WORD_FRACTION = 0.8
 _MIN_PARAGRAPH = 6  # words
 
 
 @functools.cache
-def documents() -> tuple[tuple[str, str], ...]:
-    """(name, text) of each document, in an order that the installation alone decides, `MAX_BYTES` in all at most."""
+def python_documents() -> tuple[tuple[str, str], ...]:
+    """Return (name, text) of each document, at most `MAX_BYTES` in all; the installation alone decides the order."""
     size = 0
     seen: set[bytes] = set()
     kept = []
@@ -54,13 +54,13 @@ def documents() -> tuple[tuple[str, str], ...]:
     return tuple(kept)
 
 
-def stamp(_: str) -> str:
-    """The packages whose documentation is read."""
+def installed_packages(_: str) -> str:
+    """Return the names and versions of the packages whose documentation is read."""
     return ", ".join(sorted(f"{one.name} {one.version}" for one in importlib.metadata.distributions()))
 
 
 def _sources() -> Iterator[tuple[str, list[str]]]:
-    """Every topic, module and description with its strings: the standard library by name, then the packages."""
+    """Yield each topic, module and description with its strings: the standard library by name, then the packages."""
     standard = pathlib.Path(sysconfig.get_path("stdlib"))
     for topic, text in sorted(_topics(standard / "pydoc_data" / "topics.py").items()):
         yield f"topic {topic}", [text]
@@ -68,7 +68,7 @@ def _sources() -> Iterator[tuple[str, list[str]]]:
         yield name, _docstrings(standard / name)
     installed = pathlib.Path(sysconfig.get_path("purelib"))
     names = [*_below(installed, "**/*.py"), *_below(installed, "*.dist-info/METADATA")]
-    # By a hash of the name: where the cap cuts, it leaves some of every package, not the first of the alphabet.
+    # By a hash of the name: where the limit cuts, it leaves some of every package, not the first of the alphabet.
     for name in sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest()):
         yield name, _docstrings(installed / name) if name.endswith(".py") else _description(installed / name)
 
@@ -81,7 +81,7 @@ def _below(folder: pathlib.Path, pattern: str) -> Iterator[str]:
 
 
 def _docstrings(path: pathlib.Path) -> list[str]:
-    """The documentation strings of a module in source order; none where it is no UTF-8."""
+    """Return the documentation strings of a module in source order; none where it is not UTF-8."""
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -90,7 +90,7 @@ def _docstrings(path: pathlib.Path) -> list[str]:
 
 
 def _topics(path: pathlib.Path) -> dict[str, str]:
-    """The dict of help texts, which is all that its module holds."""
+    """Return the help texts by topic, the only content of their module."""
     try:
         return _literal(path.read_text(encoding="utf-8").partition("topics = ")[2]) or {}
     except (OSError, UnicodeDecodeError):
@@ -98,25 +98,25 @@ def _topics(path: pathlib.Path) -> dict[str, str]:
 
 
 def _description(path: pathlib.Path) -> list[str]:
-    """The body of a package's METADATA: what stands after the first empty line."""
+    """Return the body of a package's METADATA, after the first empty line."""
     return [path.read_text(encoding="utf-8", errors="replace").partition("\n\n")[2]]
 
 
 def _literal(source: str) -> Any:
-    """The value of a Python literal, or None where it is none."""
+    """Return the value of a Python literal, or None where the source is not one."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in other people's strings
+            warnings.simplefilter("ignore")  # about escapes in other people's strings
             return ast.literal_eval(source)
     except (SyntaxError, ValueError):
         return None
 
 
 def _prose(text: str, seen: set[bytes]) -> Iterator[str]:
-    """The paragraphs of English, cleaned of markup, that were not seen before.
+    """Yield the paragraphs of English that were not seen before, without markup.
 
     Code, doctests, tables, lists and descriptions of parameters have indented lines, do not start with a letter, do
-    not end like a sentence, or hold too few plain words.
+    not end like a sentence, or have too few plain words.
     """
     for block in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         if "\n " in block or ">>>" in block or not block[:1].isalpha() or not block.isascii():
@@ -125,7 +125,7 @@ def _prose(text: str, seen: set[bytes]) -> Iterator[str]:
             block = pattern.sub(replacement, block)
         words = block.split()
         plain = sum(map(bool, map(_WORD.match, words)))
-        if len(words) < _MIN_PARAGRAPH or plain < _MIN_SHARE_OF_WORDS * len(words) or words[-1][-1] not in ".!?:":
+        if len(words) < _MIN_PARAGRAPH or plain < _MIN_WORD_FRACTION * len(words) or words[-1][-1] not in ".!?:":
             continue
         digest = hashlib.blake2b(" ".join(words).encode(), digest_size=16).digest()
         if digest not in seen:

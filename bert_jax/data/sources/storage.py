@@ -1,4 +1,4 @@
-"""The one door to files: on the disk, or by URL (gs://, s3://, memory://) through fsspec."""
+"""Files on a local disk, or by URL (gs://, s3://, memory://) through fsspec; the only file that opens inputs."""
 
 import contextlib
 import glob
@@ -14,12 +14,12 @@ _CHUNK = 1 << 20
 
 
 def is_url(path: str) -> bool:
-    """Whether a path lies in object storage; file:// is the disk."""
+    """Return whether a path is in object storage; file:// is the local disk."""
     return "://" in path and not path.startswith("file://")
 
 
-def find(item: str) -> list[str]:
-    """The regular files of a file name, directory (all files below) or glob, sorted.
+def match_files(item: str) -> list[str]:
+    """Return the regular files of a file name, directory (all files below) or glob, sorted.
 
     Raises:
         UserError: it matches nothing, is not a file, or cannot be reached.
@@ -30,15 +30,15 @@ def find(item: str) -> list[str]:
     else:
         files = _find_local(_local(item))
     if not files:
-        raise UserError(f"{item}: holds no file")
+        raise UserError(f"{item}: contains no file")
     return files
 
 
 def open_file(path: str) -> IO[bytes]:
-    """A file for reading, seekable.
+    """Open a file for reading; it is seekable.
 
     Raises:
-        UserError: a URL that cannot be reached. OSError: a file on the disk that cannot be opened.
+        UserError: a URL that cannot be reached. OSError: a local file that cannot be opened.
     """
     if not is_url(path):
         return open(_local(path), "rb")
@@ -47,8 +47,8 @@ def open_file(path: str) -> IO[bytes]:
         return system.open(inner, "rb")
 
 
-def size(path: str) -> int:
-    """Bytes of a file.
+def file_size(path: str) -> int:
+    """Return the bytes of a file.
 
     Raises:
         UserError: it cannot be reached.
@@ -60,8 +60,8 @@ def size(path: str) -> int:
         return int(system.size(inner))
 
 
-def stamp(path: str) -> str:
-    """What changes when a file is written again, as far as its place tells: its time, a URL's etag or generation.
+def file_version(path: str) -> str:
+    """Return a text that changes when a file is written again: its time, or the etag or generation of a URL.
 
     Raises:
         UserError: it cannot be reached.
@@ -73,27 +73,27 @@ def stamp(path: str) -> str:
         return str(system.ukey(inner))
 
 
-def put(local_path: str | os.PathLike[str], url: str) -> None:
-    """Copies a file of the disk to a URL, where it appears whole or not at all; what was there is replaced.
+def upload(local_path: str | os.PathLike[str], url: str) -> None:
+    """Copy a local file to a URL or path, where it appears complete or not at all; an existing file is replaced.
 
     Raises:
-        UserError: the file cannot be read, or the place not be written.
+        UserError: the file cannot be read, or the target cannot be written.
     """
     with _reaching(url):
         if not is_url(url):
             _copy(os.fspath(local_path), _local(url))
             return
-        system, inner = _system(url, skip_instance_cache=True)  # a transaction is of a whole instance
+        system, inner = _system(url, skip_instance_cache=True)  # a transaction covers a whole instance
         system.makedirs(system._parent(inner), exist_ok=True)
         with open(local_path, "rb") as source, system.transaction, system.open(inner, "wb") as target:
             shutil.copyfileobj(source, target, _CHUNK)
 
 
-def get(url: str, local_path: str | os.PathLike[str]) -> None:
-    """Copies a file from a URL to the disk, where it appears whole or not at all; what was there is replaced.
+def download(url: str, local_path: str | os.PathLike[str]) -> None:
+    """Copy a file from a URL to the local disk, where it appears complete or not at all; an existing file is replaced.
 
     Raises:
-        UserError: the URL cannot be reached, or the place not be written.
+        UserError: the URL cannot be reached, or the target cannot be written.
     """
     with _reaching(url), open_file(url) as source:
         _write(source, os.fspath(local_path))
@@ -105,7 +105,7 @@ def _copy(source_path: str, target: str) -> None:
 
 
 def _write(source: IO[bytes], target: str) -> None:
-    """Writes beside the target, then renames."""
+    """Write beside the target, then rename."""
     os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
     partial = f"{target}.{uuid.uuid4().hex}.partial"
     try:
@@ -125,25 +125,25 @@ def _local(path: str) -> str:
 
 
 def _find_local(item: str) -> list[str]:
-    places = [item] if os.path.exists(item) else sorted(glob.glob(item, recursive=True))
-    if not places:
-        raise _absent(item)
+    paths = [item] if os.path.exists(item) else sorted(glob.glob(item, recursive=True))
+    if not paths:
+        raise _missing(item)
     files = []
-    for place in places:
-        found = _below(place) if os.path.isdir(place) else [place]
+    for start in paths:
+        found = _files_below(start) if os.path.isdir(start) else [start]
         for path in found:
             if not os.path.isfile(path):
-                raise UserError(f"{path}: not a regular file, or a link to none; give files or directories")
+                raise UserError(f"{path}: not a regular file, or a broken link; give files or directories")
         files += found
     return files
 
 
-def _below(place: str) -> list[str]:
-    """What is below a directory and no directory, sorted; links are followed, no directory is read twice."""
+def _files_below(directory: str) -> list[str]:
+    """Return the files below a directory, sorted; links are followed, and no directory is read twice."""
     found: list[str] = []
     seen: set[str] = set()
-    for folder, folders, names in os.walk(place, onerror=_unlisted, followlinks=True):
-        folders.sort()  # of two ways to a directory always the same is gone
+    for folder, folders, names in os.walk(directory, onerror=_refuse_unreadable, followlinks=True):
+        folders.sort()  # of two paths to a directory always the same one is taken
         if os.path.realpath(folder) in seen:
             folders.clear()
             continue
@@ -152,46 +152,48 @@ def _below(place: str) -> list[str]:
     return sorted(found)
 
 
-def _unlisted(error: OSError) -> None:
-    """`os.walk` goes over a directory that it cannot read."""
-    raise UserError(f"{error.filename}: cannot be read ({error.strerror}); check the rights, or leave it out")
+def _refuse_unreadable(error: OSError) -> None:
+    """Raise for a directory that `os.walk` would skip."""
+    raise UserError(f"{error.filename}: cannot be read ({error.strerror}); check the permissions, or leave it out")
 
 
 def _find_url(item: str) -> list[str]:
     system, inner = _system(item)
-    places = [inner] if system.exists(inner) else sorted(system.glob(inner))
-    if not places:
-        raise _absent(item)
+    paths = [inner] if system.exists(inner) else sorted(system.glob(inner))
+    if not paths:
+        raise _missing(item)
     files: list[str] = []
-    for place in places:
-        files += sorted(system.find(place)) if system.isdir(place) else [place]
+    for start in paths:
+        files += sorted(system.find(start)) if system.isdir(start) else [start]
     return [system.unstrip_protocol(path) for path in files]
 
 
-def _absent(item: str) -> UserError:
+def _missing(item: str) -> UserError:
     kind = "no file matches this pattern" if glob.has_magic(item) else "no such file or directory"
     return UserError(f"{item}: {kind}; check --input (quote patterns, or let the shell expand them)")
 
 
 def _system(url: str, **options: bool) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it."""
+    """Return the file system of a URL, and the path in it."""
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise UserError(f"{url}: needs the package fsspec: pip install 'bert-jax[storage]'") from None
+        raise UserError(
+            f"{url}: needs the package fsspec: pip install fsspec, and gcsfs for gs:// or s3fs for s3://"
+        ) from None
     return url_to_fs(url, **options)
 
 
 @contextlib.contextmanager
 def _reaching(path: str) -> Iterator[None]:
-    """Every error of a file system that is not ours as one line; each library has exceptions of its own."""
+    """Turn every error of a file system into a UserError of one line; each library has its own exceptions."""
     try:
         yield
     except UserError:
         raise
     except OSError as error:
         raise UserError(
-            f"{path}: cannot be reached ({error.strerror or error}); check the name and the rights"
+            f"{path}: cannot be reached ({error.strerror or error}); check the name and the permissions"
         ) from None
     except Exception as error:
         if not is_url(path):

@@ -1,24 +1,23 @@
-"""`tokenizer.json` as plain data: how one is put together, and what can be read off one.
+"""`tokenizer.json` as plain data: assembling a definition, and reading its properties.
 
-The format of the library `tokenizers` is the one form in which a tokenizer of any kind is held, saved and handed on.
+Tokenizers of every kind are held, saved and exported in this format of the library `tokenizers`.
 """
 
 import json
-import pathlib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 
-Definition = dict[str, Any]  # what a tokenizer.json holds
+Definition = dict[str, Any]  # the content of a tokenizer.json
 
-# The classes of single models in transformers build a tokenizer anew; this one takes tokenizer.json as it is.
-GENERAL = {"tokenizer_class": "PreTrainedTokenizerFast"}
-PARTS = ("normalizers", "pretokenizers", "processors")  # where a sequence keeps its members
+# The model-specific classes of transformers rebuild a tokenizer; this one takes tokenizer.json as it is.
+GENERAL_CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast"}
+MEMBERS = ("normalizers", "pretokenizers", "processors")  # keys of the members of a sequence
 
 
-class Special(NamedTuple):
-    """What the special tokens are called."""
+class SpecialTokens(NamedTuple):
+    """The names of the special tokens."""
 
     pad: str
     unk: str
@@ -28,19 +27,19 @@ class Special(NamedTuple):
 
 
 def assemble(
-    special: Special,
+    special: SpecialTokens,
     vocabulary: Mapping[str, int],
     separators: int,
     mask_takes_space: bool,
     **parts: Definition | None,
 ) -> Definition:
-    """A definition around the `model`, `normalizer`, `pre_tokenizer` and `decoder` in `parts`.
+    """Return a definition with the `model`, `normalizer`, `pre_tokenizer` and `decoder` in `parts`.
 
     Args:
-        special: what the special tokens are called.
+        special: names of the special tokens.
         vocabulary: token -> id.
-        separators: between the two texts of a pair.
-        mask_takes_space: the mask token swallows spaces before it, for vocabularies whose words hold their space.
+        separators: number of separators between the two texts of a pair.
+        mask_takes_space: whether the mask token includes the spaces before it, as words of the vocabulary do.
 
     Raises:
         UserError: a special token is missing.
@@ -57,17 +56,19 @@ def assemble(
     return with_special_tokens(definition, special, vocabulary, mask_takes_space)
 
 
-def check_special_tokens(special: Special, vocabulary: Container[str]) -> None:
-    """Raises UserError where the vocabulary has not got a special token."""
+def check_special_tokens(special: SpecialTokens, vocabulary: Container[str]) -> None:
+    """Raise UserError where the vocabulary lacks a special token."""
     missing = [token for token in dict.fromkeys(special) if token not in vocabulary]
     if missing:
-        raise UserError(f"the vocabulary has no {' '.join(missing)}; name its special tokens in tokenizer_config.json")
+        raise UserError(
+            f"the vocabulary has no {' '.join(missing)}; give the names of its special tokens in tokenizer_config.json"
+        )
 
 
 def with_special_tokens(
-    definition: Definition, special: Special, vocabulary: Mapping[str, int], mask_takes_space: bool
+    definition: Definition, special: SpecialTokens, vocabulary: Mapping[str, int], mask_takes_space: bool
 ) -> Definition:
-    """The definition in which every special token is one that the library finds in a text."""
+    """Return the definition with every special token as an added token, which the library finds in a text."""
     known = {token["content"] for token in definition["added_tokens"]}
     new = [
         {
@@ -87,55 +88,55 @@ def with_special_tokens(
 
 
 def with_post_processor(
-    definition: Definition, special: Special, vocabulary: Mapping[str, int], separators: int
+    definition: Definition, special: SpecialTokens, vocabulary: Mapping[str, int], separators: int
 ) -> Definition:
-    """The definition, with the post-processor of its kind where it has none."""
+    """Return the definition with the post-processor of its kind where it has none."""
     return {
         **definition,
         "post_processor": definition["post_processor"] or _post_processor(special, vocabulary, separators),
     }
 
 
-def without_special_tokens(definition: Definition, special: Special) -> Definition:
-    """The definition that takes a special token spelled in a text for the characters it is spelled with."""
+def without_special_tokens(definition: Definition, special: SpecialTokens) -> Definition:
+    """Return the definition that encodes a special token spelled in a text as ordinary characters."""
     added = [token for token in definition["added_tokens"] if not token["special"]]
     model = definition["model"]
     if model["type"] == "Unigram":
-        # These pieces are as good as any other to the model, so a text could spell one; no text holds a space by then.
+        # To the model these are pieces like others, so a text could spell one; with a space in it it cannot.
         model = {**model, "vocab": [[" " * (piece in special) + piece, score] for piece, score in model["vocab"]]}
     return {**definition, "added_tokens": added, "model": model}
 
 
 def components(part: Definition | None) -> Iterator[Definition]:
-    """A normalizer, pre-tokenizer or post-processor, or the members of a sequence of them."""
+    """Yield a normalizer, pre-tokenizer or post-processor, or the members of a sequence of them."""
     if part is None:
         return
     if part.get("type") != "Sequence":
         yield part
         return
-    for members in PARTS:
+    for members in MEMBERS:
         for member in part.get(members, ()):
             yield from components(member)
 
 
-def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """The object in a JSON file; UserError that names the file where there is none."""
+def parse_json(data: bytes, name: str) -> dict[str, Any]:
+    """Return the object in the content of a JSON file; UserError with the name of the file where there is none."""
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path.name} is not a JSON file ({error})") from None
+        content = json.loads(data)
+    except ValueError as error:
+        raise UserError(f"{name} is not a JSON file ({error})") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path.name} is not a JSON object")
+        raise UserError(f"{name} is not a JSON object")
     return content
 
 
-def checked(content: Definition) -> Definition:
-    """The content of a tokenizer.json with the parts that this module reads; UserError where it has not got them.
+def complete(content: Definition) -> Definition:
+    """Return the content of a tokenizer.json with every part that this module reads; UserError where it has no model.
 
-    Files of early versions of the library do not say the type of their model, and write merges as 'a b'.
+    Files of early versions of the library lack the type of their model, and write merges as 'a b'.
     """
     if not isinstance(content.get("model"), dict):
-        raise UserError("not the file of a tokenizer: it has no 'model'")
+        raise UserError("not the file of a tokenizer: no 'model' in it")
     model = content["model"]
     if "type" not in model:
         marks = {"unk_id": "Unigram", "merges": "BPE", "max_input_chars_per_word": "WordPiece"}
@@ -144,7 +145,7 @@ def checked(content: Definition) -> Definition:
         merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
         model = {**model, "merges": merges}
     parts: Definition = {"normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None}
-    # Texts are cut and padded where rows are made, never by the tokenizer.
+    # Texts are cut and padded where sequences are built, never by the tokenizer.
     return {**parts, **content, "added_tokens": content.get("added_tokens") or [], "model": model} | {
         "truncation": None,
         "padding": None,
@@ -152,17 +153,17 @@ def checked(content: Definition) -> Definition:
 
 
 def tokens_of(definition: Definition) -> tuple[str, ...]:
-    """Every token in the order of ids.
+    """Return every token in the order of ids.
 
     Raises:
-        UserError: an id is missing, given twice or no number.
+        UserError: an id is missing, not a number, or given twice.
     """
     vocabulary = definition["model"].get("vocab")
     try:
         if isinstance(vocabulary, list):
             vocabulary = {piece: number for number, (piece, _) in enumerate(vocabulary)}
             if len(vocabulary) < len(definition["model"]["vocab"]):
-                raise UserError("the vocabulary holds a piece twice")
+                raise UserError("the vocabulary contains a piece twice")
         pairs = dict(vocabulary)
         for token in definition["added_tokens"]:
             if pairs.setdefault(token["content"], token["id"]) != token["id"]:
@@ -173,9 +174,9 @@ def tokens_of(definition: Definition) -> tuple[str, ...]:
 
 
 def in_order(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
-    """The tokens by id; UserError unless the ids are 0, 1, 2 ... each once."""
+    """Return the tokens in the order of ids; UserError unless the ids are 0, 1, 2 ... each once."""
     if any(type(number) is not int for number in vocabulary.values()):
-        raise UserError("the vocabulary gives a token an id that is no whole number")
+        raise UserError("the vocabulary gives a token an id that is not an integer")
     if not vocabulary:
         raise UserError("the vocabulary is empty")
     token_of: dict[int, str] = {}
@@ -183,21 +184,21 @@ def in_order(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
         if number in token_of:
             raise UserError(f"the vocabulary gives id {number} to {token_of[number]!r} and to {token!r}")
         token_of[number] = token
-    strange = [number for number in token_of if not 0 <= number < len(token_of)]
-    if strange:
+    outside = [number for number in token_of if not 0 <= number < len(token_of)]
+    if outside:
         hole = next(number for number in range(len(token_of)) if number not in token_of)
         raise UserError(
-            f"id {max(strange)} of {token_of[max(strange)]!r} is beyond the vocabulary of {len(token_of):,} tokens:"
+            f"id {max(outside)} of {token_of[max(outside)]!r} is outside the vocabulary of {len(token_of):,} tokens:"
             f" no token has id {hole}"
         )
     return tuple(token_of[number] for number in range(len(token_of)))
 
 
-def separators_of(definition: Definition, special: Special) -> int:
-    """How many separators the post-processor puts between the two texts of a pair.
+def separators_of(definition: Definition, special: SpecialTokens) -> int:
+    """Return the number of separators that the post-processor puts between the two texts of a pair.
 
     Raises:
-        UserError: rows are not `cls text sep` and `cls text sep ... text sep`, with the tokens in `special`.
+        UserError: sequences are not `cls text sep` and `cls text sep ... text sep`, with the tokens in `special`.
     """
     for processor in components(definition["post_processor"]):
         kind = processor.get("type")
@@ -213,26 +214,26 @@ def separators_of(definition: Definition, special: Special) -> int:
         cls, sep = special.cls, special.sep
         if single == [cls, "A", sep] and between > 0 and pair == [cls, "A", *[sep] * between, "B", sep]:
             return between
-        raise UserError(f"the post_processor makes rows like {' '.join(pair)!r}, not '{cls} A {sep} B {sep}'")
-    raise UserError("the post_processor is of a kind that is not known; BERT's and RoBERTa's rows can be made")
+        raise UserError(f"the post_processor builds sequences like {' '.join(pair)!r}, not '{cls} A {sep} B {sep}'")
+    raise UserError("unknown post_processor; supported are those of BERT and RoBERTa")
 
 
-def lowercases(definition: Definition) -> bool:
-    """Whether the normaliser makes text lower case."""
+def is_lowercase(definition: Definition) -> bool:
+    """Return whether the normalizer makes text lower case."""
     return any(
         part.get("type") == "Lowercase" or bool(part.get("lowercase")) for part in components(definition["normalizer"])
     )
 
 
-def content(definition: Definition, tokens: Sequence[str], special: Special) -> list[Any]:
-    """All that decides which ids a text gets, for a digest."""
+def content(definition: Definition, tokens: Sequence[str], special: SpecialTokens) -> list[Any]:
+    """Return everything that decides the ids of a text, for a digest."""
     model = definition["model"]
-    known = ("type", "vocab", "merges")
+    listed = ("type", "vocab", "merges")
     return [
         model["type"],
         list(tokens),
         [score for _, score in model["vocab"]] if isinstance(model["vocab"], list) else model.get("merges"),
-        {name: value for name, value in model.items() if name not in known and value not in (None, False, "")},
+        {name: value for name, value in model.items() if name not in listed and value not in (None, False, "")},
         definition["normalizer"],
         definition["pre_tokenizer"],
         [token for token in definition["added_tokens"] if not token["special"]],
@@ -244,9 +245,9 @@ def _template(pieces: Sequence[Mapping[str, Mapping[str, str]]]) -> list[str]:
     return [value["id"] for piece in pieces for value in piece.values()]
 
 
-def _post_processor(special: Special, vocabulary: Mapping[str, int], separators: int) -> Definition:
+def _post_processor(special: SpecialTokens, vocabulary: Mapping[str, int], separators: int) -> Definition:
     ends: Definition = {"sep": [special.sep, vocabulary[special.sep]], "cls": [special.cls, vocabulary[special.cls]]}
     if separators == 1:
         return {"type": "BertProcessing", **ends}
-    # Spaces before a word are a part of its token, but not of its offsets.
+    # Spaces before a word belong to its token, but not to its offsets.
     return {"type": "RobertaProcessing", **ends, "trim_offsets": True, "add_prefix_space": False}

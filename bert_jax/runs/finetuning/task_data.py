@@ -77,7 +77,7 @@ class Measured(NamedTuple):
 
 
 def measure(task: Task, config: TaskConfig, part: Part, outputs: Sequence[Outputs]) -> Measured:
-    """Return predictions and scores of a labelled set; a threshold for no answer is tuned on it."""
+    """Return predictions and scores of a labeled set; a threshold for no answer is tuned on it."""
     kind = KINDS[task.kind]
     threshold = np.inf if task.impossible else None
     predictions = kind.predict(part.examples, part.features, outputs, config, threshold)

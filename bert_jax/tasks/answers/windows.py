@@ -88,7 +88,7 @@ def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
 
 
 def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | None:
-    """Return the first and last token of the first answer in the context; (-1, -1): no answer; None: unlabelled."""
+    """Return the first and last token of the first answer in the context; (-1, -1): no answer; None: unlabeled."""
     if "answers" not in example:
         return None
     if not example["answers"]:

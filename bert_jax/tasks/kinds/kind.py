@@ -36,25 +36,27 @@ class Predictions(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A row of `KINDS`. Required first: records -> examples -> features -> loss and predictions -> scores and files."""
+    """A row of `KINDS`: the steps from records over features and the loss to predictions, scores and files.
 
-    # Records: `fields` are required, but for `label_fields` of a test set. The first label field is an example's label.
-    fields: tuple[str, ...]
-    label_fields: tuple[str, ...]
-    # Return the checked example of a record, without its id, and unlabelled where the record is. The counter takes
-    # oddities of published files; in a user's own files they raise UserError.
+    The comment above a function says what it returns.
+    """
+
+    fields: tuple[str, ...]  # of a record; all are required, except for `label_fields` in a test set
+    label_fields: tuple[str, ...]  # the first is the label of an example
+    # The checked example of a record, without its id, unlabeled if the record is. The counter takes oddities of
+    # published files; in a user's own files they raise UserError.
     make: Callable[[Record, Task, Counter[str]], dict[str, Any]]
-    # Return the features of all examples, in order, and counts of what was truncated or split, zeros included.
+    # The features of all examples, in order, and counts of what was truncated or split, zeros included.
     features: Callable[[Examples, Tokenizer, TaskConfig], tuple[list[Features], Counts]]
     head: str  # a row of models.heads.HEADS
     loss: Loss
-    # Return predictions from features (in any order) and the outputs of each. The last argument is the margin by which
-    # no answer must beat the best answer; None: every question has an answer.
+    # Predictions, from features in any order and the outputs of each. The last argument is the margin by which "no
+    # answer" has to beat the best answer; None: every question has an answer.
     predict: Callable[[Examples, Sequence[Features], Sequence[Outputs], TaskConfig, float | None], Predictions]
-    # Return one prediction as JSON fields, named as in records: labels of the task, example, a value of `Predictions`.
+    # A prediction as JSON fields, named as in records, from the labels of the task, the example and the value.
     to_json: Callable[[Sequence[str], Example, Any], dict[str, Any]]
-    # Return the metrics (rows of scoring.METRICS) of a custom task with these labels, and the score that selects the
-    # best checkpoint.
+    # The metrics (rows of scoring.METRICS) of a custom task with these labels, and the score that selects the best
+    # checkpoint.
     default_metrics: Callable[[Sequence[str]], tuple[tuple[str, ...], str]]
 
     optional_fields: tuple[str, ...] = ("id",)
@@ -63,13 +65,13 @@ class Kind(NamedTuple):
     numbered_columns: Columns = NONE  # columns of a custom task in formats that number them and have one token per line
     suffixes: Mapping[str, str] = NONE  # file suffix -> format, where that differs from reading.formats.SUFFIXES
     classes: int | None = 0  # outputs of the head; None: one per label of the task; 0: the head has no choice
-    # Return the labels in a record of a custom task whose labels are not yet known. None: the kind has no labels.
+    # The labels in a record of a custom task whose labels are not yet known. None: the kind has no labels.
     label_names: Callable[[Record], list[str]] | None = None
-    # Return the label of an example as a value of `Predictions`.
+    # The label of an example as a value of `Predictions`.
     gold: Callable[[Example], Any] = lambda example: example["label"]
-    # Return further JSON fields of a prediction for `predict`: labels, an item of `Predictions.details`.
+    # Further JSON fields of a prediction, from the labels of the task and an item of `Predictions.details`.
     details: Callable[[Sequence[str], Any], dict[str, Any]] = lambda labels, detail: {}
-    # Return the predictions at the best threshold for no answer on labelled examples, and that threshold.
+    # The predictions at the threshold for no answer that is best on labeled examples, and that threshold.
     tune: Callable[[Examples, Predictions], tuple[Predictions, float]] | None = None
     impossible: bool = False  # in a custom task, questions may have no answer
 
@@ -86,16 +88,16 @@ def make_features(
 
     Args:
         kind: of the task.
-        examples: all labelled or none.
+        examples: all labeled or none.
         tokenizer: of the model.
         settings: `max_seq_len`, `max_query_length`, `doc_stride`.
 
     Raises:
-        UserError: some examples are labelled and others not, `max_seq_len` holds no text, or an example does not fit
+        UserError: some examples are labeled and others not, `max_seq_len` holds no text, or an example does not fit
             its kind; the message names it by its id.
     """
-    labelled = [kind.label in example for example in examples]
-    if any(labelled) and not all(labelled):
-        odd = examples[labelled.index(False)]["id"]
+    labeled = [kind.label in example for example in examples]
+    if any(labeled) and not all(labeled):
+        odd = examples[labeled.index(False)]["id"]
         raise UserError(f"example '{odd}' has no {kind.label}, but others have; label all of them, or none")
     return kind.features(examples, tokenizer, settings)

@@ -13,8 +13,8 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss
-from bert_jax.tasks.kinds.texts import choice_features, class_predictions, rounded
-from bert_jax.tasks.task import Example, Record, Task
+from bert_jax.tasks.kinds.texts import choice_features, class_predictions, label_target, rounded
+from bert_jax.tasks.task import Record, Task
 
 OUTPUT = "choice_logits"
 COLUMN = "choice"  # choice0, choice1, ... in files with a column per choice
@@ -41,10 +41,7 @@ def _index(record: Record, value: Any, choices: int) -> int:
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
-    def target(example: Example) -> dict[str, Any]:
-        return {"labels": np.int32(example["label"])} if "label" in example else {}
-
-    return choice_features(examples, tokenizer, settings.max_seq_len, target)
+    return choice_features(examples, tokenizer, settings.max_seq_len, label_target("labels", np.int32))
 
 
 def _details(labels: Sequence[str], probabilities: np.ndarray) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss, Outputs, Predictions
-from bert_jax.tasks.kinds.texts import in_order, text_features
-from bert_jax.tasks.task import Example, Record, Task
+from bert_jax.tasks.kinds.texts import in_order, label_target, text_features
+from bert_jax.tasks.task import Record, Task
 
 OUTPUT = "sequence_logits"
 
@@ -36,10 +36,7 @@ def _number(record: Record, value: Any) -> float:
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
-    def target(example: Example) -> dict[str, Any]:
-        return {"values": np.float32(example["label"])} if "label" in example else {}
-
-    return text_features(examples, tokenizer, settings.max_seq_len, target)
+    return text_features(examples, tokenizer, settings.max_seq_len, label_target("values", np.float32))
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:

@@ -11,8 +11,8 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss
-from bert_jax.tasks.kinds.texts import class_predictions, rounded, text_features
-from bert_jax.tasks.task import Example, Record, Task
+from bert_jax.tasks.kinds.texts import class_predictions, label_target, rounded, text_features
+from bert_jax.tasks.task import Record, Task
 
 OUTPUT = "sequence_logits"
 
@@ -23,10 +23,7 @@ def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
-    def target(example: Example) -> dict[str, Any]:
-        return {"labels": np.int32(example["label"])} if "label" in example else {}
-
-    return text_features(examples, tokenizer, settings.max_seq_len, target)
+    return text_features(examples, tokenizer, settings.max_seq_len, label_target("labels", np.int32))
 
 
 def _details(labels: Sequence[str], probabilities: np.ndarray) -> dict[str, Any]:

@@ -65,6 +65,11 @@ def choice_features(
     return features, {"truncated_texts": truncated}
 
 
+def label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[str, Any]]:
+    """Return a function example -> `Features.targets`: its label under `key`, or {} without a label."""
+    return lambda example: {key: dtype(example["label"])} if "label" in example else {}
+
+
 def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
     """Return how many tokens of two texts fit `limit`, where the longer one loses its last token until both fit.
 

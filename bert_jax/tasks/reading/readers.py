@@ -32,7 +32,7 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
         report: takes a line on each oddity of published data that is counted and not refused.
 
     Returns:
-        Examples with the fields of their kind, all labelled unless `split` is a test set.
+        Examples with the fields of their kind, all labeled unless `split` is a test set.
 
     Raises:
         UserError: a mistake in a file, by its place; a set that is missing or has no example.
@@ -87,7 +87,7 @@ def records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> 
         found = _data_set(task, config, source, override).records(
             override or source.tfds or split, task.tfds_columns or source.columns, optional
         )
-        yield from (_unlabelled_if_empty(record, kind, split) for record in found)
+        yield from (_unlabeled_if_empty(record, kind, split) for record in found)
         return
     paths = [_own(config, split, override)] if override else _published(task, config, source)
     if not paths:
@@ -96,14 +96,14 @@ def records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> 
     arguments = (source.columns, optional, tally if source.broken_rows else None)
     for path in paths:
         for record in read_records(path, source.format, kind.suffixes, *arguments):
-            yield _unlabelled_if_empty(record, kind, split)
+            yield _unlabeled_if_empty(record, kind, split)
 
 
 def _in_tfds(config: TaskConfig) -> bool:
     return (config.data or "").startswith(PREFIX)
 
 
-def _unlabelled_if_empty(record: Record, kind: Kind, split: str) -> Record:
+def _unlabeled_if_empty(record: Record, kind: Kind, split: str) -> Record:
     """Drop an empty label from a record of a test set; refuse it elsewhere."""
     fields = record.fields
     empty = [field for field in kind.label_fields if field in fields and fields[field] in (None, "")]

@@ -1,12 +1,12 @@
-"""CSV and TSV -> documents, one a row; the text is a column."""
+"""CSV and TSV -> documents, one per row; the text is a column."""
 
 import codecs
 import csv
 from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
 
+from bert_jax.data.sources.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, format_names
 from bert_jax.data.sources.formats.lines import Line, read_lines
-from bert_jax.data.sources.records import MAX_RECORD, Raw, Reading, listed
 from bert_jax.errors import UserError, did_you_mean
 
 
@@ -16,76 +16,76 @@ class _Row(NamedTuple):
     rejected: str = ""
 
 
-# What may stand between the columns of a file in which one is not found, and what to do about it.
+# What may separate the columns of a file in which the requested one is not found, and how to fix it.
 _SEPARATORS = {
-    ",": "its columns may be parted by commas: read it with --format csv",
-    "\t": "its columns may be parted by tabs: read it with --format tsv",
-    ";": "its columns may be parted by ';', which is not read: write it with commas or tabs (--format csv or tsv)",
+    ",": "its columns may be separated by commas: read it with --format csv",
+    "\t": "its columns may be separated by tabs: read it with --format tsv",
+    ";": "its columns may be separated by ';', which is not read: write it with commas or tabs (--format csv or tsv)",
 }
 
 
 class _TooLargeError(Exception):
-    """A line that cannot be held."""
+    """A line is too long to hold in memory."""
 
 
-def split_csv(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Raw]:
-    """The rows of comma-separated values with quotes as in RFC 4180; the first names the columns.
+def read_csv_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the rows of comma-separated values with quotes as in RFC 4180; the first holds the column names.
 
-    A field that is a number is that column, from 0 on, of a file whose first row names nothing and is a document.
+    A field that is a number is that column, from 0, of a file whose first row is a document, not a header.
 
     Raises:
-        UserError: no such column; a quote that does not end.
+        UserError: no such column; an unterminated quote.
     """
-    return _split(name, _quoted(name, stream), reading, ",")
+    return _read_column(name, _quoted_rows(name, stream), options, ",")
 
 
-def split_tsv(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Raw]:
-    """The rows of tab-separated values, in which quotes are text; else as `split_csv`."""
-    return _split(name, _plain(stream), reading, "\t")
+def read_tsv_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the rows of tab-separated values, in which quotes are text; otherwise as `read_csv_records`."""
+    return _read_column(name, _unquoted_rows(stream), options, "\t")
 
 
-def _split(name: str, rows: Iterator[_Row], reading: Reading, separator: str) -> Iterator[Raw]:
+def _read_column(name: str, rows: Iterator[_Row], options: ReadOptions, separator: str) -> Iterator[RawDocument]:
     first = next(rows, None)
     if first is None:
-        yield Raw(name, rejected="empty")
+        yield RawDocument(name, rejected="empty")
         return
     if first.rejected:
-        raise UserError(f"{name}:{first.line}: the row that names the columns: {first.rejected}; mend it")
+        raise UserError(f"{name}:{first.line}: the row with the column names: {first.rejected}; fix it")
     names = [value.decode("utf-8", "replace") for value in first.values]
-    if reading.field.isdecimal() and int(reading.field) < len(names):
-        column, empty = int(reading.field), False
-        yield _raw(name, first, column, len(names))
-    elif reading.field in names:
-        column, empty = names.index(reading.field), True
+    if options.field.isdecimal() and int(options.field) < len(names):
+        column, empty = int(options.field), False
+        yield _raw_document(name, first, column, len(names))
+    elif options.field in names:
+        column, empty = names.index(options.field), True
     else:
-        raise _no_column(name, names, reading.field, separator)
+        raise _no_column(name, names, options.field, separator)
     for row in rows:
         empty = False
-        yield _raw(name, row, column, len(names))
+        yield _raw_document(name, row, column, len(names))
     if empty:
-        yield Raw(name, rejected="empty")
+        yield RawDocument(name, rejected="empty")
 
 
 def _no_column(name: str, names: Sequence[str], field: str, separator: str) -> UserError:
     header = "".join(names)
-    mend = (hint for other, hint in _SEPARATORS.items() if other != separator and header.count(other) > len(names) - 1)
-    if hint := next(mend, ""):
-        return UserError(f"{name}: no column '{field}' (there are {listed(names)}); {hint}")
+    hints = (hint for other, hint in _SEPARATORS.items() if other != separator and header.count(other) > len(names) - 1)
+    if hint := next(hints, ""):
+        return UserError(f"{name}: no column '{field}' (there are {format_names(names)}); {hint}")
     near = did_you_mean(field, filter(str.isprintable, names))
     return UserError(
-        f"{name}: no column '{field}'{near} (there are {listed(names)}); "
-        "name one with --field, or by its number from 0 where no row names them"
+        f"{name}: no column '{field}'{near} (there are {format_names(names)}); "
+        "give one with --field, or its number from 0 where there is no header"
     )
 
 
-def _raw(name: str, row: _Row, column: int, width: int) -> Raw:
+def _raw_document(name: str, row: _Row, column: int, width: int) -> RawDocument:
     where = f"{name}:{row.line}"
     if row.rejected or len(row.values) != width:
-        return Raw(where, rejected=row.rejected or "wrong number of columns")
-    return Raw(where, row.values[column])
+        return RawDocument(where, rejected=row.rejected or "wrong number of columns")
+    return RawDocument(where, row.values[column])
 
 
-def _plain(stream: IO[bytes]) -> Iterator[_Row]:
+def _unquoted_rows(stream: IO[bytes]) -> Iterator[_Row]:
     for number, data, too_large in read_lines(stream):
         bare = (data.removeprefix(codecs.BOM_UTF8) if number == 1 else data).rstrip(b"\r\n")
         if too_large:
@@ -94,8 +94,8 @@ def _plain(stream: IO[bytes]) -> Iterator[_Row]:
             yield _Row(number, bare.split(b"\t"))
 
 
-def _quoted(name: str, stream: IO[bytes]) -> Iterator[_Row]:
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_RECORD))
+def _quoted_rows(name: str, stream: IO[bytes]) -> Iterator[_Row]:
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_RECORD_BYTES))
     lines = _CsvLines(read_lines(stream))
     reader = csv.reader(lines, strict=True)
     while True:
@@ -105,9 +105,9 @@ def _quoted(name: str, stream: IO[bytes]) -> Iterator[_Row]:
         except StopIteration:
             return
         except (_TooLargeError, csv.Error) as error:
-            if lines.ended or (lines.size > MAX_RECORD and lines.number > start):
+            if lines.ended or (lines.size > MAX_RECORD_BYTES and lines.number > start):
                 raise UserError(
-                    f"{name}:{start}: a quote that does not end; write a quote inside a quoted value twice, or read "
+                    f"{name}:{start}: an unterminated quote; write a quote inside a quoted value twice, or read "
                     "the file with --format tsv or text"
                 ) from None
             yield _Row(start, [], "too large" if isinstance(error, _TooLargeError) else "broken CSV")
@@ -117,11 +117,11 @@ def _quoted(name: str, stream: IO[bytes]) -> Iterator[_Row]:
 
 
 class _CsvLines:
-    """Lines for the csv module; goes on after an error, as no generator does."""
+    """Lines for the csv module; unlike a generator it continues after an error."""
 
     def __init__(self, lines: Iterator[Line]):
         self._lines = lines
-        self.number = self.size = 0  # of the last line; bytes since the reader of it set this to 0
+        self.number = self.size = 0  # number of the last line; bytes since `_quoted_rows` set this to 0
         self.ended = False
 
     def __iter__(self) -> "_CsvLines":
@@ -134,7 +134,7 @@ class _CsvLines:
             raise StopIteration
         self.number = line.number
         self.size += len(line.data)
-        if line.too_large or self.size > MAX_RECORD:
+        if line.too_large or self.size > MAX_RECORD_BYTES:
             raise _TooLargeError
         data = line.data.removeprefix(codecs.BOM_UTF8) if line.number == 1 else line.data
         return data.decode("utf-8", "surrogateescape")

@@ -6,34 +6,36 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any
 
+from bert_jax.data.sources.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError, format_names
 from bert_jax.data.sources.formats.lines import read_lines
-from bert_jax.data.sources.records import MAX_RECORD, Raw, Reading, RejectedError, listed
 from bert_jax.errors import UserError
 
 _SPACE = " \t\r\n"
 
 
-def split(name: str, stream: IO[bytes], reading: Reading) -> Iterator[Raw]:
-    """A document a line that is not empty; of a file that starts with '[', a document an item of that list.
+def read_json_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield a document per line that is not empty; of a file that starts with '[', one per item of that list.
+
+    A line that is not JSON is a rejected document.
 
     Raises:
-        UserError: a list that is cut short or holds what is no JSON; a line that is none is a rejected document.
+        UserError: a list that is cut short or is not JSON.
     """
     head = io.BufferedReader(stream, 1 << 16)  # type: ignore[type-var]
     try:
         is_list = head.peek(1).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
         found = False
-        for raw in (_split_list if is_list else _split_lines)(name, head):
+        for raw in (_read_list if is_list else _read_lines)(name, head):
             found = True
             yield raw
         if not found:
-            yield Raw(name, rejected="empty")
+            yield RawDocument(name, rejected="empty")
     finally:
-        head.detach()  # else it closes the stream with itself
+        head.detach()  # otherwise it closes the stream, too
 
 
-def text(data: str, reading: Reading) -> str:
-    """The field of the object; dots in its name go into objects that lie in the object.
+def json_field_text(data: str, options: ReadOptions) -> str:
+    """Return the field of the object; dots in its name lead into nested objects.
 
     Raises:
         RejectedError: 'broken JSON', 'not an object', 'no field', 'not a text', 'binary', or 'invalid UTF-8' for half a
@@ -41,21 +43,21 @@ def text(data: str, reading: Reading) -> str:
     """
     try:
         record = json.loads(data)
-    except (ValueError, RecursionError):  # also a number of too many digits, and what is nested too deeply
+    except (ValueError, RecursionError):  # also numbers of too many digits, and deep nesting
         raise RejectedError("broken JSON") from None
     if not isinstance(record, dict):
         raise RejectedError("not an object")
-    value = _look_up(record, reading.field)
+    value = _look_up(record, options.field)
     if not isinstance(value, str):
         raise RejectedError("not a text")
     if "\0" in value:
         raise RejectedError("binary")
     try:
         value.encode()
-    except UnicodeEncodeError:  # JSON can write what UTF-8 cannot: "\\ud800"
-        if reading.encoding_errors == "reject":
+    except UnicodeEncodeError:  # JSON can express surrogates, UTF-8 cannot: "\\ud800"
+        if options.encoding_errors == "reject":
             raise RejectedError("invalid UTF-8") from None
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", reading.encoding_errors)
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", options.encoding_errors)
     return value
 
 
@@ -65,32 +67,32 @@ def _look_up(record: dict[str, Any], name: str) -> Any:
     value: Any = record
     for key in name.split("."):
         if not isinstance(value, dict) or key not in value:
-            raise RejectedError("no field", listed(list(record)))
+            raise RejectedError("no field", format_names(list(record)))
         value = value[key]
     return value
 
 
-def _split_lines(name: str, stream: IO[bytes]) -> Iterator[Raw]:
+def _read_lines(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
     for number, data, too_large in read_lines(stream):
         if too_large:
-            yield Raw(f"{name}:{number}", rejected="too large")
+            yield RawDocument(f"{name}:{number}", rejected="too large")
         elif data.strip():
-            yield Raw(f"{name}:{number}", data, "jsonl")
+            yield RawDocument(f"{name}:{number}", data, "jsonl")
 
 
-def _split_list(name: str, stream: IO[bytes]) -> Iterator[Raw]:
+def _read_list(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
     items = _Items(name, stream)
     items.expect("[")
     while items.next_character() != "]":
         if items.number:
             items.expect(",")
-        yield Raw(f"{name}:{items.number + 1}", items.take(), "jsonl")
+        yield RawDocument(f"{name}:{items.number + 1}", items.take(), "jsonl")
     items.expect("]")
     items.check_end()
 
 
 class _Items:
-    """The items of a list, of which no more than one is held."""
+    """The items of a list; no more than one is held in memory."""
 
     def __init__(self, name: str, stream: IO[bytes]):
         self._name, self._stream = name, stream
@@ -100,14 +102,14 @@ class _Items:
         self.number = 0
 
     def _more(self) -> None:
-        """Twice as much as is held, so that an item that is scanned again and again costs little."""
+        """Read as much as is held already, so that an item that is scanned repeatedly costs little."""
         data = self._stream.read(max(1 << 16, len(self._text) - self._at))
         self._ended = not data
         self._text = self._text[self._at :] + self._decode(data, self._ended)
         self._at = 0
 
     def next_character(self) -> str:
-        """What stands next that is no space; '' at the end."""
+        """Return the next character that is not a space; '' at the end."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in _SPACE:
                 self._at += 1
@@ -118,23 +120,23 @@ class _Items:
             self._more()
 
     def expect(self, character: str) -> None:
-        """Goes over a character that has to stand next."""
+        """Skip the next character; UserError where it is another."""
         if self.next_character() != character:
             raise self._broken(f"'{character}' is missing")
         self._at += 1
 
     def take(self) -> bytes:
-        """The item that stands next."""
+        """Return the next item."""
         self.next_character()
         while True:
             try:
                 _, end = self._scan(self._text, self._at)
-                if end < len(self._text) or self._ended:  # a number may go on
+                if end < len(self._text) or self._ended:  # a number may continue
                     break
                 reason = "it does not end"
             except (ValueError, RecursionError) as error:
                 reason = str(error)
-            if self._ended or len(self._text) - self._at > MAX_RECORD:
+            if self._ended or len(self._text) - self._at > MAX_RECORD_BYTES:
                 raise self._broken(reason)
             self._more()
         data = self._text[self._at : end].encode("utf-8", "surrogateescape")
@@ -143,12 +145,12 @@ class _Items:
         return data
 
     def check_end(self) -> None:
-        """Nothing may follow the list."""
+        """Refuse anything after the list."""
         if self.next_character():
             raise self._broken("more after the end of the list")
 
     def _broken(self, reason: str) -> UserError:
         return UserError(
             f"{self._name}: broken JSON list after item {self.number} ({reason}, or an item of more than "
-            f"{MAX_RECORD >> 20} MiB); fetch it again, or write one object a line"
+            f"{MAX_RECORD_BYTES >> 20} MiB); fetch it again, or write one object per line"
         )

@@ -1,32 +1,32 @@
-"""Markdown -> its text: paragraphs, headings, list items and quotations; no code, tables, HTML, pictures, addresses."""
+"""Markdown -> its text: paragraphs, headings, list items and quotations; no code, tables, HTML, images or links."""
 
 import functools
 from collections.abc import Iterator
 from typing import Any
 
-from bert_jax.data.sources.records import Reading
+from bert_jax.data.sources.documents import ReadOptions
 
-_STRETCH = 1 << 18  # characters that are parsed at once: what the parser makes of them takes up to 500 times the memory
-# A longer paragraph is taken as it stands: the parser's time may grow with the square of its marks.
-_MARKED = 20_000  # characters
-_KEPT = {"text": None, "code_inline": None, "softbreak": " ", "hardbreak": " "}  # what becomes of a token of a line
+_SECTION = 1 << 18  # characters per call of the parser, whose result takes up to 500 times the memory
+# A longer paragraph keeps its markup: the parser's time may grow with the square of the number of marks.
+_MAX_PARAGRAPH = 20_000  # characters
+_KEPT = {"text": None, "code_inline": None, "softbreak": " ", "hardbreak": " "}  # token type -> text; None: its content
 
 
-def text(data: str, reading: Reading) -> str:
-    """The text as CommonMark (with tables) has it, its blocks parted by empty lines; a paragraph is one line."""
+def markdown_text(data: str, options: ReadOptions) -> str:
+    """Return the text of CommonMark (with tables), its blocks separated by empty lines; a paragraph is one line."""
     found: list[str] = []
     fence = ""
-    for stretch in _stretches(data):
-        blocks, fence = _parsed(fence + stretch)
+    for section in _sections(data):
+        blocks, fence = _parse_section(fence + section)
         found += blocks
     return "\n\n".join(found)
 
 
-def _stretches(data: str) -> Iterator[str]:
-    """Parts that end at an empty line, else at a line, else anywhere."""
+def _sections(data: str) -> Iterator[str]:
+    """Yield parts that end at an empty line, else at a line end, else anywhere."""
     start = 0
     while start < len(data):
-        end = start + _STRETCH
+        end = start + _SECTION
         if end < len(data):
             ends = (data.rfind("\n\n", start + 1, end), data.rfind("\n", start + 1, end), end)
             end = next(one for one in ends if one > 0)
@@ -42,11 +42,11 @@ def _parser(part: str) -> Any:
     return parser.disable("inline") if part == "blocks" else parser
 
 
-def _parsed(stretch: str) -> tuple[list[str], str]:
-    """The blocks of a stretch that have text, and `_open_fence`."""
-    links: dict[str, Any] = {}  # [name]: address, which a paragraph may refer to
-    tokens = _parser("blocks").parse(stretch, links)
-    return [block for block in _blocks(tokens, links) if block], _open_fence(tokens, stretch)
+def _parse_section(section: str) -> tuple[list[str], str]:
+    """Return the blocks of a section that have text, and `_open_fence`."""
+    links: dict[str, Any] = {}  # [name]: URL, which a paragraph may refer to
+    tokens = _parser("blocks").parse(section, links)
+    return [block for block in _blocks(tokens, links) if block], _open_fence(tokens, section)
 
 
 def _blocks(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
@@ -55,20 +55,20 @@ def _blocks(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
         if token.type in ("table_open", "table_close"):
             in_table = token.type == "table_open"
         elif token.type == "inline" and not in_table:
-            long = len(token.content) > _MARKED
-            yield " ".join(token.content.split()) if long else _inline(token.content, links)
+            long = len(token.content) > _MAX_PARAGRAPH
+            yield " ".join(token.content.split()) if long else _inline_text(token.content, links)
 
 
-def _open_fence(tokens: list[Any], stretch: str) -> str:
-    """The line for the next stretch to begin with where this one ends inside of a code block, else ''."""
+def _open_fence(tokens: list[Any], section: str) -> str:
+    """Return the first line of the next section where this one ends inside a code block, else ''."""
     if not tokens or tokens[-1].type != "fence":
         return ""
     markup = tokens[-1].markup
-    lines = stretch.rstrip().split("\n")
+    lines = section.rstrip().split("\n")
     closed = len(lines) - 1 > tokens[-1].map[0] and lines[-1].strip().startswith(markup) and not lines[-1].strip(" `~")
     return "" if closed else f"{markup}\n"
 
 
-def _inline(content: str, links: dict[str, Any]) -> str:
+def _inline_text(content: str, links: dict[str, Any]) -> str:
     tokens = [one for token in _parser("inline").parseInline(content, links) for one in token.children]
     return "".join(_KEPT[one.type] or one.content for one in tokens if one.type in _KEPT).strip()

@@ -1,7 +1,7 @@
-"""Which part of the text of several sources a vocabulary is trained on, and how often.
+"""How much of each source a vocabulary is trained on, and which part.
 
-Shares as in Conneau et al. 2020 (XLM-R): a source of n characters has one in proportion to n ** smoothing, so that the
-small ones are heard. A hash of the text decides what is taken: the order and the number of files change nothing.
+Fractions as in Conneau et al. 2020 (XLM-R): a source of n characters gets a fraction in proportion to n ** smoothing,
+so that small sources count for more. A hash of the text chooses the part: the order and number of files change nothing.
 """
 
 import collections
@@ -12,61 +12,66 @@ from typing import NamedTuple
 from bert_jax.errors import UserError
 
 
-class Survey(NamedTuple):
-    """What a source holds."""
+class CharacterCounts(NamedTuple):
+    """The characters of a source."""
 
     characters: int
-    counts: Mapping[str, int]  # how often each character is there
+    frequency: Mapping[str, int]  # of each character
 
 
-def survey(pieces: Iterable[str]) -> Survey:
-    """Counts the characters of a text in pieces."""
-    counts: collections.Counter[str] = collections.Counter()
+def count_characters(pieces: Iterable[str]) -> CharacterCounts:
+    """Count the characters of a text in pieces."""
+    frequency: collections.Counter[str] = collections.Counter()
     for piece in pieces:
-        counts.update(piece)
-    return Survey(counts.total(), counts)
+        frequency.update(piece)
+    return CharacterCounts(frequency.total(), frequency)
 
 
-def check(sources: int, smoothing: float, weights: Sequence[float], sample_characters: int) -> None:
-    """Raises UserError for numbers that `rates` cannot go by."""
+def check(num_sources: int, smoothing: float, weights: Sequence[float] | None, sample_characters: int | None) -> None:
+    """Raise UserError for arguments of `rates` that are out of range."""
     if not 0 <= smoothing <= 1:
-        raise UserError(f"--smoothing {smoothing:g}: give 0 (equal shares) to 1 (shares as large as the sources)")
-    if weights and len(weights) != sources:
-        raise UserError(f"--weights has {len(weights)} numbers for {sources} sources (--input); give one each")
-    if weights and smoothing != 1:
-        raise UserError("--weights and --smoothing both decide the shares; give one of them")
-    if any(not 0 < weight < float("inf") for weight in weights):
-        raise UserError(f"--weights {' '.join(f'{weight:g}' for weight in weights)}: each must be above 0")
-    if sample_characters < 0:
+        raise UserError(f"--smoothing {smoothing:g}: give 0 (equal fractions) to 1 (in proportion to size)")
+    if weights is not None and len(weights) != num_sources:
+        raise UserError(f"--weights has {len(weights)} numbers for {num_sources} sources (--input); give one each")
+    if weights is not None and smoothing != 1:
+        raise UserError("--weights and --smoothing both set the fraction of each source; give one of them")
+    if any(not 0 < weight < float("inf") for weight in weights or ()):
+        raise UserError(f"--weights {' '.join(f'{weight:g}' for weight in weights or ())}: each must be above 0")
+    if sample_characters is not None and sample_characters < 1:
         raise UserError(
-            f"--sample_characters {sample_characters}: give a number of characters, or 0 for all of the text"
+            f"--sample_characters {sample_characters}: give a number of characters; leave it out to train on all"
         )
 
 
-def rates(sizes: Sequence[int], smoothing: float, weights: Sequence[float], sample_characters: int) -> list[float]:
-    """How often each source's text is to be taken; 1.0 is once.
+def rates(
+    sizes: Sequence[int],
+    smoothing: float = 1.0,
+    weights: Sequence[float] | None = None,
+    sample_characters: int | None = None,
+) -> list[float]:
+    """Return how often the text of each source is used; 1.0 is once.
 
     Args:
         sizes: characters of each source, none 0.
-        smoothing: 1 leaves shares as large as the sources, 0 makes them equal.
-        weights: shares in proportion to these instead; empty for none.
-        sample_characters: taken in all, but never more than there are; 0 for as many as there are.
+        smoothing: exponent of the sizes: 1 in proportion to size, 0 equal.
+        weights: in proportion to these instead of the sizes.
+        sample_characters: characters used in all, at most all there are; None: all there are.
     """
-    there = sum(sizes)
-    total = min(sample_characters or there, there)
+    available = sum(sizes)
+    total = min(available if sample_characters is None else sample_characters, available)
     if smoothing == 1 and not weights:
-        return [total / there] * len(sizes)
+        return [total / available] * len(sizes)
     wanted = weights or [size**smoothing for size in sizes]
     return [total * want / sum(wanted) / size for want, size in zip(wanted, sizes, strict=True)]
 
 
 def copies(piece: str, rate: float) -> int:
-    """How often this piece is taken so that a source is taken `rate` times."""
+    """Return how often this piece is used so that its source is used `rate` times."""
     whole, part = divmod(rate, 1.0)
-    return int(whole) + (part > 0 and fraction(piece) < part)
+    return int(whole) + (part > 0 and hash_fraction(piece) < part)
 
 
-def fraction(piece: str) -> float:
-    """A number in [0, 1) that the text alone decides."""
+def hash_fraction(piece: str) -> float:
+    """Return a number in [0, 1) that depends on the text alone."""
     digest = hashlib.blake2b(piece.encode(), digest_size=8, person=b"vocabulary").digest()
     return (int.from_bytes(digest, "big") >> 11) * 2.0**-53

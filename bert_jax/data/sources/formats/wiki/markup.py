@@ -5,12 +5,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bert_jax.data.sources.records import Reading
+from bert_jax.data.sources.documents import ReadOptions
 
-# The parser's time grows with the square or cube of what is left open: it gets a section at a time, with little open.
+# The parser's time grows with the square or cube of the unclosed marks: it gets a section at a time, with few open.
 _SECTION = 32_000  # characters at most
 _MAX_OPEN = 30
-_PAIRS = (  # what opens or closes; group 1 closes
+_PAIRS = (  # patterns of opening and closing marks; group 1 closes
     re.compile(r"\{\{|(\}\})"),
     re.compile(r"\[\[|(\]\])"),
     re.compile(r"\{\||(\|\})"),
@@ -21,13 +21,13 @@ _PAIRS = (  # what opens or closes; group 1 closes
 _MARK = re.compile(r"\{[{|]|\}\}|\|\}|\[\[|\]\]|<!--|-->|<[^<>\s]{0,20}")
 _HEADING = re.compile(r"^(?==+[^=\n])", re.MULTILINE)
 
-_NAMESPACES = ("file", "image", "media", "category")  # known in every wiki beside their local names
+_NAMESPACES = ("file", "image", "media", "category")  # known in every wiki besides their local names
 _MEDIA = re.compile(
     r"[^:|]+:.*\.(jpe?g|png|svg|gif|tiff?|webp|xcf|og[agv]|webm|wav|flac|mp3|midi?|pdf|djvu|stl)\s*", re.IGNORECASE
 )
 _OTHER_LANGUAGE = re.compile(r"\s*[a-z]{2,3}(-[a-z]+)*:\S")
 
-# Marks of what was taken out, while a section is rendered: of Unicode's private use, and taken out of the markup.
+# Marks of removed parts while a section is rendered: private-use characters, which are removed from the markup.
 _GONE, _LIST = "\ue000", "\ue001"
 _MARKS = str.maketrans("", "", _GONE + _LIST)
 
@@ -37,15 +37,15 @@ _NO_TEXT = (
 )
 _TAGS = {**dict.fromkeys(_NO_TEXT.split("|"), _GONE), **dict.fromkeys(("li", "dd", "dt", "hr"), _LIST), "br": " "}
 
-# Bounded repetitions: a search for what may start anywhere and does not end takes time with the square of the length.
+# Bounded repetitions: an unbounded pattern that may start anywhere and never ends takes quadratic time.
 _CLEANINGS = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"[^\S\n]+", " "),
         (r"__[A-Z]{1,40}__", ""),
         (r"'{2,}", ""),
-        (r"</?[A-Za-z][^<>]{0,300}>", ""),  # a tag whose other half is not there
-        (rf"\((?:[\s,;:/–-]{{0,8}}{_GONE}){{1,8}}[\s,;:/–-]{{0,8}}\)", _GONE),  # noqa: RUF001  # nothing left in it
+        (r"</?[A-Za-z][^<>]{0,300}>", ""),  # a tag without its other half
+        (rf"\((?:[\s,;:/–-]{{0,8}}{_GONE}){{1,8}}[\s,;:/–-]{{0,8}}\)", _GONE),  # noqa: RUF001  # parentheses left empty
         (rf"\((?:\s?{_GONE}[\s,;:]{{0,8}}){{1,8}}", "("),
         (rf"[\s,;]{{0,8}}{_GONE}[\s,;]{{0,8}}\)", ")"),
         (rf" ?{_GONE}(?= ?[,.;:!?])", _GONE),
@@ -54,13 +54,13 @@ _CLEANINGS = tuple(
         (r" {2,}", " "),
     )
 )
-_NO_PROSE = (_LIST, "{|", "|", "!", "}}", "{{", "]]", "<!--", "=")  # what a line starts with
+_NO_PROSE = (_LIST, "{|", "|", "!", "}}", "{{", "]]", "<!--", "=")  # starts of lines that are not prose
 
 
-def text(data: str, reading: Reading) -> str:
-    """The prose of a page as `wiki_dump.split` gives it, paragraphs parted by empty lines.
+def wiki_markup_text(data: str, options: ReadOptions) -> str:
+    """Return the prose of a page from `read_wiki_dump`, its paragraphs separated by empty lines.
 
-    The corpus of BERT (Devlin et al., 2019, 3.1) was made so: passages of text without lists, tables and headers.
+    The corpus of BERT (Devlin et al., 2019, 3.1) was made this way: text passages without lists, tables and headers.
     """
     header, _, markup = data.partition("\n")
     render = _Renderer(frozenset((*_NAMESPACES, *filter(None, header.split("|")))))
@@ -80,7 +80,7 @@ def _sections(markup: str) -> Iterator[str]:
 
 
 def _paragraphs(rendered: str) -> Iterator[str]:
-    """The lines of prose; those without an empty line or something else between them are one paragraph."""
+    """Yield paragraphs: consecutive lines of prose."""
     for pattern, replacement in _CLEANINGS:
         rendered = pattern.sub(replacement, rendered)
     lines: list[str] = []
@@ -93,7 +93,7 @@ def _paragraphs(rendered: str) -> Iterator[str]:
 
 
 class _Renderer:
-    """Markup -> text, with marks where something was taken out."""
+    """Markup -> text, with marks where something was removed."""
 
     def __init__(self, namespaces: frozenset[str]):
         import mwparserfromhell
@@ -114,11 +114,11 @@ class _Renderer:
         }
 
     def __call__(self, markup: str) -> str:
-        if max(_open(markup, pair) for pair in _PAIRS) > _MAX_OPEN:
-            return _MARK.sub(" ", markup)  # no page of a wiki, but its words are kept
+        if max(_max_open(markup, pair) for pair in _PAIRS) > _MAX_OPEN:
+            return _MARK.sub(" ", markup)  # not a page of a wiki, but its words are kept
         try:
             return self._code(self._parse(markup))
-        except self._parser_error:  # a fault of its own
+        except self._parser_error:  # a bug of the parser
             return _MARK.sub(" ", markup)
 
     def _code(self, code: Any) -> str:
@@ -148,8 +148,8 @@ class _Renderer:
         return keep([self._code(one.value).strip() for one in node.params if not one.showkey]) or _GONE
 
 
-def _open(markup: str, pair: re.Pattern[str]) -> int:
-    """How many are open at once at most."""
+def _max_open(markup: str, pair: re.Pattern[str]) -> int:
+    """Return the largest number of marks that are open at once."""
     depth = most = 0
     for match in pair.finditer(markup):
         depth = max(0, depth - 1) if match[1] else depth + 1
@@ -160,7 +160,7 @@ def _open(markup: str, pair: re.Pattern[str]) -> int:
 def _character(node: Any) -> str:
     try:
         found = str(node.normalize())
-    except (ValueError, OverflowError):  # of a number that is no character
+    except (ValueError, OverflowError):  # a number that is not a character
         return ""
     return found if found.isprintable() or found.isspace() else ""
 
@@ -182,7 +182,7 @@ def _measure(values: Sequence[str]) -> str:
     return " ".join(values[: len(numbers) + 1])
 
 
-# Templates of the English Wikipedia that stand for words of a sentence; all others are left out.
+# Templates of the English Wikipedia that produce words of a sentence; all others are left out.
 _TEMPLATES: dict[str, Callable[[Sequence[str]], str]] = {
     **dict.fromkeys(("lang", "transl", "transliteration", "rtl-lang"), _argument(-1)),
     **dict.fromkeys(

@@ -1,0 +1,68 @@
+"""Files -> partitions -> chunks: how the work of a preparation is divided.
+
+The division is the same in every run, for any number of workers: a partition is read by one process, a chunk is encoded
+at once, and the chunks of a block go to the same shards.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from bert_jax.data.preparation.encoding import Chunk, PrepareSettings, choose_split, has_tokens
+from bert_jax.data.sources import RawDocument, read_raw_documents, to_document
+from bert_jax.data.tokenizer import Tokenizer
+
+PARTITION_BYTES = 512 << 20  # of input on disk
+CHUNK_BYTES = 1 << 20  # of documents, with their overhead
+DOCUMENT_BYTES = 64  # overhead of a document
+CHUNKS_PER_BLOCK = 512  # a killed preparation loses at most one block
+
+
+class Partition(NamedTuple):
+    """Consecutive inputs that one process reads."""
+
+    number: int
+    files: tuple[str, ...]
+    bytes_before: int  # of the inputs in the partitions before it
+
+
+def plan_partitions(files: Sequence[str], sizes: Sequence[int]) -> tuple[Partition, ...]:
+    """Group the inputs: consecutive whole files of at most `PARTITION_BYTES` together, a larger file alone."""
+    partitions: list[Partition] = []
+    own: list[str] = []
+    before = size = 0
+    for path, bytes_ in zip(files, sizes, strict=True):
+        if own and size + bytes_ > PARTITION_BYTES:
+            partitions.append(Partition(len(partitions), tuple(own), before))
+            own, before, size = [], before + size, 0
+        own.append(path)
+        size += bytes_
+    return (*partitions, Partition(len(partitions), tuple(own), before))
+
+
+def read_chunks(partition: Partition, tokenizer: Tokenizer, settings: PrepareSettings) -> Iterator[Chunk]:
+    """Yield the chunks of a partition, in order, at least one; cheap, and in bounded memory.
+
+    Raises:
+        UserError: as `sources.read_raw_documents`.
+    """
+    number = size = 0
+    documents: list[RawDocument] = []
+    split, begun = "", False  # of the current document in pieces
+    at_start = (split, begun)
+
+    def chunk(last: bool) -> Chunk:
+        bytes_read = partition.bytes_before + documents[-1].bytes_read if documents else partition.bytes_before
+        return Chunk(partition.number, number, number // CHUNKS_PER_BLOCK, last, documents, bytes_read, *at_start)
+
+    for raw in read_raw_documents(partition.files, settings.read_options):
+        if size >= CHUNK_BYTES:
+            yield chunk(last=False)
+            number, size, documents, at_start = number + 1, 0, [], (split, begun)
+        documents.append(raw)
+        size += len(raw.data) + DOCUMENT_BYTES
+        if raw.piece == 0 and not raw.last:
+            text = to_document(raw, settings.read_options).text
+            split, begun = choose_split(text, settings.heldout_fraction), has_tokens(text, True, tokenizer, settings)
+        elif raw.piece and not begun:
+            begun = has_tokens(to_document(raw, settings.read_options).text, False, tokenizer, settings)
+    yield chunk(last=True)

@@ -1,0 +1,149 @@
+"""The summary of a corpus for its manifest: documents by split and by reason of rejection, settings, warnings."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from bert_jax.data.corpus import MAX_RECORD, MAX_SENTENCE, SPLITS
+from bert_jax.data.preparation.corpus_writer import ShardInfo
+from bert_jax.data.preparation.encoding import (
+    MIN_HELDOUT,
+    NO_LANGUAGE,
+    DocumentCounts,
+    PrepareSettings,
+    fraction_above,
+)
+from bert_jax.data.sources.rejections import HINTS, describe_rejections, most_common_reason, rejection_hint
+from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import UserError
+
+MANY_UNKNOWN = 0.05  # of the tokens
+MANY_REJECTED = 0.5  # of the documents, for one reason that can be fixed
+CODE_LENGTH = 2  # of the codes by which the sentence splitter knows most languages
+
+
+def summarize(
+    tokenizer: Tokenizer, settings: PrepareSettings, shards: Iterable[ShardInfo], counts: DocumentCounts
+) -> dict[str, Any]:
+    """Return the part of the manifest that describes documents and settings, for all shards and documents in any order.
+
+    Raises:
+        UserError: nothing to train on.
+    """
+    sums = {split: dict.fromkeys(("documents", "sentences", "tokens"), 0) for split in SPLITS}
+    for shard in shards:
+        for noun in sums[shard.split]:
+            sums[shard.split][noun] += getattr(shard, noun)
+    train, heldout = (sums[split]["documents"] for split in SPLITS)
+    stored = train + heldout
+    rejected = describe_rejections(counts.rejected) or "none rejected"
+    found = stored + sum(counts.rejected.values())
+    assert counts.documents == found, f"{counts.documents} documents in, {stored} stored, {counts.rejected} rejected"
+    if not stored:
+        hint = rejection_hint(counts.rejected, counts.fields, settings.read_options)
+        raise UserError(f"0 of {found:,} documents could be used: {rejected}; {hint}")
+    if not train:
+        raise UserError(
+            f"0 training documents ({heldout:,} held out, {rejected}); lower --heldout_fraction, or give more documents"
+        )
+    tokens, sentences = (sum(one[noun] for one in sums.values()) for noun in ("tokens", "sentences"))
+    unknown = counts.unknown_tokens / tokens
+    warnings = [
+        *_split_warnings(settings, counts, train, heldout),
+        *_content_warnings(tokenizer, settings, counts, stored, found, sentences, unknown),
+    ]
+    return {
+        "tokenizer": {
+            "kind": tokenizer.kind.name,
+            "sha256": tokenizer.sha256,
+            "vocab_size": tokenizer.vocab_size,
+            "lowercase": tokenizer.lowercase,
+        },
+        "settings": {
+            **settings.read_options._asdict(),
+            "heldout_fraction": settings.heldout_fraction,
+            "language": settings.language,
+            "max_record": MAX_RECORD,
+            "max_sentence": MAX_SENTENCE,
+        },
+        "documents": {"in": found, "stored": stored, "rejected": dict(sorted(counts.rejected.items()))},
+        "sentences_split": counts.sentences_split,
+        "sentences_per_document": round(sentences / stored, 3),
+        "unknown_token_fraction": round(unknown, 6),
+        "warnings": warnings,
+    }
+
+
+def _split_warnings(settings: PrepareSettings, counts: DocumentCounts, train: int, heldout: int) -> Iterator[str]:
+    """Yield warnings about splits with too few documents."""
+    if train == 1:
+        yield (
+            "one training document: next-sentence prediction draws sentences from another document, so it cannot be "
+            "trained; give more files, or split this one with --documents blank-line or line"
+        )
+    elif heldout < MIN_HELDOUT and settings.heldout_fraction > 0:
+        stored = train + heldout
+        if heldout:
+            problem = f"one document of {stored:,} is held out, and `evaluate` needs {MIN_HELDOUT} for sentence pairs"
+        else:
+            problem = f"no document of {stored:,} is held out, so `evaluate` has nothing to read"
+        fraction = fraction_above(counts.lowest_hashes[-1])
+        if stored >= 2 * MIN_HELDOUT and len(counts.lowest_hashes) == MIN_HELDOUT and fraction < 1:
+            yield f"{problem}: prepare again with --heldout_fraction {fraction:g}, which holds out {MIN_HELDOUT}"
+        else:
+            yield (
+                f"{problem}: give at least {2 * MIN_HELDOUT} documents, or split these with --documents blank-line or "
+                "line, and raise --heldout_fraction"
+            )
+
+
+def _content_warnings(
+    tokenizer: Tokenizer,
+    settings: PrepareSettings,
+    counts: DocumentCounts,
+    stored: int,
+    found: int,
+    sentences: int,
+    unknown: float,
+) -> Iterator[str]:
+    """Yield warnings about text that does not fit tokenizer, options or training."""
+    if sentences == stored:
+        yield "every document is one sentence, so every pair is a random one; join lines that belong together"
+    if unknown > MANY_UNKNOWN:
+        yield (
+            f"{unknown:.1%} of the tokens are {tokenizer.special.unk}: was the tokenizer trained on text of another "
+            "language or kind?"
+        )
+    reason = most_common_reason(counts.rejected)
+    number = counts.rejected.get(reason, 0)
+    if reason in HINTS and number > MANY_REJECTED * found:
+        hint = rejection_hint(counts.rejected, counts.fields, settings.read_options)
+        yield f"{number:,} of {found:,} documents were rejected ({reason}): {hint}"
+    if settings.language != NO_LANGUAGE and len(settings.language.partition("-")[0]) > CODE_LENGTH:
+        yield (
+            f"--language {settings.language}: sentencex knows most languages by two letters only (de, not deu), and "
+            "uses the rules of English for a code that it does not know"
+        )
+
+
+def count_noun(number: int, noun: str) -> str:
+    """Return `1 document`, `2,000 documents`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
+    """Return three lines about a manifest: all documents, the content of each split, tokens and sentences."""
+    documents, language = manifest["documents"], manifest["settings"]["language"]
+    reasons = describe_rejections(documents["rejected"])
+    splits = ", ".join(
+        f"{name} " + " / ".join(count_noun(split[f"{noun}s"], noun) for noun in ("document", "sentence", "token"))
+        for name, split in manifest["splits"].items()
+    )
+    rule = "each line a sentence" if language == NO_LANGUAGE else f"sentences by the rules of {language}"
+    return (
+        f"{output}: {count_noun(documents['in'], 'document')} in = {documents['stored']:,} stored + "
+        f"{sum(documents['rejected'].values()):,} rejected{f' ({reasons})' if reasons else ''}\n"
+        f"{splits}\n"
+        f"{manifest['unknown_token_fraction']:.2%} of the tokens unknown, {rule}, "
+        f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces"
+    )

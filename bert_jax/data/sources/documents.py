@@ -1,0 +1,84 @@
+"""The types that all readers share: `ReadOptions`, `RawDocument`, `Document`, and the limits on their sizes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+DOCUMENT_UNITS = ("auto", "file", "blank-line", "line")
+ENCODING_ERRORS = ("reject", "replace")
+
+MAX_UNSPLIT_BYTES = 4 << 20  # of a text that comes whole; a longer text comes in pieces
+MAX_PIECE_BYTES = 1 << 20
+MAX_RECORD_BYTES = 16 << 20  # of a record, which is held in memory
+
+_MAX_NAMES, _MAX_NAME_LENGTH = 5, 40
+
+
+class ReadOptions(NamedTuple):
+    """How inputs are read.
+
+    Attributes:
+        documents: what a document of a text is: 'file' (as 'auto'), 'blank-line' (a paragraph) or 'line'.
+        format: a row of `formats.table.FORMATS` for all inputs, or 'auto': each by its name.
+        field: the field of a record that holds the text; dots lead into nested objects.
+        encoding_errors: bytes that are not UTF-8 'reject' the document, or are 'replace'd by U+FFFD.
+    """
+
+    documents: str = "auto"
+    format: str = "auto"
+    field: str = "text"
+    encoding_errors: str = "reject"
+
+
+DEFAULT = ReadOptions()
+
+
+class RawDocument(NamedTuple):
+    """The bytes of a document before its text is extracted, or the reason why it has none.
+
+    Attributes:
+        name: file[:member][:line or number].
+        data: b"" where `rejected` is set.
+        format: the row of `formats.table.FORMATS` that extracts its text.
+        rejected: the reason.
+        bytes_read: of all inputs as they are on disk, up to here.
+        piece: number of a piece of a text longer than MAX_UNSPLIT_BYTES, which was checked before its first piece.
+        last: False where another piece of the same document follows.
+    """
+
+    name: str
+    data: bytes = b""
+    format: str = "text"
+    rejected: str = ""
+    bytes_read: int = 0
+    piece: int = 0
+    last: bool = True
+
+
+class Document(NamedTuple):
+    """A text with its name, or the reason why there is none.
+
+    Attributes:
+        name: as in `RawDocument`.
+        text: "" where `rejected` is set.
+        rejected: the reason.
+        fields: names of the fields of a record that lacks the requested one.
+    """
+
+    name: str
+    text: str
+    rejected: str = ""
+    fields: str = ""
+
+
+class RejectedError(Exception):
+    """A document has no text; the message is one of few short reasons, by which rejected documents are counted."""
+
+    def __init__(self, reason: str, fields: str = ""):
+        super().__init__(reason)
+        self.fields = fields
+
+
+def format_names(names: Sequence[str]) -> str:
+    """Return the names of columns or fields for a message: at most five, long ones cut."""
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(repr(name[:_MAX_NAME_LENGTH]) for name in names[:_MAX_NAMES]) + more

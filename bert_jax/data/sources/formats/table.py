@@ -1,0 +1,88 @@
+"""The table of input formats: the file names of each, how it is read, and how text is extracted."""
+
+import fnmatch
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import IO, NamedTuple
+
+from bert_jax.data.sources.documents import Document, RawDocument, ReadOptions, RejectedError
+from bert_jax.data.sources.formats.delimited_records import read_csv_records, read_tsv_records
+from bert_jax.data.sources.formats.json_records import json_field_text, read_json_records
+from bert_jax.data.sources.formats.markdown import markdown_text
+from bert_jax.data.sources.formats.parquet_records import read_parquet_records
+from bert_jax.data.sources.formats.wiki.dump import read_wiki_dump
+from bert_jax.data.sources.formats.wiki.extractor import read_wikiextractor, wikiextractor_text
+from bert_jax.data.sources.formats.wiki.markup import wiki_markup_text
+from bert_jax.data.sources.pieces import read_text_documents
+
+
+class Format(NamedTuple):
+    """A row of FORMATS.
+
+    Attributes:
+        read: (name, stream, options) -> documents as they are in the file; cheap, in bounded memory.
+        extract_text: (data, options) -> text; the expensive part; may raise RejectedError.
+        patterns: file names, for the format 'auto'.
+        option: the field of `ReadOptions`, if any, that defines a document: 'documents' or 'field'.
+        has_header: whether the first line shows if the field exists.
+    """
+
+    read: Callable[[str, IO[bytes], ReadOptions], Iterator[RawDocument]]
+    extract_text: Callable[[str, ReadOptions], str] = lambda data, _: data
+    patterns: tuple[str, ...] = ()
+    option: str = ""
+    has_header: bool = False
+
+
+FORMATS: dict[str, Format] = {
+    "text": Format(functools.partial(read_text_documents, format_name="text"), option="documents"),
+    "markdown": Format(
+        functools.partial(read_text_documents, format_name="markdown"),
+        markdown_text,
+        ("*.md", "*.markdown"),
+        "documents",
+    ),
+    "jsonl": Format(
+        read_json_records,
+        json_field_text,
+        ("*.jsonl", "*.ndjson", "*.json-lines", "*.jsonlines", "*.json"),
+        "field",
+    ),
+    "csv": Format(read_csv_records, patterns=("*.csv",), option="field", has_header=True),
+    "tsv": Format(read_tsv_records, patterns=("*.tsv",), option="field", has_header=True),
+    "parquet": Format(read_parquet_records, patterns=("*.parquet",), option="field"),
+    "wikiextractor": Format(read_wikiextractor, wikiextractor_text, ("wiki_[0-9][0-9]",)),
+    "mediawiki": Format(read_wiki_dump, wiki_markup_text, ("*.xml",)),
+}
+
+
+def format_of(name: str, options: ReadOptions) -> str:
+    """Return the name of the row of FORMATS that reads a file of this name."""
+    if options.format != "auto":
+        return options.format
+    base = os.path.basename(name).lower()
+    rows = (key for key, row in FORMATS.items() if any(fnmatch.fnmatchcase(base, one) for one in row.patterns))
+    return next(rows, "text")
+
+
+def to_document(raw: RawDocument, options: ReadOptions) -> Document:
+    """Return the text of a document, or why it has none; a piece of a checked document always has text.
+
+    Line ends become '\\n', and a byte order mark is dropped.
+    """
+    if raw.rejected:
+        return Document(raw.name, "", raw.rejected)
+    if b"\0" in raw.data:
+        return Document(raw.name, "", "binary")
+    errors = "strict" if options.encoding_errors == "reject" else options.encoding_errors
+    try:
+        text = raw.data.decode("utf-8" if raw.piece else "utf-8-sig", errors)
+        text = FORMATS[raw.format].extract_text(text, options)
+    except UnicodeDecodeError:
+        return Document(raw.name, "", "invalid UTF-8")
+    except RejectedError as reason:
+        return Document(raw.name, "", str(reason), reason.fields)
+    if raw.piece == 0 and raw.last and not text.strip():
+        return Document(raw.name, "", "empty")
+    return Document(raw.name, text.replace("\r\n", "\n"))

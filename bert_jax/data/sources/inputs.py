@@ -1,0 +1,197 @@
+"""What `--input` names -> documents: find the files, check the options, read."""
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from bert_jax.data.sources import archives, data_sets, pieces, python_docs, storage
+from bert_jax.data.sources.documents import (
+    DEFAULT,
+    DOCUMENT_UNITS,
+    ENCODING_ERRORS,
+    Document,
+    RawDocument,
+    ReadOptions,
+)
+from bert_jax.data.sources.formats.table import FORMATS, format_of, to_document
+from bert_jax.errors import UserError, did_you_mean
+
+PYTHON_DOCS = "python-docs"
+# Options that apply to some formats only, and why there may be none of these among the inputs.
+_OPTIONAL = {
+    "field": "no input has fields, as JSON lines, CSV, TSV and Parquet have",
+    "documents": "no input is text or markdown; a document of the other formats is a record",
+}
+
+
+def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[Document]:
+    """Return an iterator over every document of the inputs, in a fixed order; rejected ones too, with their reason.
+
+    A document longer than `documents.MAX_UNSPLIT_BYTES` bytes comes as several, its pieces.
+
+    Raises:
+        UserError: as `find_files` and `read_raw_documents`.
+    """
+    _check(options)
+    return (to_document(raw, options) for raw in read_raw_documents(find_files(inputs), options))
+
+
+def find_files(inputs: Sequence[str]) -> list[str]:
+    """Return the files that the inputs name, in order, each once.
+
+    Args:
+        inputs: files, directories (all files below, sorted), globs, all of these also as URLs, 'python-docs', or
+            'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'. The last two are returned as they are.
+
+    Raises:
+        UserError: an input that matches nothing.
+    """
+    found: dict[str, str] = {}
+    for item in inputs:
+        if _kind(item) is _FILE:
+            for path in storage.match_files(item):
+                found.setdefault(path if storage.is_url(path) else os.path.realpath(path), path)
+        else:
+            found.setdefault(item, item)
+    if not found:
+        raise UserError("no input: give files, directories, globs or python-docs with --input")
+    return list(found.values())
+
+
+def check_read_options(files: Sequence[str], options: ReadOptions) -> None:
+    """Refuse, before everything is read, options that apply to none of the files of `find_files`.
+
+    Raises:
+        UserError: an unknown value; a field, but no input has fields; `documents`, but no input is split into
+            documents; a local CSV or TSV file without the column.
+    """
+    _check(options)
+    for name, reason in _OPTIONAL.items():
+        value = getattr(options, name)
+        if value != getattr(DEFAULT, name) and not any(name in _options_of(path, options) for path in files):
+            raise UserError(f"--{name} {value}: {reason}; leave it out, or give the format of the files with --format")
+    for path in files:
+        if _has_header(path, options):
+            next(read_raw_documents([path], options), None)
+
+
+def total_bytes(files: Iterable[str]) -> int:
+    """Return the size on disk of the files of `find_files`; 'python-docs' counts as 0."""
+    return sum(_kind(path).size(path) for path in files)
+
+
+def input_version(path: str) -> str:
+    """Return a text that changes when an item of `find_files` is written again: a time, an etag, package versions."""
+    return _kind(path).version(path)
+
+
+def read_raw_documents(files: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[RawDocument]:
+    """Return an iterator over the documents of the files of `find_files`, in order, for `to_document`.
+
+    Cheap, and in bounded memory. A file may be compressed (.gz, .xz, .bz2, .zst) or a tar or zip archive, itself and
+    its members compressed or not.
+
+    Raises:
+        UserError: an unknown option; a file that cannot be read or is a broken archive or compressed stream, so no
+            half-read file counts as complete; a missing package.
+    """
+    _check(options)
+    return _read(files, options)
+
+
+class _InputKind(NamedTuple):
+    """A row of INPUT_KINDS."""
+
+    read: Callable[[str, ReadOptions], Iterator[RawDocument]]
+    size: Callable[[str], int]  # bytes
+    version: Callable[[str], str]  # see `input_version`
+    options: Collection[str] = ()  # that apply; a file's depend on its format
+
+
+def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:
+    with storage.open_file(path) as file:
+        for name, bare_name, stream, rejected in archives.open_members(path, file):
+            if stream is None:
+                yield RawDocument(name, rejected=rejected, bytes_read=file.tell())
+                continue
+            for raw in FORMATS[format_of(bare_name, options)].read(name, stream, options):
+                yield raw._replace(bytes_read=file.tell())
+
+
+def _read_python_docs(_: str, options: ReadOptions) -> Iterator[RawDocument]:
+    for name, text in python_docs.python_documents():
+        yield from pieces.read_text_documents(name, io.BytesIO(text.encode()), options, "text")
+
+
+_FILE = _InputKind(_read_file, storage.file_size, storage.file_version)
+INPUT_KINDS = {
+    PYTHON_DOCS: _InputKind(_read_python_docs, lambda _: 0, python_docs.installed_packages, ("documents",)),
+    data_sets.PREFIX: _InputKind(
+        data_sets.read_examples, data_sets.split_bytes, data_sets.data_set_version, ("field",)
+    ),
+}
+
+
+def _kind(path: str) -> _InputKind:
+    """Return the row of an input; the name is 'python-docs' itself, or has the prefix 'tfds:'."""
+    if path.startswith(data_sets.PREFIX):
+        return INPUT_KINDS[data_sets.PREFIX]
+    return INPUT_KINDS.get(path, _FILE)
+
+
+def _check(options: ReadOptions) -> None:
+    for value, choices in (
+        (options.documents, DOCUMENT_UNITS),
+        (options.encoding_errors, ENCODING_ERRORS),
+        (options.format, ("auto", *FORMATS)),
+    ):
+        if value not in choices:
+            raise UserError(f"'{value}' is none of {', '.join(choices)}{did_you_mean(value, choices)}")
+    if not options.field:
+        raise UserError("--field is empty; give the name of the field that holds the text")
+
+
+def _has_header(path: str, options: ReadOptions) -> bool:
+    """Return whether the start of a local file shows if its field exists."""
+    if _kind(path) is not _FILE or storage.is_url(path) or _is_archive(path):
+        return False
+    return FORMATS[format_of(archives.uncompressed_name(path), options)].has_header
+
+
+def _options_of(path: str, options: ReadOptions) -> Collection[str]:
+    """Return the optional fields of `ReadOptions` that may apply to this input."""
+    if _kind(path) is not _FILE:
+        return _kind(path).options
+    return _OPTIONAL if _is_archive(path) else {FORMATS[format_of(archives.uncompressed_name(path), options)].option}
+
+
+def _is_archive(path: str) -> bool:
+    return archives.uncompressed_name(path).endswith((".tar", ".zip"))
+
+
+def _read(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
+    before = 0
+    for path in files:
+        with _naming(path):
+            for raw in _kind(path).read(path, options):
+                yield raw._replace(bytes_read=before + raw.bytes_read)
+        before += _kind(path).size(path)
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Turn every error into a UserError that names the file."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(str(error) if path in str(error) else f"{path}: {error}") from None
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno:
+            raise UserError(f"{path}: cannot be read ({error.strerror}); fix that or leave it out") from None
+        if isinstance(error, (*archives.BROKEN_ARCHIVE, OSError)):
+            raise UserError(f"{path}: broken archive ({error}); fetch it again or leave it out") from None
+        if storage.is_url(path):
+            raise UserError(f"{path}: cannot be read ({type(error).__name__}: {error}); try again") from None
+        raise
