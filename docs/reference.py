@@ -1,4 +1,4 @@
-"""Write the API reference, one HTML page per module of bert_jax: `make docs`, or `python docs/reference.py docs/api`."""
+"""Write the API reference, one HTML page per module: `make docs`, or `python docs/reference.py docs/api`."""
 
 import importlib
 import pathlib
@@ -8,6 +8,7 @@ import sys
 import pdoc
 
 import bert_jax
+from bert_jax.errors import UserError
 
 
 def modules() -> list[str]:
@@ -19,7 +20,7 @@ def modules() -> list[str]:
         try:
             importlib.import_module(module.name)
             found.append(module.name)
-        except ImportError as error:
+        except (ImportError, UserError) as error:
             print(f"left out: {module.name} ({error})")
     return found
 
