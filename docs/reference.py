@@ -12,17 +12,17 @@ from bert_jax.errors import UserError
 
 
 def modules() -> list[str]:
-    """Return the names of all modules; print those that need an extra which is not installed."""
+    """Return the names of all modules, and with ! those that need an extra which is not installed."""
     found = ["bert_jax"]
     for module in pkgutil.walk_packages(bert_jax.__path__, "bert_jax."):
-        if module.name == "bert_jax.__main__":
-            continue
         try:
-            importlib.import_module(module.name)
-            found.append(module.name)
+            if module.name != "bert_jax.__main__":
+                importlib.import_module(module.name)
+                found.append(module.name)
         except (ImportError, UserError) as error:
             print(f"left out: {module.name} ({error})")
-    return found
+            found.append(f"!{module.name}")
+    return sorted(found, key=lambda name: name.startswith("!"))
 
 
 def main(output: pathlib.Path) -> None:
