@@ -1,6 +1,6 @@
 """What pretraining is worth: five small tasks, fine-tuned from a pretrained model and from its random weights.
 
-    python benchmarks/pretraining_gain.py --model runs/mini --data ../shared/data --output gain/
+    python benchmarks/pretraining_gain.py --model runs/mini --data DATA --output gain/
 
 Real data, honest splits: WNUT-17 and CODAH (fold 0) as published; QNLI's development set split by SQuAD article,
 MNLI's by premise; SQuAD 1.1 with whole articles on either side. Prints one row a task: the mean and the standard
@@ -39,7 +39,7 @@ TRIALS = (
     Trial("qnli", "glue", "accuracy", {"name": "qnli", "epochs": 2}),
     Trial("mnli", "glue", "accuracy", {"name": "custom", "kind": "sequence_classification", "epochs": 1}),
     Trial("codah", "multiple_choice", "accuracy", {"name": "codah", "epochs": 2}),
-    Trial("squad", "squad", "f1", {"name": "squad1", "epochs": 1, "max_length": 192, "doc_stride": 64}),
+    Trial("squad", "squad", "f1", {"name": "squad1", "epochs": 1, "max_seq_len": 192, "doc_stride": 64}),
 )
 
 
@@ -47,7 +47,9 @@ def main() -> None:
     """Every trial from both starts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a pretrained work directory or an export")
-    parser.add_argument("--data", type=pathlib.Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument(
+        "--data", type=pathlib.Path, required=True, help="the whole data sets of tests/samples/README.md"
+    )
     parser.add_argument("--output", type=pathlib.Path, required=True, help="for splits, runs and table.md")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--learning_rate", type=float, default=3e-4)
@@ -82,16 +84,8 @@ def main() -> None:
 def run(args: argparse.Namespace, trial: Trial, overrides: dict[str, Any], random: bool) -> Any:
     """Mean and standard deviation of every score of one start."""
     workdir = args.output / "runs" / f"{trial.name}_{'random' if random else 'pretrained'}"
-    settings = trial.settings | overrides | {"seeds": args.seeds, "random_weights": random, "dropout": 0.1}
-    command = [
-        sys.executable,
-        "-m",
-        "bert_jax",
-        "finetune",
-        "--json",
-        "--config",
-        f"configs/finetune/{trial.recipe}.py",
-    ]
+    settings = trial.settings | overrides | {"num_seeds": args.seeds, "random_weights": random, "dropout": 0.1}
+    command = [sys.executable, "-m", "bert_jax", "finetune", "--json", "--config", trial.recipe]
     command += ["--workdir", str(workdir.absolute()), f"--config.init_from={pathlib.Path(args.model).absolute()}"]
     command += [f"--config.optimizer.peak_learning_rate={args.learning_rate}", "--config.train.batch_size=16"]
     command += [f"--config.task.{key}={value}" for key, value in settings.items()]

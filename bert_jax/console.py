@@ -108,7 +108,7 @@ class Console:
 
 def format_metric(name: str, value: float) -> str:
     """Return accuracies in percent, other metrics with four decimals, whole numbers as they are."""
-    if name.endswith("accuracy"):
+    if "accuracy" in name:  # accuracy, mlm_accuracy, accuracy_mismatched
         return f"{value:.1%}"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
 

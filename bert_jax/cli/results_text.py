@@ -38,7 +38,7 @@ def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
         + [format_metric(name, one["scores"][name]) for name in names]
         for one in runs
     ]
-    lines = [f"task {results['task']}, scores on the dev set", *_aligned(table)]
+    lines = [f"task {results['task']}, dev scores", *_aligned(table)]
     if len(runs) > len(results["mean"]):  # several seeds
         table = [["learning rate", *(name.replace("_", " ") for name in names)]]
         table += [

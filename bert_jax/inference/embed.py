@@ -217,7 +217,8 @@ def _check_truncation(name: str, truncated: int, total: int, limit: int, max_pos
     if truncated and not truncate:
         more = "; a higher max_seq_len reads more" if limit < max_positions else ""
         raise UserError(
-            f"{name}: {truncated:,} of {total:,} texts are longer than {limit} tokens; truncate (--truncate) cuts them{more}"
+            f"{name}: {truncated:,} of {total:,} texts are longer than {limit} tokens; "
+            f"truncate (--truncate) cuts them{more}"
         )
 
 

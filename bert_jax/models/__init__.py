@@ -7,7 +7,7 @@ encoder.py    embeddings and blocks
 attention/    self-attention: add a kernel as a file and its row in KERNELS
 norms.py      add a normalization layer as a module and its row in NORMS
 positions.py  add a position scheme as its functions and its row in POSITIONS
-mlps.py       add an MLP as a module and its row in MLPS
+mlps.py       add an MLP as a function and its row in MLPS
 heads.py      add a head as a function and its row in HEADS
 layers.py     linear map, activations (ACTIVATIONS), parameters with logical axes
 dropout.py    dropout by a hash of the element's index, the same on every mesh

@@ -27,7 +27,7 @@ def test_the_table_of_a_fine_tuning() -> None:
     results = {"task": "mrpc", "metric": "f1", "best": runs[0], "mean": mean, "runs": runs}
     lines = finetuning_table(results, "my runs/mrpc/").splitlines()
     assert lines[:4] == [
-        "task mrpc, scores on the dev set",
+        "task mrpc, dev scores",
         "  learning rate  seed   step  accuracy      f1",
         "          2e-05     0  1,200     87.5%  0.9000",
         "          2e-05     1  1,200     80.0%  0.8500",

@@ -105,11 +105,7 @@ def run(seed, tokenizers, place):
         return "refused"
     check(status == 0, "exit status", status, messages)
     check(not os.path.lexists(os.path.join(place, ".corpus.incomplete")), "left its work behind")
-<<<<<<< HEAD
-    check_account(output, wanted, said, told)
-=======
     check_counts(output, wanted, messages, printed)
->>>>>>> data-text
     check_sequences(output, rng)
     return "prepared" if wanted is None else "prepared, all documents known"
 
@@ -235,26 +231,16 @@ def is_clean(text):
 
 
 def check_sequences(output, rng):
-<<<<<<< HEAD
-    """Make sequences by each rule of sentence pairs, with random other fields."""
-    corpus = open_corpus(output)
-    split = corpus.split("train")
-    symbols = symbols_of(load_tokenizer(corpus.directory / "tokenizer"))
-    for sentence_pairs in SENTENCE_PAIRS:
-        masking, packing = rng.choice(tuple(MASKINGS)), rng.choice((1, 1, 3))
-        config = DataConfig(sentence_pairs=sentence_pairs, masking=masking, packing=packing)
-=======
     """Build sequences by each rule of sentence pairs, with the other options drawn at random."""
     corpus = open_corpus(output)
     split = corpus.split("train")
     symbols = symbols_of(load_tokenizer(corpus.directory / "tokenizer"))
     for pairing in SENTENCE_PAIRS:
         config = DataConfig(sentence_pairs=pairing, masking=rng.choice(list(MASKINGS)), packing=rng.choice((1, 1, 3)))
->>>>>>> data-text
         try:
             sequences = make_sequences(split, symbols, rng.choice((24, 128, 512)), 1, config)
         except UserError as error:
-            check(sentence_pairs == "next_sentence" and split.num_documents < 2, str(error))
+            check(pairing == "next_sentence" and split.num_documents < 2, str(error))
             continue
         batch = sequences.batch(np.arange(100))
         check(

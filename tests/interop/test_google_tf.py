@@ -127,6 +127,11 @@ def test_a_variable_that_does_not_fit_is_reported_by_name(variables, change, say
         from_variables(changed, FIELDS, "here")
 
 
+def test_a_false_number_of_layers_takes_no_memory(variables):
+    with pytest.raises(UserError, match=r"'bert\.encoder\.layer\.2\..*' is missing"):
+        from_variables(variables, FIELDS | {"num_hidden_layers": 2**31 - 1}, "here")
+
+
 def test_the_checkpoint_of_a_directory_must_be_unique(tmp_path):
     with pytest.raises(UserError, match=r"holds 0 checkpoints of TensorFlow \(none\)"):
         load_google(tmp_path)

@@ -4,9 +4,11 @@ Process 0 listens on the port that JAX's coordinator takes over later. The conne
 A message is one line of JSON.
 """
 
+import contextlib
 import json
 import socket
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from bert_jax.parallel.processes.relay import connect
@@ -121,10 +123,10 @@ def _listen(peers: Peers, seconds: float) -> Membership:
         timeout = PeerTimeout(
             f"{which} of {count} never started, within {seconds:g} s of process 0 (config.watchdog.start_seconds)"
         )
-        _report(links, timeout)
+        _report(links.values(), timeout)
         raise timeout from error
     except PeerMismatch as error:
-        _report(links, error)
+        _report([*links.values(), link], error)
         raise
     names = tuple(hosts[number] for number in range(count))
     for link in links.values():
@@ -132,13 +134,11 @@ def _listen(peers: Peers, seconds: float) -> Membership:
     return Membership(names, links)
 
 
-def _report(links: dict[int, Link], error: PeerTimeout | PeerMismatch) -> None:
-    """Send the error to the processes that did answer."""
-    for link in links.values():
-        try:
+def _report(links: Iterable[Link], error: PeerTimeout | PeerMismatch) -> None:
+    """Send the error to the processes that did answer, and close their connections."""
+    for link in links:
+        with contextlib.suppress(OSError), link.socket:
             link.send({"timeout" if isinstance(error, PeerTimeout) else "mismatch": str(error)})
-        except OSError:
-            continue
 
 
 def _connect(peers: Peers, seconds: float) -> Membership:
@@ -155,10 +155,9 @@ def _connect(peers: Peers, seconds: float) -> Membership:
         answer = link.receive_first(seconds + ANSWER_SECONDS)  # process 0 may have started later than this one
     except (TimeoutError, EOFError) as error:
         raise PeerTimeout(f"{coordinator} stopped before all processes were present") from error
-    if "timeout" in answer:
-        raise PeerTimeout(answer["timeout"])
-    if "mismatch" in answer:
-        raise PeerMismatch(answer["mismatch"])
+    if "hosts" not in answer:
+        link.socket.close()
+        raise PeerTimeout(answer["timeout"]) if "timeout" in answer else PeerMismatch(answer["mismatch"])
     return Membership(tuple(answer["hosts"]), {0: link})
 
 
