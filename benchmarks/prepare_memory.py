@@ -1,9 +1,9 @@
-"""Peak resident memory of preparing ordinary files, twice as many, and a single line as long as all of them.
+"""Peak memory of preparing ordinary files, twice as many files, and a single line as long as all of them.
 
     python benchmarks/prepare_memory.py --input python-docs --vocab vocab.txt
 
-Each is prepared by a process of its own, whose memory, and that of its workers, is sampled: resident, where pages that
-they share count in each of them, and proportional, where they count once. Goals: below 1,000 MB in all processes
+Each is prepared by its own process. Its memory and that of its workers is sampled: resident memory, which counts a
+shared page in each process, and proportional memory, which counts it once. Goals: below 1,000 MB in all processes
 together; twice the text in at most 2.1 times the time.
 """
 
@@ -74,21 +74,21 @@ def texts_of(inputs: list[str], megabytes: int) -> Iterator[str]:
 
 
 def write_files(folder: pathlib.Path, inputs: list[str], megabytes: int) -> None:
-    """A file a text."""
+    """Write a file per text."""
     for number, text in enumerate(texts_of(inputs, megabytes)):
         (folder / f"{number:06}.txt").write_text(text, encoding="utf-8")
 
 
 def write_line(folder: pathlib.Path, inputs: list[str], megabytes: int) -> None:
-    """All texts in a line."""
+    """Write all texts as one line."""
     with open(folder / "line.txt", "w", encoding="utf-8") as file:
         for text in texts_of(inputs, megabytes):
             file.write(" ".join(text.split()) + " ")
 
 
 def watch(command: list[str]) -> tuple[float, int, int, list[int]]:
-    """Runs a command: seconds, most bytes resident in it and its descendants at once, the same with shared pages
-    counted once, and in each of the largest."""
+    """Run a command; return seconds, peak bytes resident in it and its descendants, the same with shared pages
+    counted once, and the peak of each process, largest first."""
     start = time.monotonic()
     most = once = 0
     each = dict[int, int]()
@@ -105,7 +105,7 @@ def watch(command: list[str]) -> tuple[float, int, int, list[int]]:
 
 
 def family(pid: int) -> list[int]:
-    """A process and its descendants."""
+    """Return a process and its descendants."""
     try:
         children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -114,7 +114,7 @@ def family(pid: int) -> list[int]:
 
 
 def memory(pid: int) -> tuple[int, int]:
-    """Bytes resident, and in proportion (a page of n processes is an n-th in each); 0 for a process that has ended."""
+    """Return resident and proportional bytes (a page of n processes counts as 1/n); 0 for a process that has ended."""
     try:
         lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     except OSError:

@@ -1,8 +1,8 @@
-"""Text to store against a bare `encode_batch` over the same text, with the same number of threads, side by side.
+"""Speed of `prepare` against the library's `encode_batch` alone on the same text, with as many threads.
 
     python benchmarks/prepare_speed.py --input python-docs --vocab vocab.txt
 
-Both read the text already unpacked. The ratio that is printed last, of the medians, should be at least 0.70.
+Both read decompressed text. The last line, the ratio of the medians, should be at least 0.70.
 """
 
 import argparse
@@ -18,8 +18,12 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--input", nargs="+", required=True, help="text, as for `prepare`")
     arguments.add_argument("--vocab", required=True, help="a tokenizer directory or vocab.txt")
-    arguments.add_argument("--workers", type=int, default=os.cpu_count(), help="processes, and threads of the other")
-    arguments.add_argument("--repeats", type=int, default=3, help="of each measurement, in turn (default: 3)")
+    arguments.add_argument(
+        "--workers", type=int, default=os.cpu_count(), help="number of processes, and of threads of encode_batch"
+    )
+    arguments.add_argument(
+        "--repeats", type=int, default=3, help="repetitions of each measurement, alternating (default: 3)"
+    )
     args = arguments.parse_args()
     os.environ["RAYON_NUM_THREADS"] = str(args.workers)  # before the library is imported
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
@@ -36,7 +40,7 @@ def main() -> None:
     speeds: dict[str, list[float]] = {"encode_batch, documents": [], "encode_batch, lines": [], "prepare": []}
 
     def encode(name: str, items: list[str], at_once: int) -> None:
-        """In batches: the results of the whole text at once fill gigabytes, and the bare library gets slower."""
+        """Encode in batches: the results of the whole text fill gigabytes, which slows the library down."""
         start = time.perf_counter()
         for first in range(0, len(items), at_once):
             library.encode_batch(items[first : first + at_once], add_special_tokens=False)

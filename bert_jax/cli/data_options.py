@@ -44,9 +44,8 @@ def _tokenizer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sample_characters",
         type=int,
-        default=0,
         metavar="N",
-        help="approximate number of characters to train on, drawn by a hash of the text; 0: all (default: 0)",
+        help="approximate number of characters to train on, drawn by a hash of the text (default: all)",
     )
     parser.add_argument(
         "--smoothing",
@@ -60,7 +59,6 @@ def _tokenizer(parser: argparse.ArgumentParser) -> None:
         "--weights",
         nargs="+",
         type=float,
-        default=[],
         metavar="W",
         help="sampling weight of each --input, instead of --smoothing",
     )

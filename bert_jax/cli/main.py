@@ -30,9 +30,9 @@ def tokenizer(args: argparse.Namespace) -> None:
             kind=args.kind,
             lowercase=not args.cased,
             read_options=ReadOptions(format=args.format, field=args.field, encoding_errors=args.encoding_errors),
-            sample_characters=args.sample_characters or None,
+            sample_characters=args.sample_characters,
             smoothing=args.smoothing,
-            weights=args.weights or None,
+            weights=args.weights,
             progress=console.preparation,
             say=console.say,
         )

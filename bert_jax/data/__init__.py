@@ -1,6 +1,5 @@
 """Text -> documents -> corpus -> sequences -> batches, in numpy. Nothing in this room imports jax.
 
-json_lines.py  JSON lines, for texts and tasks
 sources/       files and data sets of all formats -> documents: add a format there
 tokenizer/     text -> token ids; vocabularies are trained and read here
 preparation/   documents -> a corpus on disk, on one machine or with Apache Beam
