@@ -79,7 +79,7 @@ format: $(VENV)/.installed-lint
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.installed-docs
-	$(BIN)/python -m pdoc --docformat google --output-directory docs/api bert_jax
+	$(BIN)/python docs/reference.py docs/api
 
 # Without what an earlier build left: setuptools would put modules that are gone into the wheel.
 wheel:

@@ -47,7 +47,9 @@ def test_classifiers_are_the_python_versions_of_ci() -> None:
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_finds_its_recipes(sources: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_an_installed_wheel_finds_its_recipes(
+    sources: pathlib.Path, tmp_path: pathlib.Path, samples: pathlib.Path
+) -> None:
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     shutil.rmtree(sources / "build", ignore_errors=True)
     build = ["wheel", ".", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
@@ -65,5 +67,9 @@ def test_an_installed_wheel_finds_its_recipes(sources: pathlib.Path, tmp_path: p
     run = [sys.executable, "-c", code]
     printed = subprocess.run(run, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
     assert printed.split() == [str(tmp_path / "site" / "bert_jax" / "__init__.py"), "3000", "128"]
-    usage = [sys.executable, "-m", "bert_jax", "--help"]
-    assert "pretrain" in subprocess.check_output(usage, cwd=tmp_path, env=environment, text=True)
+    script = tmp_path / "site" / "bin" / "bert-jax"
+    assert "pretrain" in subprocess.check_output([script, "--help"], cwd=tmp_path, env=environment, text=True)
+    # Workers import the script that started them: it must not begin a run of its own.
+    (tmp_path / "a.txt").write_text("One sentence. Another sentence.\n")
+    prepare = [script, "prepare", "--input", "a.txt", "--tokenizer", samples / "vocab" / "bert-base-uncased"]
+    subprocess.run([*prepare, "--output", "corpus", "--workers", "2"], cwd=tmp_path, env=environment, check=True)

@@ -67,12 +67,12 @@ def finetune(
                 results.append({"learning_rate": rate, "seed": seed, "run": place.name} | found)
         summary = summarize(setup, results)
         if first:
-            write_results(setup, directory, summary, console)
+            write_results(setup, directory, summary)
         return summary
 
 
 def _describe(setup: Setup, console: Console) -> None:
-    describe_start(setup.start, console)
+    describe_start(setup.config.init_from, setup.start, console)
     if setup.config.task.random_weights:
         console.say("config.task.random_weights: only the architecture and the tokenizer are used, no parameter")
     elif setup.start.labels and setup.task.labels not in ((), setup.start.labels):

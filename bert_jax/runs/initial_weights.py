@@ -1,4 +1,4 @@
-"""The model that a run starts from: what an export will need of it, and what is reported of it."""
+"""The weights that a run starts from, and whether the model it trains can be exported."""
 
 import dataclasses
 import hashlib
@@ -29,9 +29,10 @@ def check_exportable(config: PretrainConfig, padding_id: int) -> None:
             for name in SENTENCE_PAIRS
             if {head.name for head in OBJECTIVES[config.objective].heads(_with_pairs(config, name))} in possible
         ]
+        advice = f"choose one of {', '.join(fits)}" if fits else "choose another config.model.family"
         raise UserError(
-            f"config.model.family={config.model.family} has no head for "
-            f"config.data.sentence_pairs={config.data.sentence_pairs}; choose one of {', '.join(fits)}"
+            f"config.model.family={config.model.family} has no head for config.objective={config.objective} with "
+            f"config.data.sentence_pairs={config.data.sentence_pairs}; {advice}"
         )
     if family.follow_padding and config.model.position_offset != padding_id + 1:
         raise UserError(
@@ -46,7 +47,7 @@ def _with_pairs(config: PretrainConfig, sentence_pairs: str) -> PretrainConfig:
 
 
 def digest(weights: Weights) -> str:
-    """SHA-256 of what was read, in hex: a run that goes on must have started from the same."""
+    """Return the SHA-256 of what was read, in hex; a resumed run must have started from the same weights."""
     found = hashlib.sha256(repr(weights.config).encode())
     for path, leaf in jax.tree_util.tree_leaves_with_path(weights.params):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -55,10 +56,10 @@ def digest(weights: Weights) -> str:
     return found.hexdigest()
 
 
-def describe_start(found: Weights, console: Console) -> None:
-    """What was taken, and what was not there: a head that is new is random, and nobody shall find that out later."""
-    console.say(f"starting from the {found.config.family} in {found.directory}")
+def describe_start(place: str | None, found: Weights, console: Console) -> None:
+    """Print which weights were read from `place`, which were missing and are random, and which are not used."""
+    console.say(f"starting from the {found.config.family} in {place}")
     if found.new:
-        console.say(f"newly initialised, at random: {', '.join(found.new)}")
+        console.say(f"randomly initialized: {', '.join(found.new)}")
     if found.unused:
         console.say(f"not used: {', '.join(found.unused)}")

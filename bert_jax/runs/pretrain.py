@@ -110,7 +110,7 @@ def starting_weights(config: PretrainConfig, tokenizer: Tokenizer, console: Cons
             f"{config.data.corpus} was prepared with another vocabulary than {config.init_from}; "
             f"prepare it again with --tokenizer {found.directory}"
         )
-    describe_start(found, console)
+    describe_start(config.init_from, found, console)
     return found.params
 
 

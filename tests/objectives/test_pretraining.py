@@ -119,7 +119,8 @@ def test_a_family_without_the_head_is_refused(family: str, pairing: str) -> None
         return
     with pytest.raises(UserError) as error:
         check_exportable(*published(family, pairing))
-    assert f"family={family} has no head for config.data.sentence_pairs={pairing}" in str(error.value)
+    assert f"family={family} has no head for config.objective=masked_tokens with" in str(error.value)
+    assert f"config.data.sentence_pairs={pairing}; choose one of" in str(error.value)
     assert str(error.value).endswith("full_sentences, document_sentences, none")
 
 

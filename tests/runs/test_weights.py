@@ -56,7 +56,7 @@ def test_a_run_and_its_export_start_a_task_alike_with_every_seed(world, tmp_path
     for run in results[0]["runs"]:
         best = f"runs/{run['run']}/best-{run['step']}/model.safetensors"
         assert (tmp_path / "run" / best).read_bytes() == (tmp_path / "model" / best).read_bytes()
-    assert capsys.readouterr().err.count("newly initialised, at random: sequence_classification") == 2
+    assert capsys.readouterr().err.count("randomly initialized: sequence_classification") == 2
 
 
 def test_pretraining_goes_on_with_the_weights_of_a_run_and_of_its_export(world, tmp_path, run_lines):

@@ -7,7 +7,6 @@ import shutil
 import statistics
 from typing import Any
 
-from bert_jax.console import Console
 from bert_jax.errors import writing
 from bert_jax.inference.batching import local_predictor
 from bert_jax.interop import huggingface
@@ -37,7 +36,7 @@ def summarize(setup: Setup, results: list[dict[str, Any]]) -> dict[str, Any]:
     return {"task": setup.task.name, "metric": setup.metric, "best": best, "mean": by_rate, "runs": results}
 
 
-def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any], console: Console) -> None:
+def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]) -> None:
     """Write the best model, its predictions of the dev and test sets in each benchmark's format, and results.json."""
     task, settings, best = setup.task, setup.config.task, summary["best"]
     source = directory / "runs" / best["run"] / f"best-{best['step']}"
@@ -73,7 +72,3 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
         fresh = directory / "results.json.tmp"
         fresh.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
         os.replace(fresh, directory / "results.json")
-    for rate, scores in summary["mean"].items():
-        figures = "  ".join(f"{k} {v['mean']:.4f} ± {v['standard_deviation']:.4f}" for k, v in scores.items())
-        console.say(f"learning rate {rate}, {settings.num_seeds} seeds: {figures}")
-    console.say(f"best: {directory / 'model'}, from {best['run']} at step {best['step']:,}")
