@@ -61,7 +61,7 @@ MEMBERS = {
         *("Edgar Allan Poe/The Pit and the Pendulum.md", "Jonathan Swift/A Modest Proposal.md"),
         *("Edgar Allan Poe/The Murders in the Rue Morgue.md", "Herman Melville/Bartleby, the Scrivener.md"),
     ),
-    "tatoeba/tatoeba-v1.tar.gz": ("tatoeba/v1/tatoeba.cmn-eng.cmn",),
+    "tatoeba/tatoeba-v1.tar.gz": ("tatoeba.cmn-eng.cmn",),
     "nsmc/nsmc-raw-slice.tar.gz": 60,
 }
 CODAH = {"train": 120, "dev": 40, "test": 30}
