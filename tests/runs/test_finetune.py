@@ -252,7 +252,5 @@ def test_a_head_is_kept_if_it_has_as_many_classes_as_the_task(world, tmp_path, c
         save(start, "bert", "ForSequenceClassification", num_labels=classes)
         finetune(world, tmp_path / f"run{classes}", "sequence_classification", start=start)
         err = capsys.readouterr().err
-        assert (
-            "randomly initialized: sequence_classification/bias, sequence_classification/kernel" in err
-        ) == new, err
+        assert ("randomly initialized: sequence_classification/bias, sequence_classification/kernel" in err) == new, err
         assert ("not used: classifier.bias, classifier.weight" in err) == new, err
