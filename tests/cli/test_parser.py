@@ -222,3 +222,22 @@ def test_fill_mask_takes_a_text_or_a_file(refused) -> None:
 def test_debug_shows_the_traceback(tmp_path) -> None:
     with pytest.raises(UserError):
         main(["evaluate", "--debug", "--workdir", str(tmp_path)])
+
+
+def test_choices_are_the_rows_of_their_tables() -> None:
+    """The command line lists them a second time, so that `--help` loads neither JAX nor the readers of formats."""
+    from bert_jax.data.sources.formats.table import FORMATS
+    from bert_jax.data.tokenizer.kinds.table import TOKENIZERS
+    from bert_jax.inference.embed import POOLINGS
+    from bert_jax.runs import export
+
+    tables = {
+        ("tokenizer", "--kind"): set(TOKENIZERS),
+        ("prepare", "--format"): {"auto", *FORMATS},
+        ("export", "--format"): set(export.FORMATS),
+        ("embed", "--pooling"): set(POOLINGS),
+    }
+    verbs = next(action for action in make_parser(VERBS)._actions if action.dest == "verb").choices
+    for (verb, option), rows in tables.items():
+        action = verbs[verb]._option_string_actions[option]
+        assert set(action.choices) == rows, (verb, option)
