@@ -127,7 +127,7 @@ def test_truncated_and_missing_files_are_damage(tmp_path: pathlib.Path) -> None:
 
 DAMAGED_READS = """
 import pathlib, sys, test_checkpoint
-from bert_jax.checkpoint import Checkpoints, CorruptCheckpointError
+from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
 from bert_jax.config import CheckpointConfig
 checkpoints = Checkpoints(pathlib.Path(sys.argv[1]), CheckpointConfig())
 for _ in range(30):
@@ -154,7 +154,7 @@ def test_damage_in_every_array_is_told_in_one_line(tmp_path: pathlib.Path) -> No
         if file.stat().st_size > 100_000:
             file.write_bytes(file.read_bytes()[:100])
     command = [sys.executable, "-c", DAMAGED_READS, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=pathlib.Path(__file__).parents[1], check=True)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=pathlib.Path(__file__).parent, check=True)
     assert len(done.stdout.splitlines()) == 30
     assert all("OUT_OF_RANGE" in line for line in done.stdout.splitlines())
     assert done.stderr == ""
