@@ -12,7 +12,7 @@ QUICK := tests/config tests/test_console.py tests/test_layout.py tests/test_whee
          tests/objectives/test_pretraining.py tests/training/test_train.py tests/training/test_checkpoint.py \
          tests/interop/test_stablehlo.py
 
-.PHONY: help demo test test-slow test-shared test-matrix test-tpu test-beam lint format docs wheel bench clean
+.PHONY: help demo test test-slow test-shared test-matrix test-tpu test-beam lint format docs wheel bench bench-device clean
 
 help:
 	@echo 'make demo         train, evaluate, export and try a small BERT (a few minutes, no download)'
@@ -27,6 +27,7 @@ help:
 	@echo 'make docs         the API reference, in docs/api/'
 	@echo 'make wheel        a wheel, in dist/'
 	@echo 'make bench        every benchmark (an hour); BOOKS=ARCHIVE PAIRS=FILE for other data than the samples'
+	@echo 'make bench-device  the step on the GPU or TPU at hand, every way of computing it, beside torch'
 	@echo 'make clean        remove virtual environments, caches, built files and the demo'
 
 # One stamp per extra: a target installs what it needs, once.
@@ -88,6 +89,10 @@ wheel:
 
 bench: $(VENV)/.installed-test
 	PATH="$(abspath $(BIN)):$$PATH" benchmarks/all.sh
+
+# With the Python at hand, which has the accelerator's JAX; torch is optional there.
+bench-device:
+	$(PYTHON) benchmarks/device_speed.py
 
 clean:
 	rm -rf $(VENV) .venv-* $(DEMO) .cache .pytest_cache .ruff_cache .mypy_cache *.egg-info build dist docs/api

@@ -305,6 +305,12 @@ def _check_pretraining(config: PretrainConfig) -> None:
         )
     if not math.isclose(total := sum(phase.fraction for phase in train.phases), 1.0, abs_tol=1e-6):
         raise UserError(f"config.train.phases: the fractions add up to {total:g}; they must add up to 1")
+    warmup = config.optimizer.warmup_steps
+    if warmup is not None and warmup >= train.steps:
+        raise UserError(
+            f"config.optimizer.warmup_steps={warmup}, but the run has {train.steps} steps; lower it, or set it to None, "
+            "so that config.optimizer.warmup_fraction counts"
+        )
     for number, phase in enumerate(train.phases):
         here = f"config.train.phases[{number}]"
         if not 8 <= phase.seq_len <= model.max_positions:
