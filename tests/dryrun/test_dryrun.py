@@ -231,7 +231,7 @@ def test_names_of_slices(name: str, says: str) -> None:
 
 def test_without_libtpu_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'bert-jax\[tpu\]'"):
+    with pytest.raises(UserError, match=r"pip install 'jax\[tpu\]'"):
         topology.topology_devices("v5e:2x2")
 
 
