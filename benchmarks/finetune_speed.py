@@ -1,16 +1,16 @@
-"""Fine-tuning on rows of mixed lengths, ours against the Trainer of `transformers`, side by side: speed and memory.
+"""Fine-tuning on sequences of mixed lengths, ours against the Trainer of `transformers`: speed and memory.
 
     python benchmarks/finetune_speed.py --data QNLI/dev.tsv.gz --vocab bert-base-uncased/ [--size mini] [--batch 32]
         [--max_length 128] [--examples 0] [--epochs 3]
 
 One model directory with random weights, written by our export, one set of pairs, one batch size, float32 on the CPU.
-Ours is `bert_jax.training.loop.fit` with the buckets and batches of `finetune`; theirs reads tokens from a list,
-pads to the longest row of a batch (DataCollatorWithPadding) and keeps its defaults (shuffled rows, fused AdamW), once
-more with rows of like length together (`group_by_length`). Nobody evaluates, saves or logs.
+Ours is `bert_jax.training.loop.fit` with the buckets and batches of `finetune`. Theirs reads tokens from a list, pads
+to the longest sequence of a batch (DataCollatorWithPadding) and keeps its defaults (shuffled, fused AdamW); once more
+with sequences of similar length together (`group_by_length`). None of them evaluates, saves or logs.
 
-Each is a process of its own, and they take turns of a few seconds (the others are stopped, and the clock of each runs
-in its turns alone), so that other load falls on all of them. The first epoch has the compilations and is told apart;
-the figures are medians over the epochs after it. Peak memory is `ru_maxrss` at the last step;
+Each runs in a process of its own, and they take turns of a few seconds (the others are stopped, and the clock of each
+runs in its turns alone), so that other load affects all of them. The first epoch contains the compilations and is
+reported separately; the figures are medians over the epochs after it. Peak memory is `ru_maxrss` at the last step;
 torch is in all of them, since tensorboardX, which writes our metrics, loads it where it is installed.
 """
 

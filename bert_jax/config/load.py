@@ -308,8 +308,8 @@ def _check_pretraining(config: PretrainConfig) -> None:
     warmup = config.optimizer.warmup_steps
     if warmup is not None and warmup >= train.steps:
         raise UserError(
-            f"config.optimizer.warmup_steps={warmup}, but the run has {train.steps} steps; lower it, or set it to None, "
-            "so that config.optimizer.warmup_fraction counts"
+            f"config.optimizer.warmup_steps={warmup}, but the run has {train.steps} steps; lower it, or set it to None "
+            "to use config.optimizer.warmup_fraction"
         )
     for number, phase in enumerate(train.phases):
         here = f"config.train.phases[{number}]"

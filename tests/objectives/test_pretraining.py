@@ -1,4 +1,4 @@
-"""The pretraining objective: what each pairing trains and reports, and packed rows against the same examples alone."""
+"""The pretraining objective: heads and metrics for each kind of sentence pairs; packed sequences."""
 
 import dataclasses
 import typing
@@ -60,7 +60,7 @@ def batch_of(config: PretrainConfig) -> dict[str, jax.ShapeDtypeStruct]:
 
 @pytest.mark.parametrize("pairing", SENTENCE_PAIRS)
 @pytest.mark.parametrize("packing", [1, 4])
-def test_each_pairing_has_its_heads_and_metrics(pairing: str, packing: int) -> None:
+def test_each_kind_of_sentence_pairs_has_its_heads_and_metrics(pairing: str, packing: int) -> None:
     config = config_of(pairing, packing)
     init, loss = loss_of(config)
     params = jax.eval_shape(init, jax.random.key(0))
@@ -71,12 +71,12 @@ def test_each_pairing_has_its_heads_and_metrics(pairing: str, packing: int) -> N
     assert params.keys() == {"encoder"} | heads | ({"pooler"} if pairing in PAIRED else set())
 
 
-def test_the_pairings_with_labels_are_those_whose_rows_have_them() -> None:
+def test_the_sentence_pairs_with_labels_are_those_whose_batches_have_them() -> None:
     assert set(PAIR_LABELS) == {name for name in SENTENCE_PAIRS if "next_sentence_labels" in batch_of(config_of(name))}
 
 
 @pytest.mark.parametrize("pairing", ["next_sentence", "none"])
-def test_packed_rows_train_as_their_examples_alone_do(pairing: str) -> None:
+def test_packed_sequences_train_like_their_examples_alone(pairing: str) -> None:
     packed = packed_batch(0, 8, 24, 4)
     config = config_of(pairing, packing=4)
     value, metrics, gradients = trained_on(config, packed)
@@ -124,7 +124,7 @@ def test_a_family_without_the_head_is_refused(family: str, pairing: str) -> None
     assert str(error.value).endswith("full_sentences, document_sentences, none")
 
 
-def test_what_no_export_could_say_is_refused_before_it_is_trained() -> None:
+def test_a_model_that_cannot_be_exported_is_refused_before_training() -> None:
     with pytest.raises(UserError, match="no electra of transformers has model"):
         check_exportable(*published("electra", "none", pooler_activation="tanh"))
     roberta, _ = published("roberta", "none")

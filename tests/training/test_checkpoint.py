@@ -1,4 +1,4 @@
-"""What was saved comes back bit for bit, or is refused."""
+"""A checkpoint is restored bit for bit, or refused."""
 
 import pathlib
 import subprocess
@@ -83,8 +83,8 @@ def test_digest_is_the_written_formula() -> None:
 
 
 def test_a_flipped_bit_on_disk_falls_back_to_the_checkpoint_before(tmp_path: pathlib.Path) -> None:
-    """Orbax alone restores most of these without a word; here each is told, and none is taken."""
-    told = 0
+    """Orbax alone restores most of these without an error; here each is detected, and none is used."""
+    detected = 0
     for trial in range(12):
         workdir = tmp_path / str(trial)
         save(workdir, 1, 2).close()
@@ -103,13 +103,13 @@ def test_a_flipped_bit_on_disk_falls_back_to_the_checkpoint_before(tmp_path: pat
         step, restored, _ = found
         assert digests(restored) == digests(state(step)), "a wrong state was taken for whole"
         if step == 1:
-            told += 1
+            detected += 1
             assert "checkpoints/2 is damaged" in said[0]
             checkpoints.set_aside(1)
             assert checkpoints.steps() == [1]
             assert (workdir / "damaged" / "2").is_dir()
         checkpoints.close()
-    assert told >= 6, "the flips hit nothing that matters: the test tests nothing"
+    assert detected >= 6, "the flips hit nothing that matters, so the test shows nothing"
 
 
 def test_truncated_and_missing_files_are_damage(tmp_path: pathlib.Path) -> None:
@@ -144,7 +144,7 @@ def many_arrays() -> dict:
     return {f"w{i}": jax.ShapeDtypeStruct((300, 333), jnp.float32, sharding=device) for i in range(30)}
 
 
-def test_damage_in_every_array_is_told_in_one_line(tmp_path: pathlib.Path) -> None:
+def test_damage_in_every_array_is_reported_in_one_line(tmp_path: pathlib.Path) -> None:
     """Orbax drops the other reads when one fails: asyncio, Python and TensorStore have nothing to add to stderr."""
     rng = np.random.default_rng(0)
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
@@ -160,7 +160,7 @@ def test_damage_in_every_array_is_told_in_one_line(tmp_path: pathlib.Path) -> No
     assert done.stderr == ""
 
 
-def test_nothing_saved_is_no_error(tmp_path: pathlib.Path) -> None:
+def test_an_empty_directory_is_not_an_error(tmp_path: pathlib.Path) -> None:
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
     assert checkpoints.newest(abstract(), print) is None
     checkpoints.close()

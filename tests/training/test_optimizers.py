@@ -108,7 +108,7 @@ def test_adamw_with_correction() -> None:
     assert_trails_equal(ours, numpy_adam(config, gradients))
 
 
-def test_lamb_takes_one_trust_ratio_a_layer() -> None:
+def test_lamb_has_one_trust_ratio_per_layer() -> None:
     config = OptimizerConfig(name="lamb", weight_decay=0.1, beta2=0.9)
     gradients, ours = follow(config)
     assert_trails_equal(ours, numpy_adam(config, gradients, trust=True))

@@ -1,6 +1,6 @@
 """Runs that are stopped through the command line's own process and started again, against a run that never was.
 
-SIGTERM saves and exits with 0; SIGKILL leaves whatever it leaves. The same command goes on after both, and ends with
+SIGTERM saves and exits with 0; SIGKILL stops at once. After both, the same command resumes, and ends with
 the same parameters and optimizer state, bit by bit, and the same metrics, no line missing or twice.
 """
 
@@ -192,7 +192,7 @@ def kill(recipe: pathlib.Path, workdir: pathlib.Path, whole: Outcome, trial: int
     for moment in itertools.islice(itertools.cycle(MOMENTS), trial, trial + stops(trial)):
         run = Run(recipe, workdir)
         moment(run, rng)
-        assert run.stop(signal.SIGKILL) == -signal.SIGKILL, "it was over before it could be killed"
+        assert run.stop(signal.SIGKILL) == -signal.SIGKILL, "it finished before it could be killed"
         nothing += newest_whole(workdir) is None
         half += bool(half_written(workdir))
     finish_and_compare(recipe, workdir, whole, newest_whole(workdir))
@@ -200,23 +200,29 @@ def kill(recipe: pathlib.Path, workdir: pathlib.Path, whole: Outcome, trial: int
 
 
 @pytest.mark.parametrize("trial", range(2))
-def test_terminated_runs_go_on(recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome, trial: int) -> None:
+def test_terminated_runs_resume_bit_identically(
+    recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome, trial: int
+) -> None:
     terminate(recipe, tmp_path, whole, trial)
 
 
 @pytest.mark.parametrize("trial", range(2))
-def test_killed_runs_go_on(recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome, trial: int) -> None:
+def test_killed_runs_resume_bit_identically(
+    recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome, trial: int
+) -> None:
     kill(recipe, tmp_path, whole, trial)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trial", range(2, 22))
-def test_many_terminated_runs_go_on(recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome, trial: int) -> None:
+def test_many_terminated_runs_resume_bit_identically(
+    recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome, trial: int
+) -> None:
     terminate(recipe, tmp_path, whole, trial)
 
 
 @pytest.mark.slow
-def test_many_killed_runs_go_on(recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome) -> None:
+def test_many_killed_runs_resume_bit_identically(recipe: pathlib.Path, tmp_path: pathlib.Path, whole: Outcome) -> None:
     kills = [kill(recipe, tmp_path / str(trial), whole, trial) for trial in range(2, 22)]
     nothing, half = np.sum(kills, axis=0)
     print(f"{nothing} kills before the first checkpoint, {half} during the writing of one")

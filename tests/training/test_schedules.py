@@ -53,7 +53,7 @@ def test_linear_schedule_is_optax_and_transformers() -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-10)
 
 
-def test_a_phase_with_its_own_peak_starts_afresh() -> None:
+def test_a_phase_with_its_own_peak_has_its_own_schedule() -> None:
     phases = c.phases(
         {"seq_len": 128, "fraction": 0.6, "peak_learning_rate": 6e-3, "warmup_fraction": 0.5},
         {"seq_len": 512, "fraction": 0.4, "peak_learning_rate": 4e-3, "warmup_fraction": 0.25},
@@ -64,7 +64,7 @@ def test_a_phase_with_its_own_peak_starts_afresh() -> None:
     np.testing.assert_allclose(got, first + second, rtol=1e-6)
 
 
-def test_phases_cover_every_step_and_row_once() -> None:
+def test_phases_cover_every_step_and_sequence_once() -> None:
     phases = c.phases(
         {"fraction": 1 / 3}, {"fraction": 1 / 3, "batch_size": 64}, {"fraction": 1 / 3, "grad_accum_steps": 4}
     )

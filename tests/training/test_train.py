@@ -1,4 +1,4 @@
-"""The step and the loop: against torch, against themselves on another mesh, in other pieces, and after a stop."""
+"""The step and the loop: against torch, on another mesh, in other micro-batches, and after a stop."""
 
 import functools
 import pathlib
