@@ -164,7 +164,13 @@ def test_one_of_several_seeds_trains_as_that_seed_alone(grid, world, tmp_path):
     assert (tmp_path / last).read_bytes() == (workdir / last).read_bytes()
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, RuntimeError("crash")], ids=["terminated", "crashed"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(signal.SIGTERM, id="terminated"),
+        pytest.param(RuntimeError("crash"), id="crashed", marks=pytest.mark.slow),
+    ],
+)
 def test_an_interrupted_run_resumes_to_the_same_result(grid, world, tmp_path, monkeypatch, how):
     for steps in (3, 14):  # in the first training; in the second one, between its evaluations
         with monkeypatch.context() as patch:

@@ -55,7 +55,7 @@ def test_an_objective_is_one_row(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
         with_values(objective="norm")
     monkeypatch.setitem(OBJECTIVES, "norm", ObjectiveRow(norm_objective, lambda config: ()))
     assert with_values(objective="norm").objective == "norm"
-    config = tiny_config(steps=40, log_every=1)
+    config = tiny_config(steps=12, log_every=1, phases=c.phases({"seq_len": 16}))
     config = c.from_json(c.to_json(config) | {"objective": "norm"})
     target = {"target": np.float32(1.0)}
     assert train(config, synthetic_data(config), tmp_path, frozen=target)
