@@ -10,8 +10,7 @@ with sequences of similar length together (`group_by_length`). None of them eval
 
 Each runs in a process of its own, and they take turns of a few seconds (the others are stopped, and the clock of each
 runs in its turns alone), so that other load affects all of them. The first epoch contains the compilations and is
-reported separately; the figures are medians over the epochs after it. Peak memory is `ru_maxrss` at the last step;
-torch is in all of them, since tensorboardX, which writes our metrics, loads it where it is installed.
+reported separately; the figures are medians over the epochs after it. Peak memory is `ru_maxrss` at the last step.
 """
 
 import argparse

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -55,3 +57,14 @@ def test_what_is_not_finite_is_null(tmp_path: pathlib.Path) -> None:
     assert (tmp_path / "metrics.jsonl").read_text() == (
         '{"step": 1, "split": "train", "loss": null, "grad_norm": null}\n'
     )
+
+
+def test_a_metrics_file_does_not_load_torch(tmp_path: pathlib.Path) -> None:
+    """tensorboardX would, where it is installed, and torch can be imported afterwards."""
+    code = (
+        "import pathlib, sys; from bert_jax.training.metrics import MetricsFile; "
+        f"MetricsFile(pathlib.Path({str(tmp_path)!r}), 0).close(); "
+        "assert 'torch' not in sys.modules; import torch"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert any((tmp_path / "tensorboard").iterdir())
