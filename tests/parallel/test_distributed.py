@@ -102,34 +102,35 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     place = tmp_path_factory.mktemp("distributed")
     everywhere = {"mesh": [-1, 1, 1]}
     fit(place, {"one": everywhere}, 1)
-    # The tensor axis of the second run spans two processes; the last run is stopped.
-    fit(place, {"four": everywhere, "tensor": {"mesh": [1, 2, 4]}, "elastic": everywhere | {"stop_at": 5}}, 4)
+    # The tensor axis of the first run spans two processes; the second run is stopped.
+    fit(place, {"tensor": {"mesh": [1, 2, 4]}, "elastic": everywhere | {"stop_at": 5}}, 4)
     return place
 
 
-@pytest.fixture(scope="module")
-def two(workdir: pathlib.Path) -> None:
-    fit(workdir, {"two": {"mesh": [-1, 1, 1]}}, 2)
+def test_four_processes_train_the_same_as_one(workdir: pathlib.Path) -> None:
+    assert losses(workdir, "tensor") == pytest.approx(losses(workdir, "one"), rel=0, abs=1e-5)
 
 
-@pytest.mark.parametrize("name", ["four", "tensor"])
-def test_several_processes_train_the_same_as_one(workdir: pathlib.Path, name: str) -> None:
-    assert losses(workdir, name) == pytest.approx(losses(workdir, "one"), rel=0, abs=1e-5)
-
-
-@pytest.mark.slow
-def test_two_processes_train_the_same_as_one(workdir: pathlib.Path, two: None) -> None:
-    assert losses(workdir, "two") == pytest.approx(losses(workdir, "one"), rel=0, abs=1e-5)
-    test_each_process_makes_its_own_sequences(workdir, "two", 2, 2)
-
-
-@pytest.mark.parametrize(("name", "processes", "parts"), [("four", 4, 4), ("tensor", 4, 2)])
-def test_each_process_makes_its_own_sequences(workdir: pathlib.Path, name: str, processes: int, parts: int) -> None:
+def check_sequences(workdir: pathlib.Path, name: str, processes: int, parts: int) -> None:
+    """Each process made its part of each batch, in `parts` parts, and nothing else."""
     made = sequences(workdir, name, processes)
     for step in range(STEPS):
         whole = list(range(step * 16, step * 16 + 16))
         slices = [part[str(step)] for part in made]
         assert slices == [whole[16 // parts * k :][: 16 // parts] for k in np.arange(processes) * parts // processes]
+
+
+def test_each_process_makes_its_own_sequences(workdir: pathlib.Path) -> None:
+    check_sequences(workdir, "tensor", 4, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
+def test_data_parallel_processes_train_the_same_as_one(workdir: pathlib.Path, processes: int) -> None:
+    name = f"data over {processes}"
+    fit(workdir, {name: {"mesh": [-1, 1, 1]}}, processes)
+    assert losses(workdir, name) == pytest.approx(losses(workdir, "one"), rel=0, abs=1e-5)
+    check_sequences(workdir, name, processes, processes)
 
 
 def test_four_processes_resume_as_one_and_as_two(workdir: pathlib.Path) -> None:
