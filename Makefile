@@ -40,13 +40,13 @@ demo: $(VENV)/.installed-demo
 	PATH="$(abspath $(BIN)):$$PATH" launch/demo.sh $(DEMO)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m 'slow and not shared and not tpu and not beam'
 
 test-shared: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m shared
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m shared
 
 # Interpreters are found by name: python3.11, python3.12, python3.13. One after the other: each compiles.
 test-matrix: $(PYTHONS:%=test-python-%)
