@@ -18,6 +18,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from step_speed import random_batch
 
 from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, pretrain_config, resolve
 from bert_jax.config.presets import PRESETS
@@ -30,23 +31,6 @@ from bert_jax.training.step import init_state, train_step
 
 WARMUP, STEPS, STRETCHES = 5, 20, 5
 Run = Callable[[int], None]  # runs that many steps and waits for the last
-
-
-def random_batch(config: EncoderConfig, batch: int, seq_len: int) -> dict[str, np.ndarray]:
-    """Full sequences of random tokens; the speed depends on nothing else."""
-    rng = np.random.default_rng(0)
-    predictions = round(0.15 * seq_len) + 1
-    positions = np.sort(rng.random((batch, seq_len)).argsort(axis=1)[:, :predictions], axis=1)
-    return {
-        "input_ids": rng.integers(0, config.vocab_size, (batch, seq_len), np.int32),
-        "token_type_ids": np.tile((np.arange(seq_len) >= seq_len // 2).astype(np.int32), (batch, 1)),
-        "attention_mask": np.ones((batch, seq_len), np.int32),
-        "masked_positions": positions.astype(np.int32),
-        "masked_labels": rng.integers(0, config.vocab_size, positions.shape, np.int32),
-        "masked_weights": np.ones(positions.shape, np.float32),
-        "next_sentence_labels": rng.integers(0, 2, batch, np.int32),
-        "example_weights": np.ones(batch, np.float32),
-    }
 
 
 def ours(config: EncoderConfig, compute: ComputeConfig, batch: dict[str, np.ndarray]) -> Run:
@@ -135,7 +119,7 @@ def main() -> None:
     )
     for shape in arguments.shapes:
         sequences, seq_len = map(int, shape.split("x"))
-        batch = random_batch(with_dropout, sequences, seq_len)
+        batch = random_batch(with_dropout, sequences, seq_len, round(0.15 * seq_len) + 1)
         flops = sequences * model_flops(with_dropout, seq_len, batch["masked_positions"].shape[1])
         print(f"\n{sequences} sequences x {seq_len} tokens")
         for name, make in contestants.items():
