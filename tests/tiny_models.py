@@ -5,7 +5,14 @@ import transformers
 
 LETTERS = "abcdefghij"
 MAX_POSITIONS = 32
-CLASSES = {"bert": "Bert", "roberta": "Roberta", "albert": "Albert", "distilbert": "DistilBert", "electra": "Electra"}
+CLASSES = {
+    "bert": "Bert",
+    "roberta": "Roberta",
+    "albert": "Albert",
+    "distilbert": "DistilBert",
+    "electra": "Electra",
+    "modernbert": "ModernBert",
+}
 SPECIAL = {
     "bert": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
     "roberta": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
@@ -38,6 +45,7 @@ def config_of(family, tokenizer, **more):
         "roberta": {"type_vocab_size": 1, "pad_token_id": tokenizer.pad_token_id},
         "albert": {"embedding_size": 8},
         "electra": {"embedding_size": 8},
+        "modernbert": {"pad_token_id": tokenizer.pad_token_id, "local_attention": 6},
     }.get(family, {})
     kind = getattr(transformers, f"{CLASSES[family]}Config")
     return kind(vocab_size=size, max_position_embeddings=positions, **sizes, **own, **more)

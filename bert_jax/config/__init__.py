@@ -1,6 +1,7 @@
 """Configuration: every field of a run, recipes, and the published values they start from.
 
 schema.py      every field with its default, meaning and range: add a field to its dataclass there
+free_fields.py what a resumed run may change
 load.py        recipe + overrides -> a frozen config, or an error that names the key
 find_recipe.py where a recipe is: a file, or a name in configs/
 suggestions.py which key was meant: add a spelling of another trainer to ALIASES
@@ -8,6 +9,7 @@ presets.py     published architectures: add a row to PRESETS
 recipes.py     published training settings, which configs/ starts from: add a function
 """
 
+from bert_jax.config.free_fields import FREE_IN_THE_FUTURE
 from bert_jax.config.load import (
     check_choices,
     differences,
@@ -45,6 +47,7 @@ from bert_jax.config.schema import (
 )
 
 __all__ = [
+    "FREE_IN_THE_FUTURE",
     "CheckpointConfig",
     "ComputeConfig",
     "Config",

@@ -20,8 +20,8 @@ from absl import flags
 from ml_collections import config_dict, config_flags
 
 from bert_jax.config.find_recipe import find_recipe
+from bert_jax.config.free_fields import FREE_TO_CHANGE
 from bert_jax.config.schema import (
-    FREE_TO_CHANGE,
     FROM_0_BELOW_1,
     Config,
     DataConfig,
@@ -172,10 +172,13 @@ def flatten(values: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def differences(saved: Config, wanted: Config) -> list[str]:
-    """Return one line for each key in which two configs differ so that the numbers of a run would."""
+def differences(saved: Config, wanted: Config, also_free: tuple[str, ...] = ()) -> list[str]:
+    """Return one line for each key in which two configs differ so that the numbers of a run would.
+
+    `also_free`: keys, or beginnings of keys, to leave out beside those of `FREE_TO_CHANGE`.
+    """
     old, new = flatten(to_json(saved)), flatten(to_json(wanted))
-    free = tuple(key + "." for key in FREE_TO_CHANGE)
+    free = tuple(key + "." for key in FREE_TO_CHANGE + also_free)
     return [
         f"{key}: {old.get(key)} -> {new.get(key)}"
         for key in sorted(old.keys() | new.keys())
@@ -320,12 +323,20 @@ def _check_pretraining(config: PretrainConfig) -> None:
             )
         if phase.peak_learning_rate is None and (phase.warmup_fraction or phase.warmup_steps):
             raise UserError(f"{here}: warmup has no effect without a peak_learning_rate of the phase; set that")
+        _check_mix(config.data, phase, here)
     _check_data(config.data)
 
 
+def _check_mix(data: DataConfig, phase: PhaseConfig, here: str) -> None:
+    mask = data.mask_token_fraction if phase.mask_token_fraction is None else phase.mask_token_fraction
+    random = data.random_token_fraction if phase.random_token_fraction is None else phase.random_token_fraction
+    if mask + random > 1:
+        raise UserError(
+            f"{here}: mask_token_fraction={mask:g} and random_token_fraction={random:g} add up to more than 1"
+        )
+
+
 def _check_data(data: DataConfig) -> None:
-    if data.mask_token_fraction + data.random_token_fraction > 1:
-        raise UserError("config.data.mask_token_fraction and random_token_fraction add up to more than 1")
     if data.weights and (min(data.weights) < 0 or not sum(data.weights)):
         raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, and one above 0")
     if data.smoothing != DataConfig().smoothing and data.weights is not None:

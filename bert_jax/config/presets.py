@@ -1,7 +1,8 @@
 """Published architectures by name, one row each over the one encoder.
 
 BERT (Devlin et al. 2018; the 24 small ones of Turc et al. 2019), RoBERTa (Liu et al. 2019), ALBERT version 2 (Lan et
-al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA's generators and discriminators (Clark et al. 2020).
+al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA's generators and discriminators (Clark et al. 2020), ModernBERT
+(Warner et al. 2024). ModernBERT's sizes below base are ours.
 """
 
 import dataclasses
@@ -65,6 +66,45 @@ def electra(layers: int, hidden: int, heads: int, embedding: int) -> EncoderConf
     )
 
 
+def modernbert(layers: int, hidden: int, heads: int, mlp: int) -> EncoderConfig:
+    """Return ModernBERT: pre-norm without biases, rotary positions, a gated MLP, two blocks in three local, no dropout.
+
+    A gated MLP of width `8 / 3 * hidden` has as many parameters as BERT's.
+    """
+    return EncoderConfig(
+        family="modernbert",
+        vocab_size=50368,
+        num_layers=layers,
+        hidden_size=hidden,
+        num_heads=heads,
+        mlp_size=mlp,
+        max_positions=8192,
+        num_token_types=0,
+        norm_position="pre",
+        first_attention_norm=False,
+        final_norm=True,
+        norm_bias=False,
+        attention_bias=False,
+        mlp_bias=False,
+        head_bias=False,
+        positions="rotary",
+        rotary_base=160_000.0,
+        local_rotary_base=10_000.0,
+        local_window=128,
+        global_every=3,
+        mlp="gated",
+        masked_activation="gelu",
+        pooler_activation="gelu",
+        pooler_norm=True,
+        pooler_on_tokens=True,
+        layer_norm_epsilon=1e-5,
+        dropout=0.0,
+        attention_dropout=0.0,
+        classifier_dropout=0.0,
+        initialization="depth_scaled",
+    )
+
+
 BERT_SIZES: dict[str, EncoderConfig] = {
     "tiny": bert(2, 128),
     "mini": bert(4, 256),
@@ -89,6 +129,11 @@ PRESETS: dict[str, EncoderConfig] = {
     "electra_base_generator": electra(12, 256, 4, 768),
     "electra_large": electra(24, 1024, 16, 1024),
     "electra_large_generator": electra(24, 256, 4, 1024),
+    "modern_tiny": modernbert(4, 128, 2, 352),
+    "modern_mini": modernbert(6, 192, 3, 512),
+    "modern_small": modernbert(12, 384, 6, 1024),
+    "modern_base": modernbert(22, 768, 12, 1152),
+    "modern_large": modernbert(28, 1024, 16, 2624),
 }
 
 

@@ -101,6 +101,36 @@ def lan2020(size: str) -> ml_collections.ConfigDict:
     return config
 
 
+def warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDict:
+    """Return the recipe of ModernBERT (Warner et al. 2024): 30 % masks, StableAdamW, a long stretch at the peak.
+
+    360,000 steps of 4,608 sequences of 1,024 tokens, which is 1.7 trillion tokens, then 63,600 steps of as many tokens
+    in sequences of 8,192 at 3e-4, the last sixth of them with a decay of 1 - sqrt. Unlike the paper the batch does not
+    grow, all blocks have their final rotary bases from the start, and the second phase is all at one rate.
+    """
+    config = pretrain_config()
+    config.model.update(architecture(f"modern_{size}"))
+    config.compute.dtype = "bfloat16"
+    config.data.update(sentence_pairs="full_sentences", mask_probability=0.3)
+    config.train.update(steps=423_600, batch_size=4_608)
+    config.train.phases = phases(
+        {"seq_len": 1_024, "fraction": 360_000 / 423_600},
+        {"seq_len": 8_192, "fraction": 63_600 / 423_600, "batch_size": 576, "peak_learning_rate": 3e-4},
+    )
+    config.optimizer.update(
+        name="stable_adamw",
+        peak_learning_rate=peak_learning_rate,
+        warmup_steps=640,
+        schedule="warmup_stable_decay",
+        decay_fraction=1 / 6,
+        decay_power=0.5,
+        beta2=0.98,
+        weight_decay=1e-5,
+        clip_norm=None,
+    )
+    return config
+
+
 def finetuning(
     epochs: float, batch_size: int, learning_rate: float, max_seq_len: int = 128, warmup_fraction: float = 0.1
 ) -> ml_collections.ConfigDict:

@@ -12,9 +12,11 @@ Range = tuple[float, float]
 FROM_0_TO_1: Range = (0.0, 1.0)
 FROM_0_BELOW_1: Range = (0.0, math.nextafter(1.0, 0.0))
 ABOVE_0_TO_1: Range = (1e-6, 1.0)
+ABOVE_0_BELOW_1: Range = (1e-6, FROM_0_BELOW_1[1])
 ABOVE_0: Range = (1e-6, math.inf)
 AT_LEAST_0: Range = (0, math.inf)
 AT_LEAST_1: Range = (1, math.inf)
+AT_LEAST_4: Range = (4, math.inf)
 
 
 def field(default: Any, meaning: str, allowed: Range | tuple[str, ...] | None = None, table: str | None = None) -> Any:
@@ -48,15 +50,43 @@ class EncoderConfig:
     embedding_size: int | None = field(
         None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
     )
+    norm_position: str = field(
+        "post",
+        "where a block normalizes: post, the sum with the residual stream; pre, what its sublayers read",
+        table="bert_jax.models.blocks.BLOCKS",
+    )
+    embedding_norm: bool = field(True, "normalization of the embeddings")
+    first_attention_norm: bool = field(
+        True, "normalization before the first attention of a pre-norm encoder; False in ModernBERT"
+    )
+    final_norm: bool = field(False, "normalization after the last block")
     norm: str = field("layer_norm", "normalization layer", table="bert_jax.models.norms.NORMS")
+    norm_scale: bool = field(True, "learned scale in every norm")
+    norm_bias: bool = field(True, "learned bias in every norm")
+    attention_bias: bool = field(True, "biases of the attention's four linear maps")
+    mlp_bias: bool = field(True, "biases of the MLP")
+    head_bias: bool = field(True, "bias of the dense layer in heads and pooler; their last maps always have one")
     positions: str = field(
         "learned", "how the model knows the order of tokens", table="bert_jax.models.positions.POSITIONS"
+    )
+    rotary_base: float = field(10_000.0, "wavelength of the slowest rotary pair over 2 pi, in tokens", ABOVE_0)
+    local_rotary_base: float | None = field(None, "the same in local blocks; None: rotary_base", ABOVE_0)
+    relative_buckets: int = field(32, "rows of the table of relative positions; even, half a side", AT_LEAST_4)
+    relative_max_distance: int = field(128, "tokens from which on relative positions share the last row", AT_LEAST_1)
+    local_window: int | None = field(
+        None,
+        "window of a local block: a query reads keys at most half as many tokens away; None: no window",
+        AT_LEAST_1,
+    )
+    global_every: int = field(1, "block i reads whole sequences where i is a multiple of this", AT_LEAST_1)
+    query_key_norm: bool = field(
+        False, "RMS norm of each head's queries and keys, with a scale per feature that all heads share (as Qwen3)"
     )
     mlp: str = field("plain", "MLP of a block", table="bert_jax.models.mlps.MLPS")
     share_layers: bool = field(False, "one set of parameters for all blocks (ALBERT)")
     activation: str = field(
         "gelu",
-        "activation of the MLP: gelu (erf) or gelu_tanh (Google's code since 2019)",
+        "activation of the MLP: gelu (erf), gelu_tanh (Google's code since 2019), silu",
         table="bert_jax.models.layers.ACTIVATIONS",
     )
     masked_activation: str | None = field(
@@ -68,11 +98,25 @@ class EncoderConfig:
         table="bert_jax.models.layers.ACTIVATIONS",
     )
     pooler_dropout: bool = field(False, "dropout before the pooler as well (RoBERTa, ELECTRA)")
+    pooler_norm: bool = field(False, "normalization after the pooler's activation (ModernBERT)")
+    pooler_on_tokens: bool = field(False, "heads of tokens read each one through the pooler, with dropout (ModernBERT)")
+    pooling: str = field(
+        "first",
+        "what the pooler reads of a sequence: its first token, or the mean",
+        table="bert_jax.models.heads.pooling.POOLINGS",
+    )
     layer_norm_epsilon: float = field(1e-12, "constant added to the variance under the root", AT_LEAST_0)
     dropout: float = field(0.1, "dropout rate after the embeddings and on both sublayer outputs", FROM_0_BELOW_1)
     attention_dropout: float = field(0.1, "dropout rate on the attention probabilities", FROM_0_BELOW_1)
     classifier_dropout: float = field(0.1, "dropout rate before the output of a task's head", FROM_0_BELOW_1)
     initializer_range: float = field(0.02, "standard deviation of the truncated normal at the start", AT_LEAST_0)
+    initialization: str = field(
+        "normal",
+        "normal: initializer_range; depth_scaled: over sqrt(2 * num_layers) in the last matrix of a sublayer; "
+        "identity_head: likewise, and heads start with the identity; "
+        "neighbors: likewise, and the first block starts by reading neighbors (rotary positions)",
+        table="bert_jax.models.layers.INITIALIZATIONS",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +154,9 @@ class DataConfig:
     packing: int = field(1, "maximum number of examples packed into one sequence; 1: no packing", AT_LEAST_1)
     short_seq_probability: float = field(0.1, "fraction of pairs whose target length is drawn at random", FROM_0_TO_1)
     masking: str = field("token", "unit that is masked", table="bert_jax.data.sequences.masking.MASKINGS")
-    mask_probability: float = field(0.15, "fraction of the tokens of a sequence to predict", ABOVE_0_TO_1)
+    mask_probability: float = field(
+        0.15, "fraction of the tokens of a sequence to predict; evaluation has 15 %, 80-10-10", ABOVE_0_TO_1
+    )
     mask_token_fraction: float = field(0.8, "fraction of the predicted tokens replaced by [MASK]", FROM_0_TO_1)
     random_token_fraction: float = field(
         0.1, "fraction of the predicted tokens replaced by a random token; the rest stay", FROM_0_TO_1
@@ -128,7 +174,7 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class PhaseConfig:
-    """One stretch of the run at one sequence length; None takes the value of `train` or `optimizer`."""
+    """One stretch of the run; None takes the value of `train`, `optimizer` or `data`."""
 
     seq_len: int = field(128, "tokens per sequence", AT_LEAST_1)
     fraction: float = field(1.0, "fraction of train.steps", FROM_0_TO_1)
@@ -139,6 +185,20 @@ class PhaseConfig:
     )
     warmup_fraction: float = field(0.0, "warmup as a fraction of this phase's steps, with its own peak", FROM_0_TO_1)
     warmup_steps: int | None = field(None, "warmup in steps; None: warmup_fraction", AT_LEAST_0)
+    mask_probability: float | None = field(
+        None, "fraction of the tokens to predict; None: data.mask_probability. Evaluation has 15 %", ABOVE_0_TO_1
+    )
+    mask_probability_end: float | None = field(
+        None,
+        "fraction that mask_probability changes to, linearly, by the end of the phase; None: it stays",
+        ABOVE_0_TO_1,
+    )
+    mask_token_fraction: float | None = field(
+        None, "fraction of the predicted tokens replaced by [MASK]; None: data.mask_token_fraction", FROM_0_TO_1
+    )
+    random_token_fraction: float | None = field(
+        None, "fraction replaced by a random token; None: data.random_token_fraction", FROM_0_TO_1
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +219,15 @@ class TrainConfig(FinetuneTrainConfig):
 
     steps: int = field(1_000_000, "optimizer steps of the whole run", AT_LEAST_1)
     phases: tuple[PhaseConfig, ...] = field((PhaseConfig(),), "phases in order; their fractions add up to 1")
+    plateau_steps: int | None = field(
+        None,
+        "steps after which a loss that is still at the unigram entropy is reported; None: the warmup and a twentieth "
+        "of the run, at least 300 steps",
+        AT_LEAST_1,
+    )
+    z_loss: float = field(
+        0.0, "weight of the squared log of the masked tokens' partition function; PaLM has 1e-4", AT_LEAST_0
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,10 +239,20 @@ class OptimizerConfig:
     warmup_fraction: float = field(0.01, "warmup as a fraction of the steps", FROM_0_TO_1)
     warmup_steps: int | None = field(None, "warmup in steps; None: warmup_fraction", AT_LEAST_0)
     schedule: str = field("bert", "learning-rate schedule", table="bert_jax.training.schedules.SCHEDULES")
-    decay_power: float = field(1.0, "power of the decay: 1 is linear; NVIDIA's LAMB uses 0.5", AT_LEAST_0)
+    decay_power: float = field(
+        1.0, "power of the decay: 1 is linear; 0.5 in NVIDIA's LAMB, and 1 - sqrt in warmup_stable_decay", AT_LEAST_0
+    )
+    decay_fraction: float = field(
+        0.2, "warmup_stable_decay: fraction of the steps, at the end, in which the rate falls", FROM_0_TO_1
+    )
     beta1: float = field(0.9, "decay of the first moment", FROM_0_BELOW_1)
     beta2: float = field(0.999, "decay of the second moment", FROM_0_BELOW_1)
     epsilon: float = field(1e-6, "constant added outside the root", AT_LEAST_0)
+    muon_learning_rate: float = field(
+        0.02, "muon: peak for the matrices of the blocks, scaled by the schedule as peak_learning_rate is", AT_LEAST_0
+    )
+    momentum: float = field(0.95, "muon: decay of the momentum that is orthogonalized", FROM_0_BELOW_1)
+    nesterov: bool = field(True, "muon: Nesterov momentum")
     weight_decay: float = field(0.01, "decoupled weight decay; norms and biases are exempt", AT_LEAST_0)
     bias_correction: bool = field(True, "Adam's bias correction; the original BERT has none")
     clip_norm: float | None = field(1.0, "maximum global norm of the gradient; None: no clipping", ABOVE_0)
@@ -181,6 +260,11 @@ class OptimizerConfig:
         1.0, "learning rate of a layer relative to the next one up; ELECTRA fine-tunes with 0.8", ABOVE_0_TO_1
     )
     freeze_encoder: bool = field(False, "train the heads alone")
+    ema_decay: float | None = field(
+        None,
+        "decay of a moving average of the weights, which is evaluated and exported; None: no average",
+        ABOVE_0_BELOW_1,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,6 +291,12 @@ class EvaluateConfig:
     every: int | None = field(10_000, "steps between two evaluations; None: only at the end", AT_LEAST_1)
     batch_size: int = field(256, "sequences per evaluation step", AT_LEAST_1)
     num_sequences: int = field(10_000, "sequences of the held-out documents, at most one epoch of them", AT_LEAST_1)
+    pairs: str | None = field(
+        None,
+        "minimal pairs that evaluations score too (docs/score.md): a file, a directory, or zorro_small, which comes "
+        "with the package; None: none",
+    )
+    num_pairs: int = field(230, "number of these pairs, spread over the paradigms", AT_LEAST_1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -307,25 +397,3 @@ class FinetuneConfig(_SharedConfig):
 
 
 Config = PretrainConfig | FinetuneConfig
-
-# Fields that a resumed run may change: what is learned stays the same up to rounding. data.corpus, task.data and
-# init_from say where something is, not what it is; evaluate changes what is measured, not what is learned.
-FREE_TO_CHANGE = (
-    "compute.scan_layers",
-    "compute.attention",
-    "compute.remat",
-    "data.corpus",
-    "data.num_threads",
-    "data.prefetch",
-    "train.log_every",
-    "train.max_skipped_steps",
-    "mesh",
-    "evaluate",
-    "checkpoint",
-    "watchdog",
-    "init_from",
-    "task.data",
-    "task.test",
-    "task.num_seeds",
-    "task.learning_rates",
-)

@@ -27,6 +27,10 @@ SPELLINGS = {
     "optimizer.beta2": "adam_beta2 b2",
     "optimizer.epsilon": "adam_epsilon adam_eps eps",
     "optimizer.clip_norm": "clip grad_clip gradient_clip gradient_clipping max_grad_norm clip_grad_norm max_norm",
+    "optimizer.muon_learning_rate": "muon_lr matrix_learning_rate matrix_lr",
+    "optimizer.ema_decay": "ema ema_rate weight_ema polyak_decay",
+    "optimizer.decay_fraction": "cooldown_fraction cooldown decay_ratio",
+    "train.z_loss": "z_loss_weight z_loss_coefficient",
     "optimizer.freeze_encoder": "freeze freeze_backbone linear_probe",
     "train.batch_size": "batch bs batch_size train_batch_size global_batch_size per_device_train_batch_size "
     "micro_batch_size",

@@ -1,6 +1,6 @@
 """Models of other programs, in and out.
 
-families.py     FAMILIES, the names that `transformers` gives to fields, classes and tensors: add a row for a family
+families/       FAMILIES, the names that `transformers` gives to fields, classes and tensors: add a file and its row
 tensors.py      our parameters as named tensors, and back
 huggingface/    model directories of `transformers`
 google_tf.py    TensorFlow checkpoints of Google's BERT, in

@@ -1,4 +1,4 @@
-"""Our parameters as the tensors of `transformers`, and back: families.py has the names, the model the shapes."""
+"""Our parameters as the tensors of `transformers`, and back: families/ has the names, the model the shapes."""
 
 import functools
 import itertools
@@ -19,23 +19,43 @@ Flat = dict[str, Any]  # path in our tree -> array
 WITHOUT_PARAMETERS = ("hidden_states",)
 
 
-class Stored(NamedTuple):
-    """One tensor of a file: its name, and the place of its numbers in our tree."""
+UNUSED = {"scale": 1.0}  # what a layer holds that does not use the parameter; else 0
 
-    name: str
+
+class Stored(NamedTuple):
+    """One tensor of a file, or an equal part of one along its first axis: its name, and its place in our tree."""
+
+    name: str | None  # None: of a layer without it
     path: str
     layer: int | None  # on the stacked axis
     vocabulary: bool  # the first axis is longer in ours
+    part: int = 0
+    parts: int = 1
 
 
 def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
     """Return the class of `transformers` with exactly these heads; `UserError` lists the classes of the family."""
-    wanted = {head.name for head in heads} - {*WITHOUT_PARAMETERS}
-    for one in FAMILIES[config.family].classes:
+    wanted, family = {head.name for head in heads} - {*WITHOUT_PARAMETERS}, FAMILIES[config.family]
+    if not family.classes:
+        raise UserError(
+            f"model.family={config.family} is none of transformers: export it with --format stablehlo; fine-tuning, "
+            "which writes directories of transformers, needs another"
+        )
+    for one in family.classes:
         if set(one.heads) == wanted:
             return one
-    classes = ", ".join(f"{one.name} ({' + '.join(one.heads) or 'none'})" for one in FAMILIES[config.family].classes)
+    classes = ", ".join(f"{one.name} ({' + '.join(one.heads) or 'none'})" for one in family.classes)
     raise UserError(f"transformers has no {config.family} with the heads {' + '.join(sorted(wanted))}, but {classes}")
+
+
+def class_for(family: Family, heads: set[str]) -> ModelClass | None:
+    """Return the class with all these heads; without one, where each head is in a class, that with the most of them.
+
+    None: some head is in no class. Of several classes it is the first.
+    """
+    fitting = [one for one in family.classes if set(one.heads) <= heads]
+    most = max(fitting, key=lambda one: len(one.heads), default=None)
+    return most if {name for one in fitting for name in one.heads} == heads else None
 
 
 def to_tensors(
@@ -50,14 +70,19 @@ def to_tensors(
     flat, shapes = flatten(params), shapes_of(config, heads)
     if {path: np.shape(x) for path, x in flat.items()} != {**shapes}:
         raise UserError("the parameters are not those of this model configuration: names or shapes differ")
-    tensors = {}
+    parts: dict[str, dict[int, np.ndarray]] = {}
     for stored in stored_tensors((*family.encoder, *one.modules), shapes):
+        if stored.name is None:
+            continue
         x = np.asarray(flat[stored.path], np.float32)
         x = x if stored.layer is None else x[stored.layer]
         x = x[: config.vocab_size] if stored.vocabulary else x
         name = stored.name.removeprefix(f"{family.prefix}.") if is_bare(one) else stored.name
-        tensors[name] = np.ascontiguousarray(x.T if stored.path.endswith("/kernel") else x)
-    return tensors
+        parts.setdefault(name, {})[stored.part] = x.T if stored.path.endswith("/kernel") else x
+    joined = {
+        name: own[0] if len(own) == 1 else np.concatenate([own[i] for i in sorted(own)]) for name, own in parts.items()
+    }
+    return {name: np.ascontiguousarray(x) for name, x in joined.items()}
 
 
 def from_tensors(
@@ -84,13 +109,18 @@ def _checked(
     tensors: Mapping[str, np.ndarray], stored: Stored, whole: tuple[int, ...], config: EncoderConfig, where: str
 ) -> np.ndarray:
     """One tensor in our layout, if it has the shape of its place in the parameter of shape `whole`."""
+    shape = whole if stored.layer is None else whole[1:]
+    if stored.name is None:
+        return np.full(shape, UNUSED.get(stored.path.rpartition("/")[2], 0.0), np.float32)
     if stored.name not in tensors:
         raise UserError(f"{where}: tensor '{stored.name}' is missing{did_you_mean(stored.name, tensors)}")
     x, turn = tensors[stored.name], -1 if stored.path.endswith("/kernel") else 1
-    shape = whole if stored.layer is None else whole[1:]
     shape = ((config.vocab_size, *shape[1:]) if stored.vocabulary else shape)[::turn]
-    if x.shape != shape:
-        raise UserError(f"{where}: tensor '{stored.name}' is {[*x.shape]}, not {[*shape]}")
+    fused = (stored.parts * shape[0], *shape[1:]) if stored.parts > 1 else shape
+    if x.shape != fused:
+        raise UserError(f"{where}: tensor '{stored.name}' is {[*x.shape]}, not {[*fused]}")
+    if stored.parts > 1:
+        x = x[stored.part * shape[0] : (stored.part + 1) * shape[0]]
     return x.T if turn < 0 else x
 
 
@@ -102,14 +132,34 @@ def stored_tensors(modules: Iterable[Module], shapes: Mapping[str, tuple[int, ..
             name = ".".join(filter(None, (module.name, theirs)))
             if path in shapes and "{layer}" in name:
                 for layer in range(shapes[path][0]):
-                    yield Stored(name.format(layer=layer), path, layer, module.vocabulary)
+                    own = name.format(layer=layer) if layer >= module.first_layer else None
+                    yield Stored(own, path, layer, module.vocabulary, module.part, module.parts)
             elif path in shapes:
-                yield Stored(name, path, None, module.vocabulary)
+                yield Stored(name, path, None, module.vocabulary, module.part, module.parts)
 
 
 def tensor_names(module: Module) -> list[str]:
-    """Return the names of the tensors of a module outside the layers."""
+    """Return the names of the tensors of a module outside the layers; those after the first may be absent."""
     return [".".join(filter(None, (module.name, theirs))) for theirs in LEAVES[module.kind].values()]
+
+
+def shared_parts(params: Params, family: Family, missing: Iterable[str]) -> Params:
+    """Return those of the `missing` parts of a model that the family names like parameters of another part.
+
+    Such as the pooler of a ModernBERT, which is the masked-token head without its bias.
+    """
+    flat, found = flatten(params), dict[str, Any]()
+    modules = [module for one in family.classes for module in one.modules]
+    for part in missing:
+        own = {module.path: module.name for module in modules if module.path.partition("/")[0] == part}
+        if not own or set(own.values()) - family.shared:
+            continue
+        for path, name in own.items():
+            for other in (module for module in modules if module.name == name):
+                for leaf in LEAVES[other.kind]:
+                    if f"{other.path}/{leaf}" in flat:
+                        found[f"{path}/{leaf}"] = flat[f"{other.path}/{leaf}"]
+    return unflatten(found)
 
 
 def is_bare(one: ModelClass) -> bool:
@@ -118,7 +168,7 @@ def is_bare(one: ModelClass) -> bool:
 
 
 def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: str) -> dict[str, str]:
-    """Return the names of families.py -> names in the file, without the copies of tied tensors.
+    """Return the names of families/ -> names in the file, without the copies of tied tensors.
 
     Older names of LayerNorm's parameters (`gamma`, `beta`) are translated, and the missing prefix of a bare model is
     added. Raises `UserError` where a copy of a tied tensor differs from it, and where saved position numbers are not 0,

@@ -3,13 +3,15 @@
 Linen modules stay in this room; nothing here knows objectives, data or tasks. A variant is a row of a table:
 
 model.py      an architecture as pure functions; parameter counts, FLOPs, missing heads
-encoder.py    embeddings and blocks
+encoder.py    embeddings, then the blocks, scanned or unrolled
+blocks.py     the block; add a way to normalize around its sublayers as a function and its row in BLOCKS
 attention/    self-attention: add a kernel as a file and its row in KERNELS
-norms.py      add a normalization layer as a module and its row in NORMS
-positions.py  add a position scheme as its functions and its row in POSITIONS
+norms.py      add a normalization as a function and its row in NORMS
+positions/    add a position scheme as a file with its functions and its row in POSITIONS
 mlps.py       add an MLP as a function and its row in MLPS
-heads.py      add a head as a function and its row in HEADS
-layers.py     linear map, activations (ACTIVATIONS), parameters with logical axes
+heads/        add a head as a function and its row in HEADS, a pooling likewise in POOLINGS
+layers.py     linear map, activations (ACTIVATIONS), initializations (INITIALIZATIONS), parameters with logical axes
+neighbors.py  heads that read neighbors from the start, for one row of INITIALIZATIONS
 dropout.py    dropout by a hash of the element's index, the same on every mesh
 """
 

@@ -1,12 +1,12 @@
-"""The encoder: embeddings, then post-norm transformer blocks (Devlin et al. 2018), for all families.
+"""The encoder: embeddings, then transformer blocks, for all families.
 
 Families differ in the fields of `EncoderConfig`: RoBERTa's first position, ALBERT's one set of parameters for all
-blocks, the narrower tables of ALBERT and ELECTRA, DistilBERT without token types. Norm, position scheme and MLP are
-rows of tables.
+blocks, the narrower tables of ALBERT and ELECTRA, DistilBERT without token types, ModernBERT's local blocks. Norm,
+position scheme, MLP and the residual stream are rows of tables.
 """
 
 import functools
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -14,15 +14,16 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention.self_attention import SelfAttention
+from bert_jax.models.attention.inputs import Surroundings
+from bert_jax.models.blocks import Block, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
-from bert_jax.models.layers import KEPT, Linear, kernel_init, lookup, param, table_width
-from bert_jax.models.mlps import MLPS
-from bert_jax.models.norms import NORMS
+from bert_jax.models.layers import KEPT, Linear, deviations, kernel_init, lookup, param, table_width
+from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS
 from bert_jax.parallel.sharding import constrain
 
 VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
+NO_LIMIT = 2**30  # columns, more than any sequence has
 
 KEEP = jax.checkpoint_policies.save_only_these_names(KEPT)
 
@@ -32,6 +33,11 @@ def padded_vocab(vocab_size: int) -> int:
     return -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
 
 
+def is_global(config: EncoderConfig, layer: int) -> bool:
+    """Return whether the block reads whole sequences; the others read a window."""
+    return config.local_window is None or layer % config.global_every == 0
+
+
 class Embeddings(nn.Module):
     """Sum of token, position and token type embeddings, normalized, with dropout: `[batch, length, table_width]`."""
 
@@ -39,8 +45,8 @@ class Embeddings(nn.Module):
     dtype: jnp.dtype
 
     def setup(self) -> None:
-        config = self.config
-        init, width = kernel_init(config.initializer_range), table_width(config)
+        config, dtype = self.config, self.dtype
+        init, width = kernel_init(deviations(config).inner), table_width(config)
 
         def token_init(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
             real = init(rng, (config.vocab_size, width), dtype)
@@ -52,7 +58,7 @@ class Embeddings(nn.Module):
         if config.num_token_types:
             types = (config.num_token_types, width)
             self.token_type = param(self, "token_type", init, types, ("token_types", "features"))
-        self.norm = NORMS[config.norm](config.layer_norm_epsilon, self.dtype)
+        self.norm = norm_layer(config, dtype) if config.embedding_norm else None
 
     def __call__(
         self, input_ids: jax.Array, token_type_ids: jax.Array, segments: jax.Array | None, seed: jax.Array | None
@@ -66,28 +72,26 @@ class Embeddings(nn.Module):
             x = x + lookup(token_type_ids, self.token_type)
         if self.embed_positions:
             x = x + self.embed_positions(length, segments)
-        return dropout(self.norm(x), self.config.dropout, seed)
+        x = self.norm(x) if self.norm else x.astype(self.dtype)
+        return dropout(x, self.config.dropout, seed)
 
 
-class Block(nn.Module):
-    """Attention and MLP, each `norm(x + dropout(sublayer(x)))`; `[batch, length, hidden]` in and out."""
+class PositionBias(nn.Module):
+    """What a position scheme adds to the scores of all blocks: float32 `[heads, length, length]`."""
 
     config: EncoderConfig
-    dtype: jnp.dtype
-    attention: str  # compute.attention
 
     @nn.compact
-    def __call__(
-        self, x: jax.Array, seeds: jax.Array | None, mask: jax.Array, segments: jax.Array | None = None
-    ) -> jax.Array:
-        config, dtype = self.config, self.dtype
-        on_probabilities, on_attention, on_mlp = (None,) * 3 if seeds is None else seeds
-        norm = functools.partial(NORMS[config.norm], config.layer_norm_epsilon, dtype)
-        attended = SelfAttention(config, dtype, self.attention, name="attention")(x, mask, segments, on_probabilities)
-        x = norm(name="attention_norm")(x + dropout(attended, config.dropout, on_attention))
-        outer = MLPS[config.mlp](config, dtype, x)
-        x = norm(name="mlp_norm")(x + dropout(outer, config.dropout, on_mlp))
-        return constrain(x, "batch", "length", "features")
+    def __call__(self, length: int) -> jax.Array | None:
+        bias = POSITIONS[self.config.positions].bias
+        return bias(self, self.config, length) if bias else None
+
+
+class Differences(NamedTuple):
+    """What differs from block to block beside the parameters; None where nothing does."""
+
+    skip_first_norm: Flag
+    local: Flag
 
 
 class Encoder(nn.Module):
@@ -107,16 +111,19 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(config, dtype)
         if config.embedding_size:
             sizes = (config.embedding_size, config.hidden_size)
-            self.projection = Linear(sizes, ("embed", "features"), config.initializer_range, dtype)
+            self.projection = Linear(sizes, ("embed", "features"), deviations(config).inner, dtype)
+        self.position_bias = PositionBias(config)
         self.block = Block(config, dtype, self.compute.attention, parent=None)
         self.layers = self.param("layers", self._init_layers)  # scanned or not, so that a checkpoint serves both
+        self.final_norm = norm_layer(config, dtype) if config.final_norm else None
 
     def _init_layers(self, rng: jax.Array) -> Any:
         """The parameters of all blocks, each stacked on a leading axis `layers` (of one, where all share them)."""
-        x, mask = jnp.zeros((1, 1, self.config.hidden_size), self.block.dtype), jnp.ones((1, 1), jnp.int32)
+        x = jnp.zeros((1, 1, self.config.hidden_size), self.block.dtype)
+        alone, _ = self._surroundings(jnp.ones((1, 1), jnp.int32), None, None)
 
         def one(key: jax.Array) -> Any:
-            return self.block.init(key, x, None, mask)["params"]
+            return self.block.init(key, x, None, alone)["params"]
 
         number = 1 if self.config.share_layers else self.config.num_layers
         stacked = jax.vmap(one)(jax.random.split(rng, number))
@@ -136,21 +143,26 @@ class Encoder(nn.Module):
         if self.config.embedding_size:
             x = self.projection(x)
         x = constrain(x, "batch", "length", "features")
+        everywhere, within = self._surroundings(attention_mask, segments, self.position_bias(input_ids.shape[1]))
         # Kernels in the dtype they are used in, so that their gradients are stacked in it too.
         params = jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, self.layers)
         block_seeds = None if seeds is None else seeds[1:].reshape(number, 3, -1)
         shared = jax.tree.map(lambda p: p[0], params) if self.config.share_layers else None
         stack = (None if shared else params, block_seeds)
 
-        def layer(x: jax.Array, params_and_seeds: Any) -> jax.Array:
+        def layer(different: Differences, x: jax.Array, params_and_seeds: Any) -> jax.Array:
             params, seeds = params_and_seeds
-            return cast(jax.Array, self.block.apply({"params": shared or params}, x, seeds, attention_mask, segments))
+            reads = _select(different.local, within, everywhere)
+            skip = different.skip_first_norm
+            return cast(jax.Array, self.block.apply({"params": shared or params}, x, seeds, reads, skip))
 
         def unrolled(x: jax.Array, stack: Any) -> tuple[jax.Array, list[jax.Array]]:
-            one = jax.checkpoint(layer) if self.compute.remat else layer
             outputs = []
-            for xs in _unstack(stack, number):
-                x = one(x, xs)
+            for different, xs in zip(
+                _differences(self.config, within is not None), _unstack(stack, number), strict=True
+            ):
+                one = functools.partial(layer, different)
+                x = (jax.checkpoint(one) if self.compute.remat else one)(x, xs)
                 outputs.append(x)
             return x, outputs if self.every_layer else []
 
@@ -159,14 +171,67 @@ class Encoder(nn.Module):
             one = jax.checkpoint(layer, policy=policy, prevent_cse=False)
 
             def scanned(x: jax.Array, xs: Any) -> tuple[jax.Array, jax.Array | None]:
-                x = one(x, xs)
+                different, params_and_seeds = xs
+                x = one(different, x, params_and_seeds)
                 return x, x if self.every_layer else None
 
-            last, outputs = jax.lax.scan(scanned, x, stack, length=number)
+            last, outputs = jax.lax.scan(scanned, x, (_stacked(self.config, within is not None), stack), length=number)
         else:
             last, each = (unrolled if self.compute.remat else jax.checkpoint(unrolled, policy=KEEP))(x, stack)
             outputs = jnp.stack(each) if self.every_layer else None
+        if self.final_norm:
+            last = self.final_norm(last)
+            outputs = None if outputs is None else jnp.concatenate([outputs[:-1], last[None]])
         return last, None if outputs is None else jnp.concatenate([x[None], outputs])
+
+    def _surroundings(
+        self, mask: jax.Array, segments: jax.Array | None, bias: jax.Array | None
+    ) -> tuple[Surroundings, Surroundings | None]:
+        """Those of global blocks, and those of local ones; None where there are none, or no difference."""
+        config, length = self.config, mask.shape[1]
+        angles = POSITIONS[config.positions].angles
+        everywhere = Surroundings(mask, segments, None, bias)
+        if angles:
+            everywhere = everywhere._replace(angles=angles(config, config.rotary_base, length, segments))
+        if config.local_window is None:
+            return everywhere, None
+        within, reach = everywhere, config.local_window // 2
+        if angles and config.local_rotary_base not in (None, config.rotary_base):
+            within = within._replace(angles=angles(config, config.local_rotary_base, length, segments))
+        if not isinstance(length, int) or length - 1 > reach:  # a symbolic length may be any
+            within = within._replace(reach=reach)
+        return everywhere, None if within is everywhere else within
+
+
+def _differences(config: EncoderConfig, some_local: bool) -> list[Differences]:
+    """Those of each block."""
+    return [
+        Differences(
+            skip_first_norm=None if config.first_attention_norm else i == 0,
+            local=not is_global(config, i) if some_local else None,
+        )
+        for i in range(config.num_layers)
+    ]
+
+
+def _stacked(config: EncoderConfig, some_local: bool) -> Differences:
+    """The same as arrays `[layers]`, without a list of them: a file may name any number of layers."""
+    layer = jax.lax.iota(jnp.int32, config.num_layers)
+    return Differences(
+        skip_first_norm=None if config.first_attention_norm else layer == 0,
+        local=layer % config.global_every != 0 if some_local else None,
+    )
+
+
+def _select(flag: Flag, within: Surroundings | None, everywhere: Surroundings) -> Surroundings:
+    """`within` where `flag` is set."""
+    if flag is None or within is None:
+        return everywhere
+    if isinstance(flag, bool):
+        return within if flag else everywhere
+    if within.reach is not None:
+        everywhere = everywhere._replace(reach=NO_LIMIT)
+    return jax.tree.map(lambda a, b: a if a is b else jnp.where(flag, a, b), within, everywhere)
 
 
 def _unstack(tree: Any, number: int) -> list[Any]:

@@ -1,9 +1,9 @@
-"""The small parts: linear map, activations, lookup, parameter with logical axes."""
+"""The small parts: linear map, activations, initializations, lookup, parameter with logical axes."""
 
 import functools
 import math
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -33,7 +33,67 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "tanh": jnp.tanh,
     "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
 }
+
+
+class Deviations(NamedTuple):
+    """A row of INITIALIZATIONS for one architecture: standard deviations of its normal distributions."""
+
+    inner: float  # of tables, and of matrices that read the residual stream
+    output: float  # of the matrices at the end of attention and MLP, which write to it
+    dense: float  # of the dense layer in a head
+    identity: float = 0.0  # added to the diagonal of that layer
+    neighbors: bool = False  # heads of the first block start by reading neighbors (neighbors.py)
+
+
+def normal(config: EncoderConfig) -> Deviations:
+    """BERT's: the same for all."""
+    return Deviations(*(config.initializer_range,) * 3)
+
+
+def depth_scaled(config: EncoderConfig) -> Deviations:
+    """In outputs and heads over the root of the number of sublayers, `2 * num_layers` (ModernBERT).
+
+    The sum of all sublayers' outputs then starts as large as one of them (Radford et al. 2019).
+    """
+    scaled = config.initializer_range / math.sqrt(2 * config.num_layers)
+    return Deviations(config.initializer_range, scaled, scaled)
+
+
+def identity_head(config: EncoderConfig) -> Deviations:
+    """As `depth_scaled`, and the dense layer of heads starts as the identity.
+
+    A random one hides from the blocks, for hundreds of steps, which of their features the token table reads.
+    """
+    return depth_scaled(config)._replace(dense=0.0, identity=1.0)
+
+
+def neighbors(config: EncoderConfig) -> Deviations:
+    """As `identity_head`, and heads of the first block start by reading the tokens beside theirs (neighbors.py)."""
+    return identity_head(config)._replace(neighbors=True)
+
+
+INITIALIZATIONS: dict[str, Callable[[EncoderConfig], Deviations]] = {
+    "normal": normal,
+    "depth_scaled": depth_scaled,
+    "identity_head": identity_head,
+    "neighbors": neighbors,
+}
+
+
+def deviations(config: EncoderConfig) -> Deviations:
+    """Return the standard deviations that `model.initialization` chooses."""
+    return INITIALIZATIONS[config.initialization](config)
+
+
+def _kernel_init(stddev: float, identity: float) -> Callable[..., jax.Array]:
+    normal = kernel_init(stddev)
+
+    def init(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
+        return normal(rng, shape, dtype) + identity * jnp.eye(shape[0], shape[1], dtype=dtype)
+
+    return init if identity else normal
 
 
 class Linear(nn.Module):
@@ -43,14 +103,19 @@ class Linear(nn.Module):
     axes: tuple[str, str]
     stddev: float
     dtype: jnp.dtype
+    bias: bool = True
+    identity: float = 0.0  # on the diagonal of the kernel at the start
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        kernel = param(self, "kernel", kernel_init(self.stddev), self.shape, self.axes)
-        bias = param(self, "bias", nn.initializers.zeros, self.shape[1:], self.axes[1:])
+        kernel = param(self, "kernel", _kernel_init(self.stddev, self.identity), self.shape, self.axes)
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
         y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel.astype(self.dtype)
-        return y.reshape(*x.shape[:-1], self.shape[1]) + bias.astype(self.dtype)
+        y = y.reshape(*x.shape[:-1], self.shape[1])
+        if not self.bias:
+            return y
+        bias = param(self, "bias", nn.initializers.zeros, self.shape[1:], self.axes[1:])
+        return y + bias.astype(self.dtype)
 
 
 def table_width(config: EncoderConfig) -> int:

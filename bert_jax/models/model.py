@@ -12,10 +12,13 @@ import jax.numpy as jnp
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.models.attention.kernels import KERNELS, check_kernel
-from bert_jax.models.encoder import padded_vocab
+from bert_jax.models.blocks import BLOCKS
+from bert_jax.models.encoder import is_global, padded_vocab
 from bert_jax.models.heads import Head, Network
-from bert_jax.models.layers import ACTIVATIONS, table_width
+from bert_jax.models.heads.pooling import POOLINGS
+from bert_jax.models.layers import ACTIVATIONS, INITIALIZATIONS, deviations, table_width
 from bert_jax.models.mlps import MLPS
+from bert_jax.models.neighbors import STARTS, read_neighbors
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS
 
@@ -30,10 +33,11 @@ class Model(NamedTuple):
     """An architecture as pure functions.
 
     `init(rng) -> params`: a tree of float32 arrays; blocks are stacked on a leading `layers` axis.
-    `apply(params, batch, rng) -> arrays`: `rng` draws the dropout; None means none. models/heads.py says what each head
-    reads of the batch, beside `input_ids`, `token_type_ids` and `attention_mask`, int32 `[batch, length]`.
+    `apply(params, batch, rng) -> arrays`: `rng` draws the dropout; None means none. models/heads/table.py says what a
+    head reads of the batch, beside `input_ids`, `token_type_ids` and `attention_mask`, int32 `[batch, length]`.
     `logical_axes`: as params, with a tuple of logical names for each array.
-    `sections`: as params, with "embeddings", "layers" (stacked on the leading axis) or "heads" for each array.
+    `sections`: as params, with "embeddings", "layers" (stacked on the leading axis), "top" (of the encoder, above the
+    layers) or "heads" for each array.
     """
 
     config: EncoderConfig
@@ -55,7 +59,8 @@ def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head,
         return module.init(rng, {name: jnp.zeros(x.shape, x.dtype) for name, x in example.items()}, None)["params"]
 
     def init(rng: jax.Array) -> Params:
-        return nn.unbox(boxed(rng))
+        params: Params = nn.unbox(boxed(rng))
+        return read_neighbors(params, config) if deviations(config).neighbors else params
 
     def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
         return cast(dict[str, jax.Array], module.apply({"params": params}, batch, rng))
@@ -71,7 +76,7 @@ def _section(path: tuple[Any, ...]) -> str:
     names = [key.key for key in path]
     if names[0] != "encoder":
         return "heads"
-    return "layers" if names[1] == "layers" else "embeddings"
+    return {"layers": "layers", "final_norm": "top"}.get(names[1], "embeddings")
 
 
 def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:
@@ -99,22 +104,33 @@ def draw_missing(config: EncoderConfig, heads: tuple[Head, ...], params: Params,
 
 def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAINING_HEADS) -> int:
     """Return the number of parameters without the padding of the vocabulary, as papers count."""
-    shapes = jax.tree.leaves(jax.eval_shape(make_model(config, ComputeConfig(), heads).init, jax.random.key(0)))
+    shapes = jax.eval_shape(make_model(config, ComputeConfig(), heads).init, jax.random.key(0))
     padding = padded_vocab(config.vocab_size) - config.vocab_size
     has_bias = any(head.name == "masked_token" for head in heads)
-    return sum(math.prod(x.shape) for x in shapes) - padding * (table_width(config) + has_bias)
+    total = sum(math.prod(x.shape) for x in jax.tree.leaves(shapes)) - padding * (table_width(config) + has_bias)
+    if config.first_attention_norm or config.share_layers:
+        return total
+    # The first block's norm is there, so that blocks can be stacked, and has no effect.
+    return total - sum(math.prod(x.shape[1:]) for x in jax.tree.leaves(shapes["encoder"]["layers"]["attention_norm"]))
 
 
 def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
     """Return the floating point operations of one sequence in one training step.
 
-    Matrix products alone, recomputation not counted. Forward and backward make 6 per weight and token: in BERT
-    `72 L h^2 + 12 L s h` per token, and `6 (h V + h^2)` per predicted position. A packed sequence counts as one example
-    of its length.
+    Matrix products alone, recomputation not counted. Forward and backward make 6 per weight and token, and 12 per
+    feature and pair of a query and a key that it reads: in BERT `72 L h^2 + 12 L s h` per token, and `6 (h V + h^2)`
+    per predicted position. A packed sequence counts as one example of its length.
     """
     h, width, layers = config.hidden_size, table_width(config), config.num_layers
-    token = layers * (6 * _block_weights(config) + 12 * seq_len * h) + 6 * (config.embedding_size or 0) * h
-    return float(seq_len * token + predictions * 6 * (width * config.vocab_size + h * width))
+    token = layers * 6 * _block_weights(config) + 6 * (config.embedding_size or 0) * h
+    pairs = sum(_pairs(seq_len, config, layer) for layer in range(layers))
+    return float(seq_len * token + 12 * h * pairs + predictions * 6 * (width * config.vocab_size + h * width))
+
+
+def _pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
+    """The pairs of a query and a key that it reads, in one block."""
+    reach = seq_len - 1 if is_global(config, layer) else min(seq_len - 1, (config.local_window or 0) // 2)
+    return seq_len * (2 * reach + 1) - reach * (reach + 1)
 
 
 @functools.lru_cache(64)  # tracing takes a moment
@@ -130,15 +146,47 @@ def _check(config: EncoderConfig, compute: ComputeConfig) -> None:
     if config.num_heads < 1 or config.hidden_size % config.num_heads:
         raise UserError(f"model.num_heads={config.num_heads} does not divide model.hidden_size={config.hidden_size}")
     for name, value, known in (
+        ("model.norm_position", config.norm_position, BLOCKS),
         ("model.norm", config.norm, NORMS),
         ("model.positions", config.positions, POSITIONS),
         ("model.mlp", config.mlp, MLPS),
         ("model.activation", config.activation, ACTIVATIONS),
         ("model.masked_activation", config.masked_activation or config.activation, ACTIVATIONS),
         ("model.pooler_activation", config.pooler_activation, ACTIVATIONS),
+        ("model.pooling", config.pooling, POOLINGS),
+        ("model.initialization", config.initialization, INITIALIZATIONS),
         ("compute.dtype", compute.dtype, DTYPES),
         ("compute.attention", compute.attention, KERNELS),
     ):
         if value not in known:
             raise UserError(f"{name}='{value}' is none of {', '.join(known)}{did_you_mean(value, known)}")
     check_kernel(config, compute)
+    for words, ignored in _without_effect(config).items():
+        if ignored:
+            raise UserError(words)
+
+
+def _without_effect(config: EncoderConfig) -> dict[str, bool]:
+    """Words on each combination of fields of which one is ignored, and whether it is there."""
+    window, base = config.local_window, config.local_rotary_base
+    return {
+        f"model.local_window={window} has no effect with model.global_every=1, which makes every block global; "
+        "set model.global_every=3 for two local blocks in three, or model.local_window=None": (
+            window is not None and config.global_every == 1
+        ),
+        f"model.global_every={config.global_every} has no effect without model.local_window; set it, as to 128, "
+        "or model.global_every=1": window is None and config.global_every > 1,
+        f"model.local_rotary_base={base} has no effect without model.local_window and rotary positions; "
+        "set model.local_rotary_base=None": (
+            base is not None and (window is None or POSITIONS[config.positions].angles is None)
+        ),
+        f"model.first_attention_norm=False has no effect with model.norm_position={config.norm_position}, which "
+        "normalizes no input; leave it out": (
+            not config.first_attention_norm and not BLOCKS[config.norm_position].norm_reads_input
+        ),
+        f"model.initialization={config.initialization} starts heads by learned or rotary positions, on embeddings as "
+        f"wide as the blocks; it has no effect with model.positions={config.positions}, model.embedding_size="
+        f"{config.embedding_size}: set model.initialization=identity_head": (
+            deviations(config).neighbors and (config.positions not in STARTS or config.embedding_size is not None)
+        ),
+    }

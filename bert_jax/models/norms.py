@@ -1,4 +1,4 @@
-"""Normalization layers, as rows of one table keyed by `model.norm`."""
+"""Normalization along the last axis, as rows of one table keyed by `model.norm`, and the layer around them."""
 
 import functools
 from collections.abc import Callable
@@ -8,29 +8,17 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from bert_jax.config import EncoderConfig
 from bert_jax.models.layers import keep, param
 
 
-class LayerNorm(nn.Module):
-    """Normalize the last axis to mean 0 and variance 1 (Ba et al. 2016); statistics in float32, result in `dtype`."""
-
-    epsilon: float
-    dtype: jnp.dtype
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        scale = param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
-        bias = param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
-        return (_standardize(x, self.epsilon, self.dtype).astype(jnp.float32) * scale + bias).astype(self.dtype)
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def _standardize(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
-    """`x` less its mean, over its deviation, along the last axis; its gradient needs the result and not `x`."""
-    return _standardize_forward(x, epsilon, dtype)[0]
+def layer_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
+    """`x` less its mean, over its deviation (Ba et al. 2016); its gradient needs the result and not `x`."""
+    return _layer_norm_forward(x, epsilon, dtype)[0]
 
 
-def _standardize_forward(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> tuple[jax.Array, Any]:
+def _layer_norm_forward(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> tuple[jax.Array, Any]:
     centered = x.astype(jnp.float32)
     centered -= centered.mean(-1, keepdims=True)
     inverse = keep(jax.lax.rsqrt(jnp.square(centered).mean(-1) + epsilon))
@@ -38,7 +26,7 @@ def _standardize_forward(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> tupl
     return unit, (unit, inverse, jnp.zeros((), x.dtype))
 
 
-def _standardize_backward(_: float, __: jnp.dtype, saved: Any, gradient: jax.Array) -> tuple[jax.Array]:
+def _layer_norm_backward(_: float, __: jnp.dtype, saved: Any, gradient: jax.Array) -> tuple[jax.Array]:
     unit, inverse, of_dtype = saved
     unit, g = unit.astype(jnp.float32), gradient.astype(jnp.float32)
     of_x = (g - g.mean(-1, keepdims=True) - unit * (g * unit).mean(-1, keepdims=True)) * inverse[..., None]
@@ -46,23 +34,56 @@ def _standardize_backward(_: float, __: jnp.dtype, saved: Any, gradient: jax.Arr
     return (jax.lax.optimization_barrier(of_x.astype(of_dtype.dtype)),)
 
 
-_standardize.defvjp(_standardize_forward, _standardize_backward)
+layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
 
 
-class RMSNorm(nn.Module):
-    """Divide the last axis by the root of its mean square (Zhang and Sennrich 2019); float32 inside."""
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def rms_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
+    """`x` over the root of its mean square (Zhang and Sennrich 2019); its gradient needs the result and not `x`."""
+    return _rms_norm_forward(x, epsilon, dtype)[0]
 
+
+def _rms_norm_forward(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> tuple[jax.Array, Any]:
+    wide = x.astype(jnp.float32)
+    inverse = keep(jax.lax.rsqrt(jnp.square(wide).mean(-1) + epsilon))
+    unit = keep((wide * inverse[..., None]).astype(dtype))
+    return unit, (unit, inverse, jnp.zeros((), x.dtype))
+
+
+def _rms_norm_backward(_: float, __: jnp.dtype, saved: Any, gradient: jax.Array) -> tuple[jax.Array]:
+    unit, inverse, of_dtype = saved
+    unit, g = unit.astype(jnp.float32), gradient.astype(jnp.float32)
+    of_x = (g - unit * (g * unit).mean(-1, keepdims=True)) * inverse[..., None]
+    return (jax.lax.optimization_barrier(of_x.astype(of_dtype.dtype)),)
+
+
+rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
+
+
+# (x `[..., features]`, epsilon, dtype) -> the same shape in `dtype`, normalized; statistics in float32.
+NORMS: dict[str, Callable[[jax.Array, float, jnp.dtype], jax.Array]] = {"layer_norm": layer_norm, "rms_norm": rms_norm}
+
+
+class Norm(nn.Module):
+    """Normalize the last axis, then multiply by a learned scale and add a learned bias, where there is one."""
+
+    normalize: Callable[[jax.Array, float, jnp.dtype], jax.Array]  # a row of NORMS
     epsilon: float
-    dtype: jnp.dtype
+    dtype: jnp.dtype  # of the result; scale and bias are applied in float32
+    scale: bool = True
+    bias: bool = True
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        scale = param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
-        wide = x.astype(jnp.float32)
-        inverse = jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + self.epsilon)
-        return (wide * inverse * scale).astype(self.dtype)
+        x = self.normalize(x, self.epsilon, self.dtype)
+        if self.scale:
+            x = x.astype(jnp.float32) * param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
+        if self.bias:
+            x = x.astype(jnp.float32) + param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
+        return x.astype(self.dtype)
 
 
-# A row is a linen module with the fields `epsilon` and `dtype`, called with `[..., features]`; its result has the shape
-# of its input.
-NORMS: dict[str, Callable[..., nn.Module]] = {"layer_norm": LayerNorm, "rms_norm": RMSNorm}
+def norm_layer(config: EncoderConfig, dtype: jnp.dtype, name: str | None = None) -> Norm:
+    """Return the norm of an architecture."""
+    row = NORMS[config.norm]
+    return Norm(row, config.layer_norm_epsilon, dtype, config.norm_scale, config.norm_bias, name=name)

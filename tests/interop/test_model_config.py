@@ -100,6 +100,48 @@ ELECTRA = SIZES | {
     "summary_type": "first",
     "summary_use_proj": True,
 }
+# answerdotai/ModernBERT-base, December 2024.
+MODERNBERT = {
+    "architectures": ["ModernBertForMaskedLM"],
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": 50281,
+    "classifier_activation": "gelu",
+    "classifier_bias": False,
+    "classifier_dropout": 0.0,
+    "classifier_pooling": "mean",
+    "cls_token_id": 50281,
+    "decoder_bias": True,
+    "deterministic_flash_attn": False,
+    "embedding_dropout": 0.0,
+    "eos_token_id": 50282,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "gradient_checkpointing": False,
+    "hidden_activation": "gelu",
+    "hidden_size": 768,
+    "initializer_cutoff_factor": 2.0,
+    "initializer_range": 0.02,
+    "intermediate_size": 1152,
+    "layer_norm_eps": 1e-05,
+    "local_attention": 128,
+    "local_rope_theta": 10000.0,
+    "max_position_embeddings": 8192,
+    "mlp_bias": False,
+    "mlp_dropout": 0.0,
+    "model_type": "modernbert",
+    "norm_bias": False,
+    "norm_eps": 1e-05,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 22,
+    "pad_token_id": 50283,
+    "position_embedding_type": "absolute",
+    "sep_token_id": 50282,
+    "tie_word_embeddings": True,
+    "torch_dtype": "float32",
+    "transformers_version": "4.47.0.dev0",
+    "vocab_size": 50368,
+}
 
 
 @pytest.mark.parametrize(
@@ -115,8 +157,15 @@ ELECTRA = SIZES | {
             "electra_base",
             {},
         ),
+        (MODERNBERT, "modern_base", {"pooling": "mean"}),
+        (
+            MODERNBERT
+            | {"hidden_size": 1024, "num_hidden_layers": 28, "intermediate_size": 2624, "num_attention_heads": 16},
+            "modern_large",
+            {"pooling": "mean"},
+        ),
     ],
-    ids=["bert", "roberta", "albert", "distilbert", "electra", "electra base"],
+    ids=["bert", "roberta", "albert", "distilbert", "electra", "electra base", "modernbert", "modernbert large"],
 )
 def test_published_files_are_our_presets(fields, preset, changed):
     read = parse_model_config(fields, "config.json")
@@ -125,7 +174,9 @@ def test_published_files_are_our_presets(fields, preset, changed):
     assert (read.labels, read.classes) == ((), 2)
 
 
-@pytest.mark.parametrize("fields", [BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA], ids=lambda f: f["model_type"])
+@pytest.mark.parametrize(
+    "fields", [BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA, MODERNBERT], ids=lambda f: f["model_type"]
+)
 def test_missing_fields_have_the_defaults_of_transformers(fields):
     kept = {name: fields[name] for name in ("model_type", "vocab_size")}
     theirs = json.loads(transformers.AutoConfig.for_model(**kept).to_json_string(use_diff=False))
@@ -178,6 +229,33 @@ REFUSED = [
     (DISTILBERT, {"layer_norm_eps": 1e-5}, "unknown field 'layer_norm_eps'"),
     (ELECTRA, {"summary_type": "mean"}, "summary_type is 'mean'"),
     (ELECTRA, {"summary_use_proj": False}, "summary_use_proj is False"),
+    (MODERNBERT, {"norm_bias": 0}, "norm_bias is 0, not true or false"),
+    (MODERNBERT, {"decoder_bias": False}, "decoder_bias is False; only True"),
+    (MODERNBERT, {"classifier_pooling": "max"}, "classifier_pooling is 'max', none of cls, mean"),
+    (MODERNBERT, {"classifier_activation": "tanh"}, "classifier_activation is 'tanh', none of gelu"),
+    (MODERNBERT, {"mlp_dropout": 0.1}, r"mlp_dropout is 0\.1, but embedding_dropout is 0\.0; only equal values"),
+    (MODERNBERT, {"rope_scaling": {"type": "linear"}}, "rope_scaling is"),
+    (MODERNBERT, {"global_rope_theta": "big"}, "global_rope_theta is 'big', not a number"),
+    (MODERNBERT, {"global_attn_every_n_layers": 0}, "global_attn_every_n_layers is 0; it must lie from 1"),
+    (MODERNBERT, {"local_attention": None}, "local_attention is None, not an integer"),
+    (MODERNBERT, {"rope_parameters": [1]}, "rope_parameters is not a table"),
+    (MODERNBERT, {"rope_parameters": {"rope_theta": 1e4}}, "rope_parameters is not a table of full_attention and"),
+    (MODERNBERT, {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type is 'yarn'; only 'default'"),
+    (MODERNBERT, {"rope_parameters": {"full_attention": {"factor": 2.0}}}, "not rope_type and rope_theta alone"),
+    (
+        MODERNBERT,
+        {"rope_parameters": {"sliding_attention": {"rope_theta": 1e5}}},
+        r"local_rope_theta is 10000\.0, but rope_parameters say 100000\.0",
+    ),
+    (
+        MODERNBERT,
+        {"layer_types": "full_attention"},
+        "layer_types is not a list of full_attention and sliding_attention",
+    ),
+    (MODERNBERT, {"layer_types": [["full_attention"]]}, "layer_types is not a list of full_attention"),
+    (MODERNBERT, {"layer_types": ["full_attention"] * 21}, "layer_types names 21 layers, but num_hidden_layers is 22"),
+    (MODERNBERT, {"layer_types": ["full_attention"] * 22}, "are not those of global_attn_every_n_layers=3"),
+    (MODERNBERT, {"layer_types": ["sliding_attention"] * 22}, "name other layers than every n-th"),
     (BERT, {"id2label": {"0": "a", "1": "b"}, "num_labels": 3}, "num_labels is 3, but id2label has 2 names"),
     (BERT, {"id2label": {"0": "a", "1": "b"}, "_num_labels": 3}, "_num_labels is 3, but id2label has 2 names"),
     (BERT, {"num_labels": 3, "_num_labels": 2}, "num_labels is 3 and _num_labels is 2"),

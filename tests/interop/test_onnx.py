@@ -22,6 +22,7 @@ pytest.importorskip("onnxscript")
     [
         ("bert", "ForSequenceClassification", {"logits": "sequence_logits"}, [(1, 1), (3, 32)]),
         ("roberta", "ForQuestionAnswering", {"start_logits": "start_logits", "end_logits": "end_logits"}, [(4, 7)]),
+        ("modernbert", "ForTokenClassification", {"logits": "token_logits"}, [(1, 1), (3, 19)]),
         ("albert", "ForMultipleChoice", {"logits": "choice_logits"}, [(1, 2, 1), (2, 4, 9)]),
     ],
 )
@@ -31,7 +32,7 @@ def test_onnxruntime_gives_our_logits(tmp_path, family, task, names, shapes):
     session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
     axes = ["batch", "choices", "length"] if len(shapes[0]) == 3 else ["batch", "length"]
     inputs = [one.name for one in session.get_inputs()]
-    assert inputs == ["input_ids", "attention_mask"] + ["token_type_ids"] * (family != "roberta")
+    assert inputs == ["input_ids", "attention_mask"] + ["token_type_ids"] * (family in ("bert", "albert"))
     assert all(one.shape == axes for one in session.get_inputs())
     loaded = load_model(tmp_path / "model")
     apply = jax.jit(make_model(loaded.config, ComputeConfig(), loaded.heads).apply)
@@ -39,7 +40,7 @@ def test_onnxruntime_gives_our_logits(tmp_path, family, task, names, shapes):
         rng = np.random.default_rng(number)
         batch = {
             "input_ids": rng.integers(5, loaded.config.vocab_size, shape),
-            "token_type_ids": rng.integers(0, loaded.config.num_token_types, shape),
+            "token_type_ids": rng.integers(0, max(loaded.config.num_token_types, 1), shape),
             "attention_mask": np.arange(shape[-1]) < rng.integers(1, shape[-1] + 1, shape[:-1])[..., None],
         }
         batch = {name: x.astype(np.int64) for name, x in batch.items()}
@@ -47,7 +48,11 @@ def test_onnxruntime_gives_our_logits(tmp_path, family, task, names, shapes):
         batch["input_ids"][batch["attention_mask"] == 0] = 1 if family == "roberta" else 0
         found = session.run(list(names), {name: batch[name] for name in inputs})
         wanted = apply(loaded.params, {name: x.astype(np.int32) for name, x in batch.items()}, None)
-        real = batch["attention_mask"] if names.keys() == {"start_logits", "end_logits"} else 1
+        real = 1
+        if family == "modernbert":
+            real = batch["attention_mask"][..., None]
+        elif names.keys() == {"start_logits", "end_logits"}:
+            real = batch["attention_mask"]
         for x, ours in zip(found, names.values(), strict=True):
             np.testing.assert_allclose(x * real, wanted[ours] * real, rtol=0, atol=1e-4)
 

@@ -21,11 +21,13 @@ EACH = [(family, one) for family in PREFIXES for one in classes_of(family)]
 
 
 def random_params(config: EncoderConfig, heads: tuple[Head, ...]):
-    """A random tree; the padding of the vocabulary stays zero, as in what is read."""
+    """A random tree; what the model does not use is as in what is read."""
     model, rng = make_model(config, ComputeConfig(), heads), np.random.default_rng(0)
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     params = jax.tree.map(lambda x: 0.1 * rng.standard_normal(x.shape).astype(np.float32), shapes)
     params["encoder"]["embeddings"]["token"][config.vocab_size :] = 0
+    if not config.first_attention_norm:
+        params["encoder"]["layers"]["attention_norm"]["scale"][0] = 1
     if "masked_token" in params:
         params["masked_token"]["bias"][config.vocab_size :] = 0
     return params
@@ -88,17 +90,20 @@ def test_the_fields_of_an_export_are_those_of_transformers(passed_through):
     for family, one in EACH:
         original, *_, directory = passed_through(family, one)
         ours, theirs = json.loads((directory / "config.json").read_text()), json.loads(original.config.to_json_string())
-        silent = ("id2label", "label2id", "architectures", "problem_type", "dtype", "classifier_dropout")
+        silent = ["id2label", "label2id", "architectures", "problem_type", "dtype", "classifier_dropout"]
+        silent += ["global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"]  # of transformers 4
         theirs["classifier_dropout"] = None
         for name in ours.keys() - {*silent}:
             assert ours[name] == theirs[name], (one, name)
         assert not ours.keys() - theirs.keys() - {*silent}, one
 
 
-@pytest.mark.parametrize("name", ["distilbert", "albert_base", "roberta_base", "electra_small_generator", "tiny"])
+@pytest.mark.parametrize(
+    "name", ["distilbert", "albert_base", "roberta_base", "electra_small_generator", "tiny", "modern_base"]
+)
 def test_config_json_expresses_every_preset(name, tmp_path, tokenizer_of):
     config = dataclasses.replace(
-        PRESETS[name], vocab_size=120, hidden_size=12, num_heads=2, mlp_size=9, num_layers=1, max_positions=16
+        PRESETS[name], vocab_size=120, hidden_size=12, num_heads=2, mlp_size=9, num_layers=2, max_positions=16
     )
     heads = (Head("masked_token"),)
     params = random_params(config, heads)

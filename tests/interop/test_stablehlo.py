@@ -18,6 +18,24 @@ from bert_jax.models import Head, make_model
 
 BERT = EncoderConfig(vocab_size=90, hidden_size=16, num_layers=2, num_heads=2, mlp_size=24, max_positions=12)
 DISTILBERT = dataclasses.replace(BERT, family="distilbert", num_token_types=0, pooler_activation="relu")
+MODERNBERT = dataclasses.replace(
+    BERT,
+    family="modernbert",
+    num_layers=4,
+    num_token_types=0,
+    norm_position="pre",
+    first_attention_norm=False,
+    final_norm=True,
+    norm_bias=False,
+    positions="rotary",
+    mlp="gated",
+    local_rotary_base=100.0,
+    local_window=4,
+    global_every=3,
+    pooler_norm=True,
+    pooler_on_tokens=True,
+    pooling="mean",
+)
 ALBERT = dataclasses.replace(BERT, family="albert", embedding_size=8, share_layers=True, activation="gelu_tanh")
 
 # The program in the documentation of `export_stablehlo`, and a report of the modules it imported.
@@ -43,6 +61,7 @@ for directory in map(pathlib.Path, sys.argv[1:]):
 CASES = {
     "bert": (BERT, (Head("masked_token"), Head("next_sentence")), [(1, 12), (3, 5)], None),
     "albert": (ALBERT, (Head("multiple_choice"),), [(2, 3, 7), (1, 2, 4)], None),
+    "modernbert": (MODERNBERT, (Head("masked_token"), Head("sequence_classification", 2)), [(1, 12), (3, 5)], None),
     "distilbert": (DISTILBERT, (Head("sequence_classification", 3),), [(1, 8), (4, 8)], 8),
 }
 

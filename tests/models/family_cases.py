@@ -1,6 +1,7 @@
 """Tiny models of every family and head, random: the reference's side, the batch they read, and what it answers."""
 
 import dataclasses
+import inspect
 from typing import NamedTuple
 
 import numpy as np
@@ -96,6 +97,55 @@ ELECTRA = dataclasses.replace(
     pooler_activation="gelu",
     pooler_dropout=True,
 )
+MODERN = {
+    "vocab_size": 131,
+    "hidden_size": 24,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 3,
+    "intermediate_size": 40,
+    "max_position_embeddings": 19,
+    "pad_token_id": 0,
+    "local_attention": 6,
+}
+MODERNBERT = EncoderConfig(
+    family="modernbert",
+    vocab_size=131,
+    hidden_size=24,
+    num_layers=4,
+    num_heads=3,
+    mlp_size=40,
+    max_positions=19,
+    num_token_types=0,
+    norm_position="pre",
+    final_norm=True,
+    first_attention_norm=False,
+    norm_bias=False,
+    attention_bias=False,
+    mlp_bias=False,
+    head_bias=False,
+    positions="rotary",
+    rotary_base=160_000.0,
+    local_rotary_base=10_000.0,
+    local_window=6,
+    global_every=3,
+    mlp="gated",
+    masked_activation="gelu",
+    pooler_activation="gelu",
+    pooler_norm=True,
+    pooler_on_tokens=True,
+    layer_norm_epsilon=1e-5,
+    dropout=0.0,
+    attention_dropout=0.0,
+    classifier_dropout=0.0,
+    initialization="depth_scaled",
+)
+
+
+def rope(full: float, local: float) -> dict:
+    """The bases of the two kinds of layers."""
+    bases = {"full_attention": full, "sliding_attention": local}
+    return {name: {"rope_type": "default", "rope_theta": base} for name, base in bases.items()}
+
 
 CASES = {
     "bert": Case(transformers.BertConfig(**COMMON), BERT, 19),
@@ -146,9 +196,60 @@ CASES = {
     "electra of equal widths": Case(
         transformers.ElectraConfig(**COMMON, embedding_size=24), dataclasses.replace(ELECTRA, embedding_size=None), 16
     ),
+    "modernbert": Case(transformers.ModernBertConfig(**MODERN), MODERNBERT, 19),
+    "modernbert, all layers global": Case(
+        transformers.ModernBertConfig(**MODERN, global_attn_every_n_layers=1, rope_parameters=rope(1e4, 1e3)),
+        dataclasses.replace(
+            MODERNBERT, global_every=1, local_window=None, rotary_base=10_000.0, local_rotary_base=None
+        ),
+        19,
+    ),
+    "modernbert with biases, of mean, every second": Case(
+        transformers.ModernBertConfig(
+            **MODERN | {"num_hidden_layers": 5, "local_attention": 3, "global_attn_every_n_layers": 2},
+            **dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "classifier_bias"), True),
+            rope_parameters=rope(500.0, 500.0),
+            hidden_activation="silu",
+            classifier_activation="gelu_new",
+            classifier_pooling="mean",
+            classifier_dropout=0.3,
+            embedding_dropout=0.1,
+            mlp_dropout=0.1,
+            norm_eps=1e-6,
+        ),
+        dataclasses.replace(
+            MODERNBERT,
+            num_layers=5,
+            local_window=3,
+            global_every=2,
+            **dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias", "head_bias"), True),
+            rotary_base=500.0,
+            local_rotary_base=None,
+            activation="silu",
+            masked_activation="gelu_tanh",
+            pooler_activation="gelu_tanh",
+            pooling="mean",
+            classifier_dropout=0.3,
+            dropout=0.1,
+            layer_norm_epsilon=1e-6,
+        ),
+        13,
+    ),
+    "modernbert of one layer": Case(
+        transformers.ModernBertConfig(**MODERN | {"num_hidden_layers": 1}),
+        dataclasses.replace(MODERNBERT, num_layers=1, global_every=1, local_window=None, local_rotary_base=None),
+        7,
+    ),
 }
 
-PREFIXES = {"bert": "Bert", "roberta": "Roberta", "albert": "Albert", "distilbert": "DistilBert", "electra": "Electra"}
+PREFIXES = {
+    "bert": "Bert",
+    "roberta": "Roberta",
+    "albert": "Albert",
+    "distilbert": "DistilBert",
+    "electra": "Electra",
+    "modernbert": "ModernBert",
+}
 TASKS = {
     "ForSequenceClassification": ("sequence_classification",),
     "ForTokenClassification": ("token_classification",),
@@ -166,6 +267,7 @@ OTHERS = {
     "albert": {"ForPreTraining": ("masked_token", "next_sentence"), "Model": ("pooled",)},
     "distilbert": {"Model": ()},
     "electra": {"ForPreTraining": ("replaced_token",), "Model": ()},
+    "modernbert": {"Model": ()},
 }
 
 
@@ -203,7 +305,7 @@ def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray]) -
     """What the reference answers, under our names and in our shapes; choices are rows but to `choice`."""
     name = type(model).__name__
     inputs = {key: torch.tensor(batch[key]).long() for key in ("input_ids", "token_type_ids", "attention_mask")}
-    if model.config.model_type == "distilbert":
+    if "token_type_ids" not in inspect.signature(model.forward).parameters:
         del inputs["token_type_ids"]
     if not name.endswith("MultipleChoice"):
         inputs = {key: x.flatten(0, 1) for key, x in inputs.items()}

@@ -1,4 +1,4 @@
-"""A norm, an attention kernel and a position scheme of one's own: a row of a table each, and no other change."""
+"""A row of one's own in each table of the architecture, and no other change."""
 
 import dataclasses
 
@@ -12,6 +12,8 @@ from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, check_
 from bert_jax.errors import UserError
 from bert_jax.models import Head, kernel_used, make_model
 from bert_jax.models.attention import KERNELS, AttentionInputs, Kernel
+from bert_jax.models.blocks import BLOCKS, Residual
+from bert_jax.models.layers import INITIALIZATIONS, Deviations
 from bert_jax.models.mlps import MLPS
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS, PositionScheme
@@ -37,20 +39,14 @@ def run(config: EncoderConfig, change=lambda params: params, **compute) -> tuple
     return params, np.asarray(jax.jit(model.apply)(params, batch(), None)["hidden_states"])
 
 
-class Centered(nn.Module):
+def centered(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
     """Subtract the mean, and nothing else."""
-
-    epsilon: float
-    dtype: jnp.dtype
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return (x - x.mean(-1, keepdims=True)).astype(self.dtype)
+    return (x - x.mean(-1, keepdims=True)).astype(dtype)
 
 
 def test_a_norm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(NORMS, "centered", Centered)
-    params, hidden = run(dataclasses.replace(CONFIG, norm="centered"))
+    monkeypatch.setitem(NORMS, "centered", centered)
+    params, hidden = run(dataclasses.replace(CONFIG, norm="centered", norm_scale=False, norm_bias=False))
     assert "attention_norm" not in params["encoder"]["layers"], "this norm has no parameters"
     tables = params["encoder"]["embeddings"]
     summed = np.asarray(tables["token"])[batch()["input_ids"]] + tables["position"][:8] + tables["token_type"][0]
@@ -65,7 +61,7 @@ def averages(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def test_an_attention_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = Kernel(averages, "averages", platforms=("cpu",), dtypes=("float32",), dropout=False)
+    kernel = Kernel(averages, "averages", platforms=("cpu",), dtypes=("float32",), dropout=False, window=False)
     monkeypatch.setitem(KERNELS, "average", kernel)
 
     def without_queries(params: dict) -> dict:
@@ -81,6 +77,9 @@ def test_an_attention_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernel_used(CONFIG, ComputeConfig(), "cpu") == "XLA (averages is used with config.compute.attention=average)"
     with pytest.raises(UserError, match="attention=average runs on cpu"):
         kernel_used(CONFIG, ComputeConfig(attention="average"), "tpu")
+    windows = dataclasses.replace(CONFIG, local_window=4, global_every=2)
+    with pytest.raises(UserError, match=r"attention=average needs config\.model\.local_window=None"):
+        make_model(windows, ComputeConfig(attention="average"), HEADS)
     unfit = dataclasses.replace(CONFIG, attention_dropout=0.1), ComputeConfig(attention="average", dtype="bfloat16")
     with pytest.raises(UserError, match=r"attention=average needs .*dtype=float32 and .*attention_dropout=0"):
         make_model(*unfit, HEADS)
@@ -111,7 +110,7 @@ def test_a_position_scheme(attention: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_position_scheme_that_rotates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(POSITIONS, "nothing", PositionScheme(rotate=lambda config, x, segments: 0 * x))
+    monkeypatch.setitem(POSITIONS, "nothing", PositionScheme(rotate=lambda config, x, angles: 0 * x))
     monkeypatch.setitem(POSITIONS, "none", PositionScheme())
 
     def without_queries(params: dict) -> dict:
@@ -128,3 +127,18 @@ def test_an_mlp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MLPS, "double", lambda config, dtype, x: 2 * x)
     params, _ = run(dataclasses.replace(CONFIG, mlp="double"))
     assert "mlp_up" not in params["encoder"]["layers"]
+
+
+def test_a_residual_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BLOCKS, "cut", Residual(lambda x, sublayer, norm: x + 0 * sublayer(norm(x)), False))
+    _, hidden = run(dataclasses.replace(CONFIG, norm_position="cut"))
+    assert (hidden[1:] == hidden[0]).all(), "no sublayer reaches the stream"
+
+
+def test_an_initialization(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(INITIALIZATIONS, "small_outputs", lambda config: Deviations(0.02, 1e-6, 0.02))
+    params, _ = run(dataclasses.replace(CONFIG, initialization="small_outputs"))
+    layers = params["encoder"]["layers"]
+    for layer in (layers["attention"]["output"], layers["mlp_down"]):
+        assert 0 < np.abs(layer["kernel"]).max() < 1e-5
+    assert np.abs(layers["attention"]["value"]["kernel"]).max() > 0.01

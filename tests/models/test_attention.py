@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.errors import UserError
+from bert_jax.models import make_model
 from bert_jax.models.attention import KERNELS, AttentionInputs, kernel_used, tpu_kernels, xla
 from bert_jax.models.dropout import row_keys
 
@@ -110,3 +112,14 @@ def test_sequences_that_do_not_fit_are_left_to_xla():
 def test_the_kernel_in_use_is_reported(compute, dropout, platform, says):
     config = dataclasses.replace(EncoderConfig(), attention_dropout=dropout)
     assert says in kernel_used(config, compute, platform)
+
+
+def test_windows_and_relative_positions_choose_the_kernel():
+    config = EncoderConfig(vocab_size=9, attention_dropout=0.0, local_window=4, global_every=2)
+    relative = dataclasses.replace(config, positions="relative")
+    assert kernel_used(config, ComputeConfig(), "tpu").startswith("one fused kernel")
+    assert "with config.model.positions other than relative" in kernel_used(relative, ComputeConfig(), "tpu")
+    cudnn = ComputeConfig(attention="cudnn", dtype="bfloat16")
+    assert kernel_used(config, cudnn, "gpu") == "cuDNN"
+    with pytest.raises(UserError, match=r"attention=cudnn needs config\.model.positions other than relative"):
+        make_model(relative, cudnn, ())

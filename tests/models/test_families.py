@@ -20,7 +20,11 @@ def with_all_heads(name: str, scan: bool):
     return jax.jit(model.apply), zeros
 
 
-WAYS = [(name, True) for name in CASES] + [("bert odd, tanh", False), ("albert of equal widths, erf", False)]
+WAYS = [(name, True) for name in CASES] + [
+    ("bert odd, tanh", False),
+    ("albert of equal widths, erf", False),
+    ("modernbert", False),
+]
 
 
 @pytest.mark.parametrize(("name", "scan"), WAYS)

@@ -14,44 +14,61 @@ from bert_jax.errors import UserError
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.models import Head, count_parameters, make_model, model_flops
 from bert_jax.models.mlps import MLPS
-from bert_jax.models.norms import NORMS
+from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS
 
 CONFIG = EncoderConfig(vocab_size=128, num_layers=2, hidden_size=24, num_heads=3, mlp_size=40, max_positions=16)
-MODERN = dataclasses.replace(CONFIG, norm="rms_norm", positions="rotary", mlp="gated")
+MODERN = dataclasses.replace(CONFIG, norm="rms_norm", norm_bias=False, positions="rotary", mlp="gated")
 
 
-def test_rms_norm_equals_torch() -> None:
-    x = np.random.default_rng(0).normal(size=(2, 5, 24)).astype(np.float32)
-    scale = np.linspace(0.5, 2, 24, dtype=np.float32)
-    norm = NORMS["rms_norm"](1e-3, jnp.dtype("float32"))
+@pytest.mark.parametrize(("scale", "bias"), [(True, False), (True, True), (False, True), (False, False)])
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
+def test_norms_equal_torch(name: str, scale: bool, bias: bool) -> None:
+    x = 0.5 + np.random.default_rng(0).normal(size=(2, 5, 24)).astype(np.float32)
+    weights = np.random.default_rng(1).normal(size=x.shape).astype(np.float32)
+    config = dataclasses.replace(CONFIG, norm=name, norm_scale=scale, norm_bias=bias, layer_norm_epsilon=1e-3)
+    module = norm_layer(config, jnp.dtype("float32"))
+    params = {"scale": np.linspace(0.5, 2, 24, dtype=np.float32), "bias": np.linspace(-1, 1, 24, dtype=np.float32)}
+    params = {key: x for key, x in params.items() if {"scale": scale, "bias": bias}[key]}
+    assert set(nn.unbox(module.init(jax.random.key(0), x)).get("params", {})) == set(params)
 
-    def found(x):
-        return norm.apply({"params": {"scale": scale}}, x)
+    def found(params, x):
+        return module.apply({"params": params}, x)
 
     theirs = torch.tensor(x, requires_grad=True)
-    expected = torch.nn.functional.rms_norm(theirs, (24,), torch.tensor(scale), eps=1e-3)
-    np.testing.assert_allclose(found(x), expected.detach(), rtol=0, atol=1e-6)
-    expected.square().sum().backward()
-    np.testing.assert_allclose(jax.grad(lambda x: (found(x) ** 2).sum())(x), theirs.grad, rtol=0, atol=2e-5)
+    parts = {key: torch.tensor(x, requires_grad=True) for key, x in params.items()}
+    kind = {"rms_norm": torch.nn.functional.rms_norm, "layer_norm": torch.nn.functional.layer_norm}[name]
+    expected = kind(theirs, (24,), parts.get("scale"), eps=1e-3) + parts.get("bias", 0)
+    np.testing.assert_allclose(found(params, x), expected.detach(), rtol=0, atol=1e-6)
+    (expected * torch.tensor(weights)).sum().backward()
+    of_params, of_x = jax.grad(lambda params, x: (found(params, x) * weights).sum(), (0, 1))(params, x)
+    np.testing.assert_allclose(of_x, theirs.grad, rtol=0, atol=1e-5)
+    for key, gradient in of_params.items():
+        np.testing.assert_allclose(gradient, parts[key].grad, rtol=0, atol=1e-5)
 
 
-def test_rotary_is_a_product_of_complex_numbers() -> None:
-    rng, rotate = np.random.default_rng(0), POSITIONS["rotary"].rotate
+def rotated(config: EncoderConfig, x: np.ndarray, segments: np.ndarray | None = None, base: float = 1e4) -> jax.Array:
+    scheme = POSITIONS["rotary"]
+    return scheme.rotate(config, x, scheme.angles(config, base, x.shape[1], segments))
+
+
+@pytest.mark.parametrize("base", [10_000.0, 160_000.0])
+def test_rotary_is_a_product_of_complex_numbers(base: float) -> None:
+    rng = np.random.default_rng(0)
     x = rng.normal(size=(2, 7, 24)).astype(np.float32)
     heads = x.reshape(2, 7, 3, 2, 4)
-    angles = np.arange(7)[:, None] * 10_000.0 ** -(np.arange(4) / 4)
+    angles = np.arange(7)[:, None] * base ** -(np.arange(4) / 4)
     product = (heads[:, :, :, 0] + 1j * heads[:, :, :, 1]) * np.exp(1j * angles)[:, None]
     expected = np.stack([product.real, product.imag], 3).reshape(x.shape)
-    np.testing.assert_allclose(rotate(CONFIG, x, None), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(rotated(CONFIG, x, None, base), expected, rtol=0, atol=1e-5)
 
     segments = np.array([[1, 1, 1, 2, 2, 2, 2], [1, 1, 1, 1, 1, 1, 1]], np.int32)
-    packed = rotate(CONFIG, x, segments)
+    packed = rotated(CONFIG, x, segments, base)
     np.testing.assert_allclose(packed[0, :3], expected[0, :3], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(packed[:1, 3:], rotate(CONFIG, x[:1, 3:], None), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(packed[:1, 3:], rotated(CONFIG, x[:1, 3:], None, base), rtol=0, atol=1e-6)
 
     with pytest.raises(UserError, match="an even number of features per head, not 3"):
-        rotate(dataclasses.replace(CONFIG, num_heads=8), x, None)
+        rotated(dataclasses.replace(CONFIG, num_heads=8), x)
 
 
 class Gated(nn.Module):

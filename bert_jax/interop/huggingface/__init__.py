@@ -4,7 +4,7 @@ model.py         load_model and export_model: architecture, weights, labels and 
 model_config.py  config.json, from and to EncoderConfig
 weight_files.py  model.safetensors, its shards, pytorch_model.bin: add a reader to READERS
 
-Names of fields, classes and tensors are rows of interop/families.py.
+Names of fields, classes and tensors are rows of interop/families/.
 """
 
 from bert_jax.interop.huggingface.model import Loaded, export_model, load_model

@@ -16,7 +16,7 @@ import safetensors
 import safetensors.numpy
 
 from bert_jax.config import EncoderConfig
-from bert_jax.data.tokenizer import copy_tokenizer, load_tokenizer
+from bert_jax.data.tokenizer import Tokenizer, copy_tokenizer, load_tokenizer
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.interop.directory import appearing
 from bert_jax.interop.families import FAMILIES, Family, ModelClass, Module
@@ -58,7 +58,7 @@ class Loaded(NamedTuple):
 def load_model(
     directory: str | os.PathLike[str], wanted: tuple[Head, ...] | None = None, rng: jax.Array | None = None
 ) -> Loaded:
-    """Return the architecture and the parameters of a directory of transformers, any family and head of families.py.
+    """Return the architecture and the parameters of a directory of transformers, any family and head of families/.
 
     Args:
         directory: with `config.json` and `model.safetensors`, its shards, or `pytorch_model.bin`. float16 and bfloat16
@@ -99,6 +99,10 @@ def load_model(
             )
         params = draw_missing(config, heads, params, rng)
     read = {one.name for one in found()}
+    for names in map(tensor_names, modules):
+        for name in tensors.keys() & {*names} - read:
+            if read & {*names}:
+                raise UserError(f"{where}: config.json says that there is no tensor '{originals[name]}'")
     return Loaded(
         config=config,
         heads=heads,
@@ -138,8 +142,9 @@ def export_model(
     for name, x in tensors.items():
         if not np.isfinite(x).all():
             raise UserError(f"the tensor '{name}' has numbers that are not finite: the training diverged")
+    tokenizer = _checked_tokenizer(source, config)
     fields = {
-        **model_config_fields(config, _padding_id(source, config), str(target)),
+        **model_config_fields(config, tokenizer.pad_id, str(target)),
         **_label_fields(heads, labels),
         "architectures": [one.name],
     }
@@ -150,7 +155,7 @@ def export_model(
         except safetensors.SafetensorError as error:  # wraps what the system said
             raise UserError(f"{target}: cannot be written ({error}); make room, or choose another place") from error
         copy_tokenizer(source, partial)
-        _set_model_max_length(partial / "tokenizer_config.json", config.max_positions)
+        _adapt_tokenizer(partial / "tokenizer_config.json", tokenizer, config)
         for name, text in (extra or {}).items():
             with (partial / name).open("x", encoding="utf-8") as file:  # never over one of the model's
                 file.write(text)
@@ -158,7 +163,7 @@ def export_model(
 
 def _source(family: Family, architecture: str, tensors: Mapping[str, np.ndarray], where: str) -> ModelClass:
     """The class of the checkpoint: as `architectures` says, or without it the largest that the tensors fill."""
-    complete = [one for one in family.classes if all(name in tensors for m in one.modules for name in tensor_names(m))]
+    complete = [one for one in family.classes if all(tensor_names(m)[0] in tensors for m in one.modules)]
     if architecture:
         named = [one for one in family.classes if one.name == architecture]
         if not named:
@@ -171,7 +176,7 @@ def _source(family: Family, architecture: str, tensors: Mapping[str, np.ndarray]
     most = max(len(one.modules) for one in complete)
     largest = [one for one in complete if len(one.modules) == most]
     if len(largest) > 1:
-        fitting = " and ".join(one.name for one in largest)
+        fitting = " and ".join(dict.fromkeys(one.name for one in largest))
         raise UserError(
             f"{where}/config.json names no architectures, and the tensors fit {fitting}; "
             f'add "architectures": ["{largest[0].name}"], or the other'
@@ -192,14 +197,21 @@ def _modules(
 ) -> list[Module]:
     """The modules to read for the wanted heads: those of the checkpoint's own class, then of a class with these heads.
 
-    A tensor that the checkpoint's class gives one meaning (`classifier.weight`) is not read with another.
+    A tensor that the checkpoint's class gives one meaning (`classifier.weight`) is not read with another, unless the
+    family gives it the same name in all classes, and it is all that a part of the model needs.
     """
     wanted, other = {head.name for head in heads}, set(source.heads) - set(kept)
     candidates = [module for module in source.modules if _top(module.path) not in other]
     claimed = {module.name for module in source.modules}
     for one in family.classes:
         if set(one.heads) <= wanted:
-            candidates += [module for module in one.modules if module.name not in claimed]
+            partly_shared = {_top(module.path) for module in one.modules if module.name not in family.shared}
+            candidates += [
+                module
+                for module in one.modules
+                if module.name not in claimed
+                or (module.name in family.shared and _top(module.path) not in partly_shared)
+            ]
     chosen: dict[str, Module] = {}
     for module in candidates:
         if any(name in tensors for name in tensor_names(module)):
@@ -214,7 +226,7 @@ def _check_known(
     source: ModelClass,
     where: str,
 ) -> None:
-    known = {one.name for one in stored_tensors(family.encoder, shapes)}
+    known = {one.name for one in stored_tensors(family.encoder, shapes) if one.name is not None}
     known |= {name for one in family.classes for module in one.modules for name in tensor_names(module)}
     for name, original in originals.items():
         if name not in known:
@@ -259,14 +271,21 @@ def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str,
     return fields
 
 
-def _set_model_max_length(path: pathlib.Path, length: int) -> None:
-    """Make `AutoTokenizer(truncation=True)` cut where this model's positions end."""
-    values = json.loads(path.read_text(encoding="utf-8")) | {"model_max_length": length}
+def _adapt_tokenizer(path: pathlib.Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
+    """Make `AutoTokenizer(truncation=True)` cut where this model's positions end, and give what this model reads.
+
+    Special tokens are named, as some model types are opened by a class that knows none.
+    """
+    values = json.loads(path.read_text(encoding="utf-8")) | {"model_max_length": config.max_positions}
+    for role, token in tokenizer.special._asdict().items():
+        values.setdefault(f"{role}_token", token)
+    if not config.num_token_types:
+        values["model_input_names"] = ["input_ids", "attention_mask"]
     path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
-def _padding_id(directory: pathlib.Path, config: EncoderConfig) -> int:
-    """The tokenizer's padding id; `UserError` where the directory holds no tokenizer, or one of another model."""
+def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokenizer:
+    """The tokenizer; `UserError` where the directory holds none, or one of another model."""
     tokenizer = load_tokenizer(directory)
     if tokenizer.vocab_size > config.vocab_size:
         raise UserError(
@@ -278,4 +297,4 @@ def _padding_id(directory: pathlib.Path, config: EncoderConfig) -> int:
             f"{directory}: the tokenizer's padding has the id {tokenizer.pad_id}, and the positions of a "
             f"{config.family} start at {tokenizer.pad_id + 1}; those of this model start at {config.position_offset}"
         )
-    return tokenizer.pad_id
+    return tokenizer

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from bert_jax.config import EncoderConfig, fields_of
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.interop import strict_json
-from bert_jax.interop.families import ACTIVATIONS, FAMILIES, INDIFFERENT, LABELS, Family
+from bert_jax.interop.families import FAMILIES, INDIFFERENT, LABELS, Family, Field
 
 PROBLEMS = ("", "regression", "single_label_classification", "multi_label_classification")
+INITIALIZATION = EncoderConfig().initialization  # of weights that a file holds: of no meaning
 DEFAULT_CLASSES = 2  # in transformers, where a file names no labels
 
 
@@ -40,14 +41,17 @@ def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
     if "auto_map" in fields:
         raise UserError(f"{where} needs Python code of its own (auto_map); bert_jax runs none, and cannot read it")
     kind = fields.get("model_type")
-    if not isinstance(kind, str) or kind not in FAMILIES:
+    readable = [name for name, family in FAMILIES.items() if family.classes]
+    if not isinstance(kind, str) or kind not in readable:
         found = f"model_type is {kind!r}" if kind else "there is no 'model_type'"
-        raise UserError(f"{where}: {found}; these can be read: {', '.join(FAMILIES)}")
+        raise UserError(f"{where}: {found}; these can be read: {', '.join(readable)}")
     family = FAMILIES[kind]
     for name, value in family.fixed.items():
         if name in fields and fields[name] != value:
             raise UserError(f"{where}: {name} is {fields[name]!r}; only {value!r} can be read")
     known = {*family.fields, *family.fixed, *family.indifferent, *INDIFFERENT, *LABELS}
+    if family.spelling:
+        known |= family.spelling.names
     for name in fields:
         if name not in known:
             raise UserError(f"{where}: unknown field '{name}'{did_you_mean(name, known)}")
@@ -68,19 +72,21 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
     family = FAMILIES[config.family]
     fields: dict[str, Any] = {theirs: getattr(config, field.name) for theirs, field in family.fields.items()}
     for theirs, field in family.fields.items():
-        if field.name == "activation":
-            fields[theirs] = next((name for name, ours in ACTIVATIONS.items() if ours == config.activation), None)
+        if field.values is not None:
+            fields[theirs] = next((name for name, ours in field.values.items() if ours == fields[theirs]), None)
         if field.name == "embedding_size":
             fields[theirs] = config.embedding_size or config.hidden_size
         if field.name == "max_positions":
             fields[theirs] = config.max_positions + config.position_offset
+    if family.spelling:
+        fields = family.spelling.write(fields)
     fields |= {"model_type": config.family, "pad_token_id": padding_id, "tie_word_embeddings": True, "dtype": "float32"}
     meant, said = (dataclasses.asdict(_plain(c)) for c in (config, parse_model_config(fields, where).encoder))
     for name in meant:
         if meant[name] != said[name]:
             raise UserError(
                 f"{where}: no {config.family} of transformers has model.{name}={meant[name]!r} (here: {said[name]!r}); "
-                "choose another model.family"
+                "choose another model.family; model.family=research allows all, without an export for transformers"
             )
     return fields
 
@@ -104,21 +110,38 @@ def _unnamed(classes: int) -> tuple[str, ...]:
 
 
 def _plain(config: EncoderConfig) -> EncoderConfig:
-    """The config with `masked_activation` spelled one way."""
-    return dataclasses.replace(config, masked_activation=config.masked_activation or config.activation)
+    """The config with what can be said in several ways said in one, and without the initialization."""
+    every, base = min(config.global_every, config.num_layers), config.local_rotary_base
+    is_local = every > 1 and config.local_window is not None
+    return dataclasses.replace(
+        config,
+        masked_activation=config.masked_activation or config.activation,
+        local_window=config.local_window if is_local else None,
+        global_every=every if is_local else 1,
+        local_rotary_base=base if is_local and base != config.rotary_base else None,
+        initialization=INITIALIZATION,
+    )
 
 
 def _encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -> EncoderConfig:
     if "vocab_size" not in fields:
         raise UserError(f"{where}: 'vocab_size' is missing")
+    if family.spelling:
+        fields = family.spelling.read(fields, where)
     values: dict[str, Any] = {}
+    first: dict[str, str] = {}
     for theirs, field in family.fields.items():
-        values[field.name] = value = fields.get(theirs, field.default)
+        value = fields.get(theirs, field.default)
         if (value, field.default) != (None, None):
-            _check(theirs, value, field.name, where)
+            _check(theirs, value, field, where)
+        if values.get(field.name, value) != value:
+            other = f"{first[field.name]} is {values[field.name]!r}"
+            raise UserError(f"{where}: {theirs} is {value!r}, but {other}; only equal values can be read")
+        first.setdefault(field.name, theirs)
+        for name in (field.name, *field.also):
+            values[name] = value if field.values is None else field.values[value]
     if values["classifier_dropout"] is None:
         values["classifier_dropout"] = values["dropout"]
-    values["activation"] = ACTIVATIONS[values["activation"]]
     if not family.project_equal and values.get("embedding_size") == values["hidden_size"]:
         values["embedding_size"] = None
     if family.follow_padding:
@@ -130,14 +153,18 @@ def _encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -
     return EncoderConfig(family=kind, **values, **family.constants)
 
 
-def _check(theirs: str, value: Any, name: str, where: str) -> None:
+def _check(theirs: str, value: Any, of: Field, where: str) -> None:
     """Check type and range of one field: those of our own field."""
-    if name == "activation":
-        if not isinstance(value, str) or value not in ACTIVATIONS:
-            raise UserError(f"{where}: {theirs} is {value!r}, none of {', '.join(ACTIVATIONS)}")
+    if of.values is not None:
+        if not isinstance(value, str) or value not in of.values:
+            raise UserError(f"{where}: {theirs} is {value!r}, none of {', '.join(of.values)}")
         return
-    _, field, kind = next(one for one in fields_of(EncoderConfig) if one[0] == name)
+    _, field, kind = next(one for one in fields_of(EncoderConfig) if one[0] == of.name)
     number = typing.get_args(kind)[0] if isinstance(kind, types.UnionType) else kind
+    if number is bool:
+        if not isinstance(value, bool):
+            raise UserError(f"{where}: {theirs} is {value!r}, not true or false")
+        return
     if isinstance(value, bool) or not isinstance(value, (int, number)):
         raise UserError(f"{where}: {theirs} is {value!r}, not {'a number' if number is float else 'an integer'}")
     lowest, highest = field.metadata["allowed"]

@@ -1,6 +1,6 @@
-"""What every attention kernel reads."""
+"""What every attention kernel reads, and what a layer's attention reads beside the hidden states."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,35 +8,45 @@ import jax.numpy as jnp
 from bert_jax.models.dropout import row_keys
 
 
+class Surroundings(NamedTuple):
+    """What a layer's attention reads beside the hidden states; the same in all global and in all local layers."""
+
+    mask: jax.Array  # int32 [batch, length], of the keys: 0 for padding, which no query reads
+    segments: jax.Array | None = None  # int32 [batch, length] of packed sequences: a query reads its own segment alone
+    angles: Any = None  # of a position scheme that rotates
+    bias: jax.Array | None = None  # float32 [heads, length, length], added to the scores
+    reach: jax.Array | int | None = None  # columns from a query to the farthest key that it reads; None: no limit
+
+
 class AttentionInputs(NamedTuple):
-    """The arrays of one layer's attention, for all heads together."""
+    """The arrays of one layer's attention, for all heads together; the last five as in Surroundings."""
 
     q: jax.Array  # [batch, length, heads * head_dim]
     k: jax.Array
     v: jax.Array
-    mask: jax.Array  # int32 [batch, length], of the keys: 0 for padding, which no query reads
-    segments: jax.Array | None  # int32 [batch, length] of packed sequences: a query reads its own segment alone
+    mask: jax.Array
+    segments: jax.Array | None
     keys: jax.Array  # uint32 [batch, heads, 2], of the dropout of each head of each sequence
-    bias: jax.Array | None = None  # float32 [heads, length, length], added to the scores
+    bias: jax.Array | None = None
+    reach: jax.Array | int | None = None
 
 
 def attention_inputs(
     q: jax.Array,
     k: jax.Array,
     v: jax.Array,
-    mask: jax.Array,
-    segments: jax.Array | None,
+    surroundings: Surroundings,
     num_heads: int,
     seed: jax.Array | None = None,
-    bias: jax.Array | None = None,
 ) -> AttentionInputs:
     """Return the inputs of a kernel; `seed` is uint32 `[2]`, or None where no probability is dropped."""
+    mask, segments, _, bias, reach = surroundings
     shape = (q.shape[0], num_heads, 2)  # shape, not len: the size may be symbolic
     if seed is None:
-        return AttentionInputs(q, k, v, mask, segments, jnp.zeros(shape, jnp.uint32), bias)
+        return AttentionInputs(q, k, v, mask, segments, jnp.zeros(shape, jnp.uint32), bias, reach)
     # A key for each head of each sequence, whatever device computes it: the same masks on every mesh.
     keys = jnp.stack(row_keys(seed, shape[0] * num_heads), axis=-1).reshape(shape)
-    return AttentionInputs(q, k, v, mask, segments, keys, bias)
+    return AttentionInputs(q, k, v, mask, segments, keys, bias, reach)
 
 
 def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
@@ -45,7 +55,12 @@ def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
     return x.reshape(batch, length, num_heads, width // num_heads)
 
 
-def readable_keys(mask: jax.Array, segments: jax.Array | None) -> jax.Array:
+def readable_keys(inputs: AttentionInputs) -> jax.Array:
     """bool `[batch, 1, length or 1, length]`: the keys that a query may read."""
-    unpadded = mask[:, None, None, :] != 0
-    return unpadded if segments is None else unpadded & (segments[:, None, :, None] == segments[:, None, None, :])
+    readable, segments = inputs.mask[:, None, None, :] != 0, inputs.segments
+    if segments is not None:
+        readable &= segments[:, None, :, None] == segments[:, None, None, :]
+    if inputs.reach is not None:
+        column = jnp.arange(inputs.q.shape[1])
+        readable &= jnp.abs(column[:, None] - column) <= inputs.reach
+    return readable

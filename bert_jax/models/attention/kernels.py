@@ -9,6 +9,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models.attention import cudnn, tpu, tpu_kernels, xla
 from bert_jax.models.attention.inputs import AttentionInputs
+from bert_jax.models.positions import POSITIONS
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 
@@ -25,6 +26,8 @@ class Kernel(NamedTuple):
     platforms: tuple[str, ...] = PLATFORMS
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     dropout: bool = True  # can drop probabilities
+    bias: bool = True  # reads AttentionInputs.bias
+    window: bool = True  # reads AttentionInputs.reach
     head_multiple: int = 1  # features per head
 
 
@@ -34,10 +37,12 @@ KERNELS: dict[str, Kernel] = {
         f"one fused kernel for sequences of up to {tpu_kernels.MAX_LENGTH:,} tokens, a multiple of 8",
         otherwise="xla",
         platforms=("tpu",),
+        bias=False,
         head_multiple=tpu_kernels.HEAD_MULTIPLE,
     ),
     "xla": Kernel(xla.attend, "XLA"),
-    "cudnn": Kernel(cudnn.attend, "cuDNN", platforms=("gpu",), dtypes=("bfloat16",), dropout=False),
+    # A window is part of cuDNN's mask. Its gradient of a bias, one for all sequences, is not tested on a GPU yet.
+    "cudnn": Kernel(cudnn.attend, "cuDNN", platforms=("gpu",), dtypes=("bfloat16",), dropout=False, bias=False),
 }
 
 
@@ -46,6 +51,9 @@ def missing_for(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -
     needs = {
         f"config.compute.dtype={kernel.dtypes[0]}": compute.dtype in kernel.dtypes,
         "config.model.attention_dropout=0": kernel.dropout or config.attention_dropout == 0,
+        f"config.model.positions other than {config.positions}": kernel.bias
+        or POSITIONS[config.positions].bias is None,
+        "config.model.local_window=None": kernel.window or config.local_window is None,
         f"heads of a multiple of {kernel.head_multiple} features": (
             config.hidden_size // config.num_heads % kernel.head_multiple == 0
         ),

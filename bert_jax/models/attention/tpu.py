@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 
 from bert_jax.models.attention import tpu_kernels, xla
 from bert_jax.models.attention.inputs import AttentionInputs
@@ -18,6 +19,8 @@ def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
     if inputs.bias is not None:  # which the fused kernel does not read
         return xla.attend(inputs, rate)
+    if inputs.reach is not None:
+        inputs = inputs._replace(reach=jnp.asarray(inputs.reach, jnp.int32))
     return _attend(inputs, rate)
 
 
@@ -32,7 +35,7 @@ def _attend_forward(inputs: AttentionInputs, rate: float) -> tuple[jax.Array, At
 
 def _attend_backward(rate: float, inputs: AttentionInputs, gradient: jax.Array) -> tuple[AttentionInputs]:
     q, k, v = _on_platform(tpu_kernels.backward, xla.backward, rate, inputs, gradient)
-    return (AttentionInputs(q, k, v, *(None,) * 4),)  # type: ignore[arg-type]  # None: no gradient
+    return (AttentionInputs(q, k, v, *(None,) * 5),)  # type: ignore[arg-type]  # None: no gradient
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
@@ -51,7 +54,7 @@ def _on_platform(fused: Callable[..., Any], plain: Callable[..., Any], rate: flo
         if mesh.empty:
             return fused(*arrays)
         wide, mask = partition_spec(("batch", "length", "heads")), partition_spec(("batch", "length"))
-        specs: Any = (wide, wide, wide, mask, mask, partition_spec(("batch", "heads", "key_words")), jax.P())
+        specs: Any = (wide, wide, wide, mask, mask, partition_spec(("batch", "heads", "key_words")), jax.P(), jax.P())
         in_specs = (AttentionInputs(*specs), wide)[: len(arrays)]
         axes = set(mesh.axis_names) - set(mesh.manual_axes)
         return jax.shard_map(fused, in_specs=in_specs, out_specs=wide, axis_names=axes, check_vma=False)(*arrays)

@@ -58,7 +58,7 @@ def _call(
     interpret: bool,
 ) -> Any:
     """One program per sequence and group of heads; a group is as many heads as fill the lanes."""
-    mask, segments, keys = inputs.mask, inputs.segments, inputs.keys
+    mask, segments, keys, reach = inputs.mask, inputs.segments, inputs.keys, inputs.reach
     (batch, length, width), heads = tensors[0].shape, keys.shape[1]
     group = math.lcm(LANES, width // heads)
     group = width if width % group else group
@@ -67,13 +67,17 @@ def _call(
     if segments is not None:
         # Row and column: the segments of the keys, 0 where none may be read, and of the queries, which match no 0.
         masks = [jnp.where(mask != 0, segments, 0)[:, None, :], jnp.where(segments != 0, segments, -1)[:, :, None]]
+    reaches = [] if reach is None else [jnp.reshape(jnp.asarray(reach, jnp.int32), (1, 1))]
     like = jax.ShapeDtypeStruct(tensors[0].shape, tensors[0].dtype)
     return pl.pallas_call(
         functools.partial(kernel, heads=heads * group // width, rate=rate),
         grid=(batch, width // group),
         in_specs=[
             pl.BlockSpec((1, heads, 2), lambda row, column: (row, 0, 0), memory_space=pltpu.SMEM),
-            [pl.BlockSpec((1, *one.shape[1:]), lambda row, column: (row, 0, 0)) for one in masks],
+            (
+                [pl.BlockSpec((1, *one.shape[1:]), lambda row, column: (row, 0, 0)) for one in masks],
+                [pl.BlockSpec((1, 1), lambda row, column: (0, 0), memory_space=pltpu.SMEM) for _ in reaches],
+            ),
             *[tile] * len(tensors),
         ],
         out_specs=(tile,) * outputs,
@@ -85,7 +89,7 @@ def _call(
         ),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
         interpret=interpret,
-    )(keys, masks, *tensors)
+    )(keys, (masks, reaches), *tensors)
 
 
 def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any, *, heads: int, rate: float) -> None:
@@ -116,9 +120,13 @@ def _heads(q: Any, heads: int) -> list[tuple[Any, slice]]:
 
 
 def _readable(masks: Any) -> jax.Array:
-    """bool `[1, length]`, or of packed sequences `[length, length]`: the keys that a query may read."""
-    keys, *queries = masks
-    return queries[0][0] == keys[0] if queries else keys[0] != 0
+    """bool `[length, length]`, or `[1, length]` where it is the same for all: the keys that a query may read."""
+    (keys, *queries), reaches = masks
+    readable = queries[0][0] == keys[0] if queries else keys[0] != 0
+    for reach in reaches:
+        row, column = (jax.lax.broadcasted_iota(jnp.int32, (keys.shape[-1],) * 2, axis) for axis in (0, 1))
+        readable &= jnp.abs(row - column) <= reach[0, 0]
+    return cast(jax.Array, readable)
 
 
 def _probabilities(

@@ -19,12 +19,12 @@ def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, with dropout of `rate` on the probabilities."""
-    q, k, v, mask, segments, keys, bias = inputs
-    length, heads = q.shape[1], keys.shape[1]
-    q, k, v = (split_heads(x, heads) for x in (q, k, v))
+    keys, bias = inputs.keys, inputs.bias
+    length, heads = inputs.q.shape[1], keys.shape[1]
+    q, k, v = (split_heads(x, heads) for x in (inputs.q, inputs.k, inputs.v))
     scores = jnp.einsum("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32)
     scores = scores if bias is None else scores + bias
-    scores = jnp.where(readable_keys(mask, segments), scores, MASKED_SCORE)
+    scores = jnp.where(readable_keys(inputs), scores, MASKED_SCORE)
     probabilities = jax.nn.softmax(scores)
     if rate > 0:
         index = jnp.arange(length * length, dtype=jnp.uint32).reshape(length, length)

@@ -1,0 +1,34 @@
+"""What a resumed run may change."""
+
+# Fields that a resumed run may change: what is learned stays the same up to rounding. data.corpus, task.data and
+# init_from say where something is, not what it is; evaluate changes what is measured, not what is learned.
+FREE_TO_CHANGE = (
+    "compute.scan_layers",
+    "compute.attention",
+    "compute.remat",
+    "data.corpus",
+    "data.num_threads",
+    "data.prefetch",
+    "train.log_every",
+    "train.max_skipped_steps",
+    "train.plateau_steps",
+    "mesh",
+    "evaluate",
+    "checkpoint",
+    "watchdog",
+    "init_from",
+    "task.data",
+    "task.test",
+    "task.num_seeds",
+    "task.learning_rates",
+)
+# Fields that a resumed pretraining may change as long as every step that it took stays as it was, such as a decay that
+# begins later (training/resuming.py).
+FREE_IN_THE_FUTURE = (
+    "train.steps",
+    "train.phases",
+    "optimizer.warmup_steps",
+    "optimizer.warmup_fraction",
+    "optimizer.decay_fraction",
+    "optimizer.decay_power",
+)

@@ -1,0 +1,54 @@
+"""ELECTRA's generator and discriminator (Clark et al. 2020)."""
+
+from bert_jax.interop.families.base import (
+    FIXED,
+    Family,
+    Field,
+    ModelClass,
+    Module,
+    bert_encoder,
+    bert_fields,
+    masked_head,
+    task_classes,
+)
+
+
+def electra() -> Family:
+    """Return the row of electra."""
+    summary = Module("pooler", "sequence_summary.summary")
+    discriminator = "discriminator_predictions"
+    return Family(
+        prefix="electra",
+        encoder=(*bert_encoder("electra"), Module("encoder/projection", "electra.embeddings_project")),
+        classes=(
+            ModelClass(
+                "ElectraForPreTraining",
+                ("replaced_token",),
+                (
+                    Module("replaced_token/dense", f"{discriminator}.dense"),
+                    Module("replaced_token/output", f"{discriminator}.dense_prediction"),
+                ),
+            ),
+            ModelClass(
+                "ElectraForMaskedLM",
+                ("masked_token",),
+                masked_head("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"),
+            ),
+            *task_classes(
+                "Electra",
+                (Module("pooler", "classifier.dense"), Module("sequence_classification", "classifier.out_proj")),
+                (summary, Module("multiple_choice", "classifier")),
+            ),
+            ModelClass("ElectraModel", (), ()),
+        ),
+        tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+        fields=bert_fields(
+            embedding_size=Field("embedding_size", 128),
+            hidden_size=Field("hidden_size", 256),
+            num_attention_heads=Field("num_heads", 4),
+            intermediate_size=Field("mlp_size", 1024),
+        ),
+        constants={"masked_activation": "gelu", "pooler_activation": "gelu", "pooler_dropout": True},
+        fixed=FIXED | {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
+        indifferent=frozenset({"summary_last_dropout"}),
+    )

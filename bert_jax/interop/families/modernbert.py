@@ -1,0 +1,181 @@
+"""ModernBERT (Warner et al. 2024): a pre-norm encoder with rotary positions, gated MLPs and local attention.
+
+transformers applies dropout at other places of a block: to the inner side of the MLP, and with the rate of the
+attention after its output. Rates above 0 are written and read as ours; they change training, not the results.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.interop.families.base import (
+    ACTIVATIONS,
+    FIXED,
+    Family,
+    Field,
+    ModelClass,
+    Module,
+    Spelling,
+    masked_head,
+)
+
+GLOBAL, LOCAL = "full_attention", "sliding_attention"
+EVERY, WINDOW, BASE, LOCAL_BASE = (
+    "global_attn_every_n_layers",
+    "local_attention",
+    "global_rope_theta",
+    "local_rope_theta",
+)
+DEFAULTS = {EVERY: 3, WINDOW: 128, BASE: 160_000.0, LOCAL_BASE: 10_000.0}
+NUM_LAYERS = 22
+POOLINGS = {"cls": "first", "mean": "mean"}
+
+
+def modernbert() -> Family:
+    """Return the row of modernbert."""
+    layer = "model.layers.{layer}"
+    fused = (
+        Module(f"encoder/layers/attention/{name}", f"{layer}.attn.Wqkv", part=part, parts=3)
+        for part, name in enumerate(("query", "key", "value"))
+    )
+    head = (Module("pooler", "head.dense"), Module("pooler/norm", "head.norm", "norm"))
+    return Family(
+        prefix="model",
+        encoder=(
+            Module("encoder/embeddings/token", "model.embeddings.tok_embeddings.weight", "array", vocabulary=True),
+            Module("encoder/embeddings/norm", "model.embeddings.norm", "norm"),
+            Module("encoder/layers/attention_norm", f"{layer}.attn_norm", "norm", first_layer=1),
+            *fused,
+            Module("encoder/layers/attention/output", f"{layer}.attn.Wo"),
+            Module("encoder/layers/mlp_norm", f"{layer}.mlp_norm", "norm"),
+            Module("encoder/layers/mlp_gate", f"{layer}.mlp.Wi", part=0, parts=2),  # the half that is activated
+            Module("encoder/layers/mlp_up", f"{layer}.mlp.Wi", part=1, parts=2),
+            Module("encoder/layers/mlp_down", f"{layer}.mlp.Wo"),
+            Module("encoder/final_norm", "model.final_norm", "norm"),
+        ),
+        classes=(
+            ModelClass(
+                "ModernBertForMaskedLM", ("masked_token",), masked_head("head.dense", "head.norm", "decoder.bias")
+            ),
+            *(
+                ModelClass(f"ModernBertFor{name}", (ours,), (*head, Module(ours, "classifier")))
+                for name, ours in (
+                    ("SequenceClassification", "sequence_classification"),
+                    ("MultipleChoice", "multiple_choice"),
+                    ("TokenClassification", "token_classification"),
+                    ("QuestionAnswering", "question_answering"),
+                    ("SequenceClassification", "next_sentence"),  # as no class is called after it
+                )
+            ),
+            ModelClass("ModernBertModel", (), ()),
+        ),
+        tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
+        fields={
+            "vocab_size": Field("vocab_size", 50368),
+            "hidden_size": Field("hidden_size", 768),
+            "num_hidden_layers": Field("num_layers", NUM_LAYERS),
+            "num_attention_heads": Field("num_heads", 12),
+            "intermediate_size": Field("mlp_size", 1152),
+            "hidden_activation": Field("activation", "gelu", ACTIVATIONS),
+            "max_position_embeddings": Field("max_positions", 8192),
+            "norm_eps": Field("layer_norm_epsilon", 1e-5),
+            "norm_bias": Field("norm_bias", False),
+            "attention_bias": Field("attention_bias", False),
+            "mlp_bias": Field("mlp_bias", False),
+            EVERY: Field("global_every", DEFAULTS[EVERY]),
+            WINDOW: Field("local_window", None),
+            BASE: Field("rotary_base", DEFAULTS[BASE]),
+            LOCAL_BASE: Field("local_rotary_base", None),
+            "embedding_dropout": Field("dropout", 0.0),
+            "mlp_dropout": Field("dropout", 0.0),
+            "attention_dropout": Field("attention_dropout", 0.0),
+            "classifier_dropout": Field("classifier_dropout", 0.0),
+            "classifier_bias": Field("head_bias", False),
+            "classifier_activation": Field("masked_activation", "gelu", ACTIVATIONS, also=("pooler_activation",)),
+            "classifier_pooling": Field("pooling", "cls", POOLINGS),
+            "initializer_range": Field("initializer_range", 0.02),
+        },
+        constants={
+            "num_token_types": 0,
+            "norm_position": "pre",
+            "final_norm": True,
+            "first_attention_norm": False,
+            "positions": "rotary",
+            "mlp": "gated",
+            "pooler_norm": True,
+            "pooler_on_tokens": True,
+            "initialization": "depth_scaled",
+        },
+        fixed=FIXED | {"decoder_bias": True, "rope_scaling": None},
+        # The cutoff is of random weights; the prediction is sparse where torch computes a loss; norm_eps is read.
+        indifferent=frozenset(
+            {"cls_token_id", "initializer_cutoff_factor", "layer_norm_eps", "sparse_prediction"}
+            | {"deterministic_flash_attn", "reference_compile", "repad_logits_with_grad", "sparse_pred_ignore_index"}
+        ),
+        spelling=Spelling(frozenset({"layer_types", "rope_parameters"}), read_layers, write_layers),
+        shared=frozenset({"head.dense", "head.norm"}),
+    )
+
+
+def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the fields with which layers are global, their windows and bases in the words of transformers 4.
+
+    `local_attention` and `local_rope_theta` are None where no layer is local, and the latter where the bases are equal.
+    """
+    found = {**DEFAULTS, **fields}
+    if (types := found.pop("layer_types", None)) is not None:
+        found[EVERY] = _every(types, fields, where)
+    parameters = found.pop("rope_parameters", None) or {}
+    if not isinstance(parameters, dict) or parameters.keys() - {GLOBAL, LOCAL}:
+        raise UserError(f"{where}: rope_parameters is not a table of {GLOBAL} and {LOCAL}")
+    for name, kind in ((BASE, GLOBAL), (LOCAL_BASE, LOCAL)):
+        of_kind = parameters.get(kind) or {}
+        if not isinstance(of_kind, dict) or of_kind.keys() - {"rope_type", "rope_theta"}:
+            raise UserError(f"{where}: rope_parameters of {kind} are not rope_type and rope_theta alone")
+        if of_kind.get("rope_type", "default") != "default":
+            raise UserError(f"{where}: rope_type is {of_kind['rope_type']!r}; only 'default' can be read")
+        if fields.get(name) is not None and of_kind.get("rope_theta", fields[name]) != fields[name]:
+            raise UserError(f"{where}: {name} is {fields[name]!r}, but rope_parameters say {of_kind['rope_theta']!r}")
+        found[name] = of_kind.get("rope_theta", found[name])
+    if found[WINDOW] is None:  # of a file; below it means that there is none
+        raise UserError(f"{where}: {WINDOW} is None, not an integer")
+    if found[EVERY] == 1 or found.get("num_hidden_layers") == 1:
+        found |= {EVERY: 1, WINDOW: None, LOCAL_BASE: None}
+    if found[LOCAL_BASE] == found[BASE]:
+        found[LOCAL_BASE] = None
+    return found
+
+
+def _every(types: Any, fields: Mapping[str, Any], where: str) -> int:
+    """The n of a list whose every n-th layer is global, from the first on; that of the file where it fits."""
+    if not isinstance(types, list) or not types or any(kind not in (GLOBAL, LOCAL) for kind in types):
+        raise UserError(f"{where}: layer_types is not a list of {GLOBAL} and {LOCAL}")
+    if len(types) != (layers := fields.get("num_hidden_layers", NUM_LAYERS)):
+        raise UserError(f"{where}: layer_types names {len(types)} layers, but num_hidden_layers is {layers!r}")
+    second = next((i for i, kind in enumerate(types) if i and kind == GLOBAL), len(types))
+    every = fields.get(EVERY, second)
+    if not isinstance(every, int) or every < 1 or types != _layer_types(every, len(types)):
+        if types == _layer_types(second, len(types)):
+            raise UserError(f"{where}: layer_types are not those of {EVERY}={every!r}")
+        raise UserError(f"{where}: layer_types name other layers than every n-th as {GLOBAL}, from the first on")
+    return every
+
+
+def _layer_types(every: int, number: int) -> list[str]:
+    return [LOCAL if i % every else GLOBAL for i in range(number)]
+
+
+def write_layers(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with both spellings, so that transformers 4 does not build another model from its defaults."""
+    found = dict(fields)
+    if found[WINDOW] is None:
+        found |= {EVERY: 1, WINDOW: DEFAULTS[WINDOW]}
+    if found[LOCAL_BASE] is None:
+        found[LOCAL_BASE] = found[BASE]
+    return found | {
+        "layer_types": _layer_types(found[EVERY], found["num_hidden_layers"]),
+        "rope_parameters": {
+            GLOBAL: {"rope_type": "default", "rope_theta": found[BASE]},
+            LOCAL: {"rope_type": "default", "rope_theta": found[LOCAL_BASE]},
+        },
+    }

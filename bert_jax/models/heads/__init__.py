@@ -1,0 +1,12 @@
+"""Heads on the encoder, those of pretraining and of the tasks.
+
+table.py    what heads read, and the heads: add a function and its row in HEADS
+pooling.py  from tokens to one vector: add a function and its row in POOLINGS
+linear.py   the two linear maps of heads
+network.py  the encoder with heads
+"""
+
+from bert_jax.models.heads.network import Network
+from bert_jax.models.heads.table import HEADS, Head
+
+__all__ = ["HEADS", "Head", "Network"]

@@ -1,0 +1,104 @@
+"""Heads of the first block that read a token's neighbors from the start (docs/decisions/2026-11-22-neighbors.md).
+
+The score of a query and a key is given a part that depends on their distance alone, and peaks at one distance: a sum
+of cosines. Rotary positions make cosines of whatever all tokens share, so all rows of the token table get a part in
+common. Learned positions make them of waves in the position table.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from bert_jax.config import EncoderConfig
+
+OFFSETS = (-1, 1, -2, 2)  # of the key that a head reads, from its query; heads take turns
+VARIANCE = 0.77  # of a standard normal cut at two deviations
+ROTATIONS = 3  # of a head's frequencies the fastest, which tell neighboring distances apart
+ROTARY_SCORE = 24.0  # nats, where the distance is the head's
+WAVES = np.geomspace(0.1, 2.5, 8)  # radians per position: no distance below 128 comes near to their sum at 0
+WAVE_SCORE = 12.0
+
+
+class Start(NamedTuple):
+    """What is added to parameters at the start, float32; tables in standard deviations of their entries."""
+
+    token: np.ndarray  # [width], to each row of the token table
+    position: np.ndarray  # [positions, width], to the position table, where there is one
+    query: np.ndarray  # [width, width], to the first block's kernels
+    key: np.ndarray
+
+
+def read_neighbors(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
+    """Return the parameters of a model just drawn, float32, so changed that heads of the first block read neighbors."""
+    start, deviation = STARTS[config.positions](config), config.initializer_range
+    params = jax.tree.map(lambda x: x, params)  # the caller's dictionaries stay as they are
+    tables, attention = params["encoder"]["embeddings"], params["encoder"]["layers"]["attention"]
+    tables["token"] = tables["token"].at[: config.vocab_size].add(deviation * start.token)
+    if "position" in tables:
+        tables["position"] += deviation * start.position
+    for name, kernel in (("query", start.query), ("key", start.key)):
+        attention[name]["kernel"] = attention[name]["kernel"].at[0].add(kernel)
+    return params
+
+
+def rotary_start(config: EncoderConfig) -> Start:
+    """Return the start with rotary positions; the phases are those of positions/rotary.py."""
+    width, head_dim = config.hidden_size, config.hidden_size // config.num_heads
+    half = head_dim // 2
+    speeds = config.rotary_base ** (-np.arange(half) / half)[:ROTATIONS]
+    number = len(speeds)
+    row = _directions(width, 1)
+    size = _size(config, ROTARY_SCORE / number, 1 / (1 + VARIANCE))
+    query, key = np.zeros((2, width, config.num_heads, head_dim))
+    for head, offset in enumerate(_offsets(config)):
+        query[:, head, :number] = size * row
+        key[:, head, :number] = size * row * np.cos(offset * speeds)
+        key[:, head, half : half + number] = size * row * -np.sin(offset * speeds)
+    return _start(math.sqrt(width) * row[:, 0], np.zeros(width), query, key)
+
+
+def learned_start(config: EncoderConfig) -> Start:
+    """Return the start with learned positions: a head compares the waves of a query with those of a key."""
+    width, head_dim = config.hidden_size, config.hidden_size // config.num_heads
+    speeds = WAVES[-(head_dim // 2) :]
+    number = len(speeds)
+    cosine, sine = np.split(_directions(width, 2 * number), 2, axis=1)
+    angles = np.arange(config.position_offset + config.max_positions)[:, None] * speeds
+    waves = np.cos(angles) @ cosine.T + np.sin(angles) @ sine.T
+    # What a norm leaves of the waves beside token, position and token type as they are drawn.
+    size = _size(config, WAVE_SCORE, 1 / (1 + VARIANCE * (2 + bool(config.num_token_types))))
+    query, key = np.zeros((2, width, config.num_heads, head_dim))
+    for head, offset in enumerate(_offsets(config)):
+        by_cosine, by_sine = np.cos(offset * speeds), np.sin(offset * speeds)
+        query[:, head, : 2 * number] = size * np.hstack([cosine, sine])
+        # The waves of the key, moved to the query's position.
+        key[:, head, :number] = size * (cosine * by_cosine + sine * by_sine)
+        key[:, head, number : 2 * number] = size * (sine * by_cosine - cosine * by_sine)
+    return _start(np.zeros(width), math.sqrt(width / number) * waves, query, key)
+
+
+def _offsets(config: EncoderConfig) -> list[int]:
+    return [OFFSETS[head % len(OFFSETS)] for head in range(config.num_heads)]
+
+
+def _size(config: EncoderConfig, score: float, fraction: float) -> float:
+    """Return the entry of a query and of a key that gives `score`, of vectors with `fraction` of their square in it."""
+    return math.sqrt(score * math.sqrt(config.hidden_size // config.num_heads) / (fraction * config.hidden_size))
+
+
+def _directions(width: int, number: int) -> np.ndarray:
+    """Return `number` orthonormal columns, `[width, number]`, of mean 0, which norms keep (DCT-II)."""
+    angles = math.pi / width * np.outer(np.arange(width) + 0.5, np.arange(width - number, width))
+    return math.sqrt(2 / width) * np.cos(angles)
+
+
+def _start(token: np.ndarray, position: np.ndarray, query: np.ndarray, key: np.ndarray) -> Start:
+    kernels = (x.reshape(len(token), -1) for x in (query, key))
+    return Start(*(x.astype(np.float32) for x in (token, position, *kernels)))
+
+
+# By model.positions; with others, heads cannot start so.
+STARTS: dict[str, Callable[[EncoderConfig], Start]] = {"rotary": rotary_start, "learned": learned_start}

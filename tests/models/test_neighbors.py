@@ -1,0 +1,61 @@
+"""Heads that read neighbors at the start, as transformers computes the attention of an exported model."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.config.presets import PRESETS
+from bert_jax.errors import UserError
+from bert_jax.interop.huggingface import export_model
+from bert_jax.models import Head, make_model
+from bert_jax.models.neighbors import OFFSETS
+from tests.interop import tokenizer_directories
+
+LENGTH = 24
+CONFIG = dataclasses.replace(PRESETS["modern_tiny"], vocab_size=200, initializer_range=0.08, num_heads=4)
+
+
+def attentions(config: EncoderConfig, directory) -> np.ndarray:
+    """Probabilities of each block: `[layers, batch, heads, queries, keys]`, of random text."""
+    heads = (Head("masked_token"),)
+    params = jax.device_get(jax.jit(make_model(config, ComputeConfig(), heads).init)(jax.random.key(0)))
+    tokenizer = tokenizer_directories.bert(directory, config.vocab_size)
+    export_model(params, config, heads, tokenizer, directory / "model")
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(directory / "model", attn_implementation="eager").eval()
+    text = torch.tensor(np.random.default_rng(0).integers(5, config.vocab_size, (8, LENGTH)))
+    with torch.no_grad():
+        return np.stack([x.numpy() for x in theirs(input_ids=text, output_attentions=True).attentions])
+
+
+BERT = dataclasses.replace(PRESETS["tiny"], vocab_size=200, initializer_range=0.08, num_heads=4, max_positions=64)
+ROBERTA = dataclasses.replace(BERT, family="roberta", position_offset=1, num_token_types=1, pooler_dropout=True)
+
+
+@pytest.mark.parametrize("config", [CONFIG, dataclasses.replace(CONFIG, rotary_base=10_000.0), BERT, ROBERTA])
+def test_heads_of_the_first_block_read_their_neighbor(config: EncoderConfig, tmp_path) -> None:
+    found = attentions(dataclasses.replace(config, initialization="neighbors"), tmp_path)
+    queries = np.arange(2, LENGTH - 2)  # every neighbor exists
+    for head, offset in enumerate(OFFSETS):
+        first, *others = (layer[:, head, queries, queries + offset] for layer in found)
+        assert first.mean() > 0.5
+        assert (found[0][:, head, queries].argmax(-1) == queries + offset).mean() > 0.8
+        assert np.mean(others) < 0.2, "only the first block starts so"
+
+
+def test_without_the_row_no_head_reads_a_neighbor(tmp_path) -> None:
+    found = attentions(dataclasses.replace(CONFIG, initialization="identity_head"), tmp_path)
+    queries = np.arange(2, LENGTH - 2)
+    for head, offset in enumerate(OFFSETS):
+        assert found[0][:, head, queries, queries + offset].mean() < 0.2
+
+
+@pytest.mark.parametrize("change", [{"positions": "relative", "local_rotary_base": None}, {"embedding_size": 64}])
+def test_an_architecture_without_phases_or_shared_row_is_refused(change) -> None:
+    config = dataclasses.replace(CONFIG, initialization="neighbors", **change)
+    with pytest.raises(UserError, match=r"model.initialization=neighbors starts heads by learned or rotary positions"):
+        make_model(config, ComputeConfig(), ())
