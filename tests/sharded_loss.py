@@ -1,6 +1,7 @@
-"""Run by test_sharding.py on several CPU devices: prints the loss of each mesh, that of one device, and the largest
-relative difference of the gradients."""
+"""Run by test_sharding.py on several CPU devices: prints the loss of each model on each mesh, that of one device, and
+the largest relative difference of the gradients."""
 
+import dataclasses
 import json
 import sys
 
@@ -13,11 +14,31 @@ from bert_jax.models import pretraining_model
 from bert_jax.parallel.sharding import check_batch, check_parameters, make_mesh, place_batch, shardings
 
 CONFIG = EncoderConfig(vocab_size=200, hidden_size=64, num_layers=2, num_heads=8, mlp_size=128, max_positions=16)
-MESHES = [(1, 1, 1), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2)]
+CONFIGS = {
+    "bert": CONFIG,
+    "rotary": dataclasses.replace(
+        CONFIG,
+        norm_position="pre",
+        first_attention_norm=False,
+        final_norm=True,
+        norm_bias=False,
+        attention_bias=False,
+        mlp_bias=False,
+        positions="rotary",
+        local_rotary_base=100.0,
+        local_window=6,
+        global_every=2,
+        mlp="gated",
+        query_key_norm=True,
+    ),
+    "relative": dataclasses.replace(CONFIG, norm_position="pre", positions="relative", norm="rms_norm"),
+}
+ONE, ALL = (1, 1, 1), (2, 2, 2)
+MESHES = {"bert": [ONE, (1, 1, 8), ALL], "rotary": [ONE, ALL], "relative": [ONE, ALL]}
 
 
-def main() -> None:
-    model = pretraining_model(CONFIG, ComputeConfig())
+def compare(name: str) -> None:
+    model = pretraining_model(CONFIGS[name], ComputeConfig())
     rng = np.random.default_rng(0)
     batch = {
         "input_ids": rng.integers(0, 200, (16, 16), np.int32),
@@ -33,7 +54,7 @@ def main() -> None:
         return -each.mean() + jnp.square(out["nsp_logits"]).mean()
 
     results = []
-    for sizes in MESHES:
+    for sizes in MESHES[name]:
         mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: int(np.prod(sizes))])
         check_batch(mesh, 16)
         placement = shardings(model.logical_axes, mesh)
@@ -47,12 +68,18 @@ def main() -> None:
         kernel = params["encoder"]["layers"]["mlp_up"]["kernel"]
         assert kernel.addressable_shards[0].data.size * sizes[1] * sizes[2] == kernel.size, sizes
     (value, params, gradients), *others = results
-    for sizes, (other, other_params, other_gradients) in zip(MESHES[1:], others, strict=True):
+    for sizes, (other, other_params, other_gradients) in zip(MESHES[name][1:], others, strict=True):
         jax.tree.map(np.testing.assert_array_equal, params, other_params)
         off = jax.tree.map(
             lambda a, b: float(np.abs(a - b).max() / np.abs(a).max().clip(1e-4)), gradients, other_gradients
         )
-        print(json.dumps({"mesh": sizes, "loss": other, "reference": value, "gradients": max(jax.tree.leaves(off))}))
+        row = {"model": name, "mesh": sizes, "loss": other, "reference": value}
+        print(json.dumps(row | {"gradients": max(jax.tree.leaves(off))}))
+
+
+def main() -> None:
+    for name in CONFIGS:
+        compare(name)
 
 
 if __name__ == "__main__":

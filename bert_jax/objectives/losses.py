@@ -18,6 +18,15 @@ class Targets(NamedTuple):
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Per target: negative log likelihood in float32, and 1.0 where no class is likelier than the label.
 
+    `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`.
+    """
+    loss, correct, _ = cross_entropy_and_log_z(logits, labels)
+    return loss, correct
+
+
+def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the same, and the log of the partition function, float32 `[targets]`.
+
     `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. Sums and a maximum over the classes alone, which
     XLA computes in one reading of the logits, and on a mesh that parts the classes without gathering them.
     """
@@ -25,7 +34,8 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.
     chosen = jnp.sum(jnp.where(is_label, logits, 0.0), axis=1)
     highest = jax.lax.stop_gradient(logits.max(axis=1))
     partition = jnp.sum(jnp.exp(logits - highest[:, None]), axis=1)
-    return highest + jnp.log(partition) - chosen, (chosen >= highest).astype(jnp.float32)
+    log_z = highest + jnp.log(partition)
+    return log_z - chosen, (chosen >= highest).astype(jnp.float32), log_z
 
 
 def squared_error(outputs: jax.Array, labels: jax.Array) -> tuple[jax.Array, None]:

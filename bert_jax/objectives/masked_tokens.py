@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import PretrainConfig
+from bert_jax.data.sequences.masking import phase_rates
 from bert_jax.models import PRETRAINING_HEADS, Head, make_model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
-from bert_jax.objectives.losses import Targets, cross_entropy
+from bert_jax.objectives.losses import Targets, cross_entropy, cross_entropy_and_log_z
 from bert_jax.objectives.means import Mean
 
 
@@ -29,7 +30,11 @@ def heads(config: PretrainConfig) -> tuple[Head, ...]:
 
 
 def make(config: PretrainConfig) -> Objective:
-    """Return the mean loss of the masked tokens, plus that of the sentence pairs where they have labels."""
+    """Return the mean loss of the masked tokens, plus that of the sentence pairs where they have labels.
+
+    With `config.train.z_loss`, also its mean over the masked tokens times log(Z)^2, which keeps logits near 0
+    (Chowdhery et al. 2022: PaLM; as in T5X).
+    """
     model = make_model(config.model, config.compute, heads(config))
     pairs = PAIR_LABELS.get(config.data.sentence_pairs)
 
@@ -44,7 +49,8 @@ def make(config: PretrainConfig) -> Objective:
         params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
     ) -> tuple[jax.Array, dict[str, Mean]]:
         outputs = model.apply(params, batch, rngs.dropout)
-        terms = {"mlm": _masked_tokens(outputs["mlm_logits"], batch)}
+        masked, log_z = _masked_tokens(outputs["mlm_logits"], batch)
+        terms = {"mlm": masked}
         if pairs:
             terms[pairs.metric] = _sentence_pairs(outputs["nsp_logits"], batch)
         means = {name: Mean.of(term.loss, term.weights) for name, term in terms.items()}
@@ -55,8 +61,15 @@ def make(config: PretrainConfig) -> Objective:
         if pairs:  # above one half where documents are too short for a pair of their own: the baseline of the accuracy
             labels = batch["next_sentence_labels"].reshape(-1).astype(jnp.float32)
             metrics[f"{pairs.metric}_{pairs.label}_fraction"] = Mean.of(labels, terms[pairs.metric].weights)
-        first, *others = (mean.total / normalizers[name] for name, mean in means.items())
-        return sum(others, start=first), metrics
+        parts = [mean.total / normalizers[name] for name, mean in means.items()]
+        if config.train.z_loss:
+            metrics["z_loss"] = Mean.of(config.train.z_loss * jnp.square(log_z), masked.weights)
+            parts.append(metrics["z_loss"].total / normalizers["mlm"])
+        return sum(parts[1:], start=parts[0]), metrics
+
+    def flops(seq_len: int, phase: int) -> float:
+        rate = sum(phase_rates(config.data, config.train.phases[phase])) / 2
+        return model_flops(config.model, seq_len, round(rate * seq_len))
 
     return Objective(
         init=model.init,
@@ -64,7 +77,7 @@ def make(config: PretrainConfig) -> Objective:
         loss=loss,
         logical_axes=model.logical_axes,
         sections=model.sections,
-        flops=lambda seq_len: model_flops(config.model, seq_len, round(config.data.mask_probability * seq_len)),
+        flops=flops,
         num_heads=config.model.num_heads,
     )
 
@@ -72,11 +85,13 @@ def make(config: PretrainConfig) -> Objective:
 # Weights, not label values, say which targets count: 0 is a token, and a label.
 
 
-def _masked_tokens(logits: jax.Array, batch: Batch) -> Targets:
+def _masked_tokens(logits: jax.Array, batch: Batch) -> tuple[Targets, jax.Array]:
+    """The targets, and the log of the partition function of each."""
     weights = batch["masked_weights"].reshape(-1)
     # As a matrix, which is how the head made them: another form would be a copy of the largest array of the step.
     logits = logits.reshape(weights.size, -1)
-    return Targets(*cross_entropy(logits, batch["masked_labels"].reshape(-1)), weights)
+    loss, correct, log_z = cross_entropy_and_log_z(logits, batch["masked_labels"].reshape(-1))
+    return Targets(loss, correct, weights), log_z
 
 
 def _sentence_pairs(logits: jax.Array, batch: Batch) -> Targets:

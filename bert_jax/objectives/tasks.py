@@ -60,6 +60,6 @@ def finetuning(model: Model, kind: str, freeze_encoder: bool) -> Objective:
         loss=loss,
         logical_axes=model.logical_axes,
         sections=model.sections,
-        flops=lambda seq_len: model_flops(model.config, seq_len, 0),
+        flops=lambda seq_len, _: model_flops(model.config, seq_len, 0),
         num_heads=model.config.num_heads,
     )

@@ -7,6 +7,7 @@ import hashlib
 import importlib.metadata
 import json
 import logging
+import operator
 import os
 import pathlib
 import re
@@ -29,6 +30,7 @@ from bert_jax.errors import UserError
 
 Tree = Any
 Record = dict[str, Any]  # saved beside the state, as JSON
+AVERAGE = "opt_state.average"  # where a state has the moving average of the parameters (optimizers/average.py)
 DISK_MARGIN = 16 << 20  # bytes that a disk must have free beside a checkpoint's arrays
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
 
@@ -139,6 +141,7 @@ class Checkpoints:
     def restore_params(self, step: int) -> tuple[Tree, Record]:
         """Return the parameters as numpy arrays, whole on every process, and the record.
 
+        They are the moving average of the parameters where the state has one (`optimizer.ema_decay`).
         Structure and shapes come from the checkpoint itself, so neither objective nor optimizer is needed. Raises
         CorruptCheckpointError where they are not what was saved; every process decides as all do.
         """
@@ -147,9 +150,10 @@ class Checkpoints:
         record: Record = {}
         try:
             record = self.record(step)
-            params = self._read_params(self.directory / str(step) / "state")
-            saved = {name: digest for name, digest in record["digests"].items() if name.startswith("params.")}
-            _check_digests(saved, digests({"params": params}))
+            part = AVERAGE if any(name.startswith(f"{AVERAGE}.") for name in record["digests"]) else "params"
+            params = self._read_part(part.split("."), self.directory / str(step) / "state")
+            saved = {name: digest for name, digest in record["digests"].items() if name.startswith(f"{part}.")}
+            _check_digests(saved, {f"{part}.{name}": digest for name, digest in digests(params).items()})
         except CorruptCheckpointError as error:
             damage = error
         except Exception as error:  # Orbax raises whatever its storage layers raise
@@ -157,17 +161,20 @@ class Checkpoints:
         _raise_together(damage)
         return params, record
 
-    def _read_params(self, place: pathlib.Path) -> Tree:
+    def _read_part(self, path: list[str], place: pathlib.Path) -> Tree:
+        """The part of a state at `path`."""
         handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=self._alone)
         with contextlib.closing(ocp.Checkpointer(handler, multiprocessing_options=self._alone)) as reader:
             metadata = reader.metadata(place).item_metadata
             if metadata is None:
                 raise CorruptCheckpointError("its metadata cannot be read")
-            stored = metadata.tree["params"]
-            wanted = {"params": jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), stored)}
+            stored = functools.reduce(operator.getitem, path, metadata.tree)
+            wanted = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), stored)
+            for name in reversed(path):
+                wanted = {name: wanted}
             as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
             args = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy, partial_restore=True)
-            return reader.restore(place, args=args)["params"]
+            return functools.reduce(operator.getitem, path, reader.restore(place, args=args))
 
     def newest(self, abstract: Tree, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
         """Return step, state and record of the newest undamaged checkpoint; None where there is no checkpoint.

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from bert_jax.config import Config, differences, from_json, to_json
+from bert_jax.config import Config, from_json, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch, Objective, Params
@@ -24,13 +24,15 @@ from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.training.checkpoint import Checkpoints, Record, versions
 from bert_jax.training.evaluation import Evaluate, make_evaluate
-from bert_jax.training.metrics import Line, MetricsFile, Stopwatch
+from bert_jax.training.metrics import Line, MetricsFile, Stopwatch, read_metrics
 from bert_jax.training.optimizers import Optimizer, make_optimizer
+from bert_jax.training.resuming import refused_changes
 from bert_jax.training.schedules import Phase
 from bert_jax.training.step import (
     TrainState,
     abstract_state,
     check_layout,
+    evaluated_params,
     init_state,
     jit_step,
     state_shardings,
@@ -45,6 +47,8 @@ class Data(NamedTuple):
     fingerprint: what a resumed run must find again (corpus and tokenizer)
     evaluate(params, frozen params, held-out batches) -> what is measured; None: the objective's own means
     should_stop(step, what was measured, params) -> whether the run ends here (early stopping)
+    Both get the moving average of the parameters where there is one.
+    unigram_entropy: nats per token of the text, which every line of metrics carries; None: the loss is of another kind
     """
 
     batches: Callable[[Phase, int], Generator[Batch, None, None]]
@@ -52,6 +56,7 @@ class Data(NamedTuple):
     fingerprint: dict[str, str]
     evaluate: Evaluate | None = None
     should_stop: Callable[[int, dict[str, float], Params], bool] | None = None
+    unigram_entropy: float | None = None
 
 
 class RunContext(NamedTuple):
@@ -67,6 +72,7 @@ class RunContext(NamedTuple):
     watchdog: Watchdog | None = None
     start: Params | None = None  # float32 parameters of the objective's structure; None: random ones
     frozen: Params = ()
+    remarks: Callable[[Line], Iterable[str]] = lambda line: ()  # what the console says about a line of metrics
 
 
 def fit(run: RunContext) -> bool:
@@ -100,7 +106,13 @@ def fit(run: RunContext) -> bool:
             step, state, means = _resumed(run, checkpoints, *found)
         else:
             step, state, means = 0, _first_state(run, optimizer, shardings), {}
+        if config.optimizer.ema_decay is not None:
+            console.say(
+                f"evaluating and exporting the moving average of the weights (ema_decay={config.optimizer.ema_decay:g})"
+            )
         file = MetricsFile(run.workdir, step) if jax.process_index() == 0 else None
+        for line in read_metrics(file.path) if file else ():
+            list(run.remarks(line))  # said before the run was stopped
         loop = _Loop(run, mesh, optimizer, shardings, checkpoints, file, means)
         try:
             done = loop.run(state, step)
@@ -143,7 +155,7 @@ def _first_state(run: RunContext, optimizer: Optimizer, shardings: TrainState) -
 
 def _check_record(run: RunContext, record: Record, place: pathlib.Path) -> None:
     """Refuse the checkpoint of another run; say where packages differ, since bits may then differ too."""
-    different = differences(from_json(record["config"]), run.config)
+    different = refused_changes(from_json(record["config"]), run.config, record["step"])
     if record["fingerprint"] != run.data.fingerprint:
         different.append("the corpus or its tokenizer")
     if different:
@@ -285,7 +297,7 @@ class _Loop:
         self.means = merge(self.means, fetched(metrics["means"]))
         self.steps_timed += 1
         self.tokens_timed += sequences * seq_len
-        self.flops_timed += sequences * self.context.objective.flops(seq_len)
+        self.flops_timed += sequences * self.context.objective.flops(seq_len, phase.number)
         report = {name: value.item() for name, value in jax.device_get(metrics["report"]).items()}
         if report["skipped_in_a_row"] >= self.config.train.max_skipped_steps:
             raise UserError(
@@ -305,12 +317,20 @@ class _Loop:
             "model_flops_utilization": self.flops_timed / seconds / self.peak,
             "input_wait_fraction": self.watch.waited / seconds,
         }
-        if self.file:
-            self.file.write(line)
         self.console.training(line, self.phases[-1].end, seconds / self.steps_timed)
+        self._keep(line)
         self.means = {}
         self.steps_timed, self.tokens_timed, self.flops_timed = 0, 0, 0.0
         self.watch.restart()
+
+    def _keep(self, line: Line) -> None:
+        """Write a line of metrics, and say what there is to say about it."""
+        if self.data.unigram_entropy is not None:
+            line["unigram_entropy"] = self.data.unigram_entropy
+        if self.file:
+            self.file.write(line)
+        for remark in self.context.remarks(line):
+            self.console.say(remark)
 
     def _evaluate(self, step: int, phase: Phase, state: TrainState) -> None:
         self._read()
@@ -318,14 +338,14 @@ class _Loop:
             return
         began = time.perf_counter()
         with contextlib.closing(self._unless_interrupted(self.data.heldout(phase), step)) as batches:
-            found = self.evaluate(state.params, state.frozen, batches)
+            found = self.evaluate(evaluated_params(state), state.frozen, batches)
         if self.interrupt.stopping:
             return  # a part of the set measures nothing; the resumed run evaluates this step
-        if self.file:
-            self.file.write({"step": step, "split": "heldout"} | found | {"seq_len": phase.seq_len})
-        self.console.heldout(step, found)
+        self.console.heldout(step, found, self.data.unigram_entropy)
+        averaged = {} if (decay := self.config.optimizer.ema_decay) is None else {"ema_decay": decay}
+        self._keep({"step": step, "split": "heldout"} | found | {"seq_len": phase.seq_len} | averaged)
         if self.data.should_stop:
-            self.stopped = self.data.should_stop(step, found, state.params)
+            self.stopped = self.data.should_stop(step, found, evaluated_params(state))
         self.watch.pause(time.perf_counter() - began)
 
     def _unless_interrupted(self, batches: Iterable[Batch], step: int) -> Generator[Batch, None, None]:

@@ -22,6 +22,7 @@ class Phase(NamedTuple):
     grad_accum_steps: int
     peak_learning_rate: float | None = None  # None: the schedule of the run continues in this phase
     warmup_steps: int = 0
+    number: int = 0  # in config.train.phases
 
     def first_sequence(self, step: int) -> int:
         """Return the first sequence of `step` (begin <= step <= end): the cursor of the run before that step."""
@@ -42,7 +43,7 @@ def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
         grad_accum_steps = phase.grad_accum_steps or train.grad_accum_steps
         warmup = warmup_steps(phase.warmup_steps, phase.warmup_fraction, end - begin)
         peak = phase.peak_learning_rate
-        phases.append(Phase(begin, end, sequence, phase.seq_len, batch_size, grad_accum_steps, peak, warmup))
+        phases.append(Phase(begin, end, sequence, phase.seq_len, batch_size, grad_accum_steps, peak, warmup, number))
         begin, sequence = end, sequence + (end - begin) * batch_size
     return tuple(phases)
 
@@ -102,11 +103,28 @@ def cosine(config: OptimizerConfig, peak: float, warmup: int, total: int) -> opt
     return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, max(total, warmup + 1))
 
 
+def warmup_stable_decay(config: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+    """Linear warmup, the peak, and in the last `decay_fraction` of the steps peak * (1 - t^decay_power), t from 0 to 1.
+
+    A power of 1 is linear, 0.5 the 1 - sqrt of Haegele et al. 2024. Before the decay nothing depends on the number of
+    steps, so that a run may be made longer or shorter until then (training/resuming.py).
+    """
+    begin = max(warmup, total - round(config.decay_fraction * total))
+
+    def schedule(step: jax.Array) -> jax.Array:
+        done = jnp.clip((step - begin) / max(1, total - begin), 0.0, 1.0)
+        after = jnp.where(step < begin, peak, peak * (1.0 - done**config.decay_power))
+        return jnp.where(step < warmup, peak * step / max(1, warmup), after).astype(jnp.float32)
+
+    return schedule
+
+
 # (config, peak, warmup steps, total steps) -> optax schedule. `config.optimizer.schedule` chooses the row.
 SCHEDULES: dict[str, Callable[[OptimizerConfig, float, int, int], optax.Schedule]] = {
     "bert": bert,
     "linear": linear,
     "cosine": cosine,
+    "warmup_stable_decay": warmup_stable_decay,
 }
 
 

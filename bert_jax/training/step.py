@@ -13,7 +13,7 @@ from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.means import Mean
 from bert_jax.parallel import sharding
 from bert_jax.parallel.compilation import compiler_options
-from bert_jax.training.optimizers import Optimizer
+from bert_jax.training.optimizers import AveragedState, Optimizer, check_optimizer
 from bert_jax.training.schedules import Phase, check_micro_batches, learning_rate
 
 
@@ -47,6 +47,11 @@ def init_state(
     return TrainState(zero, params, optimizer(0.0).init(params), step_key, zero, zero, frozen)
 
 
+def evaluated_params(state: TrainState) -> Params:
+    """Return the parameters to evaluate and to export: their moving average where there is one."""
+    return state.opt_state.average if isinstance(state.opt_state, AveragedState) else state.params
+
+
 def state_shardings(
     config: Config, objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh, frozen: Params = ()
 ) -> tuple[TrainState, TrainState]:
@@ -55,10 +60,20 @@ def state_shardings(
     everywhere = sharding.replicated(mesh)
     params = sharding.shardings(objective.logical_axes, mesh)
     opt_state = optax.tree.map_params(
-        optimizer(0.0), lambda _, shard: shard, shapes.opt_state, params, transform_non_params=lambda _: everywhere
+        optimizer(0.0),
+        lambda leaf, shard: leaf if _is_masked(leaf) else shard,
+        shapes.opt_state,
+        params,
+        transform_non_params=lambda _: everywhere,
+        is_leaf=_is_masked,
     )
     frozen_shardings = sharding.shardings(objective.frozen_axes, mesh) if objective.frozen_axes else ()
     return shapes, TrainState(everywhere, params, opt_state, everywhere, everywhere, everywhere, frozen_shardings)
+
+
+def _is_masked(node: Any) -> bool:
+    """Whether a part of an optimizer's state has no such parameter."""
+    return isinstance(node, optax.MaskedNode)
 
 
 def abstract_state(shapes: TrainState, shardings: TrainState) -> TrainState:
@@ -164,8 +179,9 @@ def check_layout(
 ) -> jax.sharding.Mesh:
     """Return the mesh over `devices` (None: all present ones).
 
-    Raises UserError where devices, model, batches and micro-batches do not divide.
+    Raises UserError where devices, model, batches and micro-batches do not divide, or the optimizer ignores a field.
     """
+    check_optimizer(config.optimizer)
     check_micro_batches(phases)
     mesh = sharding.make_mesh(config.mesh, devices)
     sharding.check_heads(mesh, objective.num_heads)

@@ -7,9 +7,10 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from bert_jax.config import Config, differences, flatten, from_json, to_json
+from bert_jax.config import Config, flatten, from_json, to_json
 from bert_jax.data.tokenizer import copy_tokenizer
 from bert_jax.errors import UserError, writing
+from bert_jax.training.resuming import refused_changes
 
 ELSEWHERE = "make room, or choose another --workdir"
 # Part of the fingerprint -> the key of the config that says where it is.
@@ -42,7 +43,8 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
     path = workdir / "run.json"
     if path.exists():
         saved, old = read_run(workdir)
-        different = differences(saved, config)
+        steps = [int(place.name) for place in (workdir / "checkpoints").glob("*") if place.name.isdigit()]
+        different = refused_changes(saved, config, max(steps, default=0))
         different += [
             f"{key}: {_named(saved, key, old)} -> {_named(config, key, fingerprint)}"
             for key in fingerprint

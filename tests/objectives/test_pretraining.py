@@ -14,10 +14,11 @@ from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.tensors import to_tensors
+from bert_jax.models import make_model
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.masked_tokens import PAIR_LABELS
 from bert_jax.runs.initial_weights import check_exportable
-from tests.synthetic import NO_DROPOUT, packed_batch, tiny_config, unpacked
+from tests.synthetic import NO_DROPOUT, packed_batch, random_batch, tiny_config, unpacked
 
 MASKED = {"mlm_loss", "mlm_accuracy"}
 METRICS = {
@@ -75,7 +76,7 @@ def test_the_sentence_pairs_with_labels_are_those_whose_batches_have_them() -> N
     assert set(PAIR_LABELS) == {name for name in SENTENCE_PAIRS if "next_sentence_labels" in batch_of(config_of(name))}
 
 
-@pytest.mark.parametrize("pairing", ["next_sentence", "none"])
+@pytest.mark.parametrize("pairing", ["next_sentence", pytest.param("none", marks=pytest.mark.slow)])
 def test_packed_sequences_train_like_their_examples_alone(pairing: str) -> None:
     packed = packed_batch(0, 8, 24, 4)
     config = config_of(pairing, packing=4)
@@ -99,7 +100,38 @@ def test_packed_sequences_train_like_their_examples_alone(pairing: str) -> None:
     jax.tree_util.tree_map_with_path(compare, gradients, expected[2])
 
 
-PRESET = {"bert": "tiny", "roberta": "roberta_base", "albert": "albert_base", "electra": "electra_small"}
+@pytest.mark.parametrize("packing", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_z_loss_is_the_squared_log_of_the_partition_function(packing: int) -> None:
+    """Value and gradient against the closed form, with logits from the model itself; without it nothing changes."""
+    weight, config = 0.01, config_of("none", packing)
+    batch = packed_batch(0, 8, 24, 4) if packing > 1 else random_batch(0, 8, 24)
+    with_loss = dataclasses.replace(config, train=dataclasses.replace(config.train, z_loss=weight))
+    model = make_model(config.model, config.compute, OBJECTIVES["masked_tokens"].heads(config))
+    params = jax.jit(model.init)(jax.random.key(0))
+
+    def closed_form(params: typing.Any) -> jax.Array:
+        log_z = jax.nn.logsumexp(model.apply(params, batch, None)["mlm_logits"], axis=-1).reshape(-1)
+        weights = batch["masked_weights"].reshape(-1)
+        return weight * (log_z**2 * weights).sum() / weights.sum()
+
+    extra, slope = jax.jit(jax.value_and_grad(closed_form))(params)
+    plain, metrics, gradients = trained_on(config, batch)
+    value, named, found = trained_on(with_loss, batch)
+    assert named.keys() - metrics.keys() == {"z_loss"}
+    assert named["z_loss"].value() == pytest.approx(float(extra), rel=1e-5)
+    assert value == pytest.approx(float(plain + extra), rel=1e-5)
+    assert named["mlm_loss"].value() == pytest.approx(metrics["mlm_loss"].value(), rel=1e-6)
+    for one, other, added in zip(*map(jax.tree.leaves, (found, gradients, slope)), strict=True):
+        np.testing.assert_allclose(one, other + added, rtol=0, atol=2e-5 * max(1e-3, np.abs(other + added).max()))
+
+
+PRESET = {
+    "bert": "tiny",
+    "roberta": "roberta_base",
+    "albert": "albert_base",
+    "electra": "electra_small",
+    "modernbert": "modern_base",
+}
 
 
 def published(family: str, pairing: str, **model: object) -> tuple[PretrainConfig, int]:
@@ -110,11 +142,11 @@ def published(family: str, pairing: str, **model: object) -> tuple[PretrainConfi
     ), architecture.position_offset // 2
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.classes])
 @pytest.mark.parametrize("pairing", SENTENCE_PAIRS)
 def test_a_family_without_the_head_is_refused(family: str, pairing: str) -> None:
-    """As BertForPreTraining and AlbertForPreTraining alone have a head for pairs."""
-    if pairing not in PAIRED or family in ("bert", "albert"):
+    """BertForPreTraining and AlbertForPreTraining have one; ModernBERT's is exported as a classifier of its own."""
+    if pairing not in PAIRED or family in ("bert", "albert", "modernbert"):
         check_exportable(*published(family, pairing))
         return
     with pytest.raises(UserError) as error:
@@ -130,6 +162,18 @@ def test_a_model_that_cannot_be_exported_is_refused_before_training() -> None:
     roberta, _ = published("roberta", "none")
     with pytest.raises(UserError, match=r"position_offset=2: .* set it to 1"):
         check_exportable(roberta, padding_id=0)
+
+
+def test_any_architecture_can_be_trained_as_research() -> None:
+    changes = {"query_key_norm": True, "norm": "rms_norm", "norm_position": "pre", "positions": "relative"}
+    for name in changes:
+        with pytest.raises(
+            UserError, match=f"no bert of transformers has model.{name}=.*; model.family=research allows"
+        ):
+            check_exportable(*published("bert", "none", **{name: changes[name]}))
+    bert, padding = published("bert", "next_sentence", **changes)
+    model = dataclasses.replace(bert.model, family="research")
+    check_exportable(dataclasses.replace(bert, model=model), padding)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def norm_objective(config: c.PretrainConfig) -> Objective:
         loss=loss,
         logical_axes=model.logical_axes,
         sections=model.sections,
-        flops=lambda seq_len: 1.0,
+        flops=lambda seq_len, phase: 1.0,
         num_heads=config.model.num_heads,
         frozen_axes={"target": ()},
     )

@@ -114,6 +114,35 @@ def test_lamb_has_one_trust_ratio_per_layer() -> None:
     assert_trails_equal(ours, numpy_adam(config, gradients, trust=True))
 
 
+def test_stable_adamw_clips_the_updates_of_each_layer() -> None:
+    """Algorithm 2 of Wortsman et al. 2023 in float64, on gradients that suddenly grow."""
+    config = OptimizerConfig(name="stable_adamw", weight_decay=0.1, beta2=0.9, clip_norm=None)
+    optimizer = make_optimizer(config, AXES, SECTIONS)(0.01)
+    params = jax.tree.map(jnp.asarray, random_tree(0))
+    state, update = optimizer.init(params), jax.jit(optimizer.update)
+    theirs = {k: v.astype(np.float64) for k, v in flat(params).items()}
+    m = {k: np.zeros_like(v) for k, v in theirs.items()}
+    u = {k: np.zeros_like(v) for k, v in theirs.items()}
+    largest = 0.0
+    for t, scale in enumerate((1.0, 1.0, 10.0, 1.0), start=1):
+        gradient = random_tree(10 + t, scale)
+        updates, state = update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        beta1, beta2 = (beta * (1 - beta ** (t - 1)) / (1 - beta**t) for beta in (config.beta1, config.beta2))
+        for k, g in flat(gradient).items():
+            m[k] = beta1 * m[k] + (1 - beta1) * g.astype(np.float64)
+            u[k] = beta2 * u[k] + (1 - beta2) * g.astype(np.float64) ** 2
+            for block in range(len(g)) if "layers" in k else [slice(None)]:
+                rms = np.sqrt(np.mean(g[block].astype(np.float64) ** 2 / np.maximum(u[k][block], config.epsilon**2)))
+                rate, decay = 0.01 / max(1.0, rms), 0.1 if decays(k) else 0.0
+                step = m[k][block] / (np.sqrt(u[k][block]) + config.epsilon)
+                theirs[k][block] = theirs[k][block] - rate * decay * theirs[k][block] - rate * step
+                largest = max(largest, rms)
+        for name, value in flat(params).items():
+            np.testing.assert_allclose(value, theirs[name], rtol=2e-5, atol=2e-6, err_msg=name)
+    assert largest > 1.5  # so that clipping is at work
+
+
 def test_adamw_equals_torch() -> None:
     config = OptimizerConfig(weight_decay=0.1)
     gradients, ours = follow(config)

@@ -53,6 +53,22 @@ def test_linear_schedule_is_optax_and_transformers() -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-10)
 
 
+@pytest.mark.parametrize("power", [1.0, 0.5])
+def test_warmup_stable_decay_is_the_published_rule(power: float) -> None:
+    """Haegele et al. 2024: the rate is the peak until the decay, then peak * (1 - t), or peak * (1 - sqrt(t))."""
+    config = run(100, "warmup_stable_decay", 0.1, power)
+    config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, decay_fraction=0.3))
+    expected = [2e-3 * s / 10 if s < 10 else 2e-3 * (1 - (max(0, s - 70) / 30) ** power) for s in range(100)]
+    np.testing.assert_allclose(rates(config), expected, rtol=1e-5)
+    assert len(set(rates(config)[10:71].tolist())) == 1
+
+
+def test_a_decay_as_long_as_the_run_begins_after_the_warmup() -> None:
+    config = run(100, "warmup_stable_decay", 0.1)
+    config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, decay_fraction=1.0))
+    np.testing.assert_allclose(rates(config), rates(run(100, "linear", 0.1)), rtol=1e-5)
+
+
 def test_a_phase_with_its_own_peak_has_its_own_schedule() -> None:
     phases = c.phases(
         {"seq_len": 128, "fraction": 0.6, "peak_learning_rate": 6e-3, "warmup_fraction": 0.5},

@@ -1,5 +1,6 @@
 """The step and the loop: against torch, on another mesh, in other micro-batches, and after a stop."""
 
+import dataclasses
 import functools
 import pathlib
 
@@ -34,6 +35,7 @@ def no_dropout(**model: object) -> dict:
     return {"dropout": 0.0, "attention_dropout": 0.0} | model
 
 
+@pytest.mark.slow
 def test_accumulation_changes_nothing_but_rounding() -> None:
     """Micro-batches hold different numbers of masked tokens, so that a mean of means would show."""
     config = tiny_config(model=no_dropout())
@@ -52,6 +54,7 @@ def test_accumulation_changes_nothing_but_rounding() -> None:
         )
 
 
+@pytest.mark.slow
 def test_accumulation_needs_the_memory_of_one_micro_batch() -> None:
     config = tiny_config(model=no_dropout(hidden_size=64, mlp_size=256))
     batch = random_batch(0, 64, 24)
@@ -132,6 +135,7 @@ def run(config: PretrainConfig, workdir: pathlib.Path) -> tuple[TrainState, list
     return state, [{k: v for k, v in line.items() if k not in timing} for line in lines]
 
 
+@pytest.mark.slow
 def test_same_seed_twice_is_bit_identical_and_another_seed_is_not(tmp_path: pathlib.Path) -> None:
     config = tiny_config()
     first, lines = run(config, tmp_path / "a")
@@ -146,11 +150,15 @@ def test_same_seed_twice_is_bit_identical_and_another_seed_is_not(tmp_path: path
         assert {"loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy"} <= line.keys()
 
 
-def test_resumed_across_a_phase_is_bit_identical(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    "optimizer", [pytest.param({}, marks=pytest.mark.slow), {"name": "muon", "ema_decay": 0.9}], ids=str
+)
+def test_resumed_across_a_phase_is_bit_identical(tmp_path: pathlib.Path, optimizer: dict) -> None:
     """Every checkpoint of a run is resumed from; lines between two checkpoints merge their means exactly."""
     import shutil
 
     config = tiny_config(steps=8, log_every=3)
+    config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, **optimizer))
     whole, lines = run(config, tmp_path / "whole")
     for step in (2, 4, 6):
         workdir = tmp_path / str(step)
@@ -210,7 +218,7 @@ def test_a_line_over_two_phases_counts_the_tokens_of_each(
     assert train(config, synthetic_data(config), tmp_path)
     line = read_metrics(tmp_path / "metrics.jsonl")[-2]
     assert line["tokens_per_second"] == (3 * 8 * 16 + 3 * 8 * 24) / 2
-    flops = 3 * 8 * (objective.flops(16) + objective.flops(24))
+    flops = 3 * 8 * (objective.flops(16, 0) + objective.flops(24, 1))
     assert line["model_flops_utilization"] == pytest.approx(flops / 2 / 1e6)
 
 
