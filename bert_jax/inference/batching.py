@@ -13,7 +13,9 @@ from bert_jax.tasks.batching import PlannedBatch, choose_buckets, plan
 from bert_jax.tasks.features import Features, collate
 
 SHORTEST = 8  # tokens, of the buckets that are chosen before there is an input
-Outputs = dict[str, np.ndarray]  # of one input, padded: as models/heads.py has them of a batch, without the first axis
+Outputs = dict[
+    str, np.ndarray
+]  # of one input, padded: as models/heads/table.py has them of a batch, without the first axis
 
 
 class Feed(NamedTuple):

@@ -11,14 +11,17 @@ from typing import NamedTuple
 
 import jax
 
-from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, differences, from_json
+from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, from_json
 from bert_jax.console import Console
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.interop import google_tf, huggingface
+from bert_jax.interop.families import FAMILIES
+from bert_jax.interop.tensors import shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
+from bert_jax.training.resuming import refused_changes
 
 
 class Weights(NamedTuple):
@@ -100,7 +103,7 @@ def read_weights(
 
 
 def restore_params(directory: pathlib.Path, step: int | None, console: Console) -> tuple[PretrainConfig, int, Params]:
-    """Return config, step and parameters (numpy arrays) of a pretraining run.
+    """Return config, step and parameters (numpy arrays) of a pretraining run: their moving average where it has one.
 
     `step` None: the newest undamaged checkpoint. Raises UserError where there is none, where that of `step` is missing
     or damaged, and where run.json is not that of the checkpoint.
@@ -125,7 +128,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
         raise UserError(f"{directory}: the checkpoint of step {step} is damaged ({error})") from error
     finally:
         checkpoints.close()
-    different = differences(from_json(record["config"]), config)
+    different = refused_changes(from_json(record["config"]), config, step)
     if load_tokenizer(directory / "tokenizer").sha256 != record["fingerprint"]["tokenizer"]:
         different.append("the tokenizer")
     if different:
@@ -149,6 +152,8 @@ def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array 
     if wanted is None:
         return found
     shapes = jax.eval_shape(make_model(found.config, ComputeConfig(), wanted).init, jax.random.key(0))
+    shared = shared_parts(found.params, FAMILIES[found.config.family], shapes.keys() - found.params.keys())
+    found = found._replace(params={**found.params, **shared})
     missing = tuple(name for name in shapes if name not in found.params)
     if missing and rng is None:
         raise UserError(f"{found.directory} has no {', '.join(missing)}: it was pretrained only; fine-tune it first")

@@ -1,4 +1,4 @@
-"""The model of the Python API: a model directory with the three things that it is used for."""
+"""The model of the Python API: a model directory with the things that it is used for."""
 
 import dataclasses
 import functools
@@ -17,6 +17,8 @@ from bert_jax.inference.fill_mask import Guess
 from bert_jax.inference.inputs import Input
 from bert_jax.inference.load import OpenModel, open_model
 from bert_jax.inference.predict import Predictor, make_predictor, predict
+from bert_jax.inference.scoring.log_probabilities import Progress
+from bert_jax.inference.scoring.score import Report, ScoringModel, run_benchmark, scoring_model, sentence_scores
 
 
 def load(directory: str | os.PathLike[str]) -> "LoadedModel":
@@ -82,6 +84,45 @@ class LoadedModel:
             for number, one in enumerate(examples)
         ]
         return list(predict(self._predictor, inputs, Counter()))
+
+    def score(
+        self,
+        texts: Sequence[str],
+        masking: str = "within_word_l2r",
+        temperature: float = 1.0,
+        progress: Progress = lambda done, total: None,
+    ) -> np.ndarray:
+        """Return the pseudo-log-likelihood of each text in nats, float64 `[texts]`: how likely the model finds it.
+
+        It is the sum over the tokens, special tokens excluded, of the log-probability of each where it is masked, with
+        the later tokens of its word (`within_word_l2r`, Kauf and Ivanova 2023) or alone (`original`, Salazar et al.
+        2020). Raises UserError where the model has no masked-token head, and for a text that is too long for it.
+        """
+        if isinstance(texts, str):
+            raise UserError("texts is one string; give a list of them")
+        model = self._scoring_model(masking, temperature)
+        return np.array([one.sum() for one in sentence_scores(model, texts, progress)])
+
+    def benchmark(
+        self,
+        name: str,
+        source: str | os.PathLike[str],
+        fraction: float = 1.0,
+        masking: str = "within_word_l2r",
+        temperature: float = 1.0,
+        progress: Progress = lambda done, total: None,
+    ) -> Report:
+        """Return the figures of a benchmark, as `bert-jax score` prints them: `rows` by paradigm or group, and `total`.
+
+        `name` is `pairs`, `text`, `crows_pairs`, `stereoset` or `winobias`; `inference.scoring.score.run_benchmark`
+        documents the other arguments and what is refused.
+        """
+        return run_benchmark(self._scoring_model(masking, temperature), name, source, fraction, progress)[0]
+
+    def _scoring_model(self, masking: str, temperature: float) -> ScoringModel:
+        if self.head_error:
+            raise self.head_error
+        return scoring_model(self.model, masking, temperature)
 
     @functools.cached_property
     def _predictor(self) -> Predictor:

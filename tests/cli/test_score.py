@@ -1,0 +1,100 @@
+"""`score` on a small model: tables, JSON, the file with all sentences, and what is refused."""
+
+import json
+import pathlib
+from collections import Counter
+
+import pytest
+
+from bert_jax.inference.loaded_model import load
+from bert_jax.inference.scoring.minimal_pairs import read
+from bert_jax.training.metrics import read_metrics
+from tests.cli.commands import is_empty, pretrain_command, vocabulary
+
+WORDS = vocabulary()
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """Two paradigms of 20 pairs, one in each format."""
+    place = tmp_path / "pairs"
+    place.mkdir()
+    made = [(f"{WORDS[n]} {WORDS[n + 1]}.", f"{WORDS[n + 1]} {WORDS[n]} {WORDS[n + 2]}.") for n in range(20)]
+    lines = [json.dumps({"sentence_good": good, "sentence_bad": bad}) for good, bad in made]
+    (place / "short.jsonl").write_text("\n".join(lines))
+    (place / "long.txt").write_text("".join(f"{good}\n{bad}\n" for good, bad in made))
+    return place
+
+
+def test_a_line_per_paradigm_and_their_mean(world, pairs, run) -> None:
+    status, out, err = run("score", "--model", world.model, "--pairs", pairs)
+    assert (status, err) == (0, "")
+    head, columns, *rows, mean = out.splitlines()
+    assert head == f"pairs {pairs}: 40 pairs; masking within_word_l2r, temperature 1"
+    assert columns.split() == ["pairs", "accuracy", "ties"]
+    accuracies = {name: float(row.removesuffix("%")) for name, _, row, _ in map(str.split, rows)}
+    assert list(accuracies) == ["long", "short"]
+    assert sum(accuracies.values()) == pytest.approx(100)  # the same pairs the other way round
+    assert mean.split() == ["mean", "40", "50.0%", "0"]
+
+
+def test_json_and_the_file_of_all_sentences(world, pairs, tmp_path, run) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text(f"{WORDS[0]} {WORDS[1]}.\n\n{WORDS[2]} " * 2)
+    argv = ["--masking", "original", "--temperature", 2, "--fraction", 0.25, "--json"]
+    output = tmp_path / "scores.json"
+    found = run("score", "--model", world.run, "--pairs", pairs, "--text", text, *argv, "--output", output)
+    assert found[0] == 0, found[2]
+    printed, written = json.loads(found[1]), json.loads(output.read_text())
+    assert [one["benchmark"] for one in printed["results"]] == ["pairs", "text"]
+    assert [(one["items"], one["scored"]) for one in printed["results"]] == [(40, 10), (3, 1)]
+    sentences = [one.pop("sentences") for one in written["results"]]
+    assert written == printed
+    assert [len(one) for one in sentences] == [20, 1]
+    texts = [one["text"] for one in sentences[0]]
+    wanted = load(world.model).score(texts, masking="original", temperature=2.0)
+    assert [sum(one["log_probabilities"]) for one in sentences[0]] == pytest.approx(list(wanted), abs=1e-4)
+    assert load(world.model).benchmark("pairs", pairs).total["pairs"] == 40
+
+
+def test_mistakes_are_refused(world, pairs, tmp_path, refused) -> None:
+    argv = ["score", "--model", world.model]
+    refused(*argv, says=("nothing to score", "--pairs or --text"))
+    refused(*argv, "--pairs", tmp_path / "absent", says=(str(tmp_path / "absent"), "no such file"))
+    refused(*argv, "--pairs", pairs, "--fraction", 0, says=("fraction 0.0", "above 0, up to 1"))
+    refused(*argv, "--pairs", pairs, "--temperature", -1, says=("temperature -1.0",))
+    refused(*argv, "--text", world.model / "model.safetensors", says=("model.safetensors:1", "not UTF-8"))
+    refused("score", "--model", world.texts, "--pairs", pairs, says=(str(world.texts), "config.json"))
+    (tmp_path / "made").mkdir()
+    refused(*argv, "--pairs", pairs, "--output", tmp_path / "made", says=(str(tmp_path / "made"), "cannot be written"))
+    refused(*argv, "--pairs", pairs, "--output", tmp_path / "no" / "x", says=("cannot be written", "choose another"))
+    assert is_empty(tmp_path / "made")
+    (pairs / "long.txt").write_text(f"{WORDS[0]}\n{'a ' * 40}\n")
+    refused(*argv, "--pairs", pairs, says=(f"{pairs / 'long.txt'}:1", "40 tokens; this model reads 30"))
+
+
+def test_evaluations_during_training_score_pairs(world, pairs, tmp_path, run, refused) -> None:
+    (pairs / "more.jsonl").write_text((pairs / "short.jsonl").read_text()[:-400].rpartition("\n")[0])
+    place, argv = tmp_path / "run", [f"--config.evaluate.pairs={pairs}", "--config.evaluate.every=2"]
+    status, _, err = run(*pretrain_command(world, place, *argv))
+    assert status == 0, err
+    lines = [line for line in read_metrics(place / "metrics.jsonl") if line["split"] == "heldout"]
+    assert [line["step"] for line in lines] == [2, 4]
+    wanted = load(place).benchmark("pairs", pairs).total["accuracy"]
+    assert lines[-1]["pairs_accuracy"] == wanted
+    assert f"pairs accuracy {wanted:.1%}" in err
+    status, out, err = run("evaluate", "--workdir", place, "--json")
+    assert json.loads(out)["pairs_accuracy"] == wanted, err
+    # The same run without pairs learns the same, and a part of the pairs is spread over the paradigms.
+    plain = read_metrics(world.run / "metrics.jsonl")
+    assert [line["loss"] for line in plain if line["split"] == "train"] == [
+        line["loss"] for line in read_metrics(place / "metrics.jsonl") if line["split"] == "train"
+    ]
+    absent = f"--config.evaluate.pairs={tmp_path / 'absent'}"
+    refused(*pretrain_command(world, tmp_path / "other", absent), says=(str(tmp_path / "absent"), "no such file"))
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_packaged_pairs_are_of_all_paradigms() -> None:
+    items = read(pathlib.Path("zorro_small"))
+    assert Counter(Counter(item.group for item in items).values()) == {20: 23}
