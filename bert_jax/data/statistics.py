@@ -5,6 +5,7 @@ the limit a sample, the same every time; each result says how much was read.
 """
 
 import hashlib
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from bert_jax.data.tokenizer import Tokenizer
 
 MAX_TOKENS_READ = 200_000_000  # for each of the two results that read the text: a few seconds
+MAX_ENTROPY_TOKENS = 20_000_000  # for the unigram entropy, which a run computes each time it starts
 DECODED_RECORDS = 64
 NUM_SEQUENCES = 4096
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -140,6 +142,19 @@ def token_figures(split: Split, tokenizer: "Tokenizer", limit: int = MAX_TOKENS_
         tokens_per_word=seen / max(1, int(counts[~tokenizer.continues].sum())),
         characters_per_word=characters / max(1, words),
     )
+
+
+def unigram_entropy(split: Split, vocab_size: int, limit: int = MAX_ENTROPY_TOKENS) -> float:
+    """Return the entropy of the split's token frequencies in nats: what a model that reads no context cannot beat.
+
+    Of a split with more than `limit` tokens a random sample of records is read, the same each time.
+    """
+    records, counts = _sample(split.tokens_per_record, limit), np.zeros(vocab_size, np.int64)
+    for first in range(0, len(records), _RECORDS_AT_ONCE):
+        tokens, *_ = split.read(records[first : first + _RECORDS_AT_ONCE])
+        counts += np.bincount(tokens, minlength=vocab_size)
+    fractions = counts[counts > 0] / counts.sum()
+    return -math.fsum(fractions * np.log(fractions))
 
 
 def find_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Duplicates:

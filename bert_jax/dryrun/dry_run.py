@@ -9,6 +9,7 @@ import jax
 
 from bert_jax.config import PretrainConfig, check_choices, with_vocab_size
 from bert_jax.data.mixture import open_mixture
+from bert_jax.data.sequences.masking import phase_masking
 from bert_jax.data.sequences.pipeline import batch_shapes
 from bert_jax.dryrun.estimate import Estimate, Machine, estimate_step, machine_of_chip
 from bert_jax.dryrun.hlo_cost import Cost, program_cost
@@ -33,7 +34,7 @@ class PhaseReport(NamedTuple):
 
     phase: Phase
     parameter_bytes: int  # on one device, a part of memory.arguments
-    optimizer_bytes: int  # likewise
+    optimizer_bytes: int  # likewise, with the moving average of the parameters
     memory: Memory
     fits: bool
     changes: tuple[str, ...]  # overrides with which a phase that does not fit should
@@ -173,7 +174,8 @@ def _phase(
     phase = phases[number]
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     split = sharding.batch_sharding(mesh)
-    shapes = batch_shapes(phase.batch_size, phase.seq_len, config.data)
+    data = phase_masking(config.data, config.train.phases[phase.number])
+    shapes = batch_shapes(phase.batch_size, phase.seq_len, data)
     batch = {k: jax.ShapeDtypeStruct(shape, dtype, sharding=split) for k, (shape, dtype) in shapes.items()}
     platform = mesh.devices.flat[0].platform
     began = time.monotonic()
@@ -203,7 +205,7 @@ def _phase(
         memory=memory,
         fits=fits,
         changes=changes,
-        model_flops=phase.batch_size * objective.flops(phase.seq_len) / mesh.size,
+        model_flops=phase.batch_size * objective.flops(phase.seq_len, phase.number) / mesh.size,
         cost=costs,
         estimate=estimate_step(costs, figures) if costs else None,
         compile_seconds=seconds,

@@ -10,11 +10,14 @@ from bert_jax.training.metrics import Line, read_metrics
 # Panels: the losses and accuracies of whatever objective the run has, by the ending of their names, and these metrics.
 MEASURES = {"_loss": "loss (nats)", "_accuracy": "accuracy"}
 PANELS = {"learning_rate": "learning rate", "grad_norm": "gradient norm"}
+MASKED_LOSS = "mlm_loss"  # the one that the unigram entropy is a line for
 IN_WORDS = {"mlm": "masked-token", "nsp": "next-sentence", "sop": "sentence-order"}
 
 
 def plot_run(workdir: pathlib.Path, output: pathlib.Path) -> None:
     """Draw `metrics.jsonl` of `workdir` into `output` (.png, .pdf or .svg): training as lines, held-out as points.
+
+    The unigram entropy of the text is a line among the losses of masked tokens.
 
     Raises:
         UserError: matplotlib is not installed, the run has no metrics yet, or `output` cannot be written.
@@ -31,6 +34,7 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path) -> None:
     panels = panel_titles(dict.fromkeys(name for line in lines for name in line))
     if not splits["train"] or not panels:
         raise UserError(f"{workdir}: no metrics yet")
+    entropy = next((line["unigram_entropy"] for line in lines if "unigram_entropy" in line), None)
     columns = -(-len(panels) // 2)
     figure, axes = pyplot.subplots(2, columns, figsize=(1 + 4 * columns, 6.5), squeeze=False, layout="constrained")
     for panel in axes.T.flat[len(panels) :]:
@@ -39,6 +43,9 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path) -> None:
         panel.plot(*_curve(splits["train"], name), linewidth=1, label="training")
         if any(name in line for line in splits["heldout"]):
             panel.plot(*_curve(splits["heldout"], name), "o-", markersize=4, label="held out")
+        if name == MASKED_LOSS and entropy is not None:
+            panel.axhline(entropy, color="gray", linestyle="--", linewidth=1, label="unigram entropy")
+        if len(panel.lines) > 1:
             panel.legend()
         panel.set_title(title)
         panel.set_xlabel("step")

@@ -2,6 +2,7 @@
 
 api.py             pretrain, finetune and batches as the Python API has them
 pretrain.py        corpus and config -> a work directory
+budget/            --budget: a time, tokens or FLOPs -> size, batch and steps of a recipe
 corpus_data.py     a corpus as the batches of the loop
 evaluate.py        held-out metrics of a pretraining run
 finetune.py        weights, task and config -> the best model, scores and predictions; its parts are in finetuning/

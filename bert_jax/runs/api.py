@@ -15,6 +15,7 @@ from bert_jax.objectives.base import Batch
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.runs import finetune as finetuning
 from bert_jax.runs import pretrain as pretraining
+from bert_jax.runs.budget.plan import plan
 from bert_jax.runs.corpus_data import corpus_data
 from bert_jax.training.schedules import plan_phases
 
@@ -27,6 +28,7 @@ def pretrain(
     workdir: str | os.PathLike[str],
     overrides: Overrides | None = None,
     console: Console | None = None,
+    budget: str | None = None,
 ) -> bool:
     """Run or resume a pretraining in `workdir`; return False where a signal ended it early (its state is saved).
 
@@ -35,12 +37,16 @@ def pretrain(
         workdir: of the run; `load` and `export` read it.
         overrides: values by key, of a recipe: `{"data.corpus": "corpus/", "train.steps": 9}`.
         console: for progress; None: stderr.
+        budget: a time, tokens or FLOPs, such as "30m" or "50M tokens", that chooses size, batch and steps.
 
     Raises:
         UserError: a config, corpus, directory or devices that do not fit each other, before anything is written.
     """
+    directory, console = pathlib.Path(workdir), console or Console()
     resolved = as_config(PretrainConfig, config, overrides)
-    return pretraining.pretrain(resolved, pathlib.Path(workdir), console or Console())
+    if budget is not None:
+        resolved = plan(resolved, budget, directory, console, tuple(overrides or ()))
+    return pretraining.pretrain(resolved, directory, console)
 
 
 def finetune(

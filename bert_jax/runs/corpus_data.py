@@ -10,6 +10,7 @@ from bert_jax.config import DataConfig, PretrainConfig
 from bert_jax.data.corpus import Split
 from bert_jax.data.mixture import Mixture
 from bert_jax.data.sequences.iteration import batches
+from bert_jax.data.sequences.masking import LinearRate, changing_rate, evaluation_masking, phase_masking
 from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_of
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.objectives.base import Batch
@@ -18,19 +19,25 @@ from bert_jax.training.loop import Data
 from bert_jax.training.schedules import Phase, plan_phases
 
 
-def corpus_data(config: PretrainConfig, corpus: Mixture, share: BatchBlocks) -> Data:
+def corpus_data(config: PretrainConfig, corpus: Mixture, share: BatchBlocks, evaluated: str = "heldout") -> Data:
     """Return the batches of this process's part of the sequences; sequence numbers run on over phases and epochs.
 
+    `evaluated` is the split that evaluation reads, "heldout" or "train".
     Raises UserError where sequences of some phase cannot be made.
     """
     needed = min_documents(config)
-    train, held = corpus.split("train"), corpus.split("heldout", needed)
+    train, held = corpus.split("train"), corpus.split(evaluated, needed)
     symbols = symbols_of(corpus.tokenizer())
-    # Evaluation reads all that is held out, each sequence once.
-    evaluated = dataclasses.replace(config.data, weights=None, smoothing=1.0, dupe_factor=None)
+    # Evaluation reads all that is held out, each sequence once, with masks that are the same in every phase.
+    evaluation = evaluation_masking(dataclasses.replace(config.data, weights=None, smoothing=1.0, dupe_factor=None))
 
-    def sequences(split: Split, data: DataConfig, phase: Phase) -> Sequences:
-        return make_sequences(split, symbols, phase.seq_len, config.seed, data, config.model.num_token_types)
+    def sequences(split: Split, data: DataConfig, phase: Phase, rate: LinearRate | None = None) -> Sequences:
+        return make_sequences(split, symbols, phase.seq_len, config.seed, data, config.model.num_token_types, rate)
+
+    def trained(phase: Phase) -> Sequences:
+        settings, count = config.train.phases[phase.number], (phase.end - phase.begin) * phase.batch_size
+        rate = changing_rate(config.data, settings, phase.begin_sequence, count)
+        return sequences(train, phase_masking(config.data, settings), phase, rate)
 
     def shared(source: Sequences, first: int, batch_size: int, stop: int | None) -> Generator[Batch, None, None]:
         with contextlib.ExitStack() as stack:
@@ -53,15 +60,15 @@ def corpus_data(config: PretrainConfig, corpus: Mixture, share: BatchBlocks) -> 
                 yield {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def training(phase: Phase, step: int) -> Generator[Batch, None, None]:
-        return shared(sequences(train, config.data, phase), phase.first_sequence(step), phase.batch_size, None)
+        return shared(trained(phase), phase.first_sequence(step), phase.batch_size, None)
 
     def heldout(phase: Phase) -> Generator[Batch, None, None]:
-        source = sequences(held, evaluated, phase)
+        source = sequences(held, evaluation, phase)
         stop = min(config.evaluate.num_sequences, source.num_per_epoch)
         return shared(source, 0, config.evaluate.batch_size, stop)
 
     for phase in plan_phases(config.train):
-        sequences(train, config.data, phase)
+        trained(phase)
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
     return Data(training, heldout if held.num_documents >= needed else None, fingerprint)
 

@@ -3,6 +3,7 @@
 import pathlib
 import tempfile
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 
@@ -11,11 +12,21 @@ from bert_jax.errors import UserError
 from bert_jax.inference.load import Weights, read_weights
 from bert_jax.interop import huggingface
 from bert_jax.interop.directory import TASK_FILE
+from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.onnx_file import export_onnx
 from bert_jax.interop.stablehlo import export_stablehlo
+from bert_jax.interop.tensors import class_for, shapes_of
+from bert_jax.models import Head
 
 
-def export(place: pathlib.Path, step: int | None, output: pathlib.Path, target: str, console: Console) -> None:
+def export(
+    place: pathlib.Path,
+    step: int | None,
+    output: pathlib.Path,
+    target: str,
+    console: Console,
+    head: str | None = None,
+) -> None:
     """Write the model in `place` to the directory `output`, which appears whole or not at all.
 
     Args:
@@ -23,16 +34,38 @@ def export(place: pathlib.Path, step: int | None, output: pathlib.Path, target: 
         step: of a work directory of `pretrain`; None: its newest undamaged checkpoint.
         output: a directory that does not exist or is empty.
         target: a row of FORMATS.
-        console: prints the result.
+        console: prints the result, and the heads that are left out.
+        head: the only one to write; None: all, or where transformers has no class with all of them, those of the class
+            with the most.
 
     Raises:
         UserError: `place` holds no model, the format cannot express it, or `output` is in use.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} exists and is not an empty directory; name another, or remove it")
-    found = read_weights(place, console=console, step=step)
-    FORMATS[target](found, output)
+    row, found = FORMATS[target], read_weights(place, console=console, step=step)
+    kept = _kept(found, row.is_class, head)
+    left_out = [one.name for one in found.heads if one not in kept]
+    shapes = shapes_of(found.config, kept)
+    params = {name: x for name, x in found.params.items() if any(path.startswith(f"{name}/") for path in shapes)}
+    found = found._replace(heads=kept, params=params)
+    row.write(found, output)
+    if left_out:
+        advice = "" if head else f"; export it by itself with --head {left_out[0]}"
+        console.say(f"left out: the head {', '.join(left_out)}{advice}")
     console.say(f"{found.config.family} with {', '.join(head.name for head in found.heads) or 'no head'} -> {output}")
+
+
+def _kept(found: Weights, is_class: bool, head: str | None) -> tuple[Head, ...]:
+    """The heads to write."""
+    if head is not None:
+        kept = tuple(one for one in found.heads if one.name == head)
+        if not kept:
+            there = ", ".join(one.name for one in found.heads) or "none"
+            raise UserError(f"--head {head}: this model has no such head; it has {there}")
+        return kept
+    one = class_for(FAMILIES[found.config.family], {one.name for one in found.heads}) if is_class else None
+    return tuple(head for head in found.heads if one is None or head.name in one.heads)
 
 
 def _huggingface(found: Weights, output: pathlib.Path) -> None:
@@ -53,9 +86,15 @@ def _onnx(found: Weights, output: pathlib.Path) -> None:
         export_onnx(model, output)
 
 
-# Target format -> a function that writes a model to a directory.
-FORMATS: dict[str, Callable[[Weights, pathlib.Path], None]] = {
-    "huggingface": _huggingface,
-    "stablehlo": _stablehlo,
-    "onnx": _onnx,
+class Format(NamedTuple):
+    """A row of FORMATS."""
+
+    write: Callable[[Weights, pathlib.Path], None]  # a model to a directory
+    is_class: bool  # of transformers, whose classes have few heads
+
+
+FORMATS: dict[str, Format] = {
+    "huggingface": Format(_huggingface, True),
+    "stablehlo": Format(_stablehlo, False),
+    "onnx": Format(_onnx, True),
 }

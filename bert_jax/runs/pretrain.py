@@ -11,18 +11,22 @@ import numpy as np
 from bert_jax.config import PretrainConfig, check_choices, flatten, to_json, with_vocab_size
 from bert_jax.console import Console
 from bert_jax.data.mixture import Mixture, find_corpora, open_mixture
+from bert_jax.data.sequences.masking import phase_masking
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
-from bert_jax.data.statistics import sequence_figures
+from bert_jax.data.statistics import sequence_figures, unigram_entropy
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.inference.load import read_weights
+from bert_jax.inference.scoring.minimal_pairs import PACKAGED
 from bert_jax.models import Params, kernel_used
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.reports.corpus_checks import sequence_warnings
+from bert_jax.reports.plateau import Plateau
 from bert_jax.runs.corpus_data import corpus_data, min_documents
+from bert_jax.runs.evaluate import make_evaluation
 from bert_jax.runs.initial_weights import check_exportable, describe_start
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
@@ -32,7 +36,7 @@ from bert_jax.training.step import check_layout
 
 CHECKED_SEQUENCES = 512  # of a phase, for likely problems, before it begins
 # Fields of an architecture that continued training may change.
-MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range")
+MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range", "initialization")
 
 
 def pretrain(
@@ -62,6 +66,7 @@ def pretrain(
     mesh = check_layout(config, objective, phases)  # refused now, it leaves the directory to the corrected command
     params = starting_weights(config, corpus.tokenizer(), console)
     data = corpus_data(config, corpus, sharding.batch_blocks(mesh))
+    data = data._replace(evaluate=make_evaluation(config, objective, mesh, corpus.tokenizer()))
     first = jax.process_index() == 0
     with workdir.locked(directory) if first else contextlib.nullcontext():
         if first:
@@ -74,7 +79,18 @@ def pretrain(
             )
         elif left_out:
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the others")
-        return fit(RunContext(config, objective, phases, data, directory, console, interrupt, watchdog, start=params))
+        run = RunContext(config, objective, phases, data, directory, console, interrupt, watchdog, start=params)
+        return fit(_measured(run, config, corpus) if first else run)
+
+
+def _measured(run: RunContext, config: PretrainConfig, corpus: Mixture) -> RunContext:
+    """The run with the unigram entropy of what it is evaluated on, which follows from the corpus alone."""
+    held = corpus.split("heldout", min_documents(config))
+    split = held if run.data.heldout else corpus.split("train")
+    entropy = unigram_entropy(split, corpus.vocab_size)
+    run = run._replace(data=run.data._replace(unigram_entropy=entropy))
+    # Weights from elsewhere have left the plateau before.
+    return run if run.start is not None else run._replace(remarks=Plateau(config, run.phases, entropy).remarks)
 
 
 def _resolved(config: PretrainConfig, corpus: Mixture) -> PretrainConfig:
@@ -85,7 +101,10 @@ def _resolved(config: PretrainConfig, corpus: Mixture) -> PretrainConfig:
     assert config.data.corpus
     data = dataclasses.replace(config.data, corpus=",".join(find_corpora(config.data.corpus)))
     init_from = os.path.abspath(config.init_from) if config.init_from else None
-    return dataclasses.replace(config, data=data, init_from=init_from)
+    pairs = config.evaluate.pairs
+    pairs = pairs if pairs is None or pairs in PACKAGED else os.path.abspath(pairs)
+    evaluated = dataclasses.replace(config.evaluate, pairs=pairs)
+    return dataclasses.replace(config, data=data, evaluate=evaluated, init_from=init_from)
 
 
 def starting_weights(config: PretrainConfig, tokenizer: Tokenizer, console: Console) -> Params | None:
@@ -149,7 +168,8 @@ def describe(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...],
             f"phase {number}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
             f"{phase.seq_len} tokens, {times} times the corpus"
         )
-        sequences = make_sequences(split, symbols, phase.seq_len, config.seed, config.data)
+        data = phase_masking(config.data, config.train.phases[phase.number])
+        sequences = make_sequences(split, symbols, phase.seq_len, config.seed, data)
         figures = sequence_figures(sequences, symbols.vocabulary.mask, CHECKED_SEQUENCES)
-        for line in sequence_warnings(figures, config.data).values():
+        for line in sequence_warnings(figures, data).values():
             console.say(f"warning: {line}")

@@ -236,8 +236,9 @@ def test_without_libtpu_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
 
 SMALL = [
-    f"--config={ROOT / 'configs' / 'demo.py'}",
+    f"--config={ROOT / 'configs' / 'small_cpu.py'}",
     "--config.model.vocab_size=512",
+    "--config.optimizer.name=adamw",
     "--config.model.num_layers=1",
     "--config.train.steps=100",
 ]
@@ -248,8 +249,8 @@ def test_the_verb_prints_one_object_alone(capfd: pytest.CaptureFixture[str]) -> 
     out, err = capfd.readouterr()
     found = json.loads(out)
     assert [(one["seq_len"], one["batch_size"], one["steps"]) for one in found["phases"]] == [
-        (64, 32, 60),
-        (128, 16, 40),
+        (64, 64, 80),
+        (128, 32, 20),
     ]
     for one in found["phases"]:
         assert one["fits"] is True
@@ -258,7 +259,7 @@ def test_the_verb_prints_one_object_alone(capfd: pytest.CaptureFixture[str]) -> 
         assert 0 < one["model_flops_per_chip"] < one["flops_per_chip"]
         assert one["argument_bytes_per_chip"] >= one["parameter_bytes_per_chip"] + one["optimizer_bytes_per_chip"]
         assert one["optimizer_bytes_per_chip"] == pytest.approx(2 * one["parameter_bytes_per_chip"], rel=1e-3)
-    assert found["total"]["tokens"] == 100 * 32 * 64
+    assert found["total"]["tokens"] == 100 * 64 * 64
     assert found["total"]["cost"][0] == pytest.approx(2 * found["total"]["chip_hours"][0])
     assert "compiling phase 2 of 2" in err
 

@@ -43,10 +43,17 @@ def heldout(run):
     return {line["step"]: line for line in read_lines(run / "metrics.jsonl") if line["split"] == "heldout"}
 
 
-@pytest.mark.parametrize("kind", list(EXAMPLE))
-def test_a_task_from_files_to_the_predictions_of_transformers(world, tmp_path, capsys, kind):
+@pytest.mark.parametrize(
+    ("kind", "start"),
+    [
+        *((kind, "start") for kind in EXAMPLE),
+        ("sequence_classification", "modern"),
+        pytest.param("question_answering", "modern", marks=pytest.mark.slow),
+    ],
+)
+def test_a_task_from_files_to_the_predictions_of_transformers(world, tmp_path, capsys, kind, start):
     workdir, answers = tmp_path / "run", tmp_path / "answers.jsonl"
-    results = finetune(world, workdir, kind, "task.test=test.jsonl")
+    results = finetune(world, workdir, kind, "task.test=test.jsonl", start=world / start)
     assert json.loads(capsys.readouterr().out) == results
     metric, best = METRIC[kind], results["best"]
     assert results["metric"] == metric
@@ -186,6 +193,7 @@ def test_an_interrupted_run_resumes_to_the_same_result(grid, world, tmp_path, mo
         assert (tmp_path / name).read_bytes() == (workdir / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_patience_stops_a_training_also_after_a_resume(world, tmp_path):
     # At a learning rate of 0 no score improves.
     settings = ("optimizer.peak_learning_rate=0.0", "task.epochs=6", "task.patience=2")
@@ -222,6 +230,7 @@ def test_random_weights_keep_only_the_architecture(world, tmp_path, capsys):
     np.testing.assert_allclose(end_norm, 1.0, atol=0.05)
 
 
+@pytest.mark.slow
 def test_each_length_is_compiled_once(world, tmp_path, capsys):
     finetune(world, tmp_path, "sequence_classification", "task.buckets=(12,16,24)")
     compiled = [line for line in capsys.readouterr().err.splitlines() if line.startswith("compiled the step")]

@@ -38,6 +38,7 @@ DROPOUT = {
     "albert": ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"),
     "distilbert": ("dropout", "attention_dropout", "seq_classif_dropout", "qa_dropout"),
     "electra": ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "summary_last_dropout"),
+    "modernbert": ("embedding_dropout", "mlp_dropout", "attention_dropout", "classifier_dropout"),
 }
 
 
@@ -101,6 +102,7 @@ TARGETS = {
         ("question_answering", "bert", (16, MAX_POSITIONS)),
         ("question_answering", "electra", (MAX_POSITIONS,)),
         ("multiple_choice", "albert", (MAX_POSITIONS,)),
+        ("sequence_classification", "modernbert", (16, MAX_POSITIONS)),
     ],
 )
 def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
@@ -154,7 +156,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
         if name == WITHOUT_EFFECT.get(kind):
             continue
         # Padding matters where a loss is over all positions.
-        noise = name.endswith("word_embeddings.weight") and kind != "question_answering"
+        noise = name.endswith(("word_embeddings.weight", "tok_embeddings.weight")) and kind != "question_answering"
         compared = np.arange(len(tensor)) != tokenizer.pad_id if noise else ...
         np.testing.assert_allclose(tensor[compared], final[name][compared], rtol=0, atol=1e-4, err_msg=name)
 
@@ -162,7 +164,9 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets):
 def reference_inputs(model, kind, batch):
     """A batch without fillers, under the names of `transformers`; tokens that do not count are labeled -100."""
     real = batch["example_weights"] > 0
-    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (model.config.model_type != "distilbert")
+    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (
+        model.config.model_type not in ("distilbert", "modernbert")
+    )
     inputs = {name: torch.tensor(batch[name][real]).long() for name in names}
     if kind == "token_classification":
         labels = np.where(batch["token_weights"] > 0, batch["token_labels"], -100)

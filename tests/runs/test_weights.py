@@ -49,6 +49,7 @@ def tensors(directory):
     return safetensors.numpy.load_file(directory / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_a_run_and_its_export_start_a_task_alike_with_every_seed(world, tmp_path, capsys):
     settings = ("sequence_classification", "task.epochs=1", "task.num_seeds=2")
     results = [finetune(world, tmp_path / name, *settings, start=world / name) for name in ("run", "model")]

@@ -4,13 +4,14 @@ One algorithm with a row of `MASKINGS` per rule: candidates, one beginning at ea
 taken unless it overlaps a candidate taken before it, or has more tokens than are left to predict.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.config import DataConfig
+from bert_jax.config import DataConfig, PhaseConfig
 from bert_jax.data.sequences.hashing import Stream, integers, random_bits, uniform
 from bert_jax.errors import UserError
 
@@ -30,6 +31,20 @@ class Vocabulary(NamedTuple):
     size: int
     mask: int
     continues: np.ndarray
+
+
+class LinearRate(NamedTuple):
+    """A masking rate that runs linearly from `begin`, at sequence `first`, to `end`, `num_sequences` later."""
+
+    begin: float
+    end: float
+    first: int
+    num_sequences: int
+
+    def at(self, numbers: np.ndarray) -> np.ndarray:
+        """Return float64 [n], the rates of the sequences with these numbers."""
+        done = np.clip((numbers - self.first) / self.num_sequences, 0.0, 1.0)
+        return self.begin + (self.end - self.begin) * done
 
 
 class Masked(NamedTuple):
@@ -89,6 +104,37 @@ def check_masking(config: DataConfig) -> None:
             raise UserError(f"config.data.{field} has no effect without config.data.masking={rules}; set that")
 
 
+def evaluation_masking(config: DataConfig) -> DataConfig:
+    """Return `config` with 15 % of the tokens masked and BERT's mix (Devlin et al. 2019), whatever a run trains with.
+
+    Losses of runs and of phases with other rates then measure the same. The unit that is masked stays.
+    """
+    return dataclasses.replace(config, mask_probability=0.15, mask_token_fraction=0.8, random_token_fraction=0.1)
+
+
+def phase_rates(config: DataConfig, phase: PhaseConfig) -> tuple[float, float]:
+    """Return the fractions of tokens to predict at the beginning and at the end of a phase."""
+    begin = config.mask_probability if phase.mask_probability is None else phase.mask_probability
+    return begin, begin if phase.mask_probability_end is None else phase.mask_probability_end
+
+
+def phase_masking(config: DataConfig, phase: PhaseConfig) -> DataConfig:
+    """Return `config` with the masking of a phase; of a rate that changes, with the maximum, which sets the shapes."""
+    fixed, random = phase.mask_token_fraction, phase.random_token_fraction
+    return dataclasses.replace(
+        config,
+        mask_probability=max(phase_rates(config, phase)),
+        mask_token_fraction=config.mask_token_fraction if fixed is None else fixed,
+        random_token_fraction=config.random_token_fraction if random is None else random,
+    )
+
+
+def changing_rate(config: DataConfig, phase: PhaseConfig, first: int, num_sequences: int) -> LinearRate | None:
+    """Return the rate of a phase whose sequences are from number `first` on; None: one rate for all of them."""
+    begin, end = phase_rates(config, phase)
+    return LinearRate(begin, end, first, num_sequences) if begin != end and num_sequences else None
+
+
 def max_predictions(seq_len: int, mask_probability: float) -> int:
     """Return the predictions of a full sequence of one example: 20 at length 128 and 77 at 512 with 15 %."""
     return math.ceil(mask_probability * seq_len)
@@ -127,6 +173,7 @@ def mask_tokens(
     seed: int,
     config: DataConfig,
     vocabulary: Vocabulary,
+    rates: np.ndarray | None = None,
 ) -> Masked:
     """Choose tokens to predict and hide them: 80 % become [MASK], 10 % a random token, 10 % stay.
 
@@ -144,6 +191,7 @@ def mask_tokens(
         config: reads `masking`, `mask_probability`, `mask_token_fraction`, `random_token_fraction`,
             `max_span_length` and `span_end_probability`.
         vocabulary: of the corpus.
+        rates: float64 [examples], in place of `mask_probability`.
 
     Raises:
         ValueError: an example is longer.
@@ -153,7 +201,7 @@ def mask_tokens(
     if lengths.max(initial=0) > 1 << _WORD_BITS:
         raise ValueError(f"an example has {lengths.max()} tokens; the maximum is {1 << _WORD_BITS}")
     words = _find_words(ids, maskable, starts, vocabulary.continues if masking.whole_words else None)
-    quota = np.maximum(1, np.rint(config.mask_probability * lengths)).astype(np.int64)
+    quota = np.maximum(1, np.rint((config.mask_probability if rates is None else rates) * lengths)).astype(np.int64)
     quota = np.minimum(quota, np.diff(words.first[words.bounds]))
 
     example = np.repeat(np.arange(len(lengths)), np.diff(words.bounds))

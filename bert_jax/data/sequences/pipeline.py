@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.config import DataConfig
 from bert_jax.data.sequences.layout import ReadableSplit, Slots, make_slots, slot_lengths
-from bert_jax.data.sequences.masking import Vocabulary, check_masking, mask_tokens, predictions_bound
+from bert_jax.data.sequences.masking import LinearRate, Vocabulary, check_masking, mask_tokens, predictions_bound
 from bert_jax.data.sequences.order import Order, locate, make_order
 from bert_jax.data.sequences.packing import PackingPlan, packed_slots, plan_packing
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
@@ -55,7 +55,8 @@ class SequencePlan(NamedTuple):
     """All that `build_batch` needs besides sequence numbers.
 
     With packing, `packing` is the plan and `rooms` int64 [slots] the maximum text tokens of each slot's example;
-    without, both are None and every example has the whole budget.
+    without, both are None and every example has the whole budget. `rate` replaces `config.mask_probability`, which is
+    then its maximum.
     """
 
     seq_len: int
@@ -67,6 +68,7 @@ class SequencePlan(NamedTuple):
     order: Order
     packing: PackingPlan | None
     rooms: np.ndarray | None
+    rate: LinearRate | None
 
 
 def symbols_of(tokenizer: "Tokenizer") -> Symbols:
@@ -76,9 +78,15 @@ def symbols_of(tokenizer: "Tokenizer") -> Symbols:
 
 
 def make_sequences(
-    split: ReadableSplit, symbols: Symbols, seq_len: int, seed: int, config: DataConfig, num_token_types: int = 2
+    split: ReadableSplit,
+    symbols: Symbols,
+    seq_len: int,
+    seed: int,
+    config: DataConfig,
+    num_token_types: int = 2,
+    rate: LinearRate | None = None,
 ) -> Sequences:
-    """Return sequences, each a pure function of (split, symbols, seq_len, seed, config, sequence number).
+    """Return sequences, each a pure function of (split, symbols, seq_len, seed, config, rate, sequence number).
 
     Args:
         split: `corpus.Split`.
@@ -87,6 +95,7 @@ def make_sequences(
         seed: of the run.
         config: sentence pairs, packing, masking, and weights of sources.
         num_token_types: token types of the model; below 2, all types are 0.
+        rate: a masking rate that changes, of which `config.mask_probability` is the maximum; None: that rate.
 
     Raises:
         UserError: `seq_len` has no room for an example, or for `config.packing` examples; the split has no text;
@@ -114,7 +123,7 @@ def make_sequences(
         )
     order = make_order(num_items, config.weights, config.smoothing)
     _check_documents(split, order, rule, config)
-    plan = SequencePlan(seq_len, seed, config, num_token_types, symbols, sampler, order, packing, rooms)
+    plan = SequencePlan(seq_len, seed, config, num_token_types, symbols, sampler, order, packing, rooms, rate)
     return Sequences(functools.partial(build_batch, plan), order.num_per_epoch, order.num_sequences)
 
 
@@ -164,6 +173,7 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
         seed=plan.seed,
         config=plan.config,
         vocabulary=plan.symbols.vocabulary,
+        rates=plan.rate.at(numbers)[row] if plan.rate else None,
     )
     # Where each example begins in its row of the batch, and where each token lies in the flat batch.
     sizes = np.diff(starts)

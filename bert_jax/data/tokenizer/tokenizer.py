@@ -19,10 +19,11 @@ SPECIAL_TOKENS = tuple(bert_words.SPECIAL)  # of BERT
 
 
 class EncodedText(NamedTuple):
-    """The ids of a text, and the characters that each stands for."""
+    """The ids of a text, and the characters and the word that each stands for."""
 
     ids: list[int]
     offsets: list[tuple[int, int]]  # first character, and the end: one past the last
+    words: list[int | None]  # number of the word, as the tokenizer splits text before it looks for tokens
 
 
 class Tokenizer(NamedTuple):
@@ -81,9 +82,9 @@ class Tokenizer(NamedTuple):
         return [encoded.ids for encoded in self.plain.encode_batch_fast(sentences, add_special_tokens=False)]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[EncodedText]:
-        """Encode as `encode_sentences`, with the characters of the text that each id stands for."""
+        """Encode as `encode_sentences`, with the characters and the words of the text that the ids stand for."""
         encoded = self.plain.encode_batch(texts, add_special_tokens=False)
-        return [EncodedText(text.ids, text.offsets) for text in encoded]
+        return [EncodedText(text.ids, text.offsets, text.word_ids) for text in encoded]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word of a sentence given as words; the unknown token for a word without ids."""

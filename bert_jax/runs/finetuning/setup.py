@@ -14,6 +14,7 @@ from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.inference.batching import Feed
 from bert_jax.inference.load import Weights, read_weights
+from bert_jax.interop.tensors import class_of
 from bert_jax.models import Model, make_model
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.tasks import finetuning, head
@@ -70,6 +71,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
         raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
     task = resolve(settings)
     start = read_weights(config.init_from, (head(task.kind, len(task.labels)),), jax.random.key(config.seed), console)
+    class_of(start.config, start.heads)  # the best model is written as one
     tokenizer = load_tokenizer(start.directory)
     _check_weights(start, tokenizer, settings)
     parts = {split: readers.parts(task, settings, split) for split in readers.SPLITS}

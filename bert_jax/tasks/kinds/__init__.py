@@ -10,7 +10,7 @@ question_answering.py      a span of a context as the answer to a question (buil
 multiple_choice.py         the right one of several continuations of a text
 
 To add a kind, write one file with one `Kind` value and add a row to `KINDS`. Its head is a row of HEADS in
-models/heads.py, its loss a row of LOSSES in objectives/losses.py, its metrics are rows of METRICS in tasks/scoring.py.
+models/heads/, its loss a row of LOSSES in objectives/losses.py, its metrics are rows of METRICS in tasks/scoring.py.
 Other files do not name kinds (tests/tasks/test_kinds.py).
 """
 

@@ -1,0 +1,34 @@
+"""Budgets as people write them: `30m`, `1h30m`, `50M tokens`, `1e16 flops`."""
+
+import re
+from typing import NamedTuple
+
+from bert_jax.errors import UserError
+
+SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_NUMBER = r"\d+(?:\.\d+)?(?:[eE]\+?\d+)?"
+_PART = re.compile(rf"({_NUMBER})([{''.join(SECONDS)}])")
+_TIME = re.compile(rf"(?:{_PART.pattern})+")
+_COUNT = re.compile(rf"({_NUMBER})\s*([{''.join(SCALES)}]?)\s*(tokens|flops)", re.IGNORECASE)
+
+
+class Budget(NamedTuple):
+    """One of the three is set: seconds of the whole run, training tokens, or FLOPs of the model's matrix products."""
+
+    seconds: float | None = None
+    tokens: float | None = None
+    flops: float | None = None
+
+
+def parse_budget(text: str) -> Budget:
+    """Return the budget that `text` names; UserError where it names none."""
+    text, found = text.strip(), Budget()
+    if _TIME.fullmatch(text):
+        found = Budget(seconds=sum(float(number) * SECONDS[unit] for number, unit in _PART.findall(text)))
+    elif match := _COUNT.fullmatch(text):
+        number, scale, unit = match.groups()
+        found = Budget(**{unit.lower(): float(number) * SCALES[scale.upper()]})
+    if not any(found):
+        raise UserError(f"--budget '{text}': give a time, tokens or FLOPs: 30m, 1h30m, '50M tokens', '1e16 flops'")
+    return found
