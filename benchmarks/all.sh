@@ -24,6 +24,8 @@ run benchmarks/text_to_sequences.py --input "$work/texts" --vocab "$work/tokeniz
 run benchmarks/prepare_memory.py --input "$text" --vocab "$work/tokenizer"
 run benchmarks/prepare_speed.py --input "$text" --vocab "$work/tokenizer" --repeats 5
 run benchmarks/step_speed.py
+run benchmarks/block_speed.py
 run benchmarks/input_wait.py --corpus "$work/corpus"
 run benchmarks/start_time.py --corpus "$work/corpus"
 run benchmarks/finetune_speed.py --data "$pairs" --vocab "$work/tokenizer"
+run benchmarks/score_speed.py --tokenizer "$work/tokenizer"

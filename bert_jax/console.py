@@ -40,9 +40,15 @@ class Console:
             keep=not self._live,
         )
 
-    def heldout(self, step: int, metrics: dict[str, float]) -> None:
-        """Print metrics on held-out data: accuracies in percent, other metrics as they are."""
+    def heldout(self, step: int, metrics: dict[str, float], unigram_entropy: float | None = None) -> None:
+        """Print metrics on held-out data: accuracies in percent, other metrics as they are.
+
+        With `unigram_entropy`, in nats, the loss of masked tokens is set against it.
+        """
         figures = "  ".join(f"{name.replace('_', ' ')} {format_metric(name, value)}" for name, value in metrics.items())
+        if unigram_entropy is not None and "mlm_loss" in metrics:
+            below = unigram_entropy - metrics["mlm_loss"]
+            figures += f"  ({abs(below):.2f} nats {'below' if below >= 0 else 'above'} the unigram entropy)"
         self.say(f"step {step:,} held out: {figures}")
 
     def preparation(self, done: int, total: int, documents: int) -> None:

@@ -1,9 +1,12 @@
-"""Shared fixtures: real data for tests, and a cache of compiled programs for the whole session."""
+"""Real data, a cache of compiled programs, each worker's own cores, and each file's programs freed after it."""
 
+import gc
 import lzma
 import os
 import pathlib
 import shutil
+import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +15,27 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Many tests compile the same step. Set before the first import of JAX, and inherited by the processes tests start.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "xla"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+
+# Tests compile much and compute little: LLVM at its first level takes three quarters of the time.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=1".strip()
+# Tracing makes millions of objects, which Python's collector would visit again and again.
+gc.set_threshold(200_000, 50, 1_000)
+
+# Workers of `pytest -n` share out the cores: threads of two workers on the same cores keep each other waiting.
+worker, workers = (os.environ.get(name) for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"))
+if worker and workers and hasattr(os, "sched_setaffinity"):
+    cores = sorted(os.sched_getaffinity(0))
+    number = int(worker.removeprefix("gw")) % len(cores)
+    os.sched_setaffinity(0, cores[number :: int(workers)])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def released() -> Iterator[None]:
+    """Drop the compiled programs of a file after it: a process that keeps those of hundreds of files slows down."""
+    yield
+    if jax := sys.modules.get("jax"):
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 python tests/distributed_run.py WORKDIR RUNS COORDINATOR NUM_PROCESSES PROCESS_ID
 
-RUNS is JSON: {"NAME": {"mesh": [4, 1, 1], "grad_accum_steps": 2, "steps": 20, "stop_at": 10}, ...}; mesh is required.
+RUNS is JSON: {"NAME": {"mesh": [4, 1, 1], "grad_accum_steps": 2, "steps": 12, "stop_at": 6}, ...}; mesh is required.
 Each process writes the numbers of the sequences that it made to WORKDIR/NAME.sequences.NUM_PROCESSES.PROCESS_ID.json, a
 list per step.
 """

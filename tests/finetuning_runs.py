@@ -77,6 +77,7 @@ def make_world(place):
     """Write a recipe, a pretrained model, and for each kind a task: train, dev, and a test set without labels."""
     (place / "recipe.py").write_text(RECIPE)
     save(place / "start", "bert", "ForPreTraining")
+    save(place / "modern", "modernbert")
     for kind in EXAMPLE:
         (place / kind).mkdir()
         for seed, (split, count) in enumerate({"train": 37, "dev": 20, "test": 5}.items()):

@@ -11,7 +11,7 @@ from bert_jax import config as c
 from bert_jax.config import PretrainConfig
 from tests.synthetic import VOCAB, synthetic_data, train
 
-STEPS = 20
+STEPS = 12
 
 
 def mesh_config(mesh: tuple[int, int, int], grad_accum_steps: int, packing: int = 1) -> PretrainConfig:
@@ -22,7 +22,7 @@ def mesh_config(mesh: tuple[int, int, int], grad_accum_steps: int, packing: int 
     made.train.update(steps=STEPS, batch_size=16, grad_accum_steps=grad_accum_steps, log_every=1)
     made.train.phases = c.phases({"seq_len": 16})
     made.optimizer.update(peak_learning_rate=1e-3, warmup_fraction=0.1)
-    made.evaluate.update(every=10, batch_size=8)
+    made.evaluate.update(every=6, batch_size=8)
     made.checkpoint.every = None
     made.data.packing = packing
     return c.resolve(c.PretrainConfig, made)

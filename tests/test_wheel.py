@@ -18,7 +18,8 @@ def expected() -> set[str]:
     """Every module and recipe of the checkout, under its name in the wheel."""
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bert_jax").rglob("*.py")}
     recipes = {f"bert_jax/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "configs").rglob("*.py")}
-    return modules | recipes | {"bert_jax/py.typed"}
+    pairs = {f"bert_jax/inference/scoring/zorro_small.{suffix}" for suffix in ("jsonl", "LICENSE")}
+    return modules | recipes | pairs | {"bert_jax/py.typed"}
 
 
 @pytest.fixture(scope="module")

@@ -26,14 +26,14 @@ class Command(NamedTuple):
     stray: str = ""  # advice for a word that belongs to no option; {0} is the word
 
 
-def add_recipe(parser: argparse.ArgumentParser, example: str) -> None:
-    """Add `--config`."""
+def add_recipe(parser: argparse.ArgumentParser, example: str, otherwise: str | None = None) -> None:
+    """Add `--config`; `otherwise` says what happens without it, where that is allowed."""
     parser.add_argument(
         "--config",
-        required=True,
+        required=otherwise is None,
         metavar="RECIPE",
         help=f"recipe: a file, or the name of one that comes with bert-jax, such as {example}; `bert-jax config` lists "
-        "them",
+        f"them{f' ({otherwise})' if otherwise else ''}",
     )
 
 

@@ -2,17 +2,19 @@
 
 import argparse
 import contextlib
+import errno
+import functools
 import json
 import os
 import pathlib
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from bert_jax.cli import data_options, model_options, training_options
 from bert_jax.cli.parser import Verb, parse
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, writing
 
 # Heavy imports stand inside the verbs: `--help` and the data verbs need no JAX.
 
@@ -111,8 +113,20 @@ def compile_(args: argparse.Namespace) -> int:
 
 def pretrain(args: argparse.Namespace) -> None:
     """Train or resume, and print what comes next."""
+    if not args.config and not args.budget:
+        args.parser.error("give --config RECIPE, or --budget AMOUNT, such as --budget 30m")
+
     from bert_jax.config import PretrainConfig
-    from bert_jax.runs.pretrain import pretrain as run
+    from bert_jax.runs.budget.plan import DEFAULT_RECIPE, plan
+    from bert_jax.runs.pretrain import pretrain as run_config
+
+    args.config = args.config or DEFAULT_RECIPE
+    given = [one.removeprefix("--config.").partition("=")[0] for one in args.overrides]
+
+    def run(config: Any, workdir: pathlib.Path, console: Any, interrupt: Any, watchdog: Any) -> bool:
+        if args.budget:
+            config = plan(config, args.budget, workdir, console, given)
+        return run_config(config, workdir, console, interrupt, watchdog)
 
     finished, first = _in_processes(args, PretrainConfig, run)
     if finished and first:
@@ -141,7 +155,8 @@ def evaluate(args: argparse.Namespace) -> None:
     from bert_jax.runs.evaluate import evaluate as run
 
     with _console() as console:
-        metrics = run(pathlib.Path(args.workdir), args.step, console)
+        other = pathlib.Path(args.corpus) if args.corpus else None
+        metrics = run(pathlib.Path(args.workdir), args.step, console, other)
     print(json.dumps(metrics) if args.json else evaluation_table(metrics))
 
 
@@ -158,7 +173,7 @@ def export(args: argparse.Namespace) -> None:
     from bert_jax.runs.export import export as run
 
     with _console() as console:
-        run(pathlib.Path(args.workdir), args.step, pathlib.Path(args.output), args.format, console)
+        run(pathlib.Path(args.workdir), args.step, pathlib.Path(args.output), args.format, console, args.head)
 
 
 def fill_mask(args: argparse.Namespace) -> None:
@@ -216,6 +231,50 @@ def embed(args: argparse.Namespace) -> None:
     print(f"{made.texts:,} texts{cut}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}")
 
 
+def score(args: argparse.Namespace) -> None:
+    """Print what a model scores on minimal pairs, text and bias pairs."""
+    from bert_jax.cli.results_text import score_table
+    from bert_jax.inference.load import open_model
+    from bert_jax.inference.scoring.log_probabilities import HEADS
+    from bert_jax.inference.scoring.score import BENCHMARKS, results_json, run_benchmark, scoring_model
+    from bert_jax.parallel.compilation import use_compilation_cache
+
+    wanted = [(name, source) for name in BENCHMARKS for source in getattr(args, name)]
+    if not wanted:
+        raise UserError(f"nothing to score; give {' or '.join(f'--{name}' for name in BENCHMARKS)}")
+    use_compilation_cache()
+    results = []
+    with _console() as console, _new_file(args.output) as file:
+        model = scoring_model(open_model(args.model, HEADS), args.masking, args.temperature)
+        for name, source in wanted:
+            progress = functools.partial(console.progress, f"scoring {source}", unit="tokens")
+            results.append(run_benchmark(model, name, source, args.fraction, progress))
+        if file:
+            json.dump(results_json(args.model, results, sentences=True), file, ensure_ascii=False)
+    if args.json:
+        print(json.dumps(results_json(args.model, results), ensure_ascii=False))
+    else:
+        print("\n\n".join(score_table(report) for report, _ in results))
+
+
+@contextlib.contextmanager
+def _new_file(path: str | None) -> Iterator[TextIO | None]:
+    """A text file that appears whole or not at all, opened before the work begins; None without a path."""
+    if path is None:
+        yield None
+        return
+    partial = pathlib.Path(f"{path}.partial")
+    try:
+        with writing(path, "choose another --output"):
+            if os.path.isdir(path):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            with partial.open("w", encoding="utf-8") as file:
+                yield file
+            os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def _console(silent: bool = False) -> Iterator[Any]:
     from bert_jax.console import Console
@@ -267,6 +326,7 @@ VERBS = {
     "finetune": Verb(training_options.FINETUNE, finetune),
     "predict": Verb(model_options.PREDICT, predict),
     "embed": Verb(model_options.EMBED, embed),
+    "score": Verb(model_options.SCORE, score),
 }
 
 

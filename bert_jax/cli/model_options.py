@@ -1,4 +1,4 @@
-"""Help and options of the verbs that use a trained model: evaluate, plot, export, fill-mask, predict, embed."""
+"""Help and options of the verbs that use a trained model: evaluate, plot, export, fill-mask, predict, embed, score."""
 
 import argparse
 
@@ -8,6 +8,12 @@ from bert_jax.cli.command import INPUT_FILE_HELP, MODEL_HELP, RUN_HELP, STEP_HEL
 def _evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workdir", required=True, metavar="DIR", help=RUN_HELP)
     parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
+    parser.add_argument(
+        "--corpus",
+        metavar="DIR",
+        help="another corpus of `prepare` with the same tokenizer, on which nothing was tuned: its held-out documents, "
+        "or all of them where it holds none out (default: the run's)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
 
@@ -31,6 +37,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
         default="huggingface",
         help="target format (default: huggingface)",
     )
+    parser.add_argument("--head", metavar="NAME", help="head to write (default: all that the format can express)")
     parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
 
 
@@ -79,6 +86,43 @@ def _embed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--truncate", action="store_true", help="cut and count longer texts (default: refuse them)")
 
 
+def _score(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    for name, metavar, what in (
+        (
+            "pairs",
+            "PATH",
+            "minimal pairs: a .jsonl file with sentence_good, sentence_bad and perhaps UID, as in BLiMP; a "
+            ".txt file with the unacceptable sentence on odd and the acceptable one on even lines, as in Zorro; or a "
+            "directory of such files",
+        ),
+        ("text", "FILE", "running text, one text per line, or JSON lines: pseudo-perplexity"),
+        ("crows_pairs", "FILE", "crows_pairs_anonymized.csv"),
+        ("stereoset", "PATH", "dev.json of StereoSet, or a directory of files cut from it; intrasentence"),
+        ("winobias", "DIR", "directory with pro_stereotyped_* and anti_stereotyped_* files"),
+    ):
+        parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=what)
+    parser.add_argument(
+        "--masking",
+        choices=["within_word_l2r", "original"],
+        default="within_word_l2r",
+        help="tokens that are masked to predict a token: itself and the later tokens of its word, or itself alone "
+        "(default: within_word_l2r)",
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, metavar="T", help="what logits are divided by (default: 1)"
+    )
+    parser.add_argument(
+        "--fraction",
+        type=float,
+        default=1.0,
+        metavar="FRACTION",
+        help="fraction of the items of each paradigm or group, always the same ones (default: 1, all)",
+    )
+    parser.add_argument("--output", metavar="FILE", help="JSON file to create, with the scores of all sentences")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
+
 EVALUATE = Command(
     "measure a run on its held-out documents",
     "Prints losses in nats, accuracies, and the unigram entropy: the loss of a model that knows how often each token "
@@ -121,4 +165,13 @@ EMBED = Command(
     "--model my-bert/ --input texts.txt --output vectors.npy",
     _embed,
     stray="; give a file as --input {0} or --output {0}",
+)
+SCORE = Command(
+    "measure what a model has learned",
+    "Scores a sentence by the log-probability of each of its tokens where it is masked. Minimal pairs: how often the "
+    "acceptable sentence scores higher. Text: pseudo-perplexity. Bias: the published metrics of CrowS-Pairs and "
+    "StereoSet, and how often the stereotype of WinoBias scores higher. docs/score.md explains the figures.",
+    "--model my-bert/ --pairs blimp/ --fraction 0.05",
+    _score,
+    stray="; give a file as --pairs {0} or --text {0}",
 )

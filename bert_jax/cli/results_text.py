@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.console import format_metric
+from bert_jax.inference.scoring.score import BENCHMARKS, Report
 
 NOT_METRICS = ("step", "seq_len", "documents")
 NOTES = {"unigram_entropy": "nats; loss of a model that knows only how often each token occurs"}
@@ -61,6 +62,32 @@ def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
             f"  bert-jax predict --model {place} --input FILE --output predictions.jsonl",
         ]
     )
+
+
+def score_table(report: Report) -> str:
+    """Return the figures of a benchmark: a line per paradigm or group, and their mean, or those of all items."""
+    unit = BENCHMARKS[report.benchmark].unit
+    chosen = (
+        f"{report.scored:,} of {report.items:,} {unit}" if report.scored < report.items else f"{report.items:,} {unit}"
+    )
+    unknown = f", {report.unknown_tokens:,} unknown tokens" if report.unknown_tokens else ""
+    head = (
+        f"{report.benchmark} {report.source}: {chosen}{unknown}; masking {report.masking}, "
+        f"temperature {report.temperature:g}"
+    )
+    rows = dict(report.rows)
+    if len(rows) > 1:
+        rows["mean" if BENCHMARKS[report.benchmark].mean_over_groups else "all"] = report.total
+    width = max(map(len, rows))
+    table = [["".ljust(width), *(name.replace("_", " ") for name in report.total)]]
+    table += [[name.ljust(width), *(_figure(*figure) for figure in row.items())] for name, row in rows.items()]
+    return "\n".join([head, *_aligned(table)])
+
+
+def _figure(name: str, value: float | int | None) -> str:
+    if value is None:
+        return "-"
+    return format_metric(name, value) if isinstance(value, int) or "accuracy" in name else f"{value:,.2f}"
 
 
 def after_pretraining(workdir: str, mask: str) -> str:

@@ -31,12 +31,18 @@ def _compile(parser: argparse.ArgumentParser) -> None:
 
 
 def _pretrain(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser, "bert_base")
+    add_recipe(parser, "bert_base", otherwise="default: with --budget small_cpu")
     parser.add_argument(
         "--workdir",
         required=True,
         metavar="DIR",
         help="work directory for checkpoints, metrics.jsonl and TensorBoard events",
+    )
+    parser.add_argument(
+        "--budget",
+        metavar="AMOUNT",
+        help="time, tokens or FLOPs to spend: 30m, 1h30m, '50M tokens', '1e16 flops'; chooses size, tokens, batch and "
+        "steps of the recipe (for a time, after some steps that measure the devices), and prints the choice",
     )
     add_processes(parser)
 

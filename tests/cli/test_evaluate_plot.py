@@ -1,11 +1,12 @@
 """`evaluate` and `plot`: what a run says of itself."""
 
 import json
+import shutil
 import sys
 
 import pytest
 
-from tests.cli.commands import is_empty, pretrain_command
+from tests.cli.commands import is_empty, prepare_command, pretrain_command
 
 
 def test_evaluate_prints_one_json_object_or_the_same_as_a_table(world, run) -> None:
@@ -39,6 +40,23 @@ def test_evaluate_without_heldout_documents(other, tmp_path, run, refused) -> No
     assert status == 0
     assert "no evaluation: too few held-out documents" in err
     refused("evaluate", "--workdir", tmp_path / "run", says=(str(other.corpus), "too few held-out documents"))
+
+
+def test_evaluate_on_another_corpus(world, other, tmp_path, run, refused) -> None:
+    """Of the same documents held out, the same figures; without any held out, all documents are read."""
+    shutil.copytree(world.corpus, tmp_path / "same")
+    own, same = (
+        json.loads(run("evaluate", "--workdir", world.run, "--json", *more)[1])
+        for more in ((), ("--corpus", tmp_path / "same"))
+    )
+    assert own == same
+    status, _, _ = run(*prepare_command(world, tmp_path / "all", "--heldout_fraction", "0"))
+    assert status == 0
+    found = json.loads(run("evaluate", "--workdir", world.run, "--corpus", tmp_path / "all", "--json")[1])
+    assert found["documents"] == 40 > own["documents"]
+    assert found["unigram_entropy"] != own["unigram_entropy"]
+    says = (str(other.corpus), "another tokenizer", str(world.corpus))
+    refused("evaluate", "--workdir", world.run, "--corpus", other.corpus, says=says)
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,16 @@ OPTIONS = {
     "inspect": "--sequence --config --json",
     "config": "--json",
     "compile": "--config --topology --price_per_chip_hour --watts_per_chip --json",
-    "pretrain": f"--config --workdir {PROCESSES}",
+    "pretrain": f"--config --workdir --budget {PROCESSES}",
     "evaluate": "--workdir --step --json",
     "plot": "--workdir --output",
-    "export": "--workdir --output --format --step",
+    "export": "--workdir --output --format --head --step",
     "fill-mask": "--model --top_k --json --input",
     "finetune": f"--config --workdir --json {PROCESSES}",
     "predict": "--model --input --output --batch_size",
     "embed": "--model --input --output --pooling --layers --batch_size --max_seq_len --truncate",
+    "score": "--model --pairs --text --crows_pairs --stereoset --winobias --masking --temperature --fraction --output "
+    "--json",
 }
 
 
@@ -229,6 +231,8 @@ def test_choices_are_the_rows_of_their_tables() -> None:
     from bert_jax.data.sources.formats.table import FORMATS
     from bert_jax.data.tokenizer.kinds.table import TOKENIZERS
     from bert_jax.inference.embed import POOLINGS
+    from bert_jax.inference.scoring.queries import MASKINGS
+    from bert_jax.inference.scoring.score import BENCHMARKS
     from bert_jax.runs import export
 
     tables = {
@@ -236,8 +240,10 @@ def test_choices_are_the_rows_of_their_tables() -> None:
         ("prepare", "--format"): {"auto", *FORMATS},
         ("export", "--format"): set(export.FORMATS),
         ("embed", "--pooling"): set(POOLINGS),
+        ("score", "--masking"): set(MASKINGS),
     }
     verbs = next(action for action in make_parser(VERBS)._actions if action.dest == "verb").choices
     for (verb, option), rows in tables.items():
         action = verbs[verb]._option_string_actions[option]
         assert set(action.choices) == rows, (verb, option)
+    assert {f"--{name}" for name in BENCHMARKS} <= verbs["score"]._option_string_actions.keys()

@@ -31,6 +31,11 @@ def test_a_work_directory_of_another_run(world, run_copy, refused) -> None:
         *pretrain_command(world, run_copy, "--config.seed=7", "--config.optimizer.epsilon=1"),
         says=(str(run_copy), "seed: 0 -> 7", "optimizer.epsilon: 1e-06 -> 1.0", "another --workdir"),
     )
+    before = (run_copy / "run.json").read_text()
+    refused(
+        *pretrain_command(world, run_copy, "--config.train.steps=9"), says=("-> 9: would have changed step", "copy")
+    )
+    assert (run_copy / "run.json").read_text() == before
     (run_copy / "run.json").write_text("[]")
     refused(*pretrain_command(world, run_copy), says=(str(run_copy), "run.json"))
     (run_copy / "run.json").unlink()

@@ -1,0 +1,17 @@
+"""ModernBERT-large as published (Warner et al. 2024), which `transformers` opens as `ModernBertForMaskedLM`.
+
+    bert-jax pretrain --config=modern_large --workdir runs/modern --config.data.corpus=corpus/
+
+`--budget 20h` rescales it to what there is; `bert-jax compile --config=modern_large` says whether it fits the devices.
+Hardware and time: a pod, for 2 trillion tokens; `bert-jax compile` estimates it. Not measured.
+Score: not trained by us.
+"""
+
+import ml_collections
+
+from bert_jax.config.recipes import warner2024
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """Return the recipe."""
+    return warner2024("large", peak_learning_rate=5e-4)
