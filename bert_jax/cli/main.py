@@ -157,7 +157,7 @@ def evaluate(args: argparse.Namespace) -> None:
     with _console() as console:
         other = pathlib.Path(args.corpus) if args.corpus else None
         metrics = run(pathlib.Path(args.workdir), args.step, console, other)
-    print(json.dumps(metrics) if args.json else evaluation_table(metrics))
+    print(json.dumps(metrics) if args.json else evaluation_table(metrics, args.corpus))
 
 
 def plot(args: argparse.Namespace) -> None:

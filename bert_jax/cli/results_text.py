@@ -11,11 +11,11 @@ NOT_METRICS = ("step", "seq_len", "documents")
 NOTES = {"unigram_entropy": "nats; loss of a model that knows only how often each token occurs"}
 
 
-def evaluation_table(metrics: Mapping[str, float]) -> str:
-    """Return the metrics of `evaluate`, one per line."""
+def evaluation_table(metrics: Mapping[str, float], corpus: str | None = None) -> str:
+    """Return the metrics of `evaluate`, one per line; `corpus` where they are of another than the run's."""
     figures = {name: value for name, value in metrics.items() if name not in NOT_METRICS}
     width = max(map(len, figures))
-    documents = f"{metrics['documents']:,} held-out documents"
+    documents = f"{metrics['documents']:,} " + (f"documents of {corpus}" if corpus else "held-out documents")
     head = f"step {metrics['step']:,}: {documents}, {metrics['seq_len']} tokens per sequence"
     lines = [
         f"  {name.replace('_', ' '):<{width}}  {format_metric(name, value):>9}  {_note(name)}".rstrip()

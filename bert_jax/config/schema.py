@@ -114,7 +114,7 @@ class EncoderConfig:
         "normal",
         "normal: initializer_range; depth_scaled: over sqrt(2 * num_layers) in the last matrix of a sublayer; "
         "identity_head: likewise, and heads start with the identity; "
-        "neighbors: likewise, and the first block starts by reading neighbors (rotary positions)",
+        "neighbors: likewise, and the first block starts by reading neighbors (rotary or learned positions)",
         table="bert_jax.models.layers.INITIALIZATIONS",
     )
 

@@ -55,6 +55,8 @@ def test_the_table_of_an_evaluation() -> None:
         "  mlm accuracy         50.0%",
         "  unigram entropy     6.2500  nats; loss of a model that knows only how often each token occurs",
     ]
+    other = evaluation_table(metrics, "other/")
+    assert other.startswith("step 3,000: 12 documents of other/, 128 tokens per sequence\n")
 
 
 def test_commands_after_pretraining_quote_the_work_directory() -> None:
