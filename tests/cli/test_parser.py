@@ -20,7 +20,7 @@ OPTIONS = {
     "config": "--json",
     "compile": "--config --topology --price_per_chip_hour --watts_per_chip --json",
     "pretrain": f"--config --workdir --budget {PROCESSES}",
-    "evaluate": "--workdir --step --json",
+    "evaluate": "--workdir --step --corpus --json",
     "plot": "--workdir --output",
     "export": "--workdir --output --format --head --step",
     "fill-mask": "--model --top_k --json --input",
