@@ -12,9 +12,20 @@ from bert_jax.config import PretrainConfig
 from tests.synthetic import VOCAB, synthetic_data, train
 
 STEPS = 12
+# What an objective needs beside its name.
+VALUES = {
+    "masked_tokens": {},
+    "replaced_tokens": {
+        "data": {"sentence_pairs": "full_sentences"},
+        "model": {"hidden_size": 32},
+        "replaced_tokens": {"generator_size": 1.0},
+    },
+}
 
 
-def mesh_config(mesh: tuple[int, int, int], grad_accum_steps: int, packing: int = 1) -> PretrainConfig:
+def mesh_config(
+    mesh: tuple[int, int, int], grad_accum_steps: int, packing: int = 1, objective: str = "masked_tokens"
+) -> PretrainConfig:
     """A model with dropout, all of whose axes are divisible by eight, and 16 sequences per step."""
     made = c.pretrain_config()
     made.model.update(vocab_size=VOCAB, hidden_size=16, num_layers=2, num_heads=8, mlp_size=32, max_positions=16)
@@ -25,6 +36,7 @@ def mesh_config(mesh: tuple[int, int, int], grad_accum_steps: int, packing: int 
     made.evaluate.update(every=6, batch_size=8)
     made.checkpoint.every = None
     made.data.packing = packing
+    made.update(VALUES[objective], objective=objective)
     return c.resolve(c.PretrainConfig, made)
 
 

@@ -173,7 +173,8 @@ def export(args: argparse.Namespace) -> None:
     from bert_jax.runs.export import export as run
 
     with _console() as console:
-        run(pathlib.Path(args.workdir), args.step, pathlib.Path(args.output), args.format, console, args.head)
+        output = pathlib.Path(args.output)
+        run(pathlib.Path(args.workdir), args.step, output, args.format, console, args.head, args.part)
 
 
 def fill_mask(args: argparse.Namespace) -> None:

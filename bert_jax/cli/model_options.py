@@ -38,6 +38,9 @@ def _export(parser: argparse.ArgumentParser) -> None:
         help="target format (default: huggingface)",
     )
     parser.add_argument("--head", metavar="NAME", help="head to write (default: all that the format can express)")
+    parser.add_argument(
+        "--part", metavar="NAME", help="another model that a run trains: generator (default: the run's config.model)"
+    )
     parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
 
 

@@ -1,6 +1,6 @@
 """Configuration: every field of a run, recipes, and the published values they start from.
 
-schema.py      every field with its default, meaning and range: add a field to its dataclass there
+schema/        every field with its default, meaning and range: add a field to its dataclass there
 free_fields.py what a resumed run may change
 load.py        recipe + overrides -> a frozen config, or an error that names the key
 find_recipe.py where a recipe is: a file, or a name in configs/
@@ -41,6 +41,7 @@ from bert_jax.config.schema import (
     OptimizerConfig,
     PhaseConfig,
     PretrainConfig,
+    ReplacedTokensConfig,
     TaskConfig,
     TrainConfig,
     WatchdogConfig,
@@ -61,6 +62,7 @@ __all__ = [
     "OptimizerConfig",
     "PhaseConfig",
     "PretrainConfig",
+    "ReplacedTokensConfig",
     "TaskConfig",
     "TrainConfig",
     "WatchdogConfig",

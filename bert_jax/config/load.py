@@ -1,7 +1,7 @@
 """A recipe and its overrides -> one frozen config.
 
 A recipe (`configs/NAME.py`) calls `pretrain_config()` or `finetune_config()`, changes what differs and returns it.
-`resolve` checks the result against the dataclasses of schema.py, so that an unknown key or a wrong type is refused by
+`resolve` checks the result against the dataclasses of schema/, so that an unknown key or a wrong type is refused by
 name.
 """
 
@@ -22,13 +22,13 @@ from ml_collections import config_dict, config_flags
 from bert_jax.config.find_recipe import find_recipe
 from bert_jax.config.free_fields import FREE_TO_CHANGE
 from bert_jax.config.schema import (
-    FROM_0_BELOW_1,
     Config,
     DataConfig,
     FinetuneConfig,
     PhaseConfig,
     PretrainConfig,
 )
+from bert_jax.config.schema.field import FROM_0_BELOW_1
 from bert_jax.config.suggestions import meant_keys
 from bert_jax.errors import UserError, did_you_mean
 
@@ -187,7 +187,7 @@ def differences(saved: Config, wanted: Config, also_free: tuple[str, ...] = ()) 
 
 
 def from_values(kind: Any, value: Any, path: str) -> Any:
-    """Return `value` as an instance of `kind`: a dataclass of schema.py, a tuple of one, a scalar, or None.
+    """Return `value` as an instance of `kind`: a dataclass of schema/, a tuple of one, a scalar, or None.
 
     Raises UserError, which names what is wrong after `path`.
     """

@@ -19,6 +19,7 @@ from bert_jax.interop import google_tf, huggingface
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.tensors import shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
+from bert_jax.objectives import OBJECTIVES
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
 from bert_jax.training.resuming import refused_changes
@@ -70,6 +71,7 @@ def read_weights(
     rng: jax.Array | None = None,
     console: Console | None = None,
     step: int | None = None,
+    part: str | None = None,
 ) -> Weights:
     """Return the model in a directory, whoever wrote it.
 
@@ -79,12 +81,15 @@ def read_weights(
         rng: draws the wanted heads that are missing; None: a missing head is refused.
         console: where the step of a checkpoint and damaged checkpoints are reported; None: stderr.
         step: of a work directory of `pretrain`; None: the newest undamaged checkpoint.
+        part: of such a directory, another model that the run trains, such as "generator"; None: `config.model`'s.
 
     Raises:
         UserError: no model is there, it is damaged, or it lacks a wanted head and there is no `rng`.
     """
     console = console or Console()
     directory = workdir.model_in(pathlib.Path(place))
+    if part is not None and not (directory / "run.json").is_file():
+        raise UserError(f"{directory}: no work directory of `pretrain`, so it has no {part} beside a model")
     if step is None and (directory / "config.json").is_file():
         return Weights(*huggingface.load_model(directory, wanted, rng), directory)
     folder = directory if directory.is_dir() else directory.parent
@@ -95,7 +100,7 @@ def read_weights(
     if (directory / "runs").is_dir():
         raise UserError(f"{directory}: this `finetune` has not ended, so it has no model/ yet; run it to its end")
     if step is not None or (directory / "run.json").is_file():
-        return _with_heads(_of_run(directory, step, console), wanted, rng)
+        return _with_heads(_of_run(directory, step, part, console), wanted, rng)
     raise UserError(
         f"{directory}: no model here (no config.json); give a directory of `export` or of transformers, or a work "
         "directory of `pretrain` or `finetune`"
@@ -139,12 +144,29 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     return config, step, params
 
 
-def _of_run(directory: pathlib.Path, step: int | None, console: Console) -> Weights:
-    """A pretraining run with the heads that its parameters have."""
+def has_part(place: str | os.PathLike[str], part: str) -> bool:
+    """Return whether `place` is a work directory of `pretrain` whose run trains this beside its model."""
+    directory = workdir.model_in(pathlib.Path(place))
+    if not (directory / "run.json").is_file():
+        return False
+    config, _ = workdir.read_run(directory)
+    return isinstance(config, PretrainConfig) and part in OBJECTIVES[config.objective].parts(config)
+
+
+def _of_run(directory: pathlib.Path, step: int | None, part: str | None, console: Console) -> Weights:
+    """A pretraining run with the heads that its parameters have, or another model that it trains."""
     config, step, params = restore_params(directory, step, console)
+    parts = OBJECTIVES[config.objective].parts(config)
+    if part is not None and part not in parts:
+        there = f"it trains {', '.join(parts)}" if parts else f"{config.objective} trains one model"
+        raise UserError(f"{directory}: no {part} here; {there}")
     console.say(f"weights of step {step:,} of {directory}")
-    heads = tuple(Head(name) for name in HEADS if name in params)
-    return Weights(config.model, heads, params, (), (), (), directory / "tokenizer")
+    if part is None:
+        own = {name: x for name, x in params.items() if name not in parts}
+        heads = tuple(Head(name) for name in HEADS if name in own)
+        return Weights(config.model, heads, own, (), (), (), directory / "tokenizer")
+    found = parts[part]
+    return Weights(found.config, found.heads, found.whole(params), (), (), (), directory / "tokenizer")
 
 
 def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array | None) -> Weights:

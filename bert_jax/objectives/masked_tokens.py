@@ -1,11 +1,12 @@
 """Masked tokens (Devlin et al. 2019), with next sentence, sentence order (Lan et al. 2020) or neither (Liu et al.)."""
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from bert_jax.config import PretrainConfig
+from bert_jax.config import EncoderConfig, PretrainConfig
 from bert_jax.data.sequences.masking import phase_rates
 from bert_jax.models import PRETRAINING_HEADS, Head, make_model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
@@ -49,7 +50,7 @@ def make(config: PretrainConfig) -> Objective:
         params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
     ) -> tuple[jax.Array, dict[str, Mean]]:
         outputs = model.apply(params, batch, rngs.dropout)
-        masked, log_z = _masked_tokens(outputs["mlm_logits"], batch)
+        masked, log_z = masked_targets(outputs["mlm_logits"], batch)
         terms = {"mlm": masked}
         if pairs:
             terms[pairs.metric] = _sentence_pairs(outputs["nsp_logits"], batch)
@@ -63,13 +64,9 @@ def make(config: PretrainConfig) -> Objective:
             metrics[f"{pairs.metric}_{pairs.label}_fraction"] = Mean.of(labels, terms[pairs.metric].weights)
         parts = [mean.total / normalizers[name] for name, mean in means.items()]
         if config.train.z_loss:
-            metrics["z_loss"] = Mean.of(config.train.z_loss * jnp.square(log_z), masked.weights)
+            metrics["z_loss"] = z_loss(config, masked, log_z)
             parts.append(metrics["z_loss"].total / normalizers["mlm"])
         return sum(parts[1:], start=parts[0]), metrics
-
-    def flops(seq_len: int, phase: int) -> float:
-        rate = sum(phase_rates(config.data, config.train.phases[phase])) / 2
-        return model_flops(config.model, seq_len, round(rate * seq_len))
 
     return Objective(
         init=model.init,
@@ -77,16 +74,30 @@ def make(config: PretrainConfig) -> Objective:
         loss=loss,
         logical_axes=model.logical_axes,
         sections=model.sections,
-        flops=flops,
+        flops=functools.partial(flops, config.model, config),
         num_heads=config.model.num_heads,
     )
+
+
+def z_loss(config: PretrainConfig, masked: Targets, log_z: jax.Array) -> Mean:
+    """Return `train.z_loss` times the square of the log of the partition function, of what `masked_targets` returns."""
+    return Mean.of(config.train.z_loss * jnp.square(log_z), masked.weights)
+
+
+def flops(model: EncoderConfig, config: PretrainConfig, seq_len: int, phase: int) -> float:
+    """Return the model FLOPs of training `model` on the masked tokens of one sequence, at the phase's mean rate."""
+    rate = sum(phase_rates(config.data, config.train.phases[phase])) / 2
+    return model_flops(model, seq_len, round(rate * seq_len))
 
 
 # Weights, not label values, say which targets count: 0 is a token, and a label.
 
 
-def _masked_tokens(logits: jax.Array, batch: Batch) -> tuple[Targets, jax.Array]:
-    """The targets, and the log of the partition function of each."""
+def masked_targets(logits: jax.Array, batch: Batch) -> tuple[Targets, jax.Array]:
+    """Return the targets, and the log of the partition function of each.
+
+    `logits` float32 `[batch, predictions, vocabulary]`, at the masked positions.
+    """
     weights = batch["masked_weights"].reshape(-1)
     # As a matrix, which is how the head made them: another form would be a copy of the largest array of the step.
     logits = logits.reshape(weights.size, -1)

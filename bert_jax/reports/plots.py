@@ -11,7 +11,7 @@ from bert_jax.training.metrics import Line, read_metrics
 MEASURES = {"_loss": "loss (nats)", "_accuracy": "accuracy"}
 PANELS = {"learning_rate": "learning rate", "grad_norm": "gradient norm"}
 MASKED_LOSS = "mlm_loss"  # the one that the unigram entropy is a line for
-IN_WORDS = {"mlm": "masked-token", "nsp": "next-sentence", "sop": "sentence-order"}
+IN_WORDS = {"mlm": "masked-token", "nsp": "next-sentence", "sop": "sentence-order", "replaced": "replaced-token"}
 
 
 def plot_run(workdir: pathlib.Path, output: pathlib.Path) -> None:

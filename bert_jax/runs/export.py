@@ -26,6 +26,7 @@ def export(
     target: str,
     console: Console,
     head: str | None = None,
+    part: str | None = None,
 ) -> None:
     """Write the model in `place` to the directory `output`, which appears whole or not at all.
 
@@ -37,13 +38,14 @@ def export(
         console: prints the result, and the heads that are left out.
         head: the only one to write; None: all, or where transformers has no class with all of them, those of the class
             with the most.
+        part: of a work directory of `pretrain`, another model that the run trains, such as "generator".
 
     Raises:
         UserError: `place` holds no model, the format cannot express it, or `output` is in use.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} exists and is not an empty directory; name another, or remove it")
-    row, found = FORMATS[target], read_weights(place, console=console, step=step)
+    row, found = FORMATS[target], read_weights(place, console=console, step=step, part=part)
     kept = _kept(found, row.is_class, head)
     left_out = [one.name for one in found.heads if one not in kept]
     shapes = shapes_of(found.config, kept)

@@ -6,15 +6,20 @@ import hashlib
 import jax
 import numpy as np
 
-from bert_jax.config import PretrainConfig
+from bert_jax.config import EncoderConfig, PretrainConfig, flatten
 from bert_jax.console import Console
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
+from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.inference.load import Weights
+from bert_jax.inference.load import Weights, has_part, read_weights
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.tensors import class_for
-from bert_jax.objectives import OBJECTIVES
+from bert_jax.models import Params, draw_missing
+from bert_jax.objectives import OBJECTIVES, Part
+
+# Fields of an architecture that continued training may change.
+MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range", "initialization")
 
 
 def check_exportable(config: PretrainConfig, padding_id: int) -> None:
@@ -46,6 +51,57 @@ def check_exportable(config: PretrainConfig, padding_id: int) -> None:
 
 def _with_pairs(config: PretrainConfig, sentence_pairs: str) -> PretrainConfig:
     return dataclasses.replace(config, data=dataclasses.replace(config.data, sentence_pairs=sentence_pairs))
+
+
+def starting_weights(config: PretrainConfig, tokenizer: Tokenizer, console: Console) -> Params | None:
+    """Return the parameters of `config.init_from`, for continued pretraining; None: random ones.
+
+    Raises UserError where their architecture or vocabulary is not that of `config.model`.
+    """
+    row = OBJECTIVES[config.objective]
+    parts = row.parts(config)
+    if not config.init_from:
+        if any(part.init_from for part in parts.values()):
+            raise UserError(
+                "config.replaced_tokens.generator_from needs config.init_from: a generator reads the model's embeddings"
+            )
+        return None
+    found = read_weights(config.init_from, row.heads(config), jax.random.key(config.seed), console)
+    _check_architecture(found, config.model, f"--config.init_from={config.init_from}", "config.model")
+    if load_tokenizer(found.directory).tokens != tokenizer.tokens:
+        raise UserError(
+            f"{config.data.corpus} was prepared with another vocabulary than {config.init_from}; "
+            f"prepare it again with --tokenizer {found.directory}"
+        )
+    describe_start(config.init_from, found, console)
+    own = {name: part.own(_part_weights(name, part, config, console)) for name, part in parts.items()}
+    return found.params | own
+
+
+def _part_weights(name: str, part: Part, config: PretrainConfig, console: Console) -> Params:
+    """The weights that a part starts from."""
+    key, place = jax.random.fold_in(jax.random.key(config.seed), 1), part.init_from or str(config.init_from)
+    if part.init_from:
+        found = read_weights(part.init_from, part.heads, key, console)
+    elif has_part(place, name):
+        found = read_weights(place, part.heads, key, console, part=name)
+    else:
+        console.say(f"randomly initialized: the {name}")
+        return draw_missing(part.config, part.heads, {}, key)
+    _check_architecture(found, part.config, f"the {name} in {place}", name)
+    describe_start(place, found, console)
+    return found.params
+
+
+def _check_architecture(found: Weights, wanted: EncoderConfig, where: str, name: str) -> None:
+    theirs = flatten(dataclasses.asdict(found.config))
+    wrong = [
+        f"{name}.{key}={value} (there {theirs[key]})"
+        for key, value in flatten(dataclasses.asdict(wanted)).items()
+        if value != theirs[key] and key not in MAY_DIFFER
+    ]
+    if wrong:
+        raise UserError(f"{where} has another architecture: {', '.join(wrong)}")
 
 
 def digest(weights: Weights) -> str:

@@ -14,12 +14,10 @@ from bert_jax.data.mixture import Mixture, find_corpora, open_mixture
 from bert_jax.data.sequences.masking import phase_masking
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.statistics import sequence_figures, unigram_entropy
-from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.inference.load import read_weights
 from bert_jax.inference.scoring.minimal_pairs import PACKAGED
-from bert_jax.models import Params, kernel_used
-from bert_jax.objectives import OBJECTIVES, make_objective
+from bert_jax.models import kernel_used
+from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
@@ -27,7 +25,7 @@ from bert_jax.reports.corpus_checks import sequence_warnings
 from bert_jax.reports.plateau import Plateau
 from bert_jax.runs.corpus_data import corpus_data, min_documents
 from bert_jax.runs.evaluate import make_evaluation
-from bert_jax.runs.initial_weights import check_exportable, describe_start
+from bert_jax.runs.initial_weights import check_exportable, starting_weights
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
 from bert_jax.training.loop import RunContext, fit
@@ -35,8 +33,6 @@ from bert_jax.training.schedules import Phase, plan_phases
 from bert_jax.training.step import check_layout
 
 CHECKED_SEQUENCES = 512  # of a phase, for likely problems, before it begins
-# Fields of an architecture that continued training may change.
-MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range", "initialization")
 
 
 def pretrain(
@@ -100,37 +96,19 @@ def _resolved(config: PretrainConfig, corpus: Mixture) -> PretrainConfig:
     check_exportable(config, tokenizer.pad_id)
     assert config.data.corpus
     data = dataclasses.replace(config.data, corpus=",".join(find_corpora(config.data.corpus)))
-    init_from = os.path.abspath(config.init_from) if config.init_from else None
+    init_from, replaced_tokens = _absolute(config.init_from), config.replaced_tokens
+    generator_from = _absolute(replaced_tokens.generator_from)
+    replaced_tokens = dataclasses.replace(replaced_tokens, generator_from=generator_from)
     pairs = config.evaluate.pairs
     pairs = pairs if pairs is None or pairs in PACKAGED else os.path.abspath(pairs)
     evaluated = dataclasses.replace(config.evaluate, pairs=pairs)
-    return dataclasses.replace(config, data=data, evaluate=evaluated, init_from=init_from)
+    return dataclasses.replace(
+        config, data=data, evaluate=evaluated, init_from=init_from, replaced_tokens=replaced_tokens
+    )
 
 
-def starting_weights(config: PretrainConfig, tokenizer: Tokenizer, console: Console) -> Params | None:
-    """Return the parameters of `config.init_from`, for continued pretraining; None: random ones.
-
-    Raises UserError where their architecture or vocabulary is not that of `config.model`.
-    """
-    if not config.init_from:
-        return None
-    heads = OBJECTIVES[config.objective].heads(config)
-    found = read_weights(config.init_from, heads, jax.random.key(config.seed), console)
-    theirs = flatten(dataclasses.asdict(found.config))
-    wrong = [
-        f"config.model.{key}={value} (there {theirs[key]})"
-        for key, value in flatten(dataclasses.asdict(config.model)).items()
-        if value != theirs[key] and key not in MAY_DIFFER
-    ]
-    if wrong:
-        raise UserError(f"--config.init_from={config.init_from} has another architecture: {', '.join(wrong)}")
-    if load_tokenizer(found.directory).tokens != tokenizer.tokens:
-        raise UserError(
-            f"{config.data.corpus} was prepared with another vocabulary than {config.init_from}; "
-            f"prepare it again with --tokenizer {found.directory}"
-        )
-    describe_start(config.init_from, found, console)
-    return found.params
+def _absolute(place: str | None) -> str | None:
+    return os.path.abspath(place) if place else None
 
 
 def run_fingerprint(config: PretrainConfig, corpus: Mixture) -> dict[str, str]:

@@ -22,7 +22,7 @@ OPTIONS = {
     "pretrain": f"--config --workdir --budget {PROCESSES}",
     "evaluate": "--workdir --step --corpus --json",
     "plot": "--workdir --output",
-    "export": "--workdir --output --format --head --step",
+    "export": "--workdir --output --format --head --part --step",
     "fill-mask": "--model --top_k --json --input",
     "finetune": f"--config --workdir --json {PROCESSES}",
     "predict": "--model --input --output --batch_size",

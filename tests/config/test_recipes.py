@@ -62,6 +62,20 @@ def test_roberta_and_albert_are_the_papers() -> None:
     assert (albert.train.steps, albert.train.batch_size) == (125_000, 4_096)
 
 
+def test_electra_is_the_paper_s() -> None:
+    """Clark et al. 2020, table 6: steps, batch, rate, masks and generator of the small and the base model."""
+    for name, steps, batch, rate, seq_len, size in (
+        ("electra_small", 1_000_000, 128, 5e-4, 128, 0.25),
+        ("electra_base", 766_000, 256, 2e-4, 512, 1 / 3),
+    ):
+        config = load(name)
+        assert isinstance(config, c.PretrainConfig)
+        assert (config.train.steps, config.train.batch_size, config.train.phases[0].seq_len) == (steps, batch, seq_len)
+        assert (config.optimizer.peak_learning_rate, config.optimizer.warmup_steps) == (rate, 10_000)
+        assert (config.data.mask_token_fraction, config.data.random_token_fraction) == (0.85, 0.0)
+        assert (config.replaced_tokens.generator_size, config.replaced_tokens.weight) == (size, 50.0)
+
+
 @pytest.mark.parametrize(
     ("size", "layers", "width"), [("tiny", 2, 128), ("mini", 4, 256), ("medium", 8, 512), ("L6_H768", 6, 768)]
 )

@@ -16,18 +16,28 @@ pytestmark = pytest.mark.slow  # compiles a run for each of several meshes; test
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Dropout masks follow the micro-batches, so a run is compared with one of the same accumulation.
-ONE = {"one": ([1, 1, 1], 1, 1), "one accumulated": ([1, 1, 1], 2, 1), "one packed": ([1, 1, 1], 2, 4)}
+MASKED, REPLACED = "masked_tokens", "replaced_tokens"
+ONE = {
+    "one": ([1, 1, 1], 1, 1, MASKED),
+    "one accumulated": ([1, 1, 1], 2, 1, MASKED),
+    "one packed": ([1, 1, 1], 2, 4, MASKED),
+    "one replaced": ([1, 1, 1], 1, 1, REPLACED),
+    "one replaced, accumulated": ([1, 1, 1], 2, 1, REPLACED),
+}
 EIGHT = {
-    "data": ([8, 1, 1], 1, 1),
-    "tensor": ([1, 1, 8], 2, 1),
-    "fsdp and tensor": ([1, 2, 4], 2, 1),
-    "all axes, packed": ([2, 2, 2], 2, 4),
+    "data": ([8, 1, 1], 1, 1, MASKED),
+    "tensor": ([1, 1, 8], 2, 1, MASKED),
+    "fsdp and tensor": ([1, 2, 4], 2, 1, MASKED),
+    "all axes, packed": ([2, 2, 2], 2, 4, MASKED),
+    "replaced, all axes": ([2, 2, 2], 1, 1, REPLACED),
+    "replaced, data, accumulated": ([8, 1, 1], 2, 1, REPLACED),
 }
 
 
-def run(workdir: pathlib.Path, devices: int, runs: dict[str, tuple[list[int], int, int]]) -> None:
+def run(workdir: pathlib.Path, devices: int, runs: dict[str, tuple[list[int], int, int, str]]) -> None:
     described = {
-        name: dict(zip(("mesh", "grad_accum_steps", "packing"), one, strict=True)) for name, one in runs.items()
+        name: dict(zip(("mesh", "grad_accum_steps", "packing", "objective"), one, strict=True))
+        for name, one in runs.items()
     }
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     done = subprocess.run(
@@ -57,7 +67,9 @@ def test_eight_devices_train_the_same_as_one(workdir: pathlib.Path, name: str) -
     eight = read_metrics(workdir / name / "metrics.jsonl")
     assert [line["step"] for line in eight if line["split"] == "train"] == list(range(1, STEPS + 1))
     assert [(line["step"], line["split"]) for line in one] == [(line["step"], line["split"]) for line in eight]
-    for key in ("loss", "mlm_loss", "nsp_loss"):
+    losses = [key for key in one[0] if key.endswith("loss")]
+    assert len(losses) == 3, "two losses and their sum"
+    for key in losses:
         assert [line[key] for line in eight] == pytest.approx([line[key] for line in one], rel=0, abs=1e-5), key
 
 

@@ -1,0 +1,106 @@
+"""The architecture, and how it is computed."""
+
+import dataclasses
+
+from bert_jax.config.schema.field import ABOVE_0, AT_LEAST_0, AT_LEAST_1, AT_LEAST_4, FROM_0_BELOW_1, field
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderConfig:
+    """The architecture alone: with the weights, all that an export needs."""
+
+    family: str = field(
+        "bert", "model family, which names the weights of an export", table="bert_jax.interop.families.FAMILIES"
+    )
+    vocab_size: int = field(None, "tokens in the vocabulary; None: as many as the corpus's tokenizer has", AT_LEAST_1)
+    hidden_size: int = field(768, "width of the residual stream", AT_LEAST_1)
+    num_layers: int = field(12, "transformer blocks", AT_LEAST_1)
+    num_heads: int = field(12, "attention heads; must divide hidden_size", AT_LEAST_1)
+    mlp_size: int = field(3072, "inner width of the MLP", AT_LEAST_1)
+    max_positions: int = field(512, "rows of the position table: the longest sequence the model can read", AT_LEAST_1)
+    num_token_types: int = field(2, "token types: 2 for sentence pairs, 1 in RoBERTa, 0 for no table", AT_LEAST_0)
+    position_offset: int = field(0, "id of the first position; RoBERTa starts at its padding id + 1 = 2", AT_LEAST_0)
+    embedding_size: int | None = field(
+        None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
+    )
+    norm_position: str = field(
+        "post",
+        "where a block normalizes: post, the sum with the residual stream; pre, what its sublayers read",
+        table="bert_jax.models.blocks.BLOCKS",
+    )
+    embedding_norm: bool = field(True, "normalization of the embeddings")
+    first_attention_norm: bool = field(
+        True, "normalization before the first attention of a pre-norm encoder; False in ModernBERT"
+    )
+    final_norm: bool = field(False, "normalization after the last block")
+    norm: str = field("layer_norm", "normalization layer", table="bert_jax.models.norms.NORMS")
+    norm_scale: bool = field(True, "learned scale in every norm")
+    norm_bias: bool = field(True, "learned bias in every norm")
+    attention_bias: bool = field(True, "biases of the attention's four linear maps")
+    mlp_bias: bool = field(True, "biases of the MLP")
+    head_bias: bool = field(True, "bias of the dense layer in heads and pooler; their last maps always have one")
+    positions: str = field(
+        "learned", "how the model knows the order of tokens", table="bert_jax.models.positions.POSITIONS"
+    )
+    rotary_base: float = field(10_000.0, "wavelength of the slowest rotary pair over 2 pi, in tokens", ABOVE_0)
+    local_rotary_base: float | None = field(None, "the same in local blocks; None: rotary_base", ABOVE_0)
+    relative_buckets: int = field(32, "rows of the table of relative positions; even, half a side", AT_LEAST_4)
+    relative_max_distance: int = field(128, "tokens from which on relative positions share the last row", AT_LEAST_1)
+    local_window: int | None = field(
+        None,
+        "window of a local block: a query reads keys at most half as many tokens away; None: no window",
+        AT_LEAST_1,
+    )
+    global_every: int = field(1, "block i reads whole sequences where i is a multiple of this", AT_LEAST_1)
+    query_key_norm: bool = field(
+        False, "RMS norm of each head's queries and keys, with a scale per feature that all heads share (as Qwen3)"
+    )
+    mlp: str = field("plain", "MLP of a block", table="bert_jax.models.mlps.MLPS")
+    share_layers: bool = field(False, "one set of parameters for all blocks (ALBERT)")
+    activation: str = field(
+        "gelu",
+        "activation of the MLP: gelu (erf), gelu_tanh (Google's code since 2019), silu",
+        table="bert_jax.models.layers.ACTIVATIONS",
+    )
+    masked_activation: str | None = field(
+        None, "activation of the masked-token head; None: as activation", table="bert_jax.models.layers.ACTIVATIONS"
+    )
+    pooler_activation: str = field(
+        "tanh",
+        "activation of the pooler; relu in DistilBERT, gelu in ELECTRA",
+        table="bert_jax.models.layers.ACTIVATIONS",
+    )
+    pooler_dropout: bool = field(False, "dropout before the pooler as well (RoBERTa, ELECTRA)")
+    pooler_norm: bool = field(False, "normalization after the pooler's activation (ModernBERT)")
+    pooler_on_tokens: bool = field(False, "heads of tokens read each one through the pooler, with dropout (ModernBERT)")
+    pooling: str = field(
+        "first",
+        "what the pooler reads of a sequence: its first token, or the mean",
+        table="bert_jax.models.heads.pooling.POOLINGS",
+    )
+    layer_norm_epsilon: float = field(1e-12, "constant added to the variance under the root", AT_LEAST_0)
+    dropout: float = field(0.1, "dropout rate after the embeddings and on both sublayer outputs", FROM_0_BELOW_1)
+    attention_dropout: float = field(0.1, "dropout rate on the attention probabilities", FROM_0_BELOW_1)
+    classifier_dropout: float = field(0.1, "dropout rate before the output of a task's head", FROM_0_BELOW_1)
+    initializer_range: float = field(0.02, "standard deviation of the truncated normal at the start", AT_LEAST_0)
+    initialization: str = field(
+        "normal",
+        "normal: initializer_range; depth_scaled: over sqrt(2 * num_layers) in the last matrix of a sublayer; "
+        "identity_head: likewise, and heads start with the identity; "
+        "neighbors: likewise, and the first block starts by reading neighbors (rotary or learned positions)",
+        table="bert_jax.models.layers.INITIALIZATIONS",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ComputeConfig:
+    """How the architecture is computed; changes speed and rounding, never what is learned."""
+
+    dtype: str = field("float32", "type of matrix products (parameters stay float32)", allowed=("float32", "bfloat16"))
+    scan_layers: bool = field(True, "compile one block and scan it over the layers; False unrolls them")
+    attention: str = field(
+        "auto",
+        "attention kernel; auto: the fused kernel on TPUs, XLA elsewhere",
+        table="bert_jax.models.attention.KERNELS",
+    )
+    remat: bool = field(False, "recompute each block in the backward pass: less memory, a third more FLOPs")
