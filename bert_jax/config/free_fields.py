@@ -1,7 +1,7 @@
 """What a resumed run may change."""
 
-# Fields that a resumed run may change: what is learned stays the same up to rounding. data.corpus, task.data, init_from
-# and generator_from say where something is, not what it is; evaluate changes what is measured, not what is learned.
+# Fields that a resumed run may change: what is learned stays the same up to rounding. data.corpus, task.data,
+# init_from, generator_from and teacher say where something is, not what it is; evaluate changes what is measured alone.
 FREE_TO_CHANGE = (
     "compute.scan_layers",
     "compute.attention",
@@ -18,6 +18,7 @@ FREE_TO_CHANGE = (
     "watchdog",
     "init_from",
     "replaced_tokens.generator_from",
+    "distillation.teacher",
     "task.data",
     "task.test",
     "task.num_seeds",

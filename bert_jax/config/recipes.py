@@ -117,6 +117,23 @@ def clark2020(size: str, seq_len: int) -> ml_collections.ConfigDict:
     return config
 
 
+def sanh2019() -> ml_collections.ConfigDict:
+    """Return the recipe of DistilBERT (Sanh et al. 2019): six layers of a BERT-base, which teaches them.
+
+    Temperature 2, weights 5 : 2 : 1 of soft targets, masked tokens and cosine; batches of 4,000 sequences, three passes
+    over the teacher's corpus. Our weights are half of theirs, so the gradient is clipped at half of their norm of 5.
+    """
+    config = pretrain_config()
+    config.objective = "distillation"
+    config.model.update(architecture("distilbert"))
+    config.compute.dtype = "bfloat16"
+    config.data.sentence_pairs = "full_sentences"
+    config.train.update(steps=6_500, batch_size=4_000, grad_accum_steps=5)
+    config.train.phases = phases({"seq_len": 512})
+    config.optimizer.update(peak_learning_rate=5e-4, warmup_fraction=0.05, schedule="linear", clip_norm=2.5)
+    return config
+
+
 def warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDict:
     """Return the recipe of ModernBERT (Warner et al. 2024): 30 % masks, StableAdamW, a long stretch at the peak.
 

@@ -5,11 +5,13 @@ A directory is one of `export` or of transformers, a work directory of `finetune
 optimizer.
 """
 
+import hashlib
 import os
 import pathlib
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, from_json
 from bert_jax.console import Console
@@ -183,3 +185,13 @@ def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array 
     params = kept if rng is None else draw_missing(found.config, wanted, kept, rng)
     unused = tuple(name for name in found.params if name not in shapes)
     return found._replace(heads=wanted, params=params, new=missing, unused=found.unused + unused)
+
+
+def digest(weights: Weights) -> str:
+    """Return the SHA-256 of what was read, in hex; a resumed run must have started from the same weights."""
+    found = hashlib.sha256(repr(weights.config).encode())
+    for path, leaf in jax.tree_util.tree_leaves_with_path(weights.params):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if name not in weights.new and name.split("/")[0] not in weights.new:
+            found.update(name.encode() + np.ascontiguousarray(leaf).tobytes())
+    return found.hexdigest()

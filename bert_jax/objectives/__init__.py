@@ -6,6 +6,7 @@ losses.py        losses per target
 parts.py         models that a run trains beside its own
 masked_tokens.py masked tokens, with next sentence, sentence order or neither
 replaced_tokens.py ELECTRA: a generator replaces tokens, the encoder finds them
+distillation.py  DistilBERT: masked tokens, and what a teacher makes of them
 tasks.py         the loss of a task, for fine-tuning
 
 To add a pretraining objective, write a file like masked_tokens.py and add its row to `OBJECTIVES`. `config.objective`
@@ -15,10 +16,10 @@ chooses the row.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from bert_jax.config import PretrainConfig
+from bert_jax.config import EncoderConfig, PretrainConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head
-from bert_jax.objectives import masked_tokens, replaced_tokens
+from bert_jax.objectives import distillation, masked_tokens, replaced_tokens
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.means import Mean
 from bert_jax.objectives.parts import Part
@@ -40,35 +41,40 @@ __all__ = [
 class ObjectiveRow(NamedTuple):
     """An objective by name.
 
-    make(config) -> the objective
+    make(config, architecture of the teacher, if any) -> the objective
     heads(config) -> the heads of the model that it trains, which an export writes
     parts(config) -> the other models that it trains, by name
-    reads: the sections of the config that it reads and some others do not
+    reads: the section of the config that it alone reads
+    teacher(config) -> the directory of a model that it reads and does not train
     """
 
-    make: Callable[[PretrainConfig], Objective]
+    make: Callable[[PretrainConfig, EncoderConfig | None], Objective]
     heads: Callable[[PretrainConfig], tuple[Head, ...]]
     parts: Callable[[PretrainConfig], Mapping[str, Part]] = lambda config: {}
-    reads: tuple[str, ...] = ()
+    reads: str | None = None
+    teacher: Callable[[PretrainConfig], str | None] = lambda config: None
 
 
+DEFAULTS = PretrainConfig()
 OBJECTIVES: dict[str, ObjectiveRow] = {
     "masked_tokens": ObjectiveRow(masked_tokens.make, masked_tokens.heads),
     "replaced_tokens": ObjectiveRow(
-        replaced_tokens.make, replaced_tokens.heads, replaced_tokens.parts, ("replaced_tokens",)
+        replaced_tokens.make, replaced_tokens.heads, replaced_tokens.parts, reads="replaced_tokens"
+    ),
+    "distillation": ObjectiveRow(
+        distillation.make, distillation.heads, reads="distillation", teacher=lambda config: config.distillation.teacher
     ),
 }
 
 
-def make_objective(config: PretrainConfig) -> Objective:
+def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the objective that `config.objective` names, over the encoder of `config.model`.
 
-    Raises UserError where a section of the config is set that other objectives alone read.
+    `teacher` is the architecture of the model in `config.distillation.teacher`. Raises UserError where a section of the
+    config is set that another objective alone reads.
     """
-    row = OBJECTIVES[config.objective]
-    for name, other in OBJECTIVES.items():
-        for section in set(other.reads) - set(row.reads):
-            if getattr(config, section) != getattr(PretrainConfig(), section):
-                objective = f"config.objective={config.objective}"
-                raise UserError(f"config.{section} has no effect with {objective}; set config.objective={name}")
-    return row.make(config)
+    for name, row in OBJECTIVES.items():
+        if name != config.objective and row.reads and getattr(config, row.reads) != getattr(DEFAULTS, row.reads):
+            objective = f"config.objective={config.objective}"
+            raise UserError(f"config.{row.reads} has no effect with {objective}; set config.objective={name}")
+    return OBJECTIVES[config.objective].make(config, teacher)

@@ -37,6 +37,7 @@ class Objective(NamedTuple):
     flops(seq_len, phase) -> model FLOPs of training on one sequence of a phase, by its number
     num_heads: attention heads, which mesh.tensor must divide
     frozen_axes: as logical_axes, of parameters that are read and not trained, such as a teacher's; () for none
+    init_frozen(rng) -> parameters of that structure
     """
 
     init: Callable[[jax.Array], Params]
@@ -47,3 +48,4 @@ class Objective(NamedTuple):
     flops: Callable[[int, int], float]
     num_heads: int
     frozen_axes: Any = ()
+    init_frozen: Callable[[jax.Array], Params] = lambda rng: ()

@@ -30,7 +30,7 @@ def heads(config: PretrainConfig) -> tuple[Head, ...]:
     return PRETRAINING_HEADS if config.data.sentence_pairs in PAIR_LABELS else (Head("masked_token"),)
 
 
-def make(config: PretrainConfig) -> Objective:
+def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the mean loss of the masked tokens, plus that of the sentence pairs where they have labels.
 
     With `config.train.z_loss`, also its mean over the masked tokens times log(Z)^2, which keeps logits near 0

@@ -20,6 +20,7 @@ from bert_jax.models.dropout import dropout_seeds, random_words
 from bert_jax.models.layers import table_width
 from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
+from bert_jax.objectives.losses import token_weights
 from bert_jax.objectives.means import Mean
 from bert_jax.objectives.parts import Part
 
@@ -71,7 +72,7 @@ def whole(params: Params) -> Params:
     return generator | {"encoder": generator["encoder"] | {"embeddings": params["encoder"]["embeddings"]}}
 
 
-def make(config: PretrainConfig) -> Objective:
+def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the mean loss of the masked tokens plus `weight` times that of all tokens, each replaced or not.
 
     Raises UserError with sentence pairs that have labels: nothing would learn them.
@@ -137,13 +138,6 @@ def make(config: PretrainConfig) -> Objective:
         flops=flops,
         num_heads=math.gcd(config.model.num_heads, generator.config.num_heads),
     )
-
-
-def token_weights(batch: Batch) -> jax.Array:
-    """Return float32 `[batch, length]`: 1 for each token, special ones too, 0 for padding and filler sequences."""
-    rows = len(batch["input_ids"])
-    counted = batch["example_weights"].reshape(rows, -1).max(1)
-    return batch["attention_mask"] * counted[:, None]
 
 
 def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax.Array, jax.Array]:

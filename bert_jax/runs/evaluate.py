@@ -18,6 +18,7 @@ from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import Batch, Objective, Params
 from bert_jax.parallel import sharding
 from bert_jax.runs.corpus_data import corpus_data, min_documents
+from bert_jax.runs.teacher import read_teacher
 from bert_jax.training import workdir
 from bert_jax.training.evaluation import Evaluate, make_evaluate
 from bert_jax.training.schedules import plan_phases
@@ -77,12 +78,14 @@ def evaluate(
             f"{other or config.data.corpus} has too few held-out documents to evaluate on; "
             "prepare it again with a higher --heldout_fraction, or from more documents"
         )
-    objective, phases = make_objective(config), plan_phases(config.train)
+    teacher = read_teacher(config, corpus.tokenizer(), console)
+    objective, phases = make_objective(config, teacher.config), plan_phases(config.train)
     phase = next((phase for phase in phases if step <= phase.end), phases[-1])
     measure = make_evaluation(config, objective, mesh, corpus.tokenizer())
     with jax.set_mesh(mesh):
         params = jax.device_put(params, sharding.shardings(objective.logical_axes, mesh))
-        found = measure(params, (), _counted(data.heldout(phase), console))
+        frozen = jax.device_put(teacher.params, sharding.shardings(objective.frozen_axes, mesh))
+        found = measure(params, frozen, _counted(data.heldout(phase), console))
     held = corpus.split(split, min_documents(config))
     entropy = unigram_entropy(held, corpus.vocab_size)
     return (

@@ -1,10 +1,8 @@
 """The weights that a run starts from, and whether the model it trains can be exported."""
 
 import dataclasses
-import hashlib
 
 import jax
-import numpy as np
 
 from bert_jax.config import EncoderConfig, PretrainConfig, flatten
 from bert_jax.console import Console
@@ -17,6 +15,8 @@ from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.tensors import class_for
 from bert_jax.models import Params, draw_missing
 from bert_jax.objectives import OBJECTIVES, Part
+from bert_jax.objectives.distillation import layers_of, student_of
+from bert_jax.runs.teacher import Teacher
 
 # Fields of an architecture that continued training may change.
 MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range", "initialization")
@@ -53,8 +53,10 @@ def _with_pairs(config: PretrainConfig, sentence_pairs: str) -> PretrainConfig:
     return dataclasses.replace(config, data=dataclasses.replace(config.data, sentence_pairs=sentence_pairs))
 
 
-def starting_weights(config: PretrainConfig, tokenizer: Tokenizer, console: Console) -> Params | None:
-    """Return the parameters of `config.init_from`, for continued pretraining; None: random ones.
+def starting_weights(
+    config: PretrainConfig, tokenizer: Tokenizer, console: Console, teacher: Teacher | None = None
+) -> Params | None:
+    """Return the parameters of `config.init_from`, for continued pretraining, or a teacher's; None: random ones.
 
     Raises UserError where their architecture or vocabulary is not that of `config.model`.
     """
@@ -65,6 +67,10 @@ def starting_weights(config: PretrainConfig, tokenizer: Tokenizer, console: Cons
             raise UserError(
                 "config.replaced_tokens.generator_from needs config.init_from: a generator reads the model's embeddings"
             )
+        if teacher and teacher.config and config.distillation.copy_layers:
+            layers = ", ".join(map(str, layers_of(config.model, teacher.config)))
+            console.say(f"starting from the layers {layers} of {config.distillation.teacher}")
+            return student_of(dict(teacher.params), teacher.config, config)
         return None
     found = read_weights(config.init_from, row.heads(config), jax.random.key(config.seed), console)
     _check_architecture(found, config.model, f"--config.init_from={config.init_from}", "config.model")
@@ -102,16 +108,6 @@ def _check_architecture(found: Weights, wanted: EncoderConfig, where: str, name:
     ]
     if wrong:
         raise UserError(f"{where} has another architecture: {', '.join(wrong)}")
-
-
-def digest(weights: Weights) -> str:
-    """Return the SHA-256 of what was read, in hex; a resumed run must have started from the same weights."""
-    found = hashlib.sha256(repr(weights.config).encode())
-    for path, leaf in jax.tree_util.tree_leaves_with_path(weights.params):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        if name not in weights.new and name.split("/")[0] not in weights.new:
-            found.update(name.encode() + np.ascontiguousarray(leaf).tobytes())
-    return found.hexdigest()
 
 
 def describe_start(place: str | None, found: Weights, console: Console) -> None:

@@ -6,33 +6,28 @@ import os
 import pathlib
 
 import jax
-import numpy as np
 
 from bert_jax.config import PretrainConfig, check_choices, flatten, to_json, with_vocab_size
 from bert_jax.console import Console
 from bert_jax.data.mixture import Mixture, find_corpora, open_mixture
-from bert_jax.data.sequences.masking import phase_masking
-from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
-from bert_jax.data.statistics import sequence_figures, unigram_entropy
+from bert_jax.data.statistics import unigram_entropy
 from bert_jax.errors import UserError
 from bert_jax.inference.scoring.minimal_pairs import PACKAGED
-from bert_jax.models import kernel_used
 from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
-from bert_jax.reports.corpus_checks import sequence_warnings
 from bert_jax.reports.plateau import Plateau
+from bert_jax.reports.run_lines import run_lines
 from bert_jax.runs.corpus_data import corpus_data, min_documents
 from bert_jax.runs.evaluate import make_evaluation
 from bert_jax.runs.initial_weights import check_exportable, starting_weights
+from bert_jax.runs.teacher import read_teacher
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
 from bert_jax.training.loop import RunContext, fit
-from bert_jax.training.schedules import Phase, plan_phases
+from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import check_layout
-
-CHECKED_SEQUENCES = 512  # of a phase, for likely problems, before it begins
 
 
 def pretrain(
@@ -56,18 +51,23 @@ def pretrain(
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
         raise UserError("config.data.weights and smoothing have no effect on one corpus; leave them out")
     config = _resolved(config, corpus)
-    objective, phases = make_objective(config), plan_phases(config.train)
+    teacher = read_teacher(config, corpus.tokenizer(), console)
+    objective, phases = make_objective(config, teacher.config), plan_phases(config.train)
     if watchdog:
         watchdog.check_agreement(run_fingerprint(config, corpus))
     mesh = check_layout(config, objective, phases)  # refused now, it leaves the directory to the corrected command
-    params = starting_weights(config, corpus.tokenizer(), console)
+    params = starting_weights(config, corpus.tokenizer(), console, teacher)
     data = corpus_data(config, corpus, sharding.batch_blocks(mesh))
-    data = data._replace(evaluate=make_evaluation(config, objective, mesh, corpus.tokenizer()))
+    data = data._replace(
+        evaluate=make_evaluation(config, objective, mesh, corpus.tokenizer()),
+        fingerprint={**data.fingerprint, **teacher.fingerprint},
+    )
     first = jax.process_index() == 0
     with workdir.locked(directory) if first else contextlib.nullcontext():
         if first:
             workdir.claim(directory, config, data.fingerprint, corpus.tokenizer_directory)
-        describe(config, corpus, phases, console)
+        for line in run_lines(config, corpus, phases):
+            console.say(line)
         left_out = corpus.left_out("heldout", min_documents(config))
         if data.heldout is None:
             console.say(
@@ -75,7 +75,9 @@ def pretrain(
             )
         elif left_out:
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the others")
-        run = RunContext(config, objective, phases, data, directory, console, interrupt, watchdog, start=params)
+        run = RunContext(
+            config, objective, phases, data, directory, console, interrupt, watchdog, params, teacher.params
+        )
         return fit(_measured(run, config, corpus) if first else run)
 
 
@@ -99,11 +101,17 @@ def _resolved(config: PretrainConfig, corpus: Mixture) -> PretrainConfig:
     init_from, replaced_tokens = _absolute(config.init_from), config.replaced_tokens
     generator_from = _absolute(replaced_tokens.generator_from)
     replaced_tokens = dataclasses.replace(replaced_tokens, generator_from=generator_from)
+    distillation = dataclasses.replace(config.distillation, teacher=_absolute(config.distillation.teacher))
     pairs = config.evaluate.pairs
     pairs = pairs if pairs is None or pairs in PACKAGED else os.path.abspath(pairs)
     evaluated = dataclasses.replace(config.evaluate, pairs=pairs)
     return dataclasses.replace(
-        config, data=data, evaluate=evaluated, init_from=init_from, replaced_tokens=replaced_tokens
+        config,
+        data=data,
+        evaluate=evaluated,
+        init_from=init_from,
+        replaced_tokens=replaced_tokens,
+        distillation=distillation,
     )
 
 
@@ -115,39 +123,3 @@ def run_fingerprint(config: PretrainConfig, corpus: Mixture) -> dict[str, str]:
     """Return what must be the same in every process of a run; the corpus may be elsewhere on each."""
     values = {f"config.{key}": str(value) for key, value in flatten(to_json(config)).items() if key != "data.corpus"}
     return values | versions() | {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
-
-
-def describe(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...], console: Console) -> None:
-    """Print what is about to run: the corpus, each source of a mixture, the model, each phase, likely problems."""
-    split, symbols = corpus.split("train"), symbols_of(corpus.tokenizer())
-    devices = jax.devices()
-    console.say(
-        f"corpus {config.data.corpus}: {split.num_documents:,} documents, {split.num_tokens:,} tokens, "
-        f"vocabulary {corpus.vocab_size:,}"
-    )
-    if len(corpus.corpora) > 1:
-        counts = make_sequences(split, symbols, phases[0].seq_len, config.seed, config.data).num_per_source
-        for (name, source), own in zip(corpus.sources(), counts.tolist(), strict=True):
-            console.say(
-                f"  {os.path.basename(name)}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "
-                f"{own / counts.sum():.2%} of the sequences"
-            )
-    console.say(
-        f"model {config.model.num_layers} layers x {config.model.hidden_size}, {config.compute.dtype}, "
-        f"on {len(devices)} x {devices[0].device_kind}, "
-        f"attention by {kernel_used(config.model, config.compute, devices[0].platform)}"
-    )
-    for number, phase in enumerate(phases, 1):
-        tokens = (phase.end - phase.begin) * phase.batch_size * phase.seq_len
-        times = np.format_float_positional(tokens / split.num_tokens, precision=3, fractional=False, trim="-")
-        if not tokens:
-            continue
-        console.say(
-            f"phase {number}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
-            f"{phase.seq_len} tokens, {times} times the corpus"
-        )
-        data = phase_masking(config.data, config.train.phases[phase.number])
-        sequences = make_sequences(split, symbols, phase.seq_len, config.seed, data)
-        figures = sequence_figures(sequences, symbols.vocabulary.mask, CHECKED_SEQUENCES)
-        for line in sequence_warnings(figures, data).values():
-            console.say(f"warning: {line}")

@@ -99,13 +99,15 @@ def fit(run: RunContext) -> bool:
         if interrupt.check():
             console.say(f"{interrupt.name}: stopped before the start")
             return False
-        shapes, shardings = state_shardings(config, objective, optimizer, mesh, run.frozen)
+        shapes, shardings = state_shardings(config, objective, optimizer, mesh)
         checkpoints = Checkpoints(run.workdir, config.checkpoint)
-        found = checkpoints.newest(abstract_state(shapes, shardings), console.say)
+        saved = abstract_state(shapes._replace(frozen=()), shardings._replace(frozen=()))
+        found = checkpoints.newest(saved, console.say)
         if found:
             step, state, means = _resumed(run, checkpoints, *found)
         else:
             step, state, means = 0, _first_state(run, optimizer, shardings), {}
+        state = state._replace(frozen=jax.device_put(run.frozen, shardings.frozen))
         if config.optimizer.ema_decay is not None:
             console.say(
                 f"evaluating and exporting the moving average of the weights (ema_decay={config.optimizer.ema_decay:g})"
@@ -141,16 +143,14 @@ def _resumed(
 
 
 def _first_state(run: RunContext, optimizer: Optimizer, shardings: TrainState) -> TrainState:
-    init = functools.partial(init_state, run.config, run.objective, optimizer, frozen=())
-    frozen = jax.device_put(run.frozen, shardings.frozen)
+    init = functools.partial(init_state, run.config, run.objective, optimizer)
+    shardings = shardings._replace(frozen=())
     if run.start is None:
-        return jax.jit(init, out_shardings=shardings._replace(frozen=()))()._replace(frozen=frozen)
+        return jax.jit(init, out_shardings=shardings)()
     params = jax.device_put(run.start, shardings.params)
     # All but the parameters, which would be copied.
-    rest = jax.jit(
-        lambda params: init(params)._replace(params=()), out_shardings=shardings._replace(params=(), frozen=())
-    )
-    return rest(params)._replace(params=params, frozen=frozen)
+    rest = jax.jit(lambda params: init(params)._replace(params=()), out_shardings=shardings._replace(params=()))
+    return rest(params)._replace(params=params)
 
 
 def _check_record(run: RunContext, record: Record, place: pathlib.Path) -> None:
@@ -381,7 +381,7 @@ class _Loop:
             "means": {name: [mean.total, mean.weight] for name, mean in self.means.items()},
             "fingerprint": self.data.fingerprint,
         }
-        self.checkpoints.save(step, state, record)
+        self.checkpoints.save(step, state._replace(frozen=()), record)
         self.watch.pause(time.perf_counter() - began)
 
 

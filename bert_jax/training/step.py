@@ -26,25 +26,22 @@ class TrainState(NamedTuple):
     rng: Any  # uint32 [2], folded with the step
     skipped: Any  # int32, updates left out because loss or gradient was not finite
     skipped_in_a_row: Any  # int32
-    frozen: Params = ()  # read and never updated, such as a teacher's parameters
+    frozen: Params = ()  # read and never updated or saved, such as a teacher's parameters
 
 
-def init_state(
-    config: Config, objective: Objective, optimizer: Optimizer, start: Params | None = None, frozen: Params = ()
-) -> TrainState:
-    """Return the state before the first step, a pure function of `config.seed` and of `start`.
+def init_state(config: Config, objective: Objective, optimizer: Optimizer, start: Params | None = None) -> TrainState:
+    """Return the state before the first step, a pure function of `config.seed` and of `start`; nothing is frozen.
 
     Args:
         config: of the run.
         objective: of the run.
         optimizer: of the run.
         start: float32 parameters; None: random ones.
-        frozen: parameters that the objective reads and the optimizer does not see.
     """
     init_key, step_key = jax.random.split(jax.random.PRNGKey(config.seed))
     params = objective.init(init_key) if start is None else start
     zero = jnp.zeros((), jnp.int32)
-    return TrainState(zero, params, optimizer(0.0).init(params), step_key, zero, zero, frozen)
+    return TrainState(zero, params, optimizer(0.0).init(params), step_key, zero, zero)
 
 
 def evaluated_params(state: TrainState) -> Params:
@@ -53,10 +50,11 @@ def evaluated_params(state: TrainState) -> Params:
 
 
 def state_shardings(
-    config: Config, objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh, frozen: Params = ()
+    config: Config, objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh
 ) -> tuple[TrainState, TrainState]:
     """Return shapes and shardings of the state: moments are sharded as their parameters, scalars are replicated."""
-    shapes = jax.eval_shape(functools.partial(init_state, config, objective, optimizer, frozen=frozen))
+    shapes = jax.eval_shape(functools.partial(init_state, config, objective, optimizer))
+    shapes = shapes._replace(frozen=jax.eval_shape(objective.init_frozen, jax.random.PRNGKey(0)))
     everywhere = sharding.replicated(mesh)
     params = sharding.shardings(objective.logical_axes, mesh)
     opt_state = optax.tree.map_params(

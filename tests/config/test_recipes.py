@@ -76,6 +76,16 @@ def test_electra_is_the_paper_s() -> None:
         assert (config.replaced_tokens.generator_size, config.replaced_tokens.weight) == (size, 50.0)
 
 
+def test_distilbert_is_the_paper_s() -> None:
+    """Sanh et al. 2019 and their code: temperature 2, weights 5 : 2 : 1, six layers."""
+    config = load("distilbert")
+    assert isinstance(config, c.PretrainConfig)
+    soft, cosine = config.distillation.soft_weight, config.distillation.cosine_weight
+    assert (5 / soft, 2 / 1, 1 / cosine, config.distillation.temperature) == (2, 2, 2, 2)
+    assert (config.model.num_layers, config.model.hidden_size, config.train.batch_size) == (6, 768, 4_000)
+    assert (config.optimizer.peak_learning_rate, config.optimizer.warmup_fraction) == (5e-4, 0.05)
+
+
 @pytest.mark.parametrize(
     ("size", "layers", "width"), [("tiny", 2, 128), ("mini", 4, 256), ("medium", 8, 512), ("L6_H768", 6, 768)]
 )

@@ -27,7 +27,7 @@ def with_values(**values: object) -> c.PretrainConfig:
     return config
 
 
-def norm_objective(config: c.PretrainConfig) -> Objective:
+def norm_objective(config: c.PretrainConfig, teacher: c.EncoderConfig | None = None) -> Objective:
     """Every token's hidden state is to have the squared length of 1: (|x|^2 - 1)^2, and the teacher's bias is read."""
     model = make_model(config.model, config.compute, (Head("hidden_states"),))
 
@@ -46,6 +46,7 @@ def norm_objective(config: c.PretrainConfig) -> Objective:
         flops=lambda seq_len, phase: 1.0,
         num_heads=config.model.num_heads,
         frozen_axes={"target": ()},
+        init_frozen=lambda rng: {"target": jnp.float32(0)},
     )
 
 

@@ -14,7 +14,7 @@ field.py      what a field says of itself
 
 from bert_jax.config.schema.data import DataConfig
 from bert_jax.config.schema.encoder import ComputeConfig, EncoderConfig
-from bert_jax.config.schema.objectives import ReplacedTokensConfig
+from bert_jax.config.schema.objectives import DistillationConfig, ReplacedTokensConfig
 from bert_jax.config.schema.run import Config, FinetuneConfig, PretrainConfig
 from bert_jax.config.schema.task import TaskConfig
 from bert_jax.config.schema.training import (
@@ -34,6 +34,7 @@ __all__ = [
     "ComputeConfig",
     "Config",
     "DataConfig",
+    "DistillationConfig",
     "EncoderConfig",
     "EvaluateConfig",
     "FinetuneConfig",

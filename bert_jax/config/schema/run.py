@@ -5,7 +5,7 @@ import dataclasses
 from bert_jax.config.schema.data import DataConfig
 from bert_jax.config.schema.encoder import ComputeConfig, EncoderConfig
 from bert_jax.config.schema.field import AT_LEAST_0, field
-from bert_jax.config.schema.objectives import ReplacedTokensConfig
+from bert_jax.config.schema.objectives import DistillationConfig, ReplacedTokensConfig
 from bert_jax.config.schema.task import TaskConfig
 from bert_jax.config.schema.training import (
     CheckpointConfig,
@@ -42,6 +42,7 @@ class PretrainConfig(_SharedConfig):
     model: EncoderConfig = field(EncoderConfig(), "architecture")
     data: DataConfig = field(DataConfig(), "sequences")
     replaced_tokens: ReplacedTokensConfig = field(ReplacedTokensConfig(), "generator of objective=replaced_tokens")
+    distillation: DistillationConfig = field(DistillationConfig(), "teacher of objective=distillation")
     train: TrainConfig = field(TrainConfig(), "steps and phases")
     evaluate: EvaluateConfig = field(EvaluateConfig(), "held-out evaluation")
 

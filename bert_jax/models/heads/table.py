@@ -124,6 +124,11 @@ def hidden_states(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encode
     return {"hidden_states": x.every}
 
 
+def last_hidden_state(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+    """`last_hidden_state` `[batch, length, hidden]`."""
+    return {"last_hidden_state": x.hidden}
+
+
 def pooled(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
     """`pooled` `[batch, hidden]`: what `model.pooling` makes of a sequence, through the pooler."""
     return {"pooled": x.pooled}
@@ -138,6 +143,7 @@ HEADS: dict[str, Callable[[EncoderConfig, jnp.dtype, Head, Encoded], Arrays]] = 
     "token_classification": token_classification,
     "question_answering": question_answering,
     "hidden_states": hidden_states,
+    "last_hidden_state": last_hidden_state,
     "pooled": pooled,
 }
 # Heads that read a sequence through the pooler, and those that read each token.

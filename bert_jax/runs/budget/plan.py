@@ -15,7 +15,7 @@ from bert_jax.config import PretrainConfig, check_choices, with_vocab_size
 from bert_jax.console import Console, format_seconds
 from bert_jax.data.mixture import Mixture, open_mixture
 from bert_jax.errors import UserError, writing
-from bert_jax.objectives import make_objective
+from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.runs.budget.amounts import Budget, parse_budget
 from bert_jax.runs.budget.measure import measure
 from bert_jax.runs.budget.rule import (
@@ -65,6 +65,8 @@ def plan(
     for key in given:
         if key in CHOSEN or (key.startswith("train.phases[") and key.endswith(("batch_size", "grad_accum_steps"))):
             raise UserError(f"--budget chooses config.{key}: leave one of them out")
+    if OBJECTIVES[config.objective].teacher(config):
+        raise UserError("--budget chooses the model's size, and a student's follows from its teacher: leave one out")
     if not config.data.corpus:
         raise UserError("no corpus: give --config.data.corpus=DIR, a directory made by `bert-jax prepare`")
     corpus = open_mixture(config.data.corpus, console.say)

@@ -14,11 +14,11 @@ from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.inference.batching import Feed
 from bert_jax.inference.load import Weights, read_weights
+from bert_jax.inference.load import digest as weights_digest
 from bert_jax.interop.tensors import class_of
 from bert_jax.models import Model, make_model
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.tasks import finetuning, head
-from bert_jax.runs import initial_weights
 from bert_jax.runs.finetuning.task_data import Part, digest, read_part, score_names
 from bert_jax.tasks.batching import choose_buckets
 from bert_jax.tasks.reading import readers
@@ -49,7 +49,7 @@ class Setup(NamedTuple):
         return {
             "task": digest((self.train, *self.dev)),
             "tokenizer": self.tokenizer.sha256,
-            "weights": initial_weights.digest(self.start),
+            "weights": weights_digest(self.start),
         }
 
 

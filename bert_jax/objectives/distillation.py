@@ -1,0 +1,151 @@
+"""Distillation (DistilBERT, Sanh et al. 2019): a student learns masked tokens and what a frozen teacher makes of them.
+
+Three terms: the masked tokens themselves; the teacher's probabilities at these positions, both sides softened by a
+temperature T and the divergence scaled by T^2 (Hinton et al. 2015); the direction of each token's last hidden state.
+The authors' code compares probabilities at every token unless told to restrict them to the masked ones; here they
+always are, as only these reach the vocabulary.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.config import EncoderConfig, PretrainConfig
+from bert_jax.errors import UserError
+from bert_jax.models import Head, Params, make_model
+from bert_jax.objectives import masked_tokens
+from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
+from bert_jax.objectives.losses import token_weights
+from bert_jax.objectives.means import Mean
+
+READ = (Head("masked_token"), Head("last_hidden_state"))
+SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss does
+
+
+def heads(config: PretrainConfig) -> tuple[Head, ...]:
+    """Return the head of the student."""
+    return (Head("masked_token"),)
+
+
+def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
+    """Return the mean loss of the masked tokens, plus the weighted means of both comparisons with the teacher.
+
+    Raises UserError without a teacher, with one of another vocabulary, with one of another width where hidden states
+    are compared, and with sentence pairs that have labels.
+    """
+    settings, pairs = config.distillation, config.data.sentence_pairs
+    if teacher is None:
+        raise UserError("config.objective=distillation needs config.distillation.teacher: a directory with a model")
+    if pairs in masked_tokens.PAIR_LABELS:
+        raise UserError(
+            f"config.objective=distillation has no head for config.data.sentence_pairs={pairs}; "
+            "set full_sentences, document_sentences or none"
+        )
+    for name in ("vocab_size", *(("hidden_size",) if settings.cosine_weight else ())):
+        ours, theirs = getattr(config.model, name), getattr(teacher, name)
+        if ours != theirs:
+            advice = "; or set config.distillation.cosine_weight=0" if name == "hidden_size" else ""
+            raise UserError(f"config.model.{name}={ours} differs from the teacher's {theirs}{advice}")
+    student, teaching = (make_model(one, config.compute, READ) for one in (config.model, teacher))
+
+    def normalizers(batch: Batch) -> Normalizers:
+        """The masked tokens and all tokens that carry weight; at least 1 each, against a division by 0."""
+        return {
+            "masked": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0),
+            "tokens": jnp.maximum(jnp.sum(token_weights(batch)), 1.0),
+        }
+
+    def loss(
+        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
+    ) -> tuple[jax.Array, dict[str, Mean]]:
+        found = student.apply(params, batch, rngs.dropout)
+        known = jax.lax.stop_gradient(teaching.apply(frozen, batch, None))
+        masked, log_z = masked_tokens.masked_targets(found["mlm_logits"], batch)
+        taught, _ = masked_tokens.masked_targets(known["mlm_logits"], batch)
+        soft = divergence(found["mlm_logits"], known["mlm_logits"], settings.temperature).reshape(-1)
+        apart = 1.0 - cosine(found["last_hidden_state"], known["last_hidden_state"]) if settings.cosine_weight else None
+        metrics = {
+            "mlm_loss": Mean.of(masked.loss, masked.weights),
+            "soft_loss": Mean.of(settings.soft_weight * soft, masked.weights),
+            "mlm_accuracy": Mean.of(masked.correct, masked.weights),
+            "teacher_accuracy": Mean.of(taught.correct, taught.weights),
+        }
+        value = (metrics["mlm_loss"].total + metrics["soft_loss"].total) / normalizers["masked"]
+        if apart is not None:
+            metrics["cosine_loss"] = Mean.of(settings.cosine_weight * apart, token_weights(batch))
+            value += metrics["cosine_loss"].total / normalizers["tokens"]
+        if config.train.z_loss:
+            metrics["z_loss"] = masked_tokens.z_loss(config, masked, log_z)
+            value += metrics["z_loss"].total / normalizers["masked"]
+        return value, metrics
+
+    def flops(seq_len: int, phase: int) -> float:
+        """Training the student, and the teacher's forward pass, which is a third of training it."""
+        forward = masked_tokens.flops(teacher, config, seq_len, phase) / 3
+        return masked_tokens.flops(config.model, config, seq_len, phase) + forward
+
+    return Objective(
+        init=student.init,
+        normalizers=normalizers,
+        loss=loss,
+        logical_axes=student.logical_axes,
+        sections=student.sections,
+        flops=flops,
+        num_heads=math.gcd(config.model.num_heads, teacher.num_heads),
+        frozen_axes=teaching.logical_axes,
+        init_frozen=teaching.init,
+    )
+
+
+def divergence(student: jax.Array, teacher: jax.Array, temperature: float) -> jax.Array:
+    """Return T^2 KL(teacher || student) of two softmaxes at a temperature, over the last axis; float32."""
+    log_p, log_q = (jax.nn.log_softmax(logits / temperature) for logits in (teacher, student))
+    return temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+
+
+def cosine(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the cosine of the angle between vectors along the last axis."""
+    lengths = (jnp.sum(v * v, axis=-1) + SMALLEST for v in (x, y))
+    return jnp.sum(x * y, axis=-1) / jnp.sqrt(math.prod(lengths))
+
+
+def layers_of(config: EncoderConfig, teacher: EncoderConfig) -> list[int]:
+    """Return the teacher's layers that a student starts from, evenly spaced: 0, 2, 4, 7, 9, 11 for 6 of 12."""
+    last = config.num_layers - 1
+    return [round(number * (teacher.num_layers - 1) / max(1, last)) for number in range(config.num_layers)]
+
+
+def student_of(params: Params, teacher: EncoderConfig, config: PretrainConfig) -> Params:
+    """Return a student's first parameters: the teacher's, of its layers those of `layers_of`.
+
+    A student without token types (DistilBERT) gets the teacher's first one added to its token table, which the
+    authors' code leaves out.
+
+    Args:
+        params: of the teacher, with the head of masked tokens.
+        teacher: its architecture.
+        config: of the run.
+
+    Raises:
+        UserError: the student is no shallower copy of the teacher.
+    """
+    model = make_model(config.model, config.compute, heads(config))
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    chosen = np.array(layers_of(config.model, teacher))
+    params = jax.tree.map(lambda x: x, params)  # the caller's dictionaries stay as they are
+    embeddings = params["encoder"]["embeddings"]
+    params["encoder"]["layers"] = jax.tree.map(
+        lambda x: x if config.model.share_layers else np.asarray(x)[chosen], params["encoder"]["layers"]
+    )
+    if "token_type" in embeddings and not config.model.num_token_types:
+        embeddings["token"] = embeddings["token"] + embeddings.pop("token_type")[0]
+    params = {name: params[name] for name in shapes if name in params}
+    found, wanted = (jax.tree.map(np.shape, tree) for tree in (params, shapes))
+    if config.model.share_layers != teacher.share_layers or found != wanted:
+        raise UserError(
+            "config.distillation.copy_layers needs a student that differs from its teacher in the number of layers "
+            "alone; set config.distillation.copy_layers=False for random weights"
+        )
+    return params

@@ -1,0 +1,54 @@
+"""What a run of pretraining is about to do, in lines for its console."""
+
+import os
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from bert_jax.config import PretrainConfig
+from bert_jax.data.mixture import Mixture
+from bert_jax.data.sequences.masking import phase_masking
+from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
+from bert_jax.data.statistics import sequence_figures
+from bert_jax.models import kernel_used
+from bert_jax.reports.corpus_checks import sequence_warnings
+from bert_jax.training.schedules import Phase
+
+CHECKED_SEQUENCES = 512  # of a phase, for likely problems, before it begins
+
+
+def run_lines(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...]) -> Iterator[str]:
+    """Yield lines on what is about to run: the corpus, its sources, the model, each phase, likely problems."""
+    split, symbols = corpus.split("train"), symbols_of(corpus.tokenizer())
+    devices = jax.devices()
+    yield (
+        f"corpus {config.data.corpus}: {split.num_documents:,} documents, {split.num_tokens:,} tokens, "
+        f"vocabulary {corpus.vocab_size:,}"
+    )
+    if len(corpus.corpora) > 1:
+        counts = make_sequences(split, symbols, phases[0].seq_len, config.seed, config.data).num_per_source
+        for (name, source), own in zip(corpus.sources(), counts.tolist(), strict=True):
+            yield (
+                f"  {os.path.basename(name)}: {source.num_tokens / split.num_tokens:.2%} of the tokens, "
+                f"{own / counts.sum():.2%} of the sequences"
+            )
+    yield (
+        f"model {config.model.num_layers} layers x {config.model.hidden_size}, {config.compute.dtype}, "
+        f"on {len(devices)} x {devices[0].device_kind}, "
+        f"attention by {kernel_used(config.model, config.compute, devices[0].platform)}"
+    )
+    for number, phase in enumerate(phases, 1):
+        tokens = (phase.end - phase.begin) * phase.batch_size * phase.seq_len
+        times = np.format_float_positional(tokens / split.num_tokens, precision=3, fractional=False, trim="-")
+        if not tokens:
+            continue
+        yield (
+            f"phase {number}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
+            f"{phase.seq_len} tokens, {times} times the corpus"
+        )
+        data = phase_masking(config.data, config.train.phases[phase.number])
+        sequences = make_sequences(split, symbols, phase.seq_len, config.seed, data)
+        figures = sequence_figures(sequences, symbols.vocabulary.mask, CHECKED_SEQUENCES)
+        for line in sequence_warnings(figures, data).values():
+            yield f"warning: {line}"

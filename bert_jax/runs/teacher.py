@@ -1,0 +1,47 @@
+"""The teacher of a distillation: a model that the run reads and never changes."""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bert_jax.config import EncoderConfig, PretrainConfig
+from bert_jax.console import Console
+from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
+from bert_jax.errors import UserError
+from bert_jax.inference.load import digest, read_weights
+from bert_jax.models import PRESETS, Head, Params
+from bert_jax.objectives import OBJECTIVES
+
+
+class Teacher(NamedTuple):
+    """What a run needs of its teacher; without one, None and nothing."""
+
+    config: EncoderConfig | None = None
+    params: Params | tuple[()] = ()
+    fingerprint: Mapping[str, str] = types.MappingProxyType({})
+
+
+def read_teacher(config: PretrainConfig, tokenizer: Tokenizer, console: Console) -> Teacher:
+    """Return the teacher of a run, with the head of masked tokens.
+
+    Raises UserError where it has another vocabulary than the corpus, or no such head.
+    """
+    place = OBJECTIVES[config.objective].teacher(config)
+    if place is None:
+        return Teacher()
+    found = read_weights(place, (Head("masked_token"),), console=console)
+    if load_tokenizer(found.directory).tokens != tokenizer.tokens:
+        raise UserError(
+            f"{config.data.corpus} was prepared with another vocabulary than config.distillation.teacher={place}; "
+            f"prepare it again with --tokenizer {found.directory}"
+        )
+    return Teacher(found.config, found.params, {"teacher": digest(found)})
+
+
+def teacher_architecture(config: PretrainConfig) -> EncoderConfig | None:
+    """Return the architecture alone, for a dry run: of a directory, or a preset with the vocabulary of the run."""
+    place = OBJECTIVES[config.objective].teacher(config)
+    if place in PRESETS:
+        return dataclasses.replace(PRESETS[place], vocab_size=config.model.vocab_size)
+    return None if place is None else read_weights(place, (Head("masked_token"),)).config
