@@ -59,7 +59,7 @@ PATH = (
     "runs/corpus_data.py",
     "objectives/__init__.py",
     "objectives/base.py",
-    "objectives/masked_tokens.py",
+    "objectives/pretraining/masked_tokens.py",
     "objectives/losses.py",
     "objectives/means.py",
     "training/loop.py",

@@ -26,7 +26,7 @@ PROGRAM, WEIGHTS, MANIFEST = "model.stablehlo", "weights.npz", "manifest.json"
 # Dimensions of an input: of sequences, and of the choices of an example.
 SEQUENCES, CHOICES = ("batch", "length"), ("batch", "choices", "length")
 # Outputs whose last axis is the vocabulary, which is padded in the model and not in the program.
-VOCABULARY = ("mlm_logits",)
+VOCABULARY = ("mlm_logits", "next_logits")
 
 
 def export_stablehlo(

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models.attention.inputs import Surroundings
+from bert_jax.models.attention.xla import MASKED_SCORE
 from bert_jax.models.blocks import Block, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.layers import KEPT, Linear, deviations, kernel_init, lookup, param, table_width
@@ -143,7 +144,7 @@ class Encoder(nn.Module):
         if self.config.embedding_size:
             x = self.projection(x)
         x = constrain(x, "batch", "length", "features")
-        everywhere, within = self._surroundings(attention_mask, segments, self.position_bias(input_ids.shape[1]))
+        everywhere, within = self._surroundings(attention_mask, segments, self._bias(input_ids.shape[1]))
         # Kernels in the dtype they are used in, so that their gradients are stacked in it too.
         params = jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, self.layers)
         block_seeds = None if seeds is None else seeds[1:].reshape(number, 3, -1)
@@ -183,6 +184,15 @@ class Encoder(nn.Module):
             last = self.final_norm(last)
             outputs = None if outputs is None else jnp.concatenate([outputs[:-1], last[None]])
         return last, None if outputs is None else jnp.concatenate([x[None], outputs])
+
+    def _bias(self, length: int) -> jax.Array | None:
+        """What is added to the scores of all blocks: of the position scheme, and where no token reads later ones."""
+        bias = self.position_bias(length)
+        if not self.config.causal:
+            return bias
+        column = jnp.arange(length)
+        later = jnp.where(column[:, None] < column, MASKED_SCORE, 0.0)[None]
+        return later if bias is None else bias + later
 
     def _surroundings(
         self, mask: jax.Array, segments: jax.Array | None, bias: jax.Array | None

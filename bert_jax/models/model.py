@@ -53,7 +53,7 @@ def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head,
     _check(config, compute)
     module = Network(config, compute, heads)
     names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
-    example = {name: jax.ShapeDtypeStruct((1, 1), jnp.int32) for name in names}
+    example = {name: jax.ShapeDtypeStruct((1, 2), jnp.int32) for name in names}
 
     def boxed(rng: jax.Array) -> Any:
         return module.init(rng, {name: jnp.zeros(x.shape, x.dtype) for name, x in example.items()}, None)["params"]

@@ -81,7 +81,8 @@ def learned_start(config: EncoderConfig) -> Start:
 
 
 def _offsets(config: EncoderConfig) -> list[int]:
-    return [OFFSETS[head % len(OFFSETS)] for head in range(config.num_heads)]
+    offsets = [offset for offset in OFFSETS if offset < 0 or not config.causal]
+    return [offsets[head % len(offsets)] for head in range(config.num_heads)]
 
 
 def _size(config: EncoderConfig, score: float, fraction: float) -> float:

@@ -3,14 +3,13 @@
 base.py          what an objective is
 means.py         exact means, which merge over micro-batches, devices and hosts
 losses.py        losses per target
+tokens.py        the tokens of a batch: which count, and what stands where masks are
 parts.py         models that a run trains beside its own
-masked_tokens.py masked tokens, with next sentence, sentence order or neither
-replaced_tokens.py ELECTRA: a generator replaces tokens, the encoder finds them
-distillation.py  DistilBERT: masked tokens, and what a teacher makes of them
+pretraining/     the objectives of pretraining, one file each
 tasks.py         the loss of a task, for fine-tuning
 
-To add a pretraining objective, write a file like masked_tokens.py and add its row to `OBJECTIVES`. `config.objective`
-chooses the row.
+To add a pretraining objective, write a file like pretraining/masked_tokens.py and add its row to `OBJECTIVES`;
+`config.objective` chooses the row.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,10 +18,10 @@ from typing import NamedTuple
 from bert_jax.config import EncoderConfig, PretrainConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head
-from bert_jax.objectives import distillation, masked_tokens, replaced_tokens
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.means import Mean
 from bert_jax.objectives.parts import Part
+from bert_jax.objectives.pretraining import distillation, left_to_right, masked_tokens, replaced_tokens
 
 __all__ = [
     "OBJECTIVES",
@@ -61,6 +60,7 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
     "replaced_tokens": ObjectiveRow(
         replaced_tokens.make, replaced_tokens.heads, replaced_tokens.parts, reads="replaced_tokens"
     ),
+    "left_to_right": ObjectiveRow(left_to_right.make, left_to_right.heads),
     "distillation": ObjectiveRow(
         distillation.make, distillation.heads, reads="distillation", teacher=lambda config: config.distillation.teacher
     ),

@@ -1,6 +1,6 @@
 """Losses a target: what both pretraining and tasks take their sums of."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -51,10 +51,3 @@ LOSSES: dict[str, Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array | 
     "cross_entropy": cross_entropy,
     "squared_error": squared_error,
 }
-
-
-def token_weights(batch: Mapping[str, jax.Array]) -> jax.Array:
-    """Return float32 `[batch, length]`: 1 for each token, special ones too, 0 for padding and filler sequences."""
-    rows = len(batch["input_ids"])
-    counted = batch["example_weights"].reshape(rows, -1).max(1)
-    return batch["attention_mask"] * counted[:, None]

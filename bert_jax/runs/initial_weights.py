@@ -15,7 +15,7 @@ from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.tensors import class_for
 from bert_jax.models import Params, draw_missing
 from bert_jax.objectives import OBJECTIVES, Part
-from bert_jax.objectives.distillation import layers_of, student_of
+from bert_jax.objectives.pretraining.distillation import layers_of, student_of
 from bert_jax.runs.teacher import Teacher
 
 # Fields of an architecture that continued training may change.

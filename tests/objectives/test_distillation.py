@@ -23,7 +23,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model, model_flops
 from bert_jax.objectives import make_objective
 from bert_jax.objectives.base import training_rngs
-from bert_jax.objectives.distillation import layers_of, student_of
+from bert_jax.objectives.pretraining.distillation import layers_of, student_of
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.runs.corpus_data import corpus_data
 from bert_jax.training.optimizers import make_optimizer

@@ -16,7 +16,7 @@ from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
 from bert_jax.objectives import OBJECTIVES, make_objective
-from bert_jax.objectives.masked_tokens import PAIR_LABELS
+from bert_jax.objectives.pretraining.masked_tokens import PAIR_LABELS
 from bert_jax.runs.initial_weights import check_exportable
 from tests.synthetic import NO_DROPOUT, packed_batch, random_batch, tiny_config, unpacked
 

@@ -22,7 +22,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model, model_flops
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import training_rngs
-from bert_jax.objectives.replaced_tokens import generator_config, own, replace_tokens, sample, whole
+from bert_jax.objectives.pretraining.replaced_tokens import generator_config, own, replace_tokens, sample, whole
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.runs.corpus_data import corpus_data
 from bert_jax.training.optimizers import make_optimizer

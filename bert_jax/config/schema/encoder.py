@@ -52,6 +52,7 @@ class EncoderConfig:
         AT_LEAST_1,
     )
     global_every: int = field(1, "block i reads whole sequences where i is a multiple of this", AT_LEAST_1)
+    causal: bool = field(False, "no token reads those after it; for objective=left_to_right")
     query_key_norm: bool = field(
         False, "RMS norm of each head's queries and keys, with a scale per feature that all heads share (as Qwen3)"
     )

@@ -141,12 +141,12 @@ def bert_encoder(prefix: str) -> tuple[Module, ...]:
     )
 
 
-def masked_head(dense: str, norm: str, bias: str) -> tuple[Module, ...]:
-    """The tensors of the masked-token head; the vocabulary's table is that of the embeddings."""
+def masked_head(dense: str, norm: str, bias: str, head: str = "masked_token") -> tuple[Module, ...]:
+    """The tensors of a head over the vocabulary, whose table is that of the embeddings."""
     return (
-        Module("masked_token/dense", dense),
-        Module("masked_token/norm", norm, "norm"),
-        Module("masked_token/bias", bias, "array", vocabulary=True),
+        Module(f"{head}/dense", dense),
+        Module(f"{head}/norm", norm, "norm"),
+        Module(f"{head}/bias", bias, "array", vocabulary=True),
     )
 
 

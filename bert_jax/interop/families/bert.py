@@ -3,6 +3,7 @@
 from bert_jax.interop.families.base import (
     FIXED,
     Family,
+    Field,
     ModelClass,
     Module,
     bert_encoder,
@@ -16,7 +17,10 @@ def bert() -> Family:
     """Return the row of bert."""
     pooler, next_sentence = Module("pooler", "bert.pooler.dense"), Module("next_sentence", "cls.seq_relationship")
     transform = "cls.predictions.transform"
-    masked = masked_head(f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias")
+    masked, following = (
+        masked_head(f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias", head)
+        for head in ("masked_token", "next_token")
+    )
     return Family(
         prefix="bert",
         encoder=bert_encoder("bert"),
@@ -24,6 +28,7 @@ def bert() -> Family:
             ModelClass("BertForPreTraining", ("masked_token", "next_sentence"), (*masked, pooler, next_sentence)),
             ModelClass("BertForMaskedLM", ("masked_token",), masked),
             ModelClass("BertForNextSentencePrediction", ("next_sentence",), (pooler, next_sentence)),
+            ModelClass("BertLMHeadModel", ("next_token",), following),
             *task_classes(
                 "Bert",
                 (pooler, Module("sequence_classification", "classifier")),
@@ -36,7 +41,7 @@ def bert() -> Family:
             "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
             "cls.predictions.decoder.bias": "cls.predictions.bias",
         },
-        fields=bert_fields(),
+        fields=bert_fields(is_decoder=Field("causal", False)),
         constants={},
-        fixed=FIXED,
+        fixed={name: value for name, value in FIXED.items() if name != "is_decoder"},
     )

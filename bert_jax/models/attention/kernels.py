@@ -53,6 +53,7 @@ def missing_for(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -
         "config.model.attention_dropout=0": kernel.dropout or config.attention_dropout == 0,
         f"config.model.positions other than {config.positions}": kernel.bias
         or POSITIONS[config.positions].bias is None,
+        "config.model.causal=False": kernel.bias or not config.causal,
         "config.model.local_window=None": kernel.window or config.local_window is None,
         f"heads of a multiple of {kernel.head_multiple} features": (
             config.hidden_size // config.num_heads % kernel.head_multiple == 0

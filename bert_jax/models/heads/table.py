@@ -79,6 +79,11 @@ def masked_token(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded
     return {"mlm_logits": MaskedTokenHead(config, dtype, name=head.name)(masked, x.table)}
 
 
+def next_token(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+    """`next_logits` `[batch, length - 1, padded_vocab]`, of the token after each but the last; for causal models."""
+    return {"next_logits": MaskedTokenHead(config, dtype, name=head.name)(x.hidden[:, :-1], x.table)}
+
+
 def next_sentence(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
     """`nsp_logits` `[batch, 2]`; class 1: the second sentence is not the next one, or in ALBERT comes first.
 
@@ -136,6 +141,7 @@ def pooled(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> A
 
 HEADS: dict[str, Callable[[EncoderConfig, jnp.dtype, Head, Encoded], Arrays]] = {
     "masked_token": masked_token,
+    "next_token": next_token,
     "next_sentence": next_sentence,
     "replaced_token": replaced_token,
     "sequence_classification": sequence_classification,

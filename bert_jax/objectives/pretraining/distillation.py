@@ -15,10 +15,10 @@ import numpy as np
 from bert_jax.config import EncoderConfig, PretrainConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, make_model
-from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import token_weights
 from bert_jax.objectives.means import Mean
+from bert_jax.objectives.pretraining import masked_tokens
+from bert_jax.objectives.tokens import token_weights
 
 READ = (Head("masked_token"), Head("last_hidden_state"))
 SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss does

@@ -18,11 +18,11 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.models.dropout import dropout_seeds, random_words
 from bert_jax.models.layers import table_width
-from bert_jax.objectives import masked_tokens
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import token_weights
 from bert_jax.objectives.means import Mean
 from bert_jax.objectives.parts import Part
+from bert_jax.objectives.pretraining import masked_tokens
+from bert_jax.objectives.tokens import at_masks, token_weights
 
 GENERATOR = "generator"
 RANDOM_BITS = 23  # of a uniform number, which with a half added is exact in float32
@@ -153,15 +153,9 @@ def replace_tokens(batch: Batch, logits: jax.Array, rng: jax.Array) -> tuple[jax
         counts as original.
     """
     sampled = sample(logits, rng)
-    original, length = batch["masked_labels"], batch["input_ids"].shape[1]
-    positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)  # no filler is written
-    differs = (sampled != original).astype(jnp.float32)
-
-    def write(row: jax.Array, positions: jax.Array, values: jax.Array) -> jax.Array:
-        return row.at[positions].set(values, mode="drop")
-
-    input_ids = jax.vmap(write)(batch["input_ids"], positions, sampled)
-    return input_ids, jax.vmap(write)(jnp.zeros(input_ids.shape, jnp.float32), positions, differs)
+    differs = (sampled != batch["masked_labels"]).astype(jnp.float32)
+    input_ids = at_masks(batch, batch["input_ids"], sampled)
+    return input_ids, at_masks(batch, jnp.zeros(input_ids.shape, jnp.float32), differs)
 
 
 def sample(logits: jax.Array, rng: jax.Array) -> jax.Array:

@@ -1,0 +1,31 @@
+"""The tokens of a batch: which of them count, and what stands where masks are."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+Batch = Mapping[str, jax.Array]
+
+
+def token_weights(batch: Batch) -> jax.Array:
+    """Return float32 `[batch, length]`: 1 for each token, special ones too, 0 for padding and filler sequences."""
+    rows = len(batch["input_ids"])
+    counted = batch["example_weights"].reshape(rows, -1).max(1)
+    return batch["attention_mask"] * counted[:, None]
+
+
+def at_masks(batch: Batch, array: jax.Array, values: jax.Array) -> jax.Array:
+    """Return `array` `[batch, length]` with `values` `[batch, predictions]` where masks are; fillers write nothing."""
+    length = array.shape[1]
+    positions = jnp.where(batch["masked_weights"] > 0, batch["masked_positions"], length)
+
+    def write(row: jax.Array, positions: jax.Array, values: jax.Array) -> jax.Array:
+        return row.at[positions].set(values, mode="drop")
+
+    return jax.vmap(write)(array, positions, values)
+
+
+def original_tokens(batch: Batch) -> jax.Array:
+    """Return int32 `[batch, length]`: the sequences before they were masked."""
+    return at_masks(batch, batch["input_ids"], batch["masked_labels"])
