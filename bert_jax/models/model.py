@@ -130,7 +130,8 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
 def _pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
     """The pairs of a query and a key that it reads, in one block."""
     reach = seq_len - 1 if is_global(config, layer) else min(seq_len - 1, (config.local_window or 0) // 2)
-    return seq_len * (2 * reach + 1) - reach * (reach + 1)
+    both_sides = seq_len * (2 * reach + 1) - reach * (reach + 1)
+    return (both_sides + seq_len) // 2 if config.causal else both_sides
 
 
 @functools.lru_cache(64)  # tracing takes a moment

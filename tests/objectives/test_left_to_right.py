@@ -136,6 +136,16 @@ def test_no_token_reads_a_later_one(positions: str, scan_layers: bool) -> None:
     assert np.abs(found[:, 12:] - changed[:, 12:]).max(axis=-1).min() > 0
 
 
+def test_flops_count_the_pairs_that_are_read() -> None:
+    """Weights of the blocks and of the head at each position; 12 per feature and pair of a query and an earlier key."""
+    width, layers, length, vocabulary = 32, 2, 20, 100
+    block = 4 * width * width + 2 * width * 64
+    pairs = sum(range(1, length + 1))
+    head = 6 * (width * vocabulary + width * width)
+    expected = length * layers * 6 * block + layers * 12 * width * pairs + (length - 1) * head
+    assert make_objective(causal_config()).flops(length, 0) == expected
+
+
 def test_filler_sequences_count_nothing() -> None:
     batch = random_batch(0, 8, 24)
     batch["example_weights"][5:] = 0
