@@ -35,14 +35,10 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
     Raises UserError without a teacher, with one of another vocabulary, with one of another width where hidden states
     are compared, and with sentence pairs that have labels.
     """
-    settings, pairs = config.distillation, config.data.sentence_pairs
+    settings = config.distillation
     if teacher is None:
         raise UserError("config.objective=distillation needs config.distillation.teacher: a directory with a model")
-    if pairs in masked_tokens.PAIR_LABELS:
-        raise UserError(
-            f"config.objective=distillation has no head for config.data.sentence_pairs={pairs}; "
-            "set full_sentences, document_sentences or none"
-        )
+    masked_tokens.refuse_pairs(config)
     for name in ("vocab_size", *(("hidden_size",) if settings.cosine_weight else ())):
         ours, theirs = getattr(config.model, name), getattr(teacher, name)
         if ours != theirs:

@@ -7,9 +7,9 @@ from bert_jax.config import EncoderConfig, PretrainConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
-from bert_jax.objectives.losses import cross_entropy
+from bert_jax.objectives.losses import Targets, cross_entropy_and_log_z
 from bert_jax.objectives.means import Mean
-from bert_jax.objectives.pretraining.masked_tokens import PAIR_LABELS
+from bert_jax.objectives.pretraining import masked_tokens
 from bert_jax.objectives.tokens import original_tokens, token_weights
 
 
@@ -23,14 +23,9 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Object
 
     Raises UserError where a token sees the one that it is to predict, and with sentence pairs that have labels.
     """
-    pairs = config.data.sentence_pairs
+    masked_tokens.refuse_pairs(config)
     if not config.model.causal:
         raise UserError("config.objective=left_to_right needs config.model.causal=True: no token may see the next one")
-    if pairs in PAIR_LABELS:
-        raise UserError(
-            f"config.objective=left_to_right has no head for config.data.sentence_pairs={pairs}; "
-            "set full_sentences, document_sentences or none"
-        )
     model = make_model(config.model, config.compute, heads(config))
 
     def normalizers(batch: Batch) -> Normalizers:
@@ -41,9 +36,13 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Object
     ) -> tuple[jax.Array, dict[str, Mean]]:
         input_ids, weights = original_tokens(batch), predicted(batch).reshape(-1)
         logits = model.apply(params, {**batch, "input_ids": input_ids}, rngs.dropout)["next_logits"]
-        each, correct = cross_entropy(logits.reshape(weights.size, -1), input_ids[:, 1:].reshape(-1))
+        each, correct, log_z = cross_entropy_and_log_z(logits.reshape(weights.size, -1), input_ids[:, 1:].reshape(-1))
         metrics = {"next_token_loss": Mean.of(each, weights), "next_token_accuracy": Mean.of(correct, weights)}
-        return metrics["next_token_loss"].total / normalizers["next_token"], metrics
+        total = metrics["next_token_loss"].total
+        if config.train.z_loss:
+            metrics["z_loss"] = masked_tokens.z_loss(config, Targets(each, correct, weights), log_z)
+            total += metrics["z_loss"].total
+        return total / normalizers["next_token"], metrics
 
     return Objective(
         init=model.init,

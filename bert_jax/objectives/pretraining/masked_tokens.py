@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig, PretrainConfig
 from bert_jax.data.sequences.masking import phase_rates
+from bert_jax.errors import UserError
 from bert_jax.models import PRETRAINING_HEADS, Head, make_model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
 from bert_jax.objectives.losses import Targets, cross_entropy, cross_entropy_and_log_z
@@ -23,6 +24,15 @@ class PairLabels(NamedTuple):
 
 # The values of config.data.sentence_pairs that have labels; the others train masked tokens alone.
 PAIR_LABELS = {"next_sentence": PairLabels("nsp", "random"), "sentence_order": PairLabels("sop", "swapped")}
+
+
+def refuse_pairs(config: PretrainConfig) -> None:
+    """Raise UserError where sentence pairs have labels, which an objective without a head for them would ignore."""
+    if config.data.sentence_pairs in PAIR_LABELS:
+        raise UserError(
+            f"config.objective={config.objective} has no head for config.data.sentence_pairs="
+            f"{config.data.sentence_pairs}; set full_sentences, document_sentences or none"
+        )
 
 
 def heads(config: PretrainConfig) -> tuple[Head, ...]:
@@ -80,7 +90,7 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Object
 
 
 def z_loss(config: PretrainConfig, masked: Targets, log_z: jax.Array) -> Mean:
-    """Return `train.z_loss` times the square of the log of the partition function, of what `masked_targets` returns."""
+    """Return `train.z_loss` times the square of the log of the partition function of each target."""
     return Mean.of(config.train.z_loss * jnp.square(log_z), masked.weights)
 
 

@@ -77,12 +77,7 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Object
 
     Raises UserError with sentence pairs that have labels: nothing would learn them.
     """
-    pairs = config.data.sentence_pairs
-    if pairs in masked_tokens.PAIR_LABELS:
-        raise UserError(
-            f"config.objective=replaced_tokens has no head for config.data.sentence_pairs={pairs}; "
-            "set full_sentences, document_sentences or none"
-        )
+    masked_tokens.refuse_pairs(config)
     discriminator = make_model(config.model, config.compute, heads(config))
     generator = make_model(generator_config(config), config.compute, (Head("masked_token"),))
     weight = config.replaced_tokens.weight
