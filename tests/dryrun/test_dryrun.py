@@ -1,5 +1,6 @@
 """The dry run: its counts against closed forms on virtual devices, its arithmetic, and the verb `compile`."""
 
+import dataclasses
 import functools
 import json
 import os
@@ -17,6 +18,7 @@ from bert_jax.dryrun.estimate import Machine, estimate_step, machine_of_chip
 from bert_jax.dryrun.hlo_cost import Collective, Cost
 from bert_jax.dryrun.report import report_json, report_text
 from bert_jax.errors import UserError
+from bert_jax.models import PRESETS, Head, count_parameters, padded_vocab
 from bert_jax.parallel.chips import CHIPS
 from bert_jax.parallel.memory import BatchSettings, Memory, ways_to_fit
 from bert_jax.training.schedules import Phase
@@ -284,6 +286,25 @@ def test_the_verb_prints_a_table(tmp_path: pathlib.Path, capfd: pytest.CaptureFi
     assert rows["sequences per step"] == "4"
     assert rows["capacity"] == "unknown"
     assert rows["limited by"] == "compute"
+
+
+def test_a_preset_is_teacher_enough(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its parameters are on the device, beside those of the student and its moments."""
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    student = ["hidden_size=128", "num_heads=2", "mlp_size=512", "max_positions=512", "vocab_size=200"]
+    words = [f"--config.model.{one}" for one in student]
+    words += [
+        "--config.objective=distillation",
+        "--config.data.sentence_pairs=none",
+        "--config.distillation.teacher=tiny",
+    ]
+    assert main(["compile", f"--config={tmp_path / 'recipe.py'}", *words, "--json"]) == 0
+    (found,) = json.loads(capfd.readouterr().out)["phases"]
+    student_bytes = found["parameter_bytes_per_chip"] + found["optimizer_bytes_per_chip"]
+    teacher = dataclasses.replace(PRESETS["tiny"], vocab_size=200)
+    teacher_bytes = 4 * count_parameters(teacher, (Head("masked_token"),))
+    padding = 4 * (padded_vocab(200) - 200) * (128 + 1)
+    assert 0 < found["argument_bytes_per_chip"] - student_bytes - teacher_bytes - padding < 10_000  # the batch
 
 
 @pytest.mark.parametrize(
