@@ -22,7 +22,7 @@ from bert_jax.models import Head, Params, make_model
 from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import choose_buckets, plan
 from bert_jax.tasks.features import Features, collate
-from bert_jax.tasks.kinds.texts import text_features
+from bert_jax.tasks.kinds.shared.texts import text_features
 
 HEADS = (Head("hidden_states"),)
 CHUNK = 8_192  # texts in memory at once; they are sorted into batches of similar length

@@ -17,11 +17,12 @@ from bert_jax.inference.batching import Feed, Outputs, fixed_buckets, local_pred
 from bert_jax.inference.inputs import Input, name_of, read_inputs
 from bert_jax.inference.load import OpenModel, open_model
 from bert_jax.interop.directory import TASK_FILE
+from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Kind, make_features
-from bert_jax.tasks.kinds.records import record_id
+from bert_jax.tasks.kinds.shared.records import record_id
 from bert_jax.tasks.task import Record, Task
 
 CHUNK = 1024  # examples that are read before the first of them is answered
@@ -49,6 +50,8 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     """Return a predictor of a model with the head of a task; UserError where it has none."""
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
+    path = loaded.directory / TASK_FILE
+    loaded = loaded._replace(heads=loaded.heads or _without_parameters(path))
     kinds = [name for name, kind in KINDS.items() for head in loaded.heads if _fits(kind, head)]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"
@@ -57,7 +60,6 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     described: dict[str, Any]
     described = {"kind": kinds[0], "labels": [*labels], "impossible": False, "null_threshold": 0.0}
     described["config"] = {"max_seq_len": loaded.config.max_positions}  # of transformers: as long as it can read
-    path = loaded.directory / TASK_FILE
     if path.is_file():
         described |= _read_settings(path, described)
     kind = described["kind"]
@@ -77,6 +79,12 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
 def _fits(kind: Kind, head: Head) -> bool:
     """Return whether the head of a model is that of a kind."""
     return head.name == kind.head and kind.classes in (None, head.classes)
+
+
+def _without_parameters(path: pathlib.Path) -> tuple[Head, ...]:
+    """Return the head of the task in a file where it has no parameters, so that config.json does not have it."""
+    kind = _read_settings(path, {"kind": ""}).get("kind") if path.is_file() else None
+    return (Head(KINDS[kind].head),) if kind in KINDS and KINDS[kind].head in WITHOUT_PARAMETERS else ()
 
 
 def _read_settings(path: pathlib.Path, like: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from bert_jax.models import PRETRAINING_HEADS, Head, Params, make_model
 
 Flat = dict[str, Any]  # path in our tree -> array
 
-WITHOUT_PARAMETERS = ("hidden_states", "last_hidden_state")
+WITHOUT_PARAMETERS = ("hidden_states", "last_hidden_state", "sentence_embedding")
 
 
 UNUSED = {"scale": 1.0}  # what a layer holds that does not use the parameter; else 0

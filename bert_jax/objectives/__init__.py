@@ -6,6 +6,7 @@ losses.py        losses per target
 tokens.py        the tokens of a batch: which count, and what stands where masks are
 parts.py         models that a run trains beside its own
 pretraining/     the objectives of pretraining, one file each
+task_losses.py   losses of tasks: add a function and its row in LOSSES
 tasks.py         the loss of a task, for fine-tuning
 
 To add a pretraining objective, write a file like pretraining/masked_tokens.py and add its row to `OBJECTIVES`;

@@ -1,6 +1,5 @@
 """Losses a target: what both pretraining and tasks take their sums of."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -36,18 +35,3 @@ def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> tuple[jax.A
     partition = jnp.sum(jnp.exp(logits - highest[:, None]), axis=1)
     log_z = highest + jnp.log(partition)
     return log_z - chosen, (chosen >= highest).astype(jnp.float32), log_z
-
-
-def squared_error(outputs: jax.Array, labels: jax.Array) -> tuple[jax.Array, None]:
-    """Return the squared error per target, and no accuracy.
-
-    `outputs` float32 `[targets, 1]`, `labels` float32 `[targets]`.
-    """
-    return (outputs[:, 0] - labels) ** 2, None
-
-
-# Losses of tasks: (outputs [targets, classes], labels [targets]) -> loss and, where it has a meaning, correctness.
-LOSSES: dict[str, Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array | None]]] = {
-    "cross_entropy": cross_entropy,
-    "squared_error": squared_error,
-}

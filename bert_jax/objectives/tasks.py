@@ -6,10 +6,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from bert_jax.config import TaskConfig
 from bert_jax.models import Head, Model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
-from bert_jax.objectives.losses import LOSSES
 from bert_jax.objectives.means import Mean
+from bert_jax.objectives.task_losses import LOSSES
 from bert_jax.tasks.kinds import KINDS
 
 
@@ -19,15 +20,16 @@ def head(kind: str, num_labels: int) -> Head:
     return Head(row.head, num_labels if row.classes is None else row.classes)
 
 
-def finetuning(model: Model, kind: str, freeze_encoder: bool) -> Objective:
+def finetuning(model: Model, kind: str, freeze_encoder: bool, settings: TaskConfig | None = None) -> Objective:
     """Return the mean loss of a task's targets, as `Kind.loss` describes it.
 
     Args:
         model: with the head of `kind`.
         kind: a row of `KINDS`.
         freeze_encoder: the gradient ends at the heads.
+        settings: those of the task; None: the defaults.
     """
-    described = KINDS[kind].loss
+    described, settings = KINDS[kind].loss, settings or TaskConfig()
 
     def normalizers(batch: Batch) -> Normalizers:
         return {"targets": jnp.maximum(jnp.sum(batch[described.weights]), 1.0)}
@@ -44,7 +46,7 @@ def finetuning(model: Model, kind: str, freeze_encoder: bool) -> Objective:
         corrects: list[Any] = []
         for output, label in described.targets:
             labels = batch[label].reshape(-1)
-            found, correct = LOSSES[described.name](outputs[output].reshape(labels.size, -1), labels)
+            found, correct = LOSSES[described.name](outputs[output].reshape(labels.size, -1), labels, settings)
             losses.append(found)
             corrects.append(correct)
         weights = batch[described.weights].reshape(-1)

@@ -51,8 +51,8 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
     Returns:
         input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, with choices `[batch, choices, seq_len]`.
         example_weights: float32 `[batch]`.
-        The keys of `targets`: `[batch]` for a number, `[batch, seq_len]` for one number per token, which is 0 in
-        padding and in fillers.
+        The keys of `targets`: `[batch]` for a number, `[batch, seq_len]` for one number per token; 0 in padding and in
+        fillers.
 
     Raises:
         ValueError: no features, more than `batch_size`, or a sequence longer than `seq_len`.
@@ -84,7 +84,7 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
             batch[key] = np.zeros(present.shape, values[0].dtype)
             batch[key][present & real[:, None]] = np.concatenate(values[: len(features)])
         else:
-            batch[key] = np.stack(values)
+            batch[key] = np.where(real, np.stack(values), 0).astype(values[0].dtype)
     return batch
 
 

@@ -11,7 +11,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features, collate
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
-from bert_jax.tasks.kinds.texts import truncated_lengths
+from bert_jax.tasks.kinds.shared.texts import truncated_lengths
 
 PAIRS = [
     ("Who was Jim Henson ?", "Jim Henson was a nice puppet"),
@@ -127,7 +127,7 @@ def test_choices_are_pairs_of_the_text_and_each_choice(bert):
     together = collate(pairs, 16, 2, 0, 3)
     for key in ("input_ids", "token_type_ids", "attention_mask"):
         np.testing.assert_array_equal(batch[key][1], together[key])
-    assert batch["labels"].tolist() == [2, 0, 2, 2]
+    assert batch["labels"].tolist() == [2, 0, 0, 0]
     assert batch["example_weights"].tolist() == [1, 1, 0, 0]
     with pytest.raises(UserError, match="'2' has 1 choices, the first has 3"):
         make_features(
@@ -141,6 +141,7 @@ EXAMPLES = {
     "token_classification": {"tokens": ["a", "unaffable", "c"], "labels": [2, 0, 1]},
     "question_answering": {"question": "who ?", "context": "It was me .", "answers": [{"text": "me", "start": 7}]},
     "multiple_choice": {"text": "a", "choices": ["b", "c d"], "label": 1},
+    "similarity": {"text": "a b", "text_pair": "c", "label": 4.5},
 }
 TARGETS = {
     "sequence_classification": {"labels": np.int32},
@@ -148,6 +149,7 @@ TARGETS = {
     "token_classification": {"token_labels": np.int32, "token_weights": np.float32},
     "question_answering": {"starts": np.int32, "ends": np.int32},
     "multiple_choice": {"labels": np.int32},
+    "similarity": {"positives": np.float32},
 }
 INPUTS = dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), np.int32)
 
@@ -161,7 +163,7 @@ def test_batches_have_the_documented_arrays(bert, kind, types):
     batch = collate(made, 24, types, 7, 5)
     dtypes = INPUTS | {"example_weights": np.float32} | TARGETS[kind]
     assert {name: array.dtype for name, array in batch.items()} == dtypes
-    shape = (5, 2, 24) if kind == "multiple_choice" else (5, 24)
+    shape = (5, 2, 24) if kind in ("multiple_choice", "similarity") else (5, 24)
     for name, array in batch.items():
         assert array.flags.c_contiguous
         assert array.shape == (shape if name in INPUTS else (5, 24) if "token" in name else (5,))
@@ -169,7 +171,8 @@ def test_batches_have_the_documented_arrays(bert, kind, types):
     # Fillers are copies of real inputs, so that no attention is empty.
     assert batch["attention_mask"].sum(-1).min() > 0
     assert np.all(batch["input_ids"][batch["attention_mask"] == 0] == 7)
-    assert batch["token_type_ids"].any() == (types == 2 and kind not in ("regression", "token_classification"))
+    alone = kind in ("regression", "similarity", "token_classification")
+    assert batch["token_type_ids"].any() == (types == 2 and not alone)
     unlabeled = {key: value for key, value in EXAMPLES[kind].items() if key not in ("label", "labels", "answers")}
     made, _ = make_features(KINDS[kind], [unlabeled | {"id": "1"}], bert, TaskConfig())
     assert collate(made, 24, types, 7, 5).keys() == INPUTS.keys() | {"example_weights"}

@@ -10,11 +10,12 @@ from bert_jax.cli.main import main
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.models import HEADS
-from bert_jax.objectives.losses import LOSSES
+from bert_jax.objectives.task_losses import LOSSES
 from bert_jax.tasks import scoring
-from bert_jax.tasks.kinds import KINDS, records
+from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Kind, Loss, Predictions
-from bert_jax.tasks.kinds.texts import text_features
+from bert_jax.tasks.kinds.shared import records
+from bert_jax.tasks.kinds.shared.texts import text_features
 from bert_jax.tasks.reading.formats import FORMATS
 from bert_jax.tasks.reading.readers import read_examples
 from bert_jax.tasks.table import resolve

@@ -25,6 +25,8 @@ class TaskConfig:
     doc_stride: int = field(128, "tokens from one window of a long context to the next", AT_LEAST_1)
     max_query_length: int = field(64, "maximum tokens of a question; longer ones are cut and counted", AT_LEAST_1)
     max_answer_length: int = field(30, "maximum tokens of an answer", AT_LEAST_1)
+    positive_from: float = field(4.0, "similarity: label from which on two texts belong together, in training")
+    temperature: float = field(0.05, "similarity: temperature of the cosines", ABOVE_0)
     n_best: int = field(20, "number of answers kept per question", AT_LEAST_1)
     epochs: float = field(3.0, "passes over the training set", ABOVE_0)
     num_seeds: int = field(1, "trainings that differ only in the seed, from config.seed on", AT_LEAST_1)

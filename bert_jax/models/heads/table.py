@@ -10,11 +10,14 @@ import jax.numpy as jnp
 from bert_jax.config import EncoderConfig
 from bert_jax.models.dropout import dropout
 from bert_jax.models.heads.linear import classifier, dense
+from bert_jax.models.heads.pooling import POOLINGS
 from bert_jax.models.layers import ACTIVATIONS, param, table_width
 from bert_jax.models.norms import norm_layer
 from bert_jax.parallel.sharding import constrain
 
 PADDING_LOGIT = -1e9  # of vocabulary rows that exist only to fill up the table: exp of it is exactly 0
+
+SMALLEST = 1e-12  # added to the square of a length
 
 Batch = Mapping[str, jax.Array]
 Arrays = dict[str, jax.Array]
@@ -134,6 +137,15 @@ def last_hidden_state(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: En
     return {"last_hidden_state": x.hidden}
 
 
+def sentence_embedding(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+    """`sentence_vectors` `[batch, texts, hidden]` of inputs `[batch, texts, length]`: means of tokens, of length 1."""
+    ids = x.batch["input_ids"]
+    mask = x.batch["attention_mask"].reshape(-1, ids.shape[-1])
+    vectors = POOLINGS["mean"](x.hidden, mask, {}).astype(jnp.float32)
+    vectors /= jnp.sqrt(jnp.sum(vectors * vectors, axis=-1, keepdims=True) + SMALLEST)
+    return {"sentence_vectors": vectors.reshape(*ids.shape[:-1], -1)}
+
+
 def pooled(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
     """`pooled` `[batch, hidden]`: what `model.pooling` makes of a sequence, through the pooler."""
     return {"pooled": x.pooled}
@@ -151,6 +163,7 @@ HEADS: dict[str, Callable[[EncoderConfig, jnp.dtype, Head, Encoded], Arrays]] = 
     "hidden_states": hidden_states,
     "last_hidden_state": last_hidden_state,
     "pooled": pooled,
+    "sentence_embedding": sentence_embedding,
 }
 # Heads that read a sequence through the pooler, and those that read each token.
 POOLED = frozenset({"next_sentence", "sequence_classification", "multiple_choice", "pooled"})

@@ -45,7 +45,7 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(source, partial)
         (directory / "predictions").mkdir(exist_ok=True)
-    loaded = huggingface.load_model(source)
+    loaded = huggingface.load_model(source, setup.start.heads)
     model = make_model(loaded.config, setup.config.compute, loaded.heads)
     predict = local_predictor(model, loaded.params, setup.evaluation_feed)
 

@@ -21,6 +21,7 @@ from bert_jax.objectives.base import Objective
 from bert_jax.objectives.tasks import finetuning, head
 from bert_jax.runs.finetuning.task_data import Part, digest, read_part, score_names
 from bert_jax.tasks.batching import choose_buckets
+from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.reading import readers
 from bert_jax.tasks.table import resolve
 from bert_jax.tasks.task import Task
@@ -61,7 +62,7 @@ def task_model(setup: Setup) -> Model:
 
 def task_objective(setup: Setup) -> Objective:
     """Return the loss of the task."""
-    return finetuning(task_model(setup), setup.task.kind, setup.config.optimizer.freeze_encoder)
+    return finetuning(task_model(setup), setup.task.kind, setup.config.optimizer.freeze_encoder, setup.config.task)
 
 
 def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
@@ -70,6 +71,11 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     if not config.init_from:
         raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
     task = resolve(settings)
+    if KINDS[task.kind].loss.whole_batch and (config.train.grad_accum_steps > 1 or config.train.batch_size < 2):
+        raise UserError(
+            f"task '{task.name}' learns from the other pairs of a batch: set config.train.batch_size to 2 or more, and "
+            "config.train.grad_accum_steps=1"
+        )
     start = read_weights(config.init_from, (head(task.kind, len(task.labels)),), jax.random.key(config.seed), console)
     class_of(start.config, start.heads)  # the best model is written as one
     tokenizer = load_tokenizer(start.directory)

@@ -23,9 +23,10 @@ Values = Sequence[Any] | np.ndarray
 class Loss(NamedTuple):
     """A training loss, as data: this package never imports jax."""
 
-    name: str  # a row of objectives.losses.LOSSES
+    name: str  # a row of objectives.task_losses.LOSSES
     targets: tuple[tuple[str, str], ...]  # (output of the head, its label in the batch); their losses are averaged
     weights: str = "example_weights"  # key in the batch: the weight of each target
+    whole_batch: bool = False  # the loss of an example depends on the others: no micro-batches
 
 
 class Predictions(NamedTuple):

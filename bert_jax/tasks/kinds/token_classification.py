@@ -10,9 +10,9 @@ from bert_jax.config import TaskConfig
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features, encode_distinct
-from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss, Outputs, Predictions
-from bert_jax.tasks.kinds.texts import rounded, softmax
+from bert_jax.tasks.kinds.shared import records
+from bert_jax.tasks.kinds.shared.texts import rounded, softmax
 from bert_jax.tasks.task import Example, Record, Task
 
 OUTPUT = "token_logits"

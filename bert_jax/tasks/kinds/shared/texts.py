@@ -65,6 +65,19 @@ def choice_features(
     return features, {"truncated_texts": truncated}
 
 
+def separate_features(
+    examples: Examples, tokenizer: Tokenizer, max_seq_len: int, target: Callable[[Example], Mapping[str, Any]]
+) -> tuple[list[Features], Counts]:
+    """Return two sequences for each example, [CLS] text [SEP] and [CLS] text_pair [SEP]; else as `text_features`."""
+    pairs = [(example[field], None) for example in examples for field in ("text", "text_pair")]
+    laid_out, truncated = _laid_out(pairs, tokenizer, max_seq_len)
+    features = []
+    for number, example in enumerate(examples):
+        ids, seconds = zip(*laid_out[2 * number : 2 * number + 2], strict=True)
+        features.append(Features(list(ids), list(seconds), number, target(example)))
+    return features, {"truncated_texts": truncated}
+
+
 def label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[str, Any]]:
     """Return a function example -> `Features.targets`: its label under `key`, or {} without a label."""
     return lambda example: {key: dtype(example["label"])} if "label" in example else {}

@@ -1,0 +1,120 @@
+"""Similarity: the loss and its gradients beside torch, and a training from the command line."""
+
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bert_jax.cli.main import main
+from bert_jax.config import ComputeConfig, TaskConfig
+from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.interop.huggingface import load_model
+from bert_jax.interop.tensors import to_tensors
+from bert_jax.models import Head, make_model
+from bert_jax.objectives.task_losses import in_batch_negatives
+from bert_jax.objectives.tasks import finetuning
+from bert_jax.tasks.features import collate
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import make_features
+from tests.finetuning_runs import RECIPE, read_lines, write_lines
+from tests.synthetic import NO_DROPOUT
+from tests.tiny_models import LETTERS, save
+
+HEADS = (Head("sentence_embedding"),)
+
+
+def examples(count, seed=0):
+    rng = random.Random(seed)
+    made = []
+    for number in range(count):
+        text, label = "".join(rng.choices(LETTERS, k=rng.randint(2, 12))), float(rng.randint(0, 5))
+        made.append(
+            {"id": str(number), "text": text, "text_pair": text[::-1] + "a" * rng.randint(0, 3), "label": label}
+        )
+    return made
+
+
+def test_loss_and_gradients_are_those_of_torch(tmp_path):
+    """Mean of the tokens, unit length, cosines of all pairs over the temperature, cross entropy of the diagonal."""
+    save(tmp_path, "bert", "Model", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    loaded, settings = load_model(tmp_path, HEADS), TaskConfig(temperature=0.1, positive_from=2.0)
+    tokenizer = load_tokenizer(tmp_path)
+    made, _ = make_features(KINDS["similarity"], examples(7), tokenizer, settings)
+    batch = collate(made, 24, loaded.config.num_token_types, tokenizer.pad_id, 10)
+    positive = batch["positives"] > 0
+    assert 2 < positive.sum() < 7
+    objective = finetuning(make_model(loaded.config, ComputeConfig(), HEADS), "similarity", False, settings)
+    params = jax.tree.map(jnp.asarray, loaded.params)
+    (loss, metrics), gradients = jax.jit(
+        lambda params: jax.value_and_grad(objective.loss, has_aux=True)(
+            params, (), batch, NO_DROPOUT, objective.normalizers(batch)
+        )
+    )(params)
+
+    model = transformers.BertModel.from_pretrained(tmp_path).eval()
+    model.get_input_embeddings().padding_idx = None
+    vectors = []
+    for side in (0, 1):
+        ids, mask = (torch.tensor(batch[name][positive, side]).long() for name in ("input_ids", "attention_mask"))
+        hidden = model(ids, mask).last_hidden_state
+        mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        vectors.append(torch.nn.functional.normalize(mean))
+    expected = torch.nn.functional.cross_entropy(vectors[0] @ vectors[1].T / 0.1, torch.arange(int(positive.sum())))
+    expected.backward()
+    assert float(loss) == pytest.approx(expected.item(), abs=1e-5)
+    assert metrics["task_loss"].value() == pytest.approx(expected.item(), abs=1e-5)
+    theirs = dict(model.named_parameters())
+    for name, x in to_tensors(gradients, loaded.config, HEADS).items():
+        np.testing.assert_allclose(x, theirs[name].grad.numpy(), rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_the_nearest_of_orthogonal_vectors_is_found():
+    vectors = np.eye(4, dtype=np.float32)
+    loss, correct = in_batch_negatives(jnp.hstack([vectors, vectors]), jnp.ones(4), 0.05)
+    np.testing.assert_allclose(loss, np.log(1 + 3 * np.exp(-20)), atol=1e-6)
+    assert correct.tolist() == [1, 1, 1, 1]
+    loss, correct = in_batch_negatives(jnp.hstack([vectors, vectors[[1, 0, 3, 2]]]), jnp.ones(4), 0.05)
+    np.testing.assert_allclose(loss, 20, atol=1e-5)
+    assert correct.tolist() == [0, 0, 0, 0]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    place = tmp_path_factory.mktemp("similar")
+    save(place / "start", "bert", "ForMaskedLM")
+    (place / "recipe.py").write_text(RECIPE)
+    write_lines(place / "train.jsonl", examples(24))
+    write_lines(place / "dev.jsonl", examples(12, 1))
+    return place
+
+
+def command(world, workdir, *more):
+    task = f"task.name=custom task.kind=similarity task.train={world / 'train.jsonl'} task.dev={world / 'dev.jsonl'}"
+    values = (*task.split(), f"init_from={world / 'start'}", *more)
+    return ["finetune", f"--config={world / 'recipe.py'}", f"--workdir={workdir}", *(f"--config.{v}" for v in values)]
+
+
+def test_a_training_from_the_command_line(world, tmp_path, capsys):
+    assert main(command(world, tmp_path / "run")) == 0
+    assert "spearman" in capsys.readouterr().out
+    write_lines(tmp_path / "pairs.jsonl", [{"text": "abc", "text_pair": "abc"}, {"text": "abc", "text_pair": "jjj"}])
+    answers = tmp_path / "answers.jsonl"
+    pairs = ["--input", str(tmp_path / "pairs.jsonl"), "--output", str(answers)]
+    assert main(["predict", "--model", str(tmp_path / "run"), *pairs]) == 0
+    same, other = (line["label"] for line in read_lines(answers))
+    assert same == pytest.approx(1.0, abs=1e-5)
+    assert -1 <= other < same
+    model, report = transformers.AutoModel.from_pretrained(tmp_path / "run" / "model", output_loading_info=True)
+    assert isinstance(model, transformers.BertModel)
+    assert not report["unexpected_keys"]
+
+
+@pytest.mark.parametrize("value", ["train.grad_accum_steps=2", "train.batch_size=1"])
+def test_a_batch_without_negatives_is_refused(world, tmp_path, capsys, value):
+    assert main(command(world, tmp_path / "run", value)) == 2
+    assert "learns from the other pairs of a batch" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
