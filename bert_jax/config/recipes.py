@@ -104,8 +104,7 @@ def lan2020(size: str) -> ml_collections.ConfigDict:
 def clark2020(size: str, seq_len: int) -> ml_collections.ConfigDict:
     """Return the recipe of ELECTRA (Clark et al. 2020) but for model, batch, steps and rate: replaced tokens, no pairs.
 
-    Of the masked tokens 85 % become [MASK] and 15 % stay. The original's rate decays from the first step on and warmup
-    multiplies it; here the decay begins after the warmup.
+    Of the masked tokens 85 % become [MASK] and 15 % stay. The rate decays from the first step on; warmup multiplies it.
     """
     config = pretrain_config()
     config.objective = "replaced_tokens"
@@ -113,7 +112,7 @@ def clark2020(size: str, seq_len: int) -> ml_collections.ConfigDict:
     config.compute.dtype = "bfloat16"
     config.data.update(sentence_pairs="full_sentences", mask_token_fraction=0.85, random_token_fraction=0.0)
     config.train.phases = phases({"seq_len": seq_len})
-    config.optimizer.update(warmup_steps=10_000, schedule="linear", bias_correction=False)
+    config.optimizer.update(warmup_steps=10_000, schedule="electra", bias_correction=False)
     return config
 
 

@@ -90,6 +90,12 @@ def bert(config: OptimizerConfig, peak: float, warmup: int, total: int) -> optax
     return _warmup_and_decay(config.decay_power, peak, warmup, total, decay_begin=0)
 
 
+def electra(config: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
+    """Warmup times a decay that counts from step 0, as in google-research/electra's model/optimization.py."""
+    decay = _warmup_and_decay(config.decay_power, peak, 0, total, decay_begin=0)
+    return lambda step: decay(step) * jnp.minimum(1.0, step / max(1, warmup)).astype(jnp.float32)
+
+
 def linear(config: OptimizerConfig, peak: float, warmup: int, total: int) -> optax.Schedule:
     """Linear warmup, then decay from the peak to 0, linear or with `decay_power`.
 
@@ -122,6 +128,7 @@ def warmup_stable_decay(config: OptimizerConfig, peak: float, warmup: int, total
 # (config, peak, warmup steps, total steps) -> optax schedule. `config.optimizer.schedule` chooses the row.
 SCHEDULES: dict[str, Callable[[OptimizerConfig, float, int, int], optax.Schedule]] = {
     "bert": bert,
+    "electra": electra,
     "linear": linear,
     "cosine": cosine,
     "warmup_stable_decay": warmup_stable_decay,

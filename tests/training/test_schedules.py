@@ -37,6 +37,12 @@ def test_bert_schedule_counts_decay_from_step_zero(power: float) -> None:
     assert rates(run(100, "bert", 0.1))[0] == 0.0
 
 
+@pytest.mark.parametrize("power", [1.0, 0.5])
+def test_electra_s_schedule_multiplies_warmup_and_decay(power: float) -> None:
+    expected = [2e-3 * min(1, s / 10) * (1 - s / 100) ** power for s in range(100)]
+    np.testing.assert_allclose(rates(run(100, "electra", 0.1, power)), expected, rtol=1e-6)
+
+
 def test_linear_schedule_is_optax_and_transformers() -> None:
     ours = rates(run(100, "linear", 0.1))
     chain = optax.join_schedules(
