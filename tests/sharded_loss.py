@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import ComputeConfig, EncoderConfig, MeshConfig
-from bert_jax.models import pretraining_model
+from bert_jax.models import Head, make_model, pretraining_model
+from bert_jax.objectives.base import training_rngs
+from bert_jax.objectives.tasks import finetuning
 from bert_jax.parallel.sharding import check_batch, check_parameters, make_mesh, place_batch, shardings
 
 CONFIG = EncoderConfig(vocab_size=200, hidden_size=64, num_layers=2, num_heads=8, mlp_size=128, max_positions=16)
@@ -32,13 +34,15 @@ CONFIGS = {
         query_key_norm=True,
     ),
     "relative": dataclasses.replace(CONFIG, norm_position="pre", positions="relative", norm="rms_norm"),
+    "similarity": CONFIG,  # whose negatives are the other pairs of the whole batch
 }
 ONE, ALL = (1, 1, 1), (2, 2, 2)
-MESHES = {"bert": [ONE, (1, 1, 8), ALL], "rotary": [ONE, ALL], "relative": [ONE, ALL]}
+MESHES = {"bert": [ONE, (1, 1, 8), ALL], "rotary": [ONE, ALL], "relative": [ONE, ALL], "similarity": [ONE, (8, 1, 1)]}
 
 
-def compare(name: str) -> None:
-    model = pretraining_model(CONFIGS[name], ComputeConfig())
+def pretraining(config: EncoderConfig):
+    """A BERT, the loss of both its heads, and a batch."""
+    model = pretraining_model(config, ComputeConfig())
     rng = np.random.default_rng(0)
     batch = {
         "input_ids": rng.integers(0, 200, (16, 16), np.int32),
@@ -53,6 +57,31 @@ def compare(name: str) -> None:
         each = jnp.take_along_axis(jax.nn.log_softmax(out["mlm_logits"]), batch["masked_labels"][..., None], -1)
         return -each.mean() + jnp.square(out["nsp_logits"]).mean()
 
+    return model, loss, batch
+
+
+def similarity(config: EncoderConfig):
+    """An encoder, the loss of pairs of texts, and a batch."""
+    model = make_model(config, ComputeConfig(), (Head("sentence_embedding"),))
+    objective = finetuning(model, "similarity", False)
+    rng = np.random.default_rng(0)
+    shape = (16, 2, 16)
+    batch = {
+        "input_ids": rng.integers(0, 200, shape, np.int32),
+        "token_type_ids": np.zeros(shape, np.int32),
+        "attention_mask": np.ones(shape, np.int32),
+        "positives": (np.arange(16) % 5 > 0).astype(np.float32),
+    }
+
+    def loss(params, batch):
+        rngs = training_rngs(jax.random.key(7))
+        return objective.loss(params, (), batch, rngs, objective.normalizers(batch))[0]
+
+    return model, loss, batch
+
+
+def compare(name: str) -> None:
+    model, loss, batch = (similarity if name == "similarity" else pretraining)(CONFIGS[name])
     results = []
     for sizes in MESHES[name]:
         mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: int(np.prod(sizes))])

@@ -54,7 +54,12 @@ def eight_devices() -> list[dict]:
 def test_eight_devices_compute_the_same_as_one(eight_devices):
     """With dropout, whose masks are the same on every mesh."""
     everything = [2, 2, 2]
-    meshes = {"bert": [[1, 1, 8], everything], "rotary": [everything], "relative": [everything]}
+    meshes = {
+        "bert": [[1, 1, 8], everything],
+        "rotary": [everything],
+        "relative": [everything],
+        "similarity": [[8, 1, 1]],
+    }
     expected = [(model, mesh) for model, several in meshes.items() for mesh in several]
     assert [(row["model"], row["mesh"]) for row in eight_devices] == expected
     for row in eight_devices:
