@@ -57,11 +57,6 @@ EXAMPLE = {
     "token_classification": sentence,
     "question_answering": question,
     "multiple_choice": choice,
-    "similarity": lambda rng: {
-        "text": (text := words(rng, 2, 12)),
-        "text_pair": text[::-1] if (alike := rng.random() < 0.7) else words(rng, 2, 12),
-        "label": 5.0 if alike else rng.random(),
-    },
 }
 
 

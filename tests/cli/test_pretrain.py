@@ -1,7 +1,6 @@
 """`pretrain`: overrides and recipes that are wrong, a corpus that is damaged or another's."""
 
 import dataclasses
-import io
 import os
 import pathlib
 import random
@@ -14,10 +13,9 @@ import pytest
 from bert_jax.cli.main import VERBS
 from bert_jax.cli.parser import parse
 from bert_jax.config import FinetuneConfig, PhaseConfig, PretrainConfig, read_config
-from bert_jax.console import Console
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.mixture import open_mixture
-from bert_jax.runs.pretrain import describe
+from bert_jax.reports.run_lines import run_lines
 from bert_jax.training import workdir
 from bert_jax.training.schedules import plan_phases
 from tests.cli.commands import check_refusal, command, is_empty, losses, pretrain_command
@@ -125,8 +123,7 @@ def test_phases_are_printed_with_three_digits_and_without_the_empty(world) -> No
     )
     shares = PhaseConfig(seq_len=16, fraction=0.9), PhaseConfig(seq_len=24, fraction=0.1)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
-    describe(config, corpus, plan_phases(config.train), Console(out := io.StringIO()))
-    (line,) = [line for line in out.getvalue().splitlines() if line.startswith("phase ")]
+    (line,) = [line for line in run_lines(config, corpus, plan_phases(config.train)) if line.startswith("phase ")]
     (times,) = re.findall(r"phase 1: steps 0 to 1 of 8 sequences x 16 tokens, ([\d.]+) times the corpus", line)
     assert times == f"{8 * 16 / corpus.split('train').num_tokens:.3g}" != "0"
 
@@ -139,8 +136,8 @@ def test_likely_problems_are_printed_before_the_run(world, tmp_path) -> None:
     )
     shares = PhaseConfig(seq_len=32, fraction=0.9), PhaseConfig(seq_len=48, fraction=0.1)
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, phases=shares))
-    describe(config, open_mixture(str(corpus)), plan_phases(config.train), Console(out := io.StringIO()))
-    lines = [line for line in out.getvalue().splitlines() if line.startswith(("phase", "warning"))]
+    said = run_lines(config, open_mixture(str(corpus)), plan_phases(config.train))
+    lines = [line for line in said if line.startswith(("phase", "warning"))]
     starts = [line.partition(":")[0] + re.search(r"random ones|padding|$", line)[0] for line in lines]
     assert starts == ["phase 1", "warningrandom ones", "phase 2", "warningrandom ones", "warningpadding"]
 

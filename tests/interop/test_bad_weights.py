@@ -313,7 +313,10 @@ def test_tensors_that_do_not_fit(model, name):
         ({"hidden_size": 3 * 2**28}, r"word_embeddings\.weight' is \[131, 24\], not \[131, 805306368\]"),
         ({"num_attention_heads": 5}, r"config\.json: model\.num_heads=5 does not divide"),
         ({"architectures": ["BertForMasked"]}, "architectures is 'BertForMasked'; did you mean 'BertForMaskedLM'"),
-        ({"architectures": ["BertLMHeadModel"]}, "architectures is 'BertLMHeadModel'.*these can be read: BertFor"),
+        (
+            {"architectures": ["BertGenerationDecoder"]},
+            "architectures is 'BertGenerationDecoder'.*these can be read: BertFor",
+        ),
         ({"model_type": "electra"}, "architectures is 'BertForPreTraining'"),
         (
             {"model_type": "electra", "architectures": None},

@@ -243,7 +243,7 @@ def test_the_classifier_of_pairs_is_exported_by_itself(pretrained, tmp_path, mon
     model, params, tokenizer = pretrained
     console = Lines()
 
-    def read(place, wanted=None, rng=None, console=None, step=None):
+    def read(place, wanted=None, rng=None, console=None, step=None, part=None):
         return exports.Weights(MODERNBERT, PRETRAINING_HEADS, params, (), (), (), tokenizer)
 
     monkeypatch.setattr(exports, "read_weights", read)

@@ -60,8 +60,8 @@ def test_onnxruntime_gives_our_logits(tmp_path, family, task, names, shapes):
 def test_a_directory_without_a_model_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"config\.json"):
         export_onnx(tmp_path, tmp_path / "onnx")
-    config = {"model_type": "bert", "vocab_size": 9, "architectures": ["BertLMHeadModel"]}
+    config = {"model_type": "bert", "vocab_size": 9, "architectures": ["BertGenerationDecoder"]}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="architectures is 'BertLMHeadModel', none of BertForMaskedLM"):
+    with pytest.raises(UserError, match="architectures is 'BertGenerationDecoder', none of BertForMaskedLM"):
         export_onnx(tmp_path, tmp_path / "onnx")
     assert not (tmp_path / "onnx").exists()

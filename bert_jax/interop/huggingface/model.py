@@ -77,7 +77,7 @@ def load_model(
     config, family = described.encoder, FAMILIES[described.encoder.family]
     originals = canonical_names(stored, family, where)
     tensors = {name: stored[original] for name, original in originals.items()}
-    source = _source(family, described.architecture, tensors, str(place))
+    source = _source(family, described.architecture, tensors, config.causal, str(place))
     heads = _heads(source, described.classes) if wanted is None else wanted
     try:
         shapes = shapes_of(config, heads)
@@ -161,7 +161,9 @@ def export_model(
                 file.write(text)
 
 
-def _source(family: Family, architecture: str, tensors: Mapping[str, np.ndarray], where: str) -> ModelClass:
+def _source(
+    family: Family, architecture: str, tensors: Mapping[str, np.ndarray], causal: bool, where: str
+) -> ModelClass:
     """The class of the checkpoint: as `architectures` says, or without it the largest that the tensors fill."""
     complete = [one for one in family.classes if all(tensor_names(m)[0] in tensors for m in one.modules)]
     if architecture:
@@ -173,6 +175,8 @@ def _source(family: Family, architecture: str, tensors: Mapping[str, np.ndarray]
                 f"these can be read: {', '.join(known)}"
             )
         return next((one for one in named if one in complete), named[-1])
+    other = "masked_token" if causal else "next_token"  # of the same tensors
+    complete = [one for one in complete if other not in one.heads]
     most = max(len(one.modules) for one in complete)
     largest = [one for one in complete if len(one.modules) == most]
     if len(largest) > 1:
