@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import numpy as np
 
 from bert_jax.config import EncoderConfig, PretrainConfig, flatten
 from bert_jax.console import Console
@@ -80,8 +81,17 @@ def starting_weights(
             f"prepare it again with --tokenizer {found.directory}"
         )
     describe_start(config.init_from, found, console)
-    own = {name: part.own(_part_weights(name, part, config, console)) for name, part in parts.items()}
-    return found.params | own
+    params = found.params
+    for name, part in parts.items():
+        weights = _part_weights(name, part, config, console)
+        params = params | {name: part.own(weights)}
+        if part.init_from and not _equal(part.whole(params), weights):
+            console.say(f"not used: the embeddings of {part.init_from}, which differ; the {name} reads the model's")
+    return params
+
+
+def _equal(ours: Params, theirs: Params) -> bool:
+    return jax.tree.all(jax.tree.map(np.array_equal, ours, theirs))
 
 
 def _part_weights(name: str, part: Part, config: PretrainConfig, console: Console) -> Params:

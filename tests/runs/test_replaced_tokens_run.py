@@ -99,6 +99,19 @@ def test_training_continues_from_both_models(world: pathlib.Path, exported: bool
     jax.tree.map(np.testing.assert_array_equal, start, params_of(world / "run"))
 
 
+def test_other_embeddings_of_a_generator_are_named(world: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
+    """The generator reads the model's; its own are left out, and with equal ones nothing is said."""
+    assert main(command(world, tmp_path / "run", "--config.seed=1")) == 0
+    exported = tmp_path / "generator"
+    assert main(["export", "--workdir", str(tmp_path / "run"), "--output", str(exported), "--part", "generator"]) == 0
+    capsys.readouterr()
+    start = f"--config.init_from={world / 'discriminator'}"
+    for place, said in ((exported, 1), (world / "generator", 0)):
+        generator = f"--config.replaced_tokens.generator_from={place}"
+        assert main(command(world, tmp_path / f"from{said}", start, generator)) == 0
+        assert capsys.readouterr().err.count("not used: the embeddings of") == said
+
+
 def test_a_discriminator_alone_gets_a_random_generator(world: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
     assert main(command(world, tmp_path / "run", f"--config.init_from={world / 'discriminator'}")) == 0
     assert "randomly initialized: the generator" in capsys.readouterr().err

@@ -2,8 +2,8 @@
 
 Three terms: the masked tokens themselves; the teacher's probabilities at these positions, both sides softened by a
 temperature T and the divergence scaled by T^2 (Hinton et al. 2015); the direction of each token's last hidden state.
-The authors' code compares probabilities at every token unless told to restrict them to the masked ones; here they
-always are, as only these reach the vocabulary.
+The authors' code compares probabilities at every token by default, and at the masked ones as an option; here it is
+always the masked ones, as only these reach the vocabulary.
 """
 
 import math
