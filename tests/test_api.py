@@ -95,7 +95,7 @@ def test_equal_calls_compile_once(bert, monkeypatch) -> None:
     [
         (lambda model: model.encode("a text"), "give a list"),
         (lambda model: model.encode(["a"], pooling="tokens"), "no vector per text"),
-        (lambda model: model.encode(["a"], pooling="max"), "choose from mean, cls"),
+        (lambda model: model.encode(["a"], pooling="most"), "choose from mean, cls"),
         (lambda model: model.encode(["a", 3]), "text 1: 'text' is 3; give a text"),
         (lambda model: model.encode([("a", "b", "c")]), "text 0: .*give a text"),
         (lambda model: model.predict("a text"), "give a list"),

@@ -225,6 +225,7 @@ def embed(args: argparse.Namespace) -> None:
             args.batch_size,
             args.max_seq_len,
             args.truncate,
+            normalize=args.normalize,
             progress=lambda done, total: console.progress("embedding", done, total, "texts"),
         )
     cut = f", {made.truncated:,} of them cut" if made.truncated else ""

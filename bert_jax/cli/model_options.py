@@ -71,9 +71,14 @@ def _embed(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pooling",
-        choices=["mean", "cls", "tokens"],
-        default="mean",
-        help="vector of a text: the mean over its tokens, its first token, or one vector per token (default: mean)",
+        choices=["mean", "cls", "max", "tokens"],
+        help="vector of a text: the mean or the maximum over its tokens, its first token, or one vector per token "
+        "(default: as modules.json of sentence-transformers says, else mean)",
+    )
+    parser.add_argument(
+        "--normalize",
+        action=argparse.BooleanOptionalAction,
+        help="give the vectors the length 1 (default: as modules.json says, else no)",
     )
     parser.add_argument(
         "--layers",

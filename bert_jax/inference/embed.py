@@ -18,7 +18,9 @@ from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.feature_files import token_file, vector_file
 from bert_jax.inference.inputs import Input, name_of, read_inputs, readable_twice, texts_of
 from bert_jax.inference.load import OpenModel, open_model
+from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
+from bert_jax.models.heads.pooling import of_length_1
 from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import choose_buckets, plan
 from bert_jax.tasks.features import Features, collate
@@ -37,6 +39,10 @@ def _mean(x: jax.Array, mask: jax.Array) -> jax.Array:
     return (x * weights).sum(1) / weights.sum(1)
 
 
+def _max(x: jax.Array, mask: jax.Array) -> jax.Array:
+    return jnp.where(mask[..., None] != 0, x, -jnp.inf).max(1)
+
+
 # Hidden states [layers + 1, batch, length, hidden] -> [batch, length, width]. The last four layers: Devlin et al. 2018,
 # table 7; concatenated from the lowest of them to the last.
 LAYERS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -48,6 +54,7 @@ LAYERS: dict[str, Callable[[jax.Array], jax.Array]] = {
 POOLINGS: dict[str, Callable[[jax.Array, jax.Array], jax.Array] | None] = {
     "mean": _mean,
     "cls": lambda x, mask: x[:, 0],
+    "max": _max,
     "tokens": None,
 }
 
@@ -65,42 +72,47 @@ class Summary(NamedTuple):
 def encode(
     model: OpenModel,
     texts: Sequence[Text],
-    pooling: str = "mean",
+    pooling: str | None = None,
     layers: str = "last",
     batch_size: int = 32,
     max_seq_len: int | None = None,
     truncate: bool = False,
     dtype: str = "float32",
+    normalize: bool | None = None,
 ) -> np.ndarray:
     """Return the vectors of texts, float32 `[texts, width]`, in their order.
 
     Args:
         model: with any heads, which are not used.
         texts: each a string, or a pair of strings.
-        pooling: `mean` over all tokens, special tokens included, as in sentence-transformers; or `cls`, the first token
-            without the pooler.
+        pooling: `mean` over all tokens, special tokens included, as in sentence-transformers; `max` likewise; or `cls`,
+            the first token without the pooler. None: as `modules.json` of sentence-transformers says, else `mean`.
         layers: `last`; `sum4` or `concat4`, of the last four; or the number of a layer, 0 for the input of the first
             block and -1 for the last.
         batch_size: texts that are computed at once.
-        max_seq_len: maximum tokens of a text; None: as many as the model reads.
+        max_seq_len: maximum tokens of a text; None: as sentence-transformers' files say, else as many as the model
+            reads.
         truncate: cut longer texts, the longer of a pair first; False: they are refused.
         dtype: of matrix products, float32 or bfloat16.
+        normalize: give the vectors the length 1; None: as `modules.json` says, else no. A prompt and lower case, which
+            such a directory may ask for, always apply.
 
     Raises:
         UserError: an unknown pooling, a layer that the model does not have, or a text that is too long.
     """
     if isinstance(texts, str):
         raise UserError("texts is one string; give a list of them")
-    if POOLINGS.get(pooling, _mean) is None:
-        raise UserError(f"pooling {pooling}: gives no vector per text; choose mean or cls, or use `bert-jax embed`")
-    max_seq_len = _check_sizes(model.config, batch_size, max_seq_len)
-    compute, width = _make_compute(model.config, pooling, layers, dtype)
+    how = _resolved(model, pooling, normalize, max_seq_len)
+    if POOLINGS[how.pooling] is None:
+        raise UserError(f"pooling {pooling}: gives no vector per text; choose another, or use `bert-jax embed`")
+    limit = _limit(model, how, batch_size)
+    compute, width = _make_compute(model.config, how.pooling, how.normalize, layers, dtype)
     inputs = [Input(f"text {number}", number, _fields(text)) for number, text in enumerate(texts)]
-    made, truncated = _tokenized(inputs, model.tokenizer, max_seq_len)
-    _check_truncation("texts", truncated, len(texts), max_seq_len, model.config.max_positions, truncate)
+    made, truncated = _tokenized(inputs, model.tokenizer, how, limit)
+    _check_truncation("texts", truncated, len(texts), limit, model.config.max_positions, truncate)
     batch_size = min(batch_size, 1 << max(len(texts) - 1, 0).bit_length())  # few sizes, so that few are compiled
     found = np.empty((len(texts), width), np.float32)
-    for number, _, values in _computed(compute, model, made, fixed_buckets(max_seq_len), batch_size):
+    for number, _, values in _computed(compute, model, made, fixed_buckets(limit), batch_size):
         found[number] = values
     return found
 
@@ -109,12 +121,13 @@ def embed(
     directory: str | os.PathLike[str],
     source: str | os.PathLike[str],
     output: str | os.PathLike[str],
-    pooling: str = "mean",
+    pooling: str | None = None,
     layers: str = "last",
     batch_size: int = 32,
     max_seq_len: int | None = None,
     truncate: bool = False,
     dtype: str = "float32",
+    normalize: bool | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Summary:
     """Write the embeddings of the texts of a file, in their order; memory does not grow with their number.
@@ -128,29 +141,31 @@ def embed(
         pooling: as in `encode`, or `tokens`, which pools nothing.
         layers: as in `encode`, like the arguments that follow.
         batch_size: texts that are computed at once.
-        max_seq_len: maximum tokens of a text; None: as many as the model reads.
+        max_seq_len: as in `encode`.
         truncate: cut and count longer texts; False: they are refused before any work.
         dtype: of matrix products, float32 or bfloat16.
+        normalize: as in `encode`.
         progress: is called with the number of texts done, and of all texts.
 
     Raises:
         UserError: as `encode`; a file that cannot be read or written, or a line that is no text.
     """
-    if pooling not in POOLINGS:  # before the weights are read
+    if pooling not in (None, *POOLINGS):  # before the weights are read
         raise UserError(f"pooling {pooling}: choose from {', '.join(POOLINGS)}")
     model = open_model(directory, HEADS)
-    max_seq_len = _check_sizes(model.config, batch_size, max_seq_len)
-    compute, width = _make_compute(model.config, pooling, layers, dtype)
+    how = _resolved(model, pooling, normalize, max_seq_len)
+    limit = _limit(model, how, batch_size)
+    compute, width = _make_compute(model.config, how.pooling, how.normalize, layers, dtype)
     name = name_of(source)
     with readable_twice(source) as source:
-        lengths, truncated, empty = _measure(read_inputs(source, name), model.tokenizer, max_seq_len)
+        lengths, truncated, empty = _measure(read_inputs(source, name), model.tokenizer, how, limit)
         if not len(lengths):
             raise UserError(f"{name} holds no text")
-        _check_truncation(name, truncated, len(lengths), max_seq_len, model.config.max_positions, truncate)
+        _check_truncation(name, truncated, len(lengths), limit, model.config.max_positions, truncate)
         buckets = choose_buckets(lengths, int(lengths.max()))
-        with (vector_file if POOLINGS[pooling] else token_file)(pathlib.Path(output), lengths, width) as put:
+        with (vector_file if POOLINGS[how.pooling] else token_file)(pathlib.Path(output), lengths, width) as put:
             done = 0
-            for chunk, _ in _chunks(read_inputs(source, name), model.tokenizer, max_seq_len):
+            for chunk, _ in _chunks(read_inputs(source, name), model.tokenizer, how, limit):
                 if not np.array_equal([one.length for one in chunk], lengths[done : done + len(chunk)]):
                     raise UserError(f"{name} changed while it was read; run again")
                 for number, row, values in _computed(compute, model, chunk, buckets, batch_size):
@@ -161,16 +176,15 @@ def embed(
 
 
 @functools.lru_cache(maxsize=16)
-def _make_compute(config: EncoderConfig, pooling: str, layers: str, dtype: str) -> tuple[Compute, int]:
+def _make_compute(config: EncoderConfig, pooling: str, normalize: bool, layers: str, dtype: str) -> tuple[Compute, int]:
     """A jitted function (params, batch) -> features, and their width."""
-    if pooling not in POOLINGS:
-        raise UserError(f"pooling {pooling}: choose from {', '.join(POOLINGS)}")
     select, width = _layers(layers, config.num_layers, config.hidden_size)
     model, pool = make_model(config, ComputeConfig(dtype=dtype), HEADS), POOLINGS[pooling]
 
     def compute(params: Params, batch: Batch) -> jax.Array:
         features = select(model.apply(params, batch, None)["hidden_states"])
-        return pool(features, batch["attention_mask"]) if pool else features
+        features = pool(features, batch["attention_mask"]) if pool else features
+        return of_length_1(features) if normalize else features
 
     return jax.jit(compute), width
 
@@ -204,13 +218,31 @@ def _layers(layers: str, number: int, hidden: int) -> tuple[Callable[[jax.Array]
     return lambda states: states[index], hidden
 
 
-def _check_sizes(config: EncoderConfig, batch_size: int, max_seq_len: int | None) -> int:
-    """The maximum number of tokens; UserError for one that the model does not read, and for a batch of nothing."""
+def _resolved(
+    model: OpenModel, pooling: str | None, normalize: bool | None, max_seq_len: int | None
+) -> SentenceModules:
+    """What the directory says, except for what is asked for; UserError for what cannot be."""
+    how, longest = model.sentences, model.config.max_positions
+    if max_seq_len is not None and not 1 <= max_seq_len <= longest:
+        raise UserError(f"max_seq_len {max_seq_len}: this model reads up to {longest} tokens")
+    pooling = how.pooling if pooling is None else pooling
+    if pooling not in POOLINGS:
+        raise UserError(f"pooling {pooling}: choose from {', '.join(POOLINGS)}")
+    if POOLINGS[pooling] is None and normalize:
+        raise UserError(f"pooling {pooling}: gives features of tokens, which are not normalized")
+    of_texts = POOLINGS[pooling] is not None
+    return how._replace(
+        pooling=pooling,
+        normalize=of_texts and (how.normalize if normalize is None else normalize),
+        max_seq_len=max_seq_len or how.max_seq_len,
+    )
+
+
+def _limit(model: OpenModel, how: SentenceModules, batch_size: int) -> int:
+    """The maximum number of tokens; UserError for a batch of nothing."""
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
-    if max_seq_len is not None and not 1 <= max_seq_len <= config.max_positions:
-        raise UserError(f"max_seq_len {max_seq_len}: this model reads up to {config.max_positions} tokens")
-    return max_seq_len or config.max_positions
+    return min(how.max_seq_len or model.config.max_positions, model.config.max_positions)
 
 
 def _check_truncation(name: str, truncated: int, total: int, limit: int, max_positions: int, truncate: bool) -> None:
@@ -229,20 +261,32 @@ def _fields(text: Text) -> dict[str, Any]:
     return {"text": text}
 
 
-def _tokenized(inputs: Iterable[Input], tokenizer: Tokenizer, max_seq_len: int) -> tuple[list[Features], int]:
+def _tokenized(
+    inputs: Iterable[Input], tokenizer: Tokenizer, how: SentenceModules, limit: int
+) -> tuple[list[Features], int]:
     """The tokens of each text after the cut, and how many texts are cut."""
-    examples = [{"id": str(one.number), **texts_of(one)} for one in inputs]
-    made, counts = text_features(examples, tokenizer, max_seq_len)
+    examples = [{"id": str(one.number), **_prepared(texts_of(one), how)} for one in inputs]
+    made, counts = text_features(examples, tokenizer, limit)
     return made, counts["truncated_texts"]
 
 
-def _chunks(inputs: Iterator[Input], tokenizer: Tokenizer, max_seq_len: int) -> Iterator[tuple[list[Features], int]]:
+def _prepared(texts: dict[str, str], how: SentenceModules) -> dict[str, str]:
+    """The texts as the tokenizer gets them; the prompt is before the first one of a pair."""
+    texts = texts | {"text": how.prompt + texts["text"]}
+    return {name: text.lower() for name, text in texts.items()} if how.lower_case else texts
+
+
+def _chunks(
+    inputs: Iterator[Input], tokenizer: Tokenizer, how: SentenceModules, limit: int
+) -> Iterator[tuple[list[Features], int]]:
     """The tokens of all texts, `CHUNK` texts at a time."""
     while chunk := list(itertools.islice(inputs, CHUNK)):
-        yield _tokenized(chunk, tokenizer, max_seq_len)
+        yield _tokenized(chunk, tokenizer, how, limit)
 
 
-def _measure(inputs: Iterator[Input], tokenizer: Tokenizer, max_seq_len: int) -> tuple[np.ndarray, int, int]:
+def _measure(
+    inputs: Iterator[Input], tokenizer: Tokenizer, how: SentenceModules, limit: int
+) -> tuple[np.ndarray, int, int]:
     """Tokens of each text, int64 `[texts]`, after the cut; how many are cut, and how many are empty."""
     lengths, cut, empty = [np.zeros(0, np.int64)], 0, 0
 
@@ -252,7 +296,7 @@ def _measure(inputs: Iterator[Input], tokenizer: Tokenizer, max_seq_len: int) ->
             empty += not one.fields.get("text")
             yield one
 
-    for made, truncated in _chunks(counted(), tokenizer, max_seq_len):
+    for made, truncated in _chunks(counted(), tokenizer, how, limit):
         lengths.append(np.array([one.length for one in made], np.int64))
         cut += truncated
     return np.concatenate(lengths), cut, empty

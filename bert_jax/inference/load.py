@@ -19,6 +19,7 @@ from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.interop import google_tf, huggingface
 from bert_jax.interop.families import FAMILIES
+from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bert_jax.interop.tensors import shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.objectives import OBJECTIVES
@@ -37,6 +38,7 @@ class Weights(NamedTuple):
     new: tuple[str, ...]  # parameters that were missing and are random
     unused: tuple[str, ...]  # parameters or tensors that no wanted head has
     directory: pathlib.Path  # of its tokenizer
+    sentences: SentenceModules | None = None  # of a directory of sentence-transformers
 
 
 class OpenModel(NamedTuple):
@@ -48,6 +50,7 @@ class OpenModel(NamedTuple):
     labels: tuple[str, ...]
     tokenizer: Tokenizer
     directory: pathlib.Path  # of the tokenizer, and of what an export keeps beside the model
+    sentences: SentenceModules = SentenceModules()  # how texts become vectors
 
 
 def open_model(place: str | os.PathLike[str], wanted: tuple[Head, ...] | None = None) -> OpenModel:
@@ -64,7 +67,8 @@ def open_model(place: str | os.PathLike[str], wanted: tuple[Head, ...] | None = 
             f"{found.config.vocab_size}; it is the tokenizer of another model, export again"
         )
     params = jax.device_put(found.params, jax.local_devices()[0])
-    return OpenModel(found.config, found.heads, params, found.labels, tokenizer, found.directory)
+    sentences = found.sentences or SentenceModules()
+    return OpenModel(found.config, found.heads, params, found.labels, tokenizer, found.directory, sentences)
 
 
 def read_weights(
@@ -92,8 +96,10 @@ def read_weights(
     directory = workdir.model_in(pathlib.Path(place))
     if part is not None and not (directory / "run.json").is_file():
         raise UserError(f"{directory}: no work directory of `pretrain`, so it has no {part} beside a model")
+    sentences = read_sentence_modules(directory)
+    directory = directory / (sentences.folder if sentences else "")
     if step is None and (directory / "config.json").is_file():
-        return Weights(*huggingface.load_model(directory, wanted, rng), directory)
+        return Weights(*huggingface.load_model(directory, wanted, rng), directory, sentences)
     folder = directory if directory.is_dir() else directory.parent
     if (folder / google_tf.CONFIG).is_file():
         if step is not None:

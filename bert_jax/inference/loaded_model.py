@@ -52,15 +52,16 @@ class LoadedModel:
     def encode(
         self,
         texts: Sequence[embed.Text],
-        pooling: str = "mean",
+        pooling: str | None = None,
         layers: str = "last",
         batch_size: int = 32,
         max_seq_len: int | None = None,
         truncate: bool = False,
         dtype: str = "float32",
+        normalize: bool | None = None,
     ) -> np.ndarray:
         """Return the vectors of texts, float32 `[texts, hidden]`; `inference.embed.encode` documents the arguments."""
-        return embed.encode(self.model, texts, pooling, layers, batch_size, max_seq_len, truncate, dtype)
+        return embed.encode(self.model, texts, pooling, layers, batch_size, max_seq_len, truncate, dtype, normalize)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[Guess]:
         """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.

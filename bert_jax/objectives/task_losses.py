@@ -20,17 +20,19 @@ def squared_error(outputs: jax.Array, labels: jax.Array) -> tuple[jax.Array, Non
 
 
 def in_batch_negatives(outputs: jax.Array, positives: jax.Array, temperature: float) -> tuple[jax.Array, jax.Array]:
-    """Return the cross entropy of finding each first text's second one among those of the batch's positives.
+    """Return the cross entropy of finding each first text's second one among the other texts of the batch's positives.
 
-    `outputs` float32 `[examples, 2 * hidden]`, two vectors of length 1 each; `positives` float32 `[examples]`, 1 where
-    the two belong together; what the others get is of no meaning.
+    `outputs` float32 `[examples, texts, hidden]`: vectors of length 1 of a first and a second text, and perhaps of more
+    that are negatives; `positives` float32 `[examples]`, 1 where the first two belong together; what the other examples
+    get is of no meaning.
     """
-    first, second = jnp.split(outputs, 2, axis=1)
-    cosines = jnp.where(positives > 0, first @ second.T, NEVER)
-    return cross_entropy(cosines / temperature, jnp.arange(len(positives)))
+    examples, texts, hidden = outputs.shape
+    others = outputs[:, 1:].swapaxes(0, 1).reshape(-1, hidden)  # all second texts, then all negatives
+    cosines = jnp.where(jnp.tile(positives, texts - 1) > 0, outputs[:, 0] @ others.T, NEVER)
+    return cross_entropy(cosines / temperature, jnp.arange(examples))
 
 
-# Losses of tasks: (outputs [targets, classes], labels [targets], settings) -> loss and, where it has a meaning,
+# Losses of tasks: (outputs [targets, ...], labels [targets], settings) -> loss and, where it has a meaning,
 # correctness.
 LOSSES: dict[str, Callable[[jax.Array, jax.Array, TaskConfig], tuple[jax.Array, jax.Array | None]]] = {
     "cross_entropy": lambda outputs, labels, settings: cross_entropy(outputs, labels),

@@ -45,8 +45,9 @@ def finetuning(model: Model, kind: str, freeze_encoder: bool, settings: TaskConf
         losses: list[jax.Array] = []
         corrects: list[Any] = []
         for output, label in described.targets:
-            labels = batch[label].reshape(-1)
-            found, correct = LOSSES[described.name](outputs[output].reshape(labels.size, -1), labels, settings)
+            labels, values = batch[label], outputs[output]
+            values = values.reshape(labels.size, *values.shape[labels.ndim :])
+            found, correct = LOSSES[described.name](values, labels.reshape(-1), settings)
             losses.append(found)
             corrects.append(correct)
         weights = batch[described.weights].reshape(-1)

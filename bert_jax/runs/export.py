@@ -14,6 +14,7 @@ from bert_jax.interop import huggingface
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.onnx_file import export_onnx
+from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
 from bert_jax.interop.tensors import class_for, shapes_of
 from bert_jax.models import Head
@@ -73,6 +74,8 @@ def _kept(found: Weights, is_class: bool, head: str | None) -> tuple[Head, ...]:
 def _huggingface(found: Weights, output: pathlib.Path) -> None:
     path = found.directory / TASK_FILE
     extra = {TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {}
+    if found.sentences is not None:
+        extra |= sentence_module_files(found.sentences, found.config.hidden_size)
     params = jax.device_get(found.params)
     huggingface.export_model(params, found.config, found.heads, found.directory, output, found.labels, extra)
 

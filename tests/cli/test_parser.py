@@ -26,7 +26,7 @@ OPTIONS = {
     "fill-mask": "--model --top_k --json --input",
     "finetune": f"--config --workdir --json {PROCESSES}",
     "predict": "--model --input --output --batch_size",
-    "embed": "--model --input --output --pooling --layers --batch_size --max_seq_len --truncate",
+    "embed": "--model --input --output --pooling --normalize --layers --batch_size --max_seq_len --truncate",
     "score": "--model --pairs --text --crows_pairs --stereoset --winobias --masking --temperature --fraction --output "
     "--json",
 }
@@ -101,7 +101,7 @@ def test_the_data_verbs_do_not_load_jax(module: str) -> None:
         (["export", "--workdir", "x"], ["--output"]),
         (["evaluate", "--workdir", "x", "--config.train.steps=3"], ["'--config.train.steps=3' is not an option"]),
         (["embed", "--model", "x", "--input", "y"], ["--output"]),
-        (["embed", "--model", "x", "--input", "y", "--output", "z", "--pooling", "max"], ["max", "'mean', 'cls'"]),
+        (["embed", "--model", "x", "--input", "y", "--output", "z", "--pooling", "most"], ["most", "'mean', 'cls'"]),
         (["embed", "--model", "x", "--input", "y", "--output", "z", "--trunc"], ["--trunc", "'--truncate'"]),
         (["embed", "--model", "x", "--output", "y", "--max_length", "9"], ["did you mean '--max_seq_len'"]),
         (["compile", "--config", "x", "--coordinator", "y:1"], ["--coordinator"]),

@@ -103,7 +103,7 @@ def test_first_tokens_of_plain_lines_and_of_cut_texts(tmp_path, source, bert):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"pooling": "max"}, "pooling max: choose from mean, cls, tokens"),
+        ({"pooling": "most"}, "pooling most: choose from mean, cls, max, tokens"),
         ({"layers": "first"}, "layers first: choose from last, sum4, concat4, or give"),
         ({"layers": "5"}, "this model has 4 layers: give 0 to 4"),
         ({"batch_size": 0}, "batch_size 0"),

@@ -175,7 +175,8 @@ def test_batches_have_the_documented_arrays(bert, kind, types):
     assert batch["token_type_ids"].any() == (types == 2 and not alone)
     unlabeled = {key: value for key, value in EXAMPLES[kind].items() if key not in ("label", "labels", "answers")}
     made, _ = make_features(KINDS[kind], [unlabeled | {"id": "1"}], bert, TaskConfig())
-    assert collate(made, 24, types, 7, 5).keys() == INPUTS.keys() | {"example_weights"}
+    learned = TARGETS[kind] if kind == "similarity" else {}  # its pairs without a label belong together
+    assert collate(made, 24, types, 7, 5).keys() == INPUTS.keys() | {"example_weights"} | learned.keys()
 
 
 def test_targets_of_a_batch_are_those_of_its_features(bert):

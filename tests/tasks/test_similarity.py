@@ -38,12 +38,14 @@ def examples(count, seed=0):
     return made
 
 
-def test_loss_and_gradients_are_those_of_torch(tmp_path):
-    """Mean of the tokens, unit length, cosines of all pairs over the temperature, cross entropy of the diagonal."""
+@pytest.mark.parametrize("negatives", [False, True])
+def test_loss_and_gradients_are_those_of_torch(tmp_path, negatives):
+    """Mean of the tokens, unit length, cosines with all other texts over the temperature, cross entropy."""
     save(tmp_path, "bert", "Model", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     loaded, settings = load_model(tmp_path, HEADS), TaskConfig(temperature=0.1, positive_from=2.0)
     tokenizer = load_tokenizer(tmp_path)
-    made, _ = make_features(KINDS["similarity"], examples(7), tokenizer, settings)
+    given = [one | ({"negative": one["text"][::2] + "b"} if negatives else {}) for one in examples(7)]
+    made, _ = make_features(KINDS["similarity"], given, tokenizer, settings)
     batch = collate(made, 24, loaded.config.num_token_types, tokenizer.pad_id, 10)
     positive = batch["positives"] > 0
     assert 2 < positive.sum() < 7
@@ -58,12 +60,13 @@ def test_loss_and_gradients_are_those_of_torch(tmp_path):
     model = transformers.BertModel.from_pretrained(tmp_path).eval()
     model.get_input_embeddings().padding_idx = None
     vectors = []
-    for side in (0, 1):
+    for side in range(2 + negatives):
         ids, mask = (torch.tensor(batch[name][positive, side]).long() for name in ("input_ids", "attention_mask"))
         hidden = model(ids, mask).last_hidden_state
         mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
         vectors.append(torch.nn.functional.normalize(mean))
-    expected = torch.nn.functional.cross_entropy(vectors[0] @ vectors[1].T / 0.1, torch.arange(int(positive.sum())))
+    cosines = vectors[0] @ torch.cat(vectors[1:]).T
+    expected = torch.nn.functional.cross_entropy(cosines / 0.1, torch.arange(int(positive.sum())))
     expected.backward()
     assert float(loss) == pytest.approx(expected.item(), abs=1e-5)
     assert metrics["task_loss"].value() == pytest.approx(expected.item(), abs=1e-5)
@@ -74,10 +77,10 @@ def test_loss_and_gradients_are_those_of_torch(tmp_path):
 
 def test_the_nearest_of_orthogonal_vectors_is_found():
     vectors = np.eye(4, dtype=np.float32)
-    loss, correct = in_batch_negatives(jnp.hstack([vectors, vectors]), jnp.ones(4), 0.05)
+    loss, correct = in_batch_negatives(jnp.stack([vectors, vectors], axis=1), jnp.ones(4), 0.05)
     np.testing.assert_allclose(loss, np.log(1 + 3 * np.exp(-20)), atol=1e-6)
     assert correct.tolist() == [1, 1, 1, 1]
-    loss, correct = in_batch_negatives(jnp.hstack([vectors, vectors[[1, 0, 3, 2]]]), jnp.ones(4), 0.05)
+    loss, correct = in_batch_negatives(jnp.stack([vectors, vectors[[1, 0, 3, 2]]], axis=1), jnp.ones(4), 0.05)
     np.testing.assert_allclose(loss, 20, atol=1e-5)
     assert correct.tolist() == [0, 0, 0, 0]
 

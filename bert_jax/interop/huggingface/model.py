@@ -131,7 +131,7 @@ def export_model(
         tokenizer_directory: source of the tokenizer files.
         output: a directory that does not exist or is empty.
         labels: names of the classes of a head that classifies, in the order of the logits; () numbers them.
-        extra: file name -> text, written beside the model.
+        extra: file name -> text, written beside the model or in a folder beside it.
 
     Raises:
         UserError: transformers has no such model, a weight is not finite, labels or tokenizer are of another model, the
@@ -157,6 +157,7 @@ def export_model(
         copy_tokenizer(source, partial)
         _adapt_tokenizer(partial / "tokenizer_config.json", tokenizer, config)
         for name, text in (extra or {}).items():
+            (partial / name).parent.mkdir(exist_ok=True)
             with (partial / name).open("x", encoding="utf-8") as file:  # never over one of the model's
                 file.write(text)
 

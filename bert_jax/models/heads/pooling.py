@@ -12,6 +12,8 @@ from bert_jax.models.heads.linear import dense
 from bert_jax.models.layers import ACTIVATIONS
 from bert_jax.models.norms import norm_layer
 
+SMALLEST = 1e-12  # added to the square of a length
+
 Batch = Mapping[str, jax.Array]
 
 
@@ -52,6 +54,11 @@ def mean(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
     weights = chosen / jnp.maximum(chosen.sum(-1, keepdims=True), 1)
     pooled = jnp.einsum("bel,blh->beh", weights.astype(jnp.float32), hidden, preferred_element_type=jnp.float32)
     return pooled.reshape(-1, hidden.shape[-1]).astype(hidden.dtype)
+
+
+def of_length_1(vectors: jax.Array) -> jax.Array:
+    """Return `[..., hidden]` divided by its length; a vector of zeros stays one."""
+    return vectors / jnp.sqrt(jnp.sum(vectors * vectors, axis=-1, keepdims=True) + SMALLEST)
 
 
 # (hidden `[batch, length, hidden]`, mask `[batch, length]`, batch) -> `[batch, hidden]`; of packed sequences, with

@@ -10,14 +10,12 @@ import jax.numpy as jnp
 from bert_jax.config import EncoderConfig
 from bert_jax.models.dropout import dropout
 from bert_jax.models.heads.linear import classifier, dense
-from bert_jax.models.heads.pooling import POOLINGS
+from bert_jax.models.heads.pooling import POOLINGS, of_length_1
 from bert_jax.models.layers import ACTIVATIONS, param, table_width
 from bert_jax.models.norms import norm_layer
 from bert_jax.parallel.sharding import constrain
 
 PADDING_LOGIT = -1e9  # of vocabulary rows that exist only to fill up the table: exp of it is exactly 0
-
-SMALLEST = 1e-12  # added to the square of a length
 
 Batch = Mapping[str, jax.Array]
 Arrays = dict[str, jax.Array]
@@ -141,8 +139,7 @@ def sentence_embedding(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: E
     """`sentence_vectors` `[batch, texts, hidden]` of inputs `[batch, texts, length]`: means of tokens, of length 1."""
     ids = x.batch["input_ids"]
     mask = x.batch["attention_mask"].reshape(-1, ids.shape[-1])
-    vectors = POOLINGS["mean"](x.hidden, mask, {}).astype(jnp.float32)
-    vectors /= jnp.sqrt(jnp.sum(vectors * vectors, axis=-1, keepdims=True) + SMALLEST)
+    vectors = of_length_1(POOLINGS["mean"](x.hidden, mask, {}).astype(jnp.float32))
     return {"sentence_vectors": vectors.reshape(*ids.shape[:-1], -1)}
 
 

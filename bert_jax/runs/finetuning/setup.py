@@ -15,6 +15,7 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.inference.batching import Feed
 from bert_jax.inference.load import Weights, read_weights
 from bert_jax.inference.load import digest as weights_digest
+from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.interop.tensors import class_of
 from bert_jax.models import Model, make_model
 from bert_jax.objectives.base import Objective
@@ -78,6 +79,8 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
         )
     start = read_weights(config.init_from, (head(task.kind, len(task.labels)),), jax.random.key(config.seed), console)
     class_of(start.config, start.heads)  # the best model is written as one
+    if KINDS[task.kind].head == "sentence_embedding":
+        _check_sentences(start)
     tokenizer = load_tokenizer(start.directory)
     _check_weights(start, tokenizer, settings)
     parts = {split: readers.parts(task, settings, split) for split in readers.SPLITS}
@@ -122,6 +125,18 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
         phases=(Phase(0, steps, 0, buckets[-1], feed.batch_size, config.train.grad_accum_steps),),
         metric=metric,
     )
+
+
+def _check_sentences(start: Weights) -> None:
+    """Refuse a directory of sentence-transformers whose vectors are not those that this task trains."""
+    asked = start.sentences or SentenceModules()
+    trained = asked._replace(pooling="mean", lower_case=False, prompt="")
+    for name, there, here in zip(asked._fields, asked, trained, strict=True):
+        if there != here:
+            raise UserError(
+                f"{start.directory}: a directory of sentence-transformers with {name} {there!r}; only means of the "
+                "tokens of the plain text are trained. Without modules.json its encoder is read alone"
+            )
 
 
 def learning_rates(config: FinetuneConfig) -> tuple[float, ...]:

@@ -13,6 +13,7 @@ from bert_jax.console import Console
 from bert_jax.errors import writing
 from bert_jax.interop import huggingface
 from bert_jax.interop.directory import TASK_FILE
+from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
 from bert_jax.models import Params, draw_missing
 from bert_jax.objectives.tasks import head
 from bert_jax.parallel import sharding
@@ -104,6 +105,9 @@ def keep_best(setup: Setup, directory: pathlib.Path, step: int, params: Params) 
     }
     extra = {TASK_FILE: json.dumps(settings, indent=1) + "\n"}
     heads = (head(task.kind, len(task.labels)),)
+    if heads[0].name == "sentence_embedding":
+        modules = SentenceModules(normalize=True, max_seq_len=setup.config.task.max_seq_len)
+        extra |= sentence_module_files(modules, setup.architecture.hidden_size)
     huggingface.export_model(on_host, setup.architecture, heads, setup.start.directory, place, task.labels, extra)
     for old in directory.glob("best-*"):
         if old != place:

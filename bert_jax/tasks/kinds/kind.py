@@ -42,7 +42,7 @@ class Kind(NamedTuple):
     The comment above a function says what it returns.
     """
 
-    fields: tuple[str, ...]  # of a record; all are required, except for `label_fields` in a test set
+    fields: tuple[str, ...]  # of a record; all are required, except for `label_fields` in `unlabeled` splits
     label_fields: tuple[str, ...]  # the first is the label of an example
     # The checked example of a record, without its id, unlabeled if the record is. The counter takes oddities of
     # published files; in a user's own files they raise UserError.
@@ -75,6 +75,7 @@ class Kind(NamedTuple):
     # The predictions at the threshold for no answer that is best on labeled examples, and that threshold.
     tune: Callable[[Examples, Predictions], tuple[Predictions, float]] | None = None
     impossible: bool = False  # in a custom task, questions may have no answer
+    unlabeled: tuple[str, ...] = ("test",)  # splits whose examples may have no labels
 
     @property
     def label(self) -> str:

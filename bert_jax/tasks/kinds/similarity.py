@@ -1,9 +1,11 @@
 """Similarity of two texts by the vectors of each: trained with the other pairs of a batch as negatives.
 
-The loss of Henderson et al. 2017 and SimCSE (Gao et al. 2021): of all second texts of a batch, the right one is to have
-the highest cosine with the first. Pairs whose label is below `task.positive_from` are left out of training.
+The loss of Henderson et al. 2017 and SimCSE (Gao et al. 2021): of all second texts of a batch, and of all negatives
+where the examples have any, the right one is to have the highest cosine with the first. Pairs whose label is below
+`task.positive_from` are left out of training; pairs without a label belong together.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,33 +13,49 @@ import numpy as np
 
 from bert_jax.config import TaskConfig
 from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss, Outputs, Predictions
 from bert_jax.tasks.kinds.regression import REGRESSION
+from bert_jax.tasks.kinds.shared import records
 from bert_jax.tasks.kinds.shared.texts import in_order, separate_features
-from bert_jax.tasks.task import Example
+from bert_jax.tasks.task import Example, Record, Task
 
 OUTPUT = "sentence_vectors"
+NEGATIVE = "negative"
+
+
+def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    made = REGRESSION.make(record, task, tally)
+    return made | ({NEGATIVE: records.text(record, NEGATIVE, task, tally)} if NEGATIVE in record.fields else {})
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
-    def target(example: Example) -> dict[str, Any]:
-        if "label" not in example:
-            return {}
-        return {"positives": np.float32(example["label"] >= settings.positive_from)}
+    fields = ["text", "text_pair"]
+    if any(NEGATIVE in example for example in examples):
+        fields.append(NEGATIVE)
+        for example in examples:
+            if NEGATIVE not in example:
+                raise UserError(
+                    f"example '{example['id']}' has no {NEGATIVE}, but others have; give it to all, or none"
+                )
 
-    return separate_features(examples, tokenizer, settings.max_seq_len, target)
+    def target(example: Example) -> dict[str, Any]:
+        return {"positives": np.float32(example.get("label", settings.positive_from) >= settings.positive_from)}
+
+    return separate_features(examples, fields, tokenizer, settings.max_seq_len, target)
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-    return Predictions(in_order(features, [one[OUTPUT].prod(0).sum() for one in outputs]))
+    return Predictions(in_order(features, [one[OUTPUT][0] @ one[OUTPUT][1] for one in outputs]))
 
 
 SIMILARITY = Kind(
     fields=("text", "text_pair", "label"),
-    optional_fields=("id",),
+    optional_fields=(NEGATIVE, "id"),
     label_fields=("label",),
-    make=REGRESSION.make,
+    unlabeled=("train", "test"),
+    make=_make,
     features=_features,
     head="sentence_embedding",
     classes=0,

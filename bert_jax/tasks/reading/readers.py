@@ -32,7 +32,7 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
         report: takes a line on each oddity of published data that is counted and not refused.
 
     Returns:
-        Examples with the fields of their kind, all labeled unless `split` is a test set.
+        Examples with the fields of their kind, all labeled unless the kind says that those of `split` need not be.
 
     Raises:
         UserError: a mistake in a file, by its place; a set that is missing or has no example.
@@ -43,7 +43,7 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
     places: dict[str, str] = {}
     for record in records(task, config, split, tally):
         example = kind.make(record, task, tally)
-        if kind.label not in example and not split.startswith("test"):
+        if kind.label not in example and _split(split) not in kind.unlabeled:
             raise UserError(f"{record.where}: has no {kind.label}; give it one, or leave the example out")
         name = record_id(record) if "id" in record.fields else str(len(examples))
         if name in places:
@@ -65,20 +65,20 @@ def parts(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]:
     """Return the sets for a use ('train', 'dev', 'test') that exist: () for none, two for the dev sets of MNLI."""
     if getattr(config, split):
         return (split,)
-    names = [name for name in task.splits if name.partition("_")[0] == split]
+    names = [name for name in task.splits if _split(name) == split]
     if _in_tfds(config):
         return tuple(name for name in names if task.splits[name].tfds)
     return tuple(name for name in names if _published(task, config, task.splits[name]))
 
 
 def records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> Iterator[Record]:
-    """Yield the records of a set, from files or TFDS; those of test sets may have no labels.
+    """Yield the records of a set, from files or TFDS; those of `Kind.unlabeled` splits may have no labels.
 
     Raises:
         UserError: as `read_examples`.
     """
     kind = KINDS[task.kind]
-    optional = kind.optional_fields + (kind.label_fields if split.startswith("test") else ())
+    optional = kind.optional_fields + (kind.label_fields if _split(split) in kind.unlabeled else ())
     source = task.splits.get(split)
     if source is None:
         raise UserError(f"task '{task.name}' has no {split} set (there is {', '.join(task.splits)})")
@@ -99,17 +99,22 @@ def records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> 
             yield _unlabeled_if_empty(record, kind, split)
 
 
+def _split(name: str) -> str:
+    """The use of a set: 'dev' of 'dev_mismatched'."""
+    return name.partition("_")[0]
+
+
 def _in_tfds(config: TaskConfig) -> bool:
     return (config.data or "").startswith(PREFIX)
 
 
 def _unlabeled_if_empty(record: Record, kind: Kind, split: str) -> Record:
-    """Drop an empty label from a record of a test set; refuse it elsewhere."""
+    """Drop an empty label from a record of a split that needs none; refuse it elsewhere."""
     fields = record.fields
     empty = [field for field in kind.label_fields if field in fields and fields[field] in (None, "")]
     if not empty:
         return record
-    if not split.startswith("test"):
+    if _split(split) not in kind.unlabeled:
         raise UserError(f"{record.where}: has no {empty[0]}; give it one, or leave the example out")
     return record._replace(fields={field: value for field, value in fields.items() if field not in empty})
 

@@ -66,14 +66,18 @@ def choice_features(
 
 
 def separate_features(
-    examples: Examples, tokenizer: Tokenizer, max_seq_len: int, target: Callable[[Example], Mapping[str, Any]]
+    examples: Examples,
+    fields: Sequence[str],
+    tokenizer: Tokenizer,
+    max_seq_len: int,
+    target: Callable[[Example], Mapping[str, Any]],
 ) -> tuple[list[Features], Counts]:
-    """Return two sequences for each example, [CLS] text [SEP] and [CLS] text_pair [SEP]; else as `text_features`."""
-    pairs = [(example[field], None) for example in examples for field in ("text", "text_pair")]
+    """Return a sequence [CLS] text [SEP] for each of an example's `fields`; else as `text_features`."""
+    pairs = [(example[field], None) for example in examples for field in fields]
     laid_out, truncated = _laid_out(pairs, tokenizer, max_seq_len)
     features = []
     for number, example in enumerate(examples):
-        ids, seconds = zip(*laid_out[2 * number : 2 * number + 2], strict=True)
+        ids, seconds = zip(*laid_out[len(fields) * number : len(fields) * (number + 1)], strict=True)
         features.append(Features(list(ids), list(seconds), number, target(example)))
     return features, {"truncated_texts": truncated}
 

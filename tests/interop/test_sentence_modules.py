@@ -1,0 +1,177 @@
+"""Directories of sentence-transformers: vectors beside those of the library, in and out."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import sentence_transformers
+from sentence_transformers.base.modules.normalize import Normalize
+from sentence_transformers.base.modules.transformer import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+
+import bert_jax
+from bert_jax.cli.main import main
+from bert_jax.errors import UserError
+from bert_jax.inference.embed import embed
+from tests.finetuning_runs import RECIPE, write_lines
+from tests.tiny_models import save
+
+TEXTS = ["abc", "a b c d e f g h i j", "Hij", "jih g", "abcdefghij" * 4]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("encoder")
+    save(place, "bert", "Model")
+    return place
+
+
+def save_theirs(encoder, output, pooling="mean", normalize=False, length=12, **more):
+    transformer = Transformer(str(encoder), max_seq_length=length)
+    modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling)]
+    if normalize:
+        modules.append(Normalize())
+    model = sentence_transformers.SentenceTransformer(modules=modules, device="cpu", **more)
+    model.save(str(output))
+    return model
+
+
+def in_old_words(directory, pooling, length):
+    """Rewrite what version 6 saves as versions 2 to 5 did."""
+    path = directory / "modules.json"
+    modules = json.loads(path.read_text())
+    for module in modules:
+        module["type"] = f"sentence_transformers.models.{module['type'].rsplit('.', 1)[-1]}"
+    path.write_text(json.dumps(modules))
+    (directory / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": length, "do_lower_case": False}))
+    name = "pooling_mode_cls_token" if pooling == "cls" else f"pooling_mode_{pooling}_tokens"
+    (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 16, name: True}))
+    shutil.rmtree(directory / "2_Normalize", ignore_errors=True)  # was empty, and so in no repository
+
+
+@pytest.mark.parametrize("words", ["old", "new"])
+@pytest.mark.parametrize(
+    ("pooling", "normalize", "length"), [("mean", False, 12), ("cls", True, 12), ("max", True, 7), ("mean", True, 32)]
+)
+def test_vectors_are_those_of_the_library(encoder, tmp_path, pooling, normalize, length, words):
+    model = save_theirs(encoder, tmp_path / "theirs", pooling, normalize, length)
+    if words == "old":
+        in_old_words(tmp_path / "theirs", pooling, length)
+        model = sentence_transformers.SentenceTransformer(str(tmp_path / "theirs"), device="cpu")
+    expected = model.encode(TEXTS)
+    ours = bert_jax.load(tmp_path / "theirs")
+    np.testing.assert_allclose(ours.encode(TEXTS, truncate=True), expected, rtol=0, atol=1e-5)
+    with pytest.raises(UserError, match=f"longer than {length} tokens"):
+        ours.encode(TEXTS)
+
+    assert main(["export", "--model", str(tmp_path / "theirs"), "--output", str(tmp_path / "ours")]) == 0
+    again = sentence_transformers.SentenceTransformer(str(tmp_path / "ours"), device="cpu")
+    assert again.max_seq_length == length
+    np.testing.assert_allclose(again.encode(TEXTS), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        bert_jax.load(tmp_path / "ours").encode(TEXTS, truncate=True), expected, rtol=0, atol=1e-5
+    )
+
+
+def test_what_is_asked_for_comes_before_what_the_directory_says(encoder, tmp_path):
+    save_theirs(encoder, tmp_path / "theirs", "cls", True, 12)
+    plain, ours = bert_jax.load(encoder), bert_jax.load(tmp_path / "theirs")
+    np.testing.assert_array_equal(
+        ours.encode(TEXTS[:4], pooling="mean", normalize=False, max_seq_len=32), plain.encode(TEXTS[:4])
+    )
+    np.testing.assert_array_equal(
+        ours.encode(TEXTS[:4]), plain.encode(TEXTS[:4], pooling="cls", normalize=True, max_seq_len=12)
+    )
+    write_lines(tmp_path / "texts.jsonl", [{"text": "abc"}])
+    with pytest.raises(UserError, match="features of tokens, which are not normalized"):
+        embed(tmp_path / "theirs", tmp_path / "texts.jsonl", tmp_path / "x.safetensors", "tokens", normalize=True)
+
+
+def test_a_prompt_and_lower_case_apply(encoder, tmp_path):
+    prompts = {"prompts": {"find": "d e: "}, "default_prompt_name": "find"}
+    model = save_theirs(encoder, tmp_path / "theirs", **prompts)
+    found = bert_jax.load(tmp_path / "theirs").encode(TEXTS, truncate=True)
+    np.testing.assert_allclose(found, model.encode(TEXTS), rtol=0, atol=1e-5)
+    assert np.abs(found - bert_jax.load(encoder).encode(TEXTS, max_seq_len=12, truncate=True)).max() > 0.01
+    settings = tmp_path / "theirs" / "sentence_bert_config.json"
+    settings.write_text(json.dumps({"max_seq_length": 12, "do_lower_case": True}))
+    np.testing.assert_allclose(bert_jax.load(tmp_path / "theirs").encode(["AbC"]), found[:1], rtol=0, atol=1e-6)
+
+
+def test_the_encoder_in_a_folder_of_its_own(encoder, tmp_path):
+    expected = save_theirs(encoder, tmp_path / "theirs", length=32).encode(TEXTS)
+    folder = tmp_path / "theirs" / "0_Transformer"
+    folder.mkdir()
+    for path in (tmp_path / "theirs").iterdir():
+        if path.is_file() and path.name not in ("modules.json", "config_sentence_transformers.json"):
+            path.rename(folder / path.name)
+    path = tmp_path / "theirs" / "modules.json"
+    path.write_text(path.read_text().replace('"path": ""', '"path": "0_Transformer"'))
+    np.testing.assert_allclose(
+        bert_jax.load(tmp_path / "theirs").encode(TEXTS, truncate=True), expected, rtol=0, atol=1e-5
+    )
+
+
+REFUSED = {
+    "dense": ("modules.json", lambda x: [*x, {"type": "a.Dense", "path": "2_Dense"}], "Transformer, Pooling, Dense"),
+    "outside": ("modules.json", lambda x: [{**x[0], "path": "../.."}, *x[1:]], "not inside of the directory"),
+    "no path": ("modules.json", lambda x: [{"type": "a.Transformer"}], "without type and path"),
+    "nothing": ("modules.json", lambda x: [], "modules of nothing"),
+    "no list": ("modules.json", lambda x: {}, "not a JSON list"),
+    "two": ("1_Pooling/config.json", lambda x: {**x, "pooling_mode": ["cls", "mean"]}, "pooling by cls, mean"),
+    "last": ("1_Pooling/config.json", lambda x: {"pooling_mode_lasttoken": True}, "pooling by pooling_mode_lasttoken"),
+    "prompt": ("1_Pooling/config.json", lambda x: {**x, "include_prompt": False}, "include_prompt is False"),
+    "length": ("sentence_bert_config.json", lambda x: {"max_seq_length": "12"}, "max_seq_length is '12'"),
+    "case": ("sentence_bert_config.json", lambda x: {"do_lower_case": 1}, "do_lower_case is 1"),
+    "field": ("sentence_bert_config.json", lambda x: {"query_length": 3}, "unknown field 'query_length'"),
+    "output": ("sentence_bert_config.json", lambda x: {"module_output_name": "x"}, "module_output_name is 'x'"),
+    "name": ("config_sentence_transformers.json", lambda x: {"default_prompt_name": "x"}, "no text of that name"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_computed_is_refused(encoder, tmp_path, capsys, name):
+    file, change, message = REFUSED[name]
+    save_theirs(encoder, tmp_path / "theirs")
+    path = tmp_path / "theirs" / file
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    write_lines(tmp_path / "texts.jsonl", [{"text": "abc"}])
+    paths = ["--input", str(tmp_path / "texts.jsonl"), "--output", str(tmp_path / "x.npy")]
+    assert main(["embed", "--model", str(tmp_path / "theirs"), *paths]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "x.npy").exists()
+
+
+def training(place, start, workdir):
+    task = f"task.name=custom task.kind=similarity task.train={place / 'train.jsonl'} task.dev={place / 'dev.jsonl'}"
+    values = (*task.split(), f"init_from={start}", "task.max_seq_len=20")
+    return ["finetune", f"--config={place / 'recipe.py'}", f"--workdir={workdir}", *(f"--config.{v}" for v in values)]
+
+
+def test_a_training_with_negatives_gives_a_directory_of_the_library(encoder, tmp_path, capsys):
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    triple = {"text": "abc", "text_pair": "cba", "negative": "jjj"}
+    write_lines(tmp_path / "train.jsonl", [triple] * 12)
+    write_lines(
+        tmp_path / "dev.jsonl", [{"text": "abc", "text_pair": other, "label": n} for n, other in enumerate("abcd")]
+    )
+    assert main(training(tmp_path, encoder, tmp_path / "run")) == 0
+    assert main(["export", "--model", str(tmp_path / "run"), "--output", str(tmp_path / "ours")]) == 0
+    for directory in (tmp_path / "run" / "model", tmp_path / "ours"):
+        model = sentence_transformers.SentenceTransformer(str(directory), device="cpu")
+        assert model.max_seq_length == 20
+        found = model.encode(TEXTS)
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+        np.testing.assert_allclose(
+            bert_jax.load(tmp_path / "run").encode(TEXTS, truncate=True), found, rtol=0, atol=1e-5
+        )
+    assert main(training(tmp_path, tmp_path / "ours", tmp_path / "more")) == 0
+
+    write_lines(tmp_path / "train.jsonl", [triple, {"text": "abc", "text_pair": "cba"}])
+    capsys.readouterr()
+    assert main(training(tmp_path, encoder, tmp_path / "half")) == 2
+    assert "has no negative, but others have" in capsys.readouterr().err
+    save_theirs(encoder, tmp_path / "first", "cls")
+    assert main(training(tmp_path, tmp_path / "first", tmp_path / "cls")) == 2
+    assert "pooling 'cls'" in capsys.readouterr().err
