@@ -9,10 +9,10 @@ import numpy as np
 from bert_jax.models import Model, Params
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
-from bert_jax.tasks.batching import PlannedBatch, choose_buckets, plan
+from bert_jax.tasks.batching import PlannedBatch, plan
 from bert_jax.tasks.features import Features, collate
 
-SHORTEST = 8  # tokens, of the buckets that are chosen before there is an input
+SHORTEST = 16  # tokens, of the buckets that are chosen before there is an input
 Outputs = dict[
     str, np.ndarray
 ]  # of one input, padded: as models/heads/table.py has them of a batch, without the first axis
@@ -28,8 +28,12 @@ class Feed(NamedTuple):
 
 
 def fixed_buckets(longest: int) -> tuple[int, ...]:
-    """Return the same few lengths whatever comes, the last is `longest`: programs are compiled once."""
-    return choose_buckets(np.arange(min(SHORTEST, longest), longest + 1), longest, program_tokens=0)
+    """Return the same few lengths whatever comes, the last is `longest`: programs are compiled once.
+
+    Each is twice the one before: a model of 8,192 positions is to read short texts too, without much padding.
+    """
+    doubled = (SHORTEST << n for n in range(longest.bit_length()))
+    return (*(length for length in doubled if length < longest), longest)
 
 
 def evaluation_plan(feed: Feed, features: Sequence[Features]) -> list[PlannedBatch]:

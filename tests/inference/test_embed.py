@@ -9,6 +9,7 @@ import torch
 
 from bert_jax.errors import UserError
 from bert_jax.inference import embed as module
+from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.embed import embed
 from tests import tiny_models
 
@@ -130,3 +131,14 @@ def test_mistakes_are_refused_and_leave_nothing(tmp_path, source, bert, settings
     with pytest.raises(UserError, match=says):
         embed(tmp_path / "bert", **places, **settings)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("longest", [1, 15, 16, 17, 512, 8_190, 8_192])
+def test_fixed_lengths_at_most_double_an_input(longest):
+    """A model of 8,192 positions once padded every short text to 1,370 tokens."""
+    buckets = fixed_buckets(longest)
+    assert buckets[-1] == longest
+    assert len(set(buckets)) == len(buckets) <= 10
+    lengths = np.arange(16, longest + 1)
+    padded = np.array(buckets)[np.searchsorted(buckets, lengths)]
+    assert np.all(padded < 2 * lengths)

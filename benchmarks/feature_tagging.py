@@ -1,0 +1,186 @@
+"""Feature-based tagging: which layers of a frozen encoder a BiLSTM tagger reads best (Devlin et al. 2019, table 7).
+
+    python benchmarks/feature_tagging.py --model runs/small --task wnut17 --data DATA/ner/wnut17 --output tagging/
+
+The encoder computes the features of each word, those of its first piece, once; it is not trained. As in the paper a
+BiLSTM of two layers and a classifier are trained on them. Prints a row for each choice of layers, with mean and
+standard deviation of the dev set's entity F1 after the last epoch, beside what the paper found on CoNLL-2003. Every
+training is written to `results.jsonl`: a command that was stopped goes on after the last of them.
+"""
+
+import argparse
+import json
+import pathlib
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from bert_jax.config import ComputeConfig, TaskConfig
+from bert_jax.console import Console
+from bert_jax.inference.batching import fixed_buckets
+from bert_jax.inference.embed import HEADS
+from bert_jax.inference.load import OpenModel, open_model
+from bert_jax.models import make_model
+from bert_jax.runs.finetuning.task_data import Part, read_part
+from bert_jax.tasks.batching import plan
+from bert_jax.tasks.features import collate
+from bert_jax.tasks.scoring import score
+from bert_jax.tasks.table import resolve
+from bert_jax.tasks.task import Task
+
+BATCH = 32
+# What is read of hidden states [layers + 1, words, hidden], and the dev F1 of BERT base in the paper.
+LAYERS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
+    "embeddings": (lambda states: states[0], "91.0"),
+    "second to last": (lambda states: states[-2], "95.6"),
+    "last": (lambda states: states[-1], "94.9"),
+    "sum of the last four": (lambda states: states[-4:].sum(0), "95.9 (weighted)"),
+    "concatenation of the last four": (lambda states: np.concatenate(list(states[-4:]), axis=-1), "96.1"),
+    "sum of all": (lambda states: states[1:].sum(0), "95.5 (weighted)"),
+}
+RANDOM = "last, random weights"  # the same encoder before any training: what the tagger does by itself
+
+
+class Tagger(nn.Module):
+    """A BiLSTM of two layers and a classifier: float32 `[batch, words, width]` -> `[batch, words, classes]`."""
+
+    width: int
+    classes: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, lengths: jax.Array) -> jax.Array:
+        """Return the logits."""
+        for _ in range(2):
+            forward, backward = nn.RNN(nn.OptimizedLSTMCell(self.width)), nn.RNN(nn.OptimizedLSTMCell(self.width))
+            layer: Any = nn.Bidirectional(forward, backward)
+            x = layer(x, seq_lengths=lengths)
+        return nn.Dense(self.classes)(x)
+
+
+def main() -> None:
+    """Every choice of layers with every seed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a work directory or an export")
+    parser.add_argument("--task", default="wnut17", help="a task that labels words")
+    parser.add_argument("--data", required=True, help="its published files")
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="directory of results.jsonl and table.md")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--width", type=int, default=128, help="of each direction of the BiLSTM; 768 in the paper")
+    parser.add_argument("--learning_rate", type=float, default=1e-3)
+    args = parser.parse_args()
+    args.output.mkdir(parents=True, exist_ok=True)
+    results = args.output / "results.jsonl"
+    lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
+    done = {(line["layers"], line["seed"]): line["f1"] for line in map(json.loads, lines)}
+    settings = TaskConfig(name=args.task, data=args.data, max_seq_len=128)
+    task, model = resolve(settings), open_model(args.model, HEADS)
+    train, dev = (read_part(task, settings, name, model.tokenizer, Console()) for name in ("train", "dev"))
+    for name in (*LAYERS, RANDOM):
+        missing = [seed for seed in range(args.seeds) if (name, seed) not in done]
+        if not missing:
+            continue
+        select = LAYERS["last" if name == RANDOM else name][0]
+        features = [words_of(model, part, select, random=name == RANDOM) for part in (train, dev)]
+        for seed in missing:
+            f1 = trained(features, (train, dev), task, args, seed)
+            done[name, seed] = f1
+            with results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"layers": name, "seed": seed, "f1": f1}) + "\n")
+            print(f"{name}, seed {seed}: {f1:.1f}", flush=True)
+    table = [
+        f"{args.task}, {args.seeds} seeds, {args.epochs} epochs, BiLSTM 2 x {args.width}, JAX {jax.__version__}, "
+        f"{platform.machine()}",
+        "",
+        "| layers | entity F1 | published (CoNLL-2003, BERT base) |",
+        "| --- | --- | --- |",
+    ]
+    for name in (*LAYERS, RANDOM):
+        found = [done[name, seed] for seed in range(args.seeds)]
+        spread = statistics.stdev(found) if len(found) > 1 else 0.0
+        table.append(f"| {name} | {statistics.mean(found):.1f} ± {spread:.1f} | {LAYERS.get(name, ('', ''))[1]} |")
+    (args.output / "table.md").write_text("\n".join(table) + "\n", encoding="utf-8")
+    print("\n".join(table))
+
+
+def words_of(
+    model: OpenModel, part: Part, select: Callable[[np.ndarray], np.ndarray], random: bool
+) -> list[np.ndarray]:
+    """Return the features of the words of each example, float32 `[words, width]`."""
+    encoder = make_model(model.config, ComputeConfig(), HEADS)
+    params = encoder.init(jax.random.key(0)) if random else {"encoder": model.params["encoder"]}
+    compute = jax.jit(lambda params, batch: encoder.apply(params, batch, None)["hidden_states"])
+    lengths = np.array([one.length for one in part.features])
+    found: list[dict[int, np.ndarray]] = [{} for _ in part.examples]
+    for indices, length in plan(lengths, fixed_buckets(128), BATCH, seed=0, epoch=0, shuffle=False):
+        chosen = [part.features[index] for index in indices]
+        batch = collate(chosen, length, model.config.num_token_types, model.tokenizer.pad_id, BATCH)
+        states = np.asarray(compute(params, {name: batch[name] for name in batch if not name.startswith("token_l")}))
+        for row, one in enumerate(chosen):
+            words = one.alignment["words"]
+            at = np.flatnonzero(words >= 0)
+            found[one.example].update(zip(words[at].tolist(), select(states[:, row, at]), strict=True))
+    return [np.stack([words[number] for number in range(len(words))]) for words in found]
+
+
+def trained(
+    features: Sequence[list[np.ndarray]], parts: tuple[Part, Part], task: Task, args: argparse.Namespace, seed: int
+) -> float:
+    """Train a tagger and return the entity F1 of the dev set, in percent."""
+    tagger: Any = Tagger(args.width, len(task.labels))
+    optimizer = optax.adam(args.learning_rate)
+    scale = np.concatenate(features[0]).std(0) + 1e-6  # sums of layers are larger than layers
+    inputs, labels = [x / scale for x in features[0]], [np.array(one["labels"]) for one in parts[0].examples]
+    params = tagger.init(jax.random.key(seed), jnp.zeros((1, 8, inputs[0].shape[1])), jnp.array([8]))
+
+    def loss(params: optax.Params, x: jax.Array, lengths: jax.Array, gold: jax.Array) -> jax.Array:
+        each = optax.softmax_cross_entropy_with_integer_labels(tagger.apply(params, x, lengths), gold)
+        return jnp.sum(each, where=jnp.arange(gold.shape[1]) < lengths[:, None]) / lengths.sum()
+
+    @jax.jit
+    def step(
+        params: optax.Params, state: optax.OptState, x: jax.Array, lengths: jax.Array, gold: jax.Array
+    ) -> tuple[optax.Params, optax.OptState]:
+        updates, state = optimizer.update(jax.grad(loss)(params, x, lengths, gold), state)
+        return optax.apply_updates(params, updates), state
+
+    state = optimizer.init(params)
+    for epoch in range(args.epochs):
+        for x, lengths, gold, _ in batches(inputs, labels, seed, epoch, shuffle=True):
+            params, state = step(params, state, x, lengths, gold)
+    predict = jax.jit(lambda params, x, lengths: tagger.apply(params, x, lengths).argmax(-1))
+    found: dict[int, list[int]] = {}
+    for x, lengths, _, indices in batches([x / scale for x in features[1]], None, 0, 0, shuffle=False):
+        tags = np.asarray(predict(params, x, lengths))
+        found |= {int(n): tags[row, : lengths[row]].tolist() for row, n in enumerate(indices)}
+    values = [found[number] for number in range(len(found))]
+    return 100 * score(task, parts[1].examples, values)["entity_f1"]
+
+
+def batches(
+    inputs: list[np.ndarray], labels: list[np.ndarray] | None, seed: int, epoch: int, shuffle: bool
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Return features `[BATCH, words, width]`, numbers of words, labels, and which examples they are of."""
+    sizes = np.array([len(x) for x in inputs])
+    made = []
+    for indices, length in plan(sizes, fixed_buckets(128), BATCH, seed, epoch, shuffle):
+        x = np.zeros((BATCH, length, inputs[0].shape[1]), np.float32)
+        gold, lengths = np.zeros((BATCH, length), np.int32), np.zeros(BATCH, np.int32)
+        for row, index in enumerate(indices):
+            lengths[row] = sizes[index]
+            x[row, : sizes[index]] = inputs[index]
+            if labels is not None:
+                gold[row, : sizes[index]] = labels[index]
+        made.append((x, np.maximum(lengths, 1), gold, indices))
+    return made
+
+
+if __name__ == "__main__":
+    main()
