@@ -33,10 +33,10 @@ def main() -> None:
     parser.add_argument("--data", type=pathlib.Path, required=True, help="directory of sts-train.tsv.gz and the others")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="for pairs, runs and table.md")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--positive_from", type=float, default=4.0, help="label from which on a pair belongs together")
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--positive_from", type=float, default=3.0, help="label from which on a pair belongs together")
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--learning_rate", type=float, default=5e-4)
+    parser.add_argument("--learning_rate", type=float, default=1.5e-3)
     args = parser.parse_args()
     sets = {split: read(args.data / f"sts-{split}.tsv.gz") for split in ("train", "dev", "test")}
     positives = [pair for pair in sets["train"] if pair["label"] >= args.positive_from]

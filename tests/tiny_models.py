@@ -34,6 +34,11 @@ def tokenizer_of(family):
     return transformers.BertTokenizer(vocab={token: number for number, token in enumerate(tokens)})
 
 
+def special_ids(tokenizer):
+    begin, end = tokenizer.cls_token_id, tokenizer.sep_token_id
+    return {"bos_token_id": begin, "eos_token_id": end, "cls_token_id": begin, "sep_token_id": end}
+
+
 def config_of(family, tokenizer, **more):
     size = len(tokenizer)
     if family == "distilbert":
@@ -45,7 +50,7 @@ def config_of(family, tokenizer, **more):
         "roberta": {"type_vocab_size": 1, "pad_token_id": tokenizer.pad_token_id},
         "albert": {"embedding_size": 8},
         "electra": {"embedding_size": 8},
-        "modernbert": {"pad_token_id": tokenizer.pad_token_id, "local_attention": 6},
+        "modernbert": {"pad_token_id": tokenizer.pad_token_id, "local_attention": 6} | special_ids(tokenizer),
     }.get(family, {})
     kind = getattr(transformers, f"{CLASSES[family]}Config")
     return kind(vocab_size=size, max_position_embeddings=positions, **sizes, **own, **more)

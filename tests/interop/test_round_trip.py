@@ -93,6 +93,9 @@ def test_the_fields_of_an_export_are_those_of_transformers(passed_through):
         silent = ["id2label", "label2id", "architectures", "problem_type", "dtype", "classifier_dropout"]
         silent += ["global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"]  # of transformers 4
         theirs["classifier_dropout"] = None
+        tokenizer = transformers.AutoTokenizer.from_pretrained(directory)  # of another vocabulary than the defaults
+        theirs |= dict.fromkeys(theirs.keys() & {"bos_token_id", "cls_token_id"}, tokenizer.cls_token_id)
+        theirs |= dict.fromkeys(theirs.keys() & {"eos_token_id", "sep_token_id"}, tokenizer.sep_token_id)
         for name in ours.keys() - {*silent}:
             assert ours[name] == theirs[name], (one, name)
         assert not ours.keys() - theirs.keys() - {*silent}, one

@@ -2,6 +2,7 @@
 
 from bert_jax.interop.families.base import (
     ACTIVATIONS,
+    BEGIN_AND_END,
     FIXED,
     Family,
     Field,
@@ -69,4 +70,5 @@ def albert() -> Family:
         | {"num_hidden_groups": 1, "inner_group_num": 1}
         | {"net_structure_type": 0, "gap_size": 0, "num_memory_blocks": 0, "down_scale_factor": 1},
         project_equal=True,
+        special_ids=BEGIN_AND_END,
     )

@@ -1,6 +1,7 @@
 """The types of a row of FAMILIES, and what several families share."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -63,6 +64,7 @@ class Family(NamedTuple):
     project_equal: bool = False  # embeddings as wide as the encoder are projected too
     spelling: Spelling | None = None
     shared: frozenset[str] = frozenset()  # modules that mean the same in all its classes
+    special_ids: Mapping[str, str] = MappingProxyType({})  # fields of `config.json` -> the tokens whose ids they are
 
 
 # The first name of each is written.
@@ -99,6 +101,7 @@ _SILENT = (
     "num_return_sequences output_scores prefix remove_invalid_values repetition_penalty return_dict_in_generate "
     "suppress_tokens temperature tf_legacy_loss tie_encoder_decoder top_k top_p typical_p"
 )
+BEGIN_AND_END = {"bos_token_id": "cls", "eos_token_id": "sep"}
 INDIFFERENT = frozenset(_SILENT.split())
 LABELS = ("id2label", "label2id", "num_labels", "_num_labels", "problem_type")  # read together
 

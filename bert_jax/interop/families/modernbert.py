@@ -10,6 +10,7 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.interop.families.base import (
     ACTIVATIONS,
+    BEGIN_AND_END,
     FIXED,
     Family,
     Field,
@@ -114,6 +115,7 @@ def modernbert() -> Family:
         ),
         spelling=Spelling(frozenset({"layer_types", "rope_parameters"}), read_layers, write_layers),
         shared=frozenset({"head.dense", "head.norm"}),
+        special_ids=BEGIN_AND_END | {"cls_token_id": "cls", "sep_token_id": "sep"},
     )
 
 

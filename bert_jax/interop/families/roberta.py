@@ -1,6 +1,7 @@
 """RoBERTa (Liu et al. 2019)."""
 
 from bert_jax.interop.families.base import (
+    BEGIN_AND_END,
     FIXED,
     Family,
     Field,
@@ -41,4 +42,5 @@ def roberta() -> Family:
         constants={"masked_activation": "gelu", "pooler_dropout": True},
         fixed=FIXED,
         follow_padding=True,
+        special_ids=BEGIN_AND_END,
     )

@@ -145,6 +145,7 @@ def export_model(
     tokenizer = _checked_tokenizer(source, config)
     fields = {
         **model_config_fields(config, tokenizer.pad_id, str(target)),
+        **_special_ids(config, tokenizer),
         **_label_fields(heads, labels),
         "architectures": [one.name],
     }
@@ -274,6 +275,12 @@ def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str,
     if any(head.name == "sequence_classification" for head in heads):
         fields["problem_type"] = "regression" if classes == 1 else "single_label_classification"
     return fields
+
+
+def _special_ids(config: EncoderConfig, tokenizer: Tokenizer) -> dict[str, int]:
+    """The ids that transformers would otherwise take from the published vocabulary, beyond the end of a smaller one."""
+    ids = {"cls": tokenizer.cls_id, "sep": tokenizer.sep_id}
+    return {name: ids[role] for name, role in FAMILIES[config.family].special_ids.items()}
 
 
 def _adapt_tokenizer(path: pathlib.Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
