@@ -23,6 +23,7 @@ from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_mod
 from bert_jax.interop.tensors import shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.objectives import OBJECTIVES
+from bert_jax.objectives.pretraining.distillation import PROJECTION
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
 from bert_jax.training.resuming import refused_changes
@@ -170,7 +171,7 @@ def _of_run(directory: pathlib.Path, step: int | None, part: str | None, console
         raise UserError(f"{directory}: no {part} here; {there}")
     console.say(f"weights of step {step:,} of {directory}")
     if part is None:
-        own = {name: x for name, x in params.items() if name not in parts}
+        own = {name: x for name, x in params.items() if name not in (*parts, PROJECTION)}
         heads = tuple(Head(name) for name in HEADS if name in own)
         return Weights(config.model, heads, own, (), (), (), directory / "tokenizer")
     found = parts[part]

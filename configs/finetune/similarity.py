@@ -6,8 +6,10 @@
 A line of pairs.jsonl is {"text": ..., "text_pair": ...}, of dev.jsonl also "label": a number, higher for more alike. A
 line with a "negative", a third text, makes a triple. Larger batches have more negatives. The result opens in
 sentence-transformers.
+The rate is for encoders of the size of BERT-base; those of two to six layers want 1e-3 and more epochs.
 Hardware and time: some minutes on 2 CPU cores for thousands of pairs and a small model.
-Score: not measured yet.
+Score: Korean STS with a two-layer encoder of ours, Spearman 50.0 before and 65.9 after (dev), 38.8 and 56.0 (test);
+rate 1.5e-3, 6 epochs, docs/results.md.
 """
 
 import ml_collections
@@ -17,6 +19,6 @@ from bert_jax.config.recipes import finetuning
 
 def get_config() -> ml_collections.ConfigDict:
     """Return the recipe."""
-    config = finetuning(epochs=10, batch_size=64, learning_rate=5e-4)
+    config = finetuning(epochs=3, batch_size=64, learning_rate=2e-5)
     config.task.update(name="custom", kind="similarity", max_seq_len=64)
     return config

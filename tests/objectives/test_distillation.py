@@ -23,7 +23,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model, model_flops
 from bert_jax.objectives import make_objective
 from bert_jax.objectives.base import training_rngs
-from bert_jax.objectives.pretraining.distillation import layers_of, student_of
+from bert_jax.objectives.pretraining.distillation import PROJECTION, depths_of, layers_of, student_of
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.runs.corpus_data import corpus_data
 from bert_jax.training.optimizers import make_optimizer
@@ -59,8 +59,8 @@ def student_config(corpus: pathlib.Path | None = None, vocab_size: int = 100, **
     made.train.update(steps=STEPS, batch_size=8, phases=c.phases({"seq_len": 32}))
     made.optimizer.update(peak_learning_rate=3e-3, warmup_fraction=WARMUP / STEPS, schedule="linear", weight_decay=0.1)
     for key, value in values.items():
-        section, _, name = key.partition("__")
-        made[section][name] = value
+        section, _, name = key.rpartition("__")
+        (made[section] if section else made)[name] = value
     return c.resolve(c.PretrainConfig, made)
 
 
@@ -69,10 +69,14 @@ def drawn(config: EncoderConfig, seed: int) -> typing.Any:
 
 
 class Pair(torch.nn.Module):
-    """Student and teacher of `transformers`; the loss of the authors' code, restricted to masked tokens."""
+    """Student and teacher of `transformers`; the loss of the authors' code, restricted to masked tokens.
 
-    def __init__(self, student: pathlib.Path, teacher: pathlib.Path) -> None:
+    With a `projection` the cosine is replaced by TinyBERT's loss of hidden states.
+    """
+
+    def __init__(self, student: pathlib.Path, teacher: pathlib.Path, projection: torch.Tensor | None = None) -> None:
         super().__init__()
+        self.projection = None if projection is None else torch.nn.Parameter(projection)
         self.student = transformers.DistilBertForMaskedLM.from_pretrained(student)
         self.teacher = [transformers.BertForMaskedLM.from_pretrained(teacher).eval()]  # in a list: no parameters of it
         self.student.distilbert.embeddings.word_embeddings.padding_idx = None
@@ -90,16 +94,26 @@ class Pair(torch.nn.Module):
         soft = torch.nn.KLDivLoss(reduction="batchmean")(
             torch.log_softmax(ours / 3.0, -1), torch.softmax(theirs / 3.0, -1)
         )
+        if self.projection is not None:
+            apart = [
+                torch.nn.functional.mse_loss(ours[mask > 0] @ self.projection, theirs[mask > 0])
+                for ours, theirs in zip(student.hidden_states, teacher.hidden_states[::2], strict=True)
+            ]
+            return masked + 2.0 * 3.0**2 * soft + 0.5 * sum(apart) / len(apart)
         ours, theirs = (one.hidden_states[-1][mask > 0] for one in (student, teacher))
         cosine = torch.nn.CosineEmbeddingLoss()(ours, theirs, torch.ones(len(ours)))
         return masked + 2.0 * 3.0**2 * soft + 0.7 * cosine
 
 
-def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("width", [None, 48])
+def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib.Path, width: int | None) -> None:
     """The loss of the first step and its gradients to 1e-5, thirty steps to 1e-4."""
     store = open_mixture(str(corpus))
     vocab_size = load_tokenizer(store.tokenizer_directory).vocab_size
     config, teacher = student_config(corpus, vocab_size), teacher_config(vocab_size)
+    if width:
+        layers = {"distillation__cosine_weight": 0.0, "distillation__hidden_weight": 0.5}
+        config, teacher = student_config(corpus, vocab_size, **layers), teacher_config(vocab_size, hidden_size=width)
     phase = plan_phases(config.train)[0]
     batches = list(itertools.islice(corpus_data(config, store, BatchBlocks((0,), 1)).batches(phase, 0), STEPS))
 
@@ -107,9 +121,11 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     known = drawn(teacher, 1)
     state = jax.jit(functools.partial(init_state, config, objective, optimizer))()._replace(frozen=known)
-    huggingface.export_model(state.params, config.model, HEADS, store.tokenizer_directory, tmp_path / "student")
+    own = {name: x for name, x in state.params.items() if name != PROJECTION}
+    huggingface.export_model(own, config.model, HEADS, store.tokenizer_directory, tmp_path / "student")
     huggingface.export_model(known, teacher, HEADS, store.tokenizer_directory, tmp_path / "teacher")
-    reference = Pair(tmp_path / "student", tmp_path / "teacher")
+    projection = torch.tensor(np.array(state.params[PROJECTION]["kernel"])) if width else None
+    reference = Pair(tmp_path / "student", tmp_path / "teacher", projection)
 
     reference(batches[0]).backward()
     rngs = training_rngs(state.rng)
@@ -119,6 +135,9 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
         )[0]
     )(state.params, batches[0])
     compare(config, gradients, {name: x.grad for name, x in reference.student.named_parameters()}, 1e-5)
+    if reference.projection is not None:
+        theirs = reference.projection.grad.numpy()
+        np.testing.assert_allclose(gradients[PROJECTION]["kernel"], theirs, rtol=0, atol=1e-5)
     reference.zero_grad()
 
     step = jax.jit(functools.partial(train_step, config, objective, optimizer, plan_phases(config.train), phase))
@@ -137,6 +156,7 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
 
 def compare(config: PretrainConfig, tree: typing.Any, theirs: dict[str, torch.Tensor], tolerance: float) -> None:
     """The student's tensors, but for key biases, whose gradients are rounding error alone."""
+    tree = {name: x for name, x in tree.items() if name != PROJECTION}
     ours = {name: x for name, x in to_tensors(tree, config.model, HEADS).items() if not name.endswith("k_lin.bias")}
     assert ours.keys() <= theirs.keys()
     for name, x in ours.items():
@@ -162,6 +182,12 @@ def test_a_narrower_student_learns_without_hidden_states() -> None:
     params, batch = jax.jit(objective.init)(jax.random.key(0)), random_batch(0, 8, 24)
     _, metrics = objective.loss(params, drawn(teacher_config(), 1), batch, NO_DROPOUT, objective.normalizers(batch))
     assert metrics.keys() == {"mlm_loss", "mlm_accuracy", "soft_loss", "teacher_accuracy"}
+
+
+def test_each_layer_is_compared_with_one_of_the_teacher() -> None:
+    """TinyBERT: the m-th of 4 with the 3 m-th of 12; the embeddings with the embeddings, the last with the last."""
+    assert depths_of(teacher_config(num_layers=4), teacher_config(num_layers=12)) == [0, 3, 6, 9, 12]
+    assert depths_of(teacher_config(num_layers=3), teacher_config(num_layers=7)) == [0, 2, 5, 7]
 
 
 def test_a_student_starts_from_the_published_layers() -> None:
@@ -202,6 +228,11 @@ def test_flops_are_training_the_student_and_reading_with_the_teacher() -> None:
         ({}, None, "needs config.distillation.teacher"),
         ({"data__sentence_pairs": "next_sentence"}, teacher_config(), "no head for config.data.sentence_pairs"),
         ({}, teacher_config(vocab_size=101), "config.model.vocab_size=100 differs from the teacher's 101"),
+        (
+            {"distillation__hidden_weight": 1.0, "distillation__cosine_weight": 0.0, "init_from": "here"},
+            teacher_config(hidden_size=64),
+            "learns a projection from 32 to 64 features, which config.init_from does not hold",
+        ),
         ({}, teacher_config(hidden_size=64), "hidden_size=32 differs from the teacher's 64; or set .*cosine_weight=0"),
     ],
 )

@@ -90,6 +90,23 @@ def test_a_stopped_run_ends_with_the_same_bits(world: pathlib.Path, tmp_path: pa
     assert {"mlm_loss", "soft_loss", "cosine_loss", "teacher_accuracy"} <= before[0].keys()
 
 
+def test_a_narrower_student_learns_a_map_that_it_does_not_export(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """With hidden states of every layer; stopped and resumed to the same bits, as the map is in the checkpoints."""
+    narrower = (*STUDENT, "model.hidden_size=8", "distillation.cosine_weight=0", "distillation.hidden_weight=1")
+    run = command(world, tmp_path / "run", *narrower, f"distillation.teacher={world / 'teacher'}")
+    assert main([*run, "--config.distillation.copy_layers=False"]) == 0
+    whole = params_of(tmp_path / "run")
+    assert whole["teacher_projection"]["kernel"].shape == (8, 16)
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "4")
+    assert main([*run, "--config.distillation.copy_layers=False"]) == 0
+    jax.tree.map(np.testing.assert_array_equal, params_of(tmp_path / "run"), whole)
+    assert main(["export", "--workdir", str(tmp_path / "run"), "--output", str(tmp_path / "model")]) == 0
+    model, report = transformers.DistilBertForMaskedLM.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert model.config.dim == 8
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+
+
 def test_evaluate_reads_the_teacher(world: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "--workdir", str(world / "student")]) == 0
     found = capsys.readouterr().out

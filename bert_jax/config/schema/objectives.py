@@ -32,4 +32,9 @@ class DistillationConfig:
         "weight of the angle between the last hidden states; 1 against 2 as published; 0: none",
         AT_LEAST_0,
     )
+    hidden_weight: float = field(
+        0.0,
+        "weight of the squared difference of hidden states, layer by layer; of another width through a learned map",
+        AT_LEAST_0,
+    )
     copy_layers: bool = field(True, "start from layers of the teacher, evenly spaced; False: random weights")

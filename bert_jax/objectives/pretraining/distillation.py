@@ -4,6 +4,10 @@ Three terms: the masked tokens themselves; the teacher's probabilities at these 
 temperature T and the divergence scaled by T^2 (Hinton et al. 2015); the direction of each token's last hidden state.
 The authors' code compares probabilities at every token by default, and at the masked ones as an option; here it is
 always the masked ones, as only these reach the vocabulary.
+
+A fourth term compares the hidden states of layers: each of the student's with one of the teacher's, evenly spaced from
+the embeddings to the last layer, by the mean squared difference, and where the widths differ through a learned linear
+map (TinyBERT, Jiao et al. 2020, without its losses of attention).
 """
 
 import math
@@ -21,6 +25,7 @@ from bert_jax.objectives.pretraining import masked_tokens
 from bert_jax.objectives.tokens import token_weights
 
 READ = (Head("masked_token"), Head("last_hidden_state"))
+PROJECTION = "teacher_projection"  # of a run's parameters, none of the model's
 SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss does
 
 
@@ -30,10 +35,10 @@ def heads(config: PretrainConfig) -> tuple[Head, ...]:
 
 
 def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
-    """Return the mean loss of the masked tokens, plus the weighted means of both comparisons with the teacher.
+    """Return the mean loss of the masked tokens, plus the weighted means of the comparisons with the teacher.
 
-    Raises UserError without a teacher, with one of another vocabulary, with one of another width where hidden states
-    are compared, and with sentence pairs that have labels.
+    Raises UserError without a teacher, with one of another vocabulary, with one of another width where angles are
+    compared, with sentence pairs that have labels, and where a projection would start from weights that lack it.
     """
     settings = config.distillation
     if teacher is None:
@@ -44,7 +49,23 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
         if ours != theirs:
             advice = "; or set config.distillation.cosine_weight=0" if name == "hidden_size" else ""
             raise UserError(f"config.model.{name}={ours} differs from the teacher's {theirs}{advice}")
-    student, teaching = (make_model(one, config.compute, READ) for one in (config.model, teacher))
+    read = READ + ((Head("hidden_states"),) if settings.hidden_weight else ())
+    student, teaching = (make_model(one, config.compute, read) for one in (config.model, teacher))
+    widths = (config.model.hidden_size, teacher.hidden_size)
+    projected = settings.hidden_weight > 0 and widths[0] != widths[1]
+    if projected and config.init_from:
+        raise UserError(
+            f"config.distillation.hidden_weight learns a projection from {widths[0]} to {widths[1]} features, which "
+            "config.init_from does not hold; remove one of them"
+        )
+    pairs = np.array(depths_of(config.model, teacher))
+
+    def init(rng: jax.Array) -> Params:
+        params = student.init(rng)
+        if projected:
+            kernel = jax.random.normal(jax.random.fold_in(rng, 1), widths) / math.sqrt(widths[0])
+            params |= {PROJECTION: {"kernel": kernel}}
+        return params
 
     def normalizers(batch: Batch) -> Normalizers:
         """The masked tokens and all tokens that carry weight; at least 1 each, against a division by 0."""
@@ -72,6 +93,12 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
         if apart is not None:
             metrics["cosine_loss"] = Mean.of(settings.cosine_weight * apart, token_weights(batch))
             value += metrics["cosine_loss"].total / normalizers["tokens"]
+        if settings.hidden_weight:
+            mine = found["hidden_states"].astype(jnp.float32)
+            mine = mine @ params[PROJECTION]["kernel"] if projected else mine
+            each = jnp.mean((mine - known["hidden_states"][pairs]) ** 2, axis=(0, 3))
+            metrics["hidden_loss"] = Mean.of(settings.hidden_weight * each, token_weights(batch))
+            value += metrics["hidden_loss"].total / normalizers["tokens"]
         if config.train.z_loss:
             metrics["z_loss"] = masked_tokens.z_loss(config, masked, log_z)
             value += metrics["z_loss"].total / normalizers["masked"]
@@ -83,11 +110,11 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
         return masked_tokens.flops(config.model, config, seq_len, phase) + forward
 
     return Objective(
-        init=student.init,
+        init=init,
         normalizers=normalizers,
         loss=loss,
-        logical_axes=student.logical_axes,
-        sections=student.sections,
+        logical_axes=student.logical_axes | ({PROJECTION: {"kernel": ("embed", "features")}} if projected else {}),
+        sections=student.sections | ({PROJECTION: {"kernel": "heads"}} if projected else {}),
         flops=flops,
         num_heads=math.gcd(config.model.num_heads, teacher.num_heads),
         frozen_axes=teaching.logical_axes,
@@ -111,6 +138,11 @@ def layers_of(config: EncoderConfig, teacher: EncoderConfig) -> list[int]:
     """Return the teacher's layers that a student starts from, evenly spaced: 0, 2, 4, 7, 9, 11 for 6 of 12."""
     last = config.num_layers - 1
     return [round(number * (teacher.num_layers - 1) / max(1, last)) for number in range(config.num_layers)]
+
+
+def depths_of(config: EncoderConfig, teacher: EncoderConfig) -> list[int]:
+    """Return which of the teacher's hidden states each of the student's is compared with; 0 is the embeddings."""
+    return [round(depth * teacher.num_layers / config.num_layers) for depth in range(config.num_layers + 1)]
 
 
 def student_of(params: Params, teacher: EncoderConfig, config: PretrainConfig) -> Params:
