@@ -53,6 +53,8 @@ def export(
     params = {name: x for name, x in found.params.items() if any(path.startswith(f"{name}/") for path in shapes)}
     found = found._replace(heads=kept, params=params)
     row.write(found, output)
+    if found.sentences is not None and row.write is not _huggingface:
+        console.say("left out: what modules.json says of pooling, length and prompt; this format has the encoder alone")
     if left_out:
         advice = "" if head else f"; export it by itself with --head {left_out[0]}"
         console.say(f"left out: the head {', '.join(left_out)}{advice}")

@@ -99,6 +99,13 @@ def test_a_prompt_and_lower_case_apply(encoder, tmp_path):
     np.testing.assert_allclose(bert_jax.load(tmp_path / "theirs").encode(["AbC"]), found[:1], rtol=0, atol=1e-6)
 
 
+def test_a_format_without_modules_says_so(encoder, tmp_path, capfd):
+    save_theirs(encoder, tmp_path / "theirs", "cls")
+    paths = ["--model", str(tmp_path / "theirs"), "--output", str(tmp_path / "ours"), "--format", "stablehlo"]
+    assert main(["export", *paths]) == 0
+    assert "left out: what modules.json says" in capfd.readouterr().err
+
+
 def test_the_encoder_in_a_folder_of_its_own(encoder, tmp_path):
     expected = save_theirs(encoder, tmp_path / "theirs", length=32).encode(TEXTS)
     folder = tmp_path / "theirs" / "0_Transformer"
