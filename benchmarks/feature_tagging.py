@@ -5,7 +5,7 @@
 The encoder computes the features of each word, those of its first piece, once; it is not trained. As in the paper a
 BiLSTM of two layers and a classifier are trained on them. Prints a row for each choice of layers, with mean and
 standard deviation of the dev set's entity F1 after the last epoch, beside what the paper found on CoNLL-2003. Every
-training is written to `results.jsonl`: a command that was stopped goes on after the last of them.
+training is written to `results.jsonl`: a stopped command resumes after the last one.
 """
 
 import argparse

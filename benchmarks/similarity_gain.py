@@ -85,7 +85,7 @@ def spearman(model: pathlib.Path, pairs: Pairs) -> float:
 
 
 def train(args: argparse.Namespace, seed: int, workdir: pathlib.Path) -> None:
-    """Run `finetune`, or go on with it."""
+    """Run or resume `finetune`."""
     files = {split: (args.output / f"{split}.jsonl").absolute() for split in ("train", "dev")}
     command = [sys.executable, "-m", "bert_jax", "finetune", "--config", "similarity"]
     command += ["--workdir", str(workdir.absolute()), f"--config.init_from={args.model.absolute()}"]

@@ -23,7 +23,6 @@ from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_mod
 from bert_jax.interop.tensors import shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.objectives import OBJECTIVES
-from bert_jax.objectives.pretraining.distillation import PROJECTION
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
 from bert_jax.training.resuming import refused_changes
@@ -171,8 +170,9 @@ def _of_run(directory: pathlib.Path, step: int | None, part: str | None, console
         raise UserError(f"{directory}: no {part} here; {there}")
     console.say(f"weights of step {step:,} of {directory}")
     if part is None:
-        own = {name: x for name, x in params.items() if name not in (*parts, PROJECTION)}
-        heads = tuple(Head(name) for name in HEADS if name in own)
+        heads = tuple(Head(name) for name in HEADS if name in params and name not in parts)
+        shapes = jax.eval_shape(make_model(config.model, ComputeConfig(), heads).init, jax.random.key(0))
+        own = {name: params[name] for name in shapes}  # not what an objective learns beside the model
         return Weights(config.model, heads, own, (), (), (), directory / "tokenizer")
     found = parts[part]
     return Weights(found.config, found.heads, found.whole(params), (), (), (), directory / "tokenizer")

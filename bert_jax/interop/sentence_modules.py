@@ -6,6 +6,8 @@ other fields than its predecessors. Both are read; the older ones are written, a
 
 import json
 import pathlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
@@ -13,12 +15,11 @@ from bert_jax.interop.strict_json import read_list, read_object
 
 MODULES = "modules.json"
 KNOWN = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
-POOLING_NAMES = {"mean": "mean", "cls": "cls", "max": "max"}  # theirs -> a row of inference.embed.POOLINGS
-OLD_POOLING = "pooling_mode_{}_tokens"
-OLD_FIRST = "pooling_mode_cls_token"
-# Fields of a Pooling's config.json that are of no consequence, and values that others need to have.
-POOLING_SIZES = ("embedding_dimension", "word_embedding_dimension")
+# A row of inference.embed.POOLINGS, which is also its name in version 6 -> its field before.
+POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+VECTORS = "sentence_embedding"
 OF_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
+# Fields of sentence_bert_config.json, and the values that are read; None: checked on its own.
 TRANSFORMER_FIELDS = {
     "max_seq_length": None,
     "do_lower_case": None,
@@ -36,7 +37,14 @@ class SentenceModules(NamedTuple):
     normalize: bool = False  # vectors of length 1
     max_seq_len: int | None = None  # maximum tokens of a text; None: as many as the model reads
     lower_case: bool = False  # before the tokenizer
-    prompt: str = ""  # before every text
+    prompts: Mapping[str, str] = MappingProxyType({})
+    default_prompt: str | None = None  # the name of the one before every text
+    similarity: str | None = "cosine"  # how users are to compare vectors; kept, not computed
+
+    @property
+    def prompt(self) -> str:
+        """The text before every text."""
+        return "" if self.default_prompt is None else self.prompts[self.default_prompt]
 
 
 def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
@@ -55,6 +63,9 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
             "Normalize can be read"
         )
     folder = modules[0][1]
+    if "Normalize" in kinds:
+        _check_normalize(directory / modules[2][1] / "config.json")
+    prompts, default_prompt, similarity = _settings(directory / "config_sentence_transformers.json")
     transformer = _transformer(directory / folder / "sentence_bert_config.json")
     return SentenceModules(
         folder=folder,
@@ -63,28 +74,27 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
         max_seq_len=transformer.get("max_seq_length")
         or _model_max_length(directory / folder / "tokenizer_config.json"),
         lower_case=transformer.get("do_lower_case", False),
-        prompt=_prompt(directory / "config_sentence_transformers.json"),
+        prompts=prompts,
+        default_prompt=default_prompt,
+        similarity=similarity,
     )
 
 
 def sentence_module_files(modules: SentenceModules, hidden_size: int) -> dict[str, str]:
     """Return name -> text of the files that make an exported encoder a directory of sentence-transformers."""
     kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")][: 2 + modules.normalize]
-    pooling = {"word_embedding_dimension": hidden_size} | {
-        OLD_FIRST if name == "cls" else OLD_POOLING.format(name): modules.pooling == ours
-        for name, ours in POOLING_NAMES.items()
-    }
+    pooling = {field: modules.pooling == name for name, field in POOLINGS.items()}
     files: dict[str, Any] = {
         MODULES: [
             {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
             for n, (kind, path) in enumerate(kinds)
         ],
         "sentence_bert_config.json": {"max_seq_length": modules.max_seq_len, "do_lower_case": modules.lower_case},
-        "1_Pooling/config.json": pooling,
+        "1_Pooling/config.json": {"word_embedding_dimension": hidden_size, **pooling},
         "config_sentence_transformers.json": {
-            "prompts": {"default": modules.prompt} if modules.prompt else {},
-            "default_prompt_name": "default" if modules.prompt else None,
-            "similarity_fn_name": "cosine",
+            "prompts": dict(modules.prompts),
+            "default_prompt_name": modules.default_prompt,
+            "similarity_fn_name": modules.similarity,
         },
     }
     return {name: json.dumps(value, indent=2) + "\n" for name, value in files.items()}
@@ -125,15 +135,21 @@ def _pooling(path: pathlib.Path) -> str:
         raise UserError(f"{path}: include_prompt is {found['include_prompt']!r}; only true can be read")
     modes = found.get("pooling_mode")
     if modes is None:
-        old = {OLD_FIRST if name == "cls" else OLD_POOLING.format(name): name for name in POOLING_NAMES}
+        old = {field: name for name, field in POOLINGS.items()}
         chosen = [name for name, value in found.items() if value is True and name.startswith("pooling_mode")]
         modes = [old.get(name, name) for name in chosen] or "mean"
     modes = modes if isinstance(modes, list) else [modes]
-    if len(modes) != 1 or modes[0] not in POOLING_NAMES:
-        raise UserError(
-            f"{path}: pooling by {', '.join(map(str, modes))}; one of {', '.join(POOLING_NAMES)} can be read"
-        )
-    return POOLING_NAMES[modes[0]]
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise UserError(f"{path}: pooling by {', '.join(map(str, modes))}; one of {', '.join(POOLINGS)} can be read")
+    return str(modes[0])
+
+
+def _check_normalize(path: pathlib.Path) -> None:
+    """Refuse vectors of length 1 of anything but the texts; old directories have no such file."""
+    found = read_object(path) if path.is_file() else {}
+    for name, value in found.items():
+        if value != VECTORS:
+            raise UserError(f"{path}: {name} is {value!r}; only '{VECTORS}' can be read")
 
 
 def _model_max_length(path: pathlib.Path) -> int | None:
@@ -142,14 +158,12 @@ def _model_max_length(path: pathlib.Path) -> int | None:
     return length if type(length) is int and 1 <= length < 10**9 else None
 
 
-def _prompt(path: pathlib.Path) -> str:
-    """The prompt that sentence-transformers puts before every text."""
+def _settings(path: pathlib.Path) -> tuple[dict[str, str], str | None, str | None]:
+    """The prompts, the name of the one that applies, and the name of the similarity."""
     found = read_object(path) if path.is_file() else {}
-    name = found.get("default_prompt_name")
-    if name is None:
-        return ""
-    prompts = found.get("prompts")
-    prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
-    if not isinstance(prompt, str):
-        raise UserError(f"{path}: default_prompt_name is {name!r}, and prompts has no text of that name")
-    return prompt
+    prompts, default = found.get("prompts") or {}, found.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise UserError(f"{path}: prompts are not names with texts")
+    if default is not None and default not in prompts:
+        raise UserError(f"{path}: default_prompt_name is {default!r}, and prompts has no text of that name")
+    return prompts, default, found.get("similarity_fn_name", "cosine")

@@ -120,7 +120,19 @@ def test_the_encoder_in_a_folder_of_its_own(encoder, tmp_path):
     )
 
 
+def test_prompts_and_similarity_are_kept(encoder, tmp_path):
+    save_theirs(encoder, tmp_path / "theirs", prompts={"find": "a "}, similarity_fn_name="dot")
+    assert main(["export", "--model", str(tmp_path / "theirs"), "--output", str(tmp_path / "ours")]) == 0
+    first, second = (
+        sentence_transformers.SentenceTransformer(str(tmp_path / name), device="cpu") for name in ("theirs", "ours")
+    )
+    assert (second.prompts, second.similarity_fn_name) == (first.prompts, first.similarity_fn_name)
+    assert (second.prompts["find"], second.similarity_fn_name) == ("a ", "dot")
+
+
 REFUSED = {
+    "tokens": ("2_Normalize/config.json", lambda x: {**x, "module_input_name": "token_embeddings"}, "token_embeddings"),
+    "texts": ("config_sentence_transformers.json", lambda x: {"prompts": {"a": 1}}, "prompts are not names with texts"),
     "dense": ("modules.json", lambda x: [*x, {"type": "a.Dense", "path": "2_Dense"}], "Transformer, Pooling, Dense"),
     "outside": ("modules.json", lambda x: [{**x[0], "path": "../.."}, *x[1:]], "not inside of the directory"),
     "no path": ("modules.json", lambda x: [{"type": "a.Transformer"}], "without type and path"),
@@ -140,7 +152,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_computed_is_refused(encoder, tmp_path, capsys, name):
     file, change, message = REFUSED[name]
-    save_theirs(encoder, tmp_path / "theirs")
+    save_theirs(encoder, tmp_path / "theirs", normalize=file.startswith("2_"))
     path = tmp_path / "theirs" / file
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
     write_lines(tmp_path / "texts.jsonl", [{"text": "abc"}])

@@ -130,7 +130,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
 def _check_sentences(start: Weights) -> None:
     """Refuse a directory of sentence-transformers whose vectors are not those that this task trains."""
     asked = start.sentences or SentenceModules()
-    trained = asked._replace(pooling="mean", lower_case=False, prompt="")
+    trained = asked._replace(pooling="mean", lower_case=False, default_prompt=None)
     for name, there, here in zip(asked._fields, asked, trained, strict=True):
         if there != here:
             raise UserError(
