@@ -20,7 +20,7 @@ from bert_jax.inference.inputs import Input, name_of, read_inputs, readable_twic
 from bert_jax.inference.load import OpenModel, open_model
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
-from bert_jax.models.heads.pooling import of_length_1
+from bert_jax.models.heads.pooling import unit_length
 from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import choose_buckets, plan
 from bert_jax.tasks.features import Features, collate
@@ -184,7 +184,7 @@ def _make_compute(config: EncoderConfig, pooling: str, normalize: bool, layers: 
     def compute(params: Params, batch: Batch) -> jax.Array:
         features = select(model.apply(params, batch, None)["hidden_states"])
         features = pool(features, batch["attention_mask"]) if pool else features
-        return of_length_1(features) if normalize else features
+        return unit_length(features) if normalize else features
 
     return jax.jit(compute), width
 

@@ -56,7 +56,7 @@ def mean(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
     return pooled.reshape(-1, hidden.shape[-1]).astype(hidden.dtype)
 
 
-def of_length_1(vectors: jax.Array) -> jax.Array:
+def unit_length(vectors: jax.Array) -> jax.Array:
     """Return `[..., hidden]` divided by its length; a vector of zeros stays one."""
     return vectors / jnp.sqrt(jnp.sum(vectors * vectors, axis=-1, keepdims=True) + SMALLEST)
 

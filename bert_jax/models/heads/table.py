@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from bert_jax.config import EncoderConfig
 from bert_jax.models.dropout import dropout
 from bert_jax.models.heads.linear import classifier, dense
-from bert_jax.models.heads.pooling import POOLINGS, of_length_1
+from bert_jax.models.heads.pooling import POOLINGS, unit_length
 from bert_jax.models.layers import ACTIVATIONS, param, table_width
 from bert_jax.models.norms import norm_layer
 from bert_jax.parallel.sharding import constrain
@@ -139,7 +139,7 @@ def sentence_embedding(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: E
     """`sentence_vectors` `[batch, texts, hidden]` of inputs `[batch, texts, length]`: means of tokens, of length 1."""
     ids = x.batch["input_ids"]
     mask = x.batch["attention_mask"].reshape(-1, ids.shape[-1])
-    vectors = of_length_1(POOLINGS["mean"](x.hidden, mask, {}).astype(jnp.float32))
+    vectors = unit_length(POOLINGS["mean"](x.hidden, mask, {}).astype(jnp.float32))
     return {"sentence_vectors": vectors.reshape(*ids.shape[:-1], -1)}
 
 
