@@ -27,7 +27,7 @@ help:
 	@echo 'make docs         the API reference, in docs/api/'
 	@echo 'make wheel        a wheel, in dist/'
 	@echo 'make bench        every benchmark (an hour); BOOKS=ARCHIVE PAIRS=FILE for other data than the samples'
-	@echo 'make bench-device  the step on the GPU or TPU at hand, every way of computing it, beside torch'
+	@echo 'make bench-device  the GPU or TPU at hand: its numbers against the CPU, then every way of computing the step, beside torch'
 	@echo 'make clean        remove virtual environments, caches, built files and the demo'
 
 # One stamp per extra: a target installs what it needs, once.
@@ -92,6 +92,7 @@ bench: $(VENV)/.installed-test
 
 # With the Python at hand, which has the accelerator's JAX; torch is optional there.
 bench-device:
+	$(PYTHON) benchmarks/device_check.py
 	$(PYTHON) benchmarks/device_speed.py
 
 clean:

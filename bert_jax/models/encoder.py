@@ -26,7 +26,11 @@ from bert_jax.parallel.sharding import constrain
 VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
 NO_LIMIT = 2**30  # columns, more than any sequence has
 
-KEEP = jax.checkpoint_policies.save_only_these_names(KEPT)
+KEEP = jax.checkpoint_policies.save_from_both_policies(
+    jax.checkpoint_policies.save_only_these_names(KEPT),
+    # What a fused kernel writes: calling it again for the backward pass would take longer than reading it.
+    lambda primitive, *_, **__: primitive.name.startswith("dot_product_attention_fwd"),
+)
 
 
 def padded_vocab(vocab_size: int) -> int:
@@ -111,8 +115,9 @@ class Encoder(nn.Module):
         config, dtype = self.config, jnp.dtype(self.compute.dtype)
         self.embeddings = Embeddings(config, dtype)
         if config.embedding_size:
-            sizes = (config.embedding_size, config.hidden_size)
-            self.projection = Linear(sizes, ("embed", "features"), deviations(config).inner, dtype)
+            sizes, start = (config.embedding_size, config.hidden_size), deviations(config)
+            deviation = 0.0 if start.identity else start.inner
+            self.projection = Linear(sizes, ("embed", "features"), deviation, dtype, identity=start.identity)
         self.position_bias = PositionBias(config)
         self.block = Block(config, dtype, self.compute.attention, parent=None)
         self.layers = self.param("layers", self._init_layers)  # scanned or not, so that a checkpoint serves both
@@ -123,8 +128,10 @@ class Encoder(nn.Module):
         x = jnp.zeros((1, 1, self.config.hidden_size), self.block.dtype)
         alone, _ = self._surroundings(jnp.ones((1, 1), jnp.int32), None, None)
 
+        block = self.block.clone(attention="xla")  # the parameters are those of any kernel; this one takes any shape
+
         def one(key: jax.Array) -> Any:
-            return self.block.init(key, x, None, alone)["params"]
+            return block.init(key, x, None, alone)["params"]
 
         number = 1 if self.config.share_layers else self.config.num_layers
         stacked = jax.vmap(one)(jax.random.split(rng, number))

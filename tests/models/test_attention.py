@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from jax._src.cudnn import fused_attention_stablehlo
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models import make_model
-from bert_jax.models.attention import KERNELS, AttentionInputs, kernel_used, tpu_kernels, xla
+from bert_jax.models import Head, make_model
+from bert_jax.models.attention import KERNELS, AttentionInputs, cudnn, kernel_used, tpu_kernels, xla
 from bert_jax.models.dropout import row_keys
 
 SHAPES = {
@@ -105,13 +106,45 @@ def test_sequences_that_do_not_fit_are_left_to_xla():
         (ComputeConfig(), 0.1, "cpu", "XLA"),
         (ComputeConfig(), 0.1, "tpu", "one fused kernel"),
         (ComputeConfig(attention="xla"), 0.1, "tpu", "XLA"),
-        (ComputeConfig(dtype="bfloat16"), 0.1, "gpu", "attention=cudnn, config.model.attention_dropout=0"),
+        (ComputeConfig(dtype="bfloat16"), 0.1, "gpu", "XLA (cuDNN is used with config.model.attention_dropout=0)"),
+        (ComputeConfig(), 0.0, "gpu", "XLA (cuDNN is used with config.compute.dtype=bfloat16)"),
+        (ComputeConfig(dtype="bfloat16"), 0.0, "gpu", "cuDNN"),
+        (ComputeConfig(dtype="bfloat16", attention="xla"), 0.0, "gpu", "XLA (cuDNN is used with config.compute.att"),
         (ComputeConfig(dtype="bfloat16", attention="cudnn"), 0.0, "gpu", "cuDNN"),
     ],
 )
 def test_the_kernel_in_use_is_reported(compute, dropout, platform, says):
     config = dataclasses.replace(EncoderConfig(), attention_dropout=dropout)
     assert says in kernel_used(config, compute, platform)
+
+
+@pytest.mark.parametrize("scan_layers", [True, False])
+def test_a_gpu_calls_its_fused_kernel_once_a_layer_in_each_direction(scan_layers, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_900)
+    config = dataclasses.replace(EncoderConfig(), vocab_size=9, num_layers=2, attention_dropout=0.0)
+    model = make_model(config, ComputeConfig(dtype="bfloat16", scan_layers=scan_layers), (Head("masked_token"),))
+    names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+    batch = {name: jax.ShapeDtypeStruct((4, 32), jnp.int32) for name in names}
+
+    def loss(params, batch):
+        return jnp.sum(model.apply(params, batch, jax.random.key(0))["mlm_logits"])
+
+    program = str(jax.make_jaxpr(jax.grad(loss))(jax.eval_shape(model.init, jax.random.key(0)), batch))
+    layers = 1 if scan_layers else 2
+    for direction in ("fwd", "bwd"):
+        assert program.count(f"dot_product_attention_{direction}") == layers
+    assert "[4,1,32,32]" not in program, "padding is told by lengths, not by a mask"
+
+
+def test_what_cudnn_cannot_compute_is_left_to_xla():
+    inputs, _ = random_inputs(SHAPES["small"], jnp.bfloat16)
+    assert cudnn.fits(inputs, 0.0)
+    assert not cudnn.fits(inputs, 0.1), "it has no dropout"
+    assert not cudnn.fits(inputs._replace(bias=jnp.zeros((8, 8, 8))), 0.0)
+    assert not cudnn.fits(random_inputs(SHAPES["small"])[0], 0.0), "it has no float32"
+    assert not cudnn.fits(random_inputs((3, 9, 8, 16), jnp.bfloat16)[0], 0.0), "lengths are even"
+    assert not cudnn.fits(random_inputs((3, 8, 8, 12), jnp.bfloat16)[0], 0.0), "heads are multiples of 8"
 
 
 def test_windows_and_relative_positions_choose_the_kernel():

@@ -101,7 +101,7 @@ class ComputeConfig:
     scan_layers: bool = field(True, "compile one block and scan it over the layers; False unrolls them")
     attention: str = field(
         "auto",
-        "attention kernel; auto: the fused kernel on TPUs, XLA elsewhere",
+        "attention kernel; auto: the fastest that the platform and this architecture allow",
         table="bert_jax.models.attention.KERNELS",
     )
     remat: bool = field(False, "recompute each block in the backward pass: less memory, a third more FLOPs")

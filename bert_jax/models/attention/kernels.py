@@ -17,12 +17,13 @@ PLATFORMS = ("cpu", "gpu", "tpu")
 class Kernel(NamedTuple):
     """A row of KERNELS: the function, and what it needs.
 
-    Where the needs are not met, the function computes as the row `otherwise` does; None: the choice is refused.
+    Where the needs are not met, the function computes as the first row of `otherwise` does whose needs are met; where
+    there is none, the choice is refused.
     """
 
     attend: Callable[[AttentionInputs, float], jax.Array]  # (inputs, dropout rate) -> context, as inputs.q
     words: str  # its name in messages
-    otherwise: str | None = None
+    otherwise: tuple[str, ...] = ()
     platforms: tuple[str, ...] = PLATFORMS
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     dropout: bool = True  # can drop probabilities
@@ -31,18 +32,33 @@ class Kernel(NamedTuple):
     head_multiple: int = 1  # features per head
 
 
+def _auto(inputs: AttentionInputs, rate: float) -> jax.Array:
+    """cuDNN's kernel where this process runs on a GPU and the kernel can be used, else what tpu.py chooses."""
+    if jax.default_backend() == "gpu" and cudnn.fits(inputs, rate):
+        return cudnn.attend(inputs, rate)
+    return tpu.attend(inputs, rate)
+
+
 KERNELS: dict[str, Kernel] = {
     "auto": Kernel(
-        tpu.attend,
+        _auto,
         f"one fused kernel for sequences of up to {tpu_kernels.MAX_LENGTH:,} tokens, a multiple of 8",
-        otherwise="xla",
+        otherwise=("cudnn", "xla"),
         platforms=("tpu",),
         bias=False,
         head_multiple=tpu_kernels.HEAD_MULTIPLE,
     ),
     "xla": Kernel(xla.attend, "XLA"),
     # A window is part of cuDNN's mask. Its gradient of a bias, one for all sequences, is not tested on a GPU yet.
-    "cudnn": Kernel(cudnn.attend, "cuDNN", platforms=("gpu",), dtypes=("bfloat16",), dropout=False, bias=False),
+    "cudnn": Kernel(
+        cudnn.attend,
+        "cuDNN",
+        platforms=("gpu",),
+        dtypes=("bfloat16",),
+        dropout=False,
+        bias=False,
+        head_multiple=cudnn.HEAD_MULTIPLE,
+    ),
 }
 
 
@@ -65,7 +81,7 @@ def missing_for(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -
 def check_kernel(config: EncoderConfig, compute: ComputeConfig) -> None:
     """Raise `UserError` where the chosen kernel cannot compute this architecture on any platform."""
     chosen = KERNELS[compute.attention]
-    if chosen.otherwise is None and (missing := missing_for(chosen, config, compute)):
+    if not chosen.otherwise and (missing := missing_for(chosen, config, compute)):
         raise UserError(f"config.compute.attention={compute.attention} needs {' and '.join(missing)}")
 
 
@@ -74,19 +90,20 @@ def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) ->
 
     Raises `UserError` where the chosen kernel does not run on the platform.
     """
-    used = KERNELS[compute.attention]
-    if platform not in used.platforms or missing_for(used, config, compute):
-        if used.otherwise is None:
-            raise UserError(
-                f"config.compute.attention={compute.attention} runs on {', '.join(used.platforms)}, and this is a "
-                f"{platform}; set config.compute.attention=auto"
-            )
-        used = KERNELS[used.otherwise]
+    chosen = KERNELS[compute.attention]
+    for used in (chosen, *(KERNELS[name] for name in chosen.otherwise)):
+        if platform in used.platforms and not missing_for(used, config, compute):
+            break
+    else:
+        raise UserError(
+            f"config.compute.attention={compute.attention} runs on {', '.join(chosen.platforms)}, and this is a "
+            f"{platform}; set config.compute.attention=auto"
+        )
     if used.platforms == (platform,):
         return used.words
     hints = []
     for name, kernel in KERNELS.items():
         if kernel.platforms == (platform,):
-            choose = [] if name == compute.attention else [f"config.compute.attention={name}"]
+            choose = [] if name in (compute.attention, *chosen.otherwise) else [f"config.compute.attention={name}"]
             hints.append(f"{kernel.words} is used with {', '.join(choose + missing_for(kernel, config, compute))}")
     return used.words + (f" ({'; '.join(hints)})" if hints else "")
