@@ -185,9 +185,12 @@ def _without_effect(config: EncoderConfig) -> dict[str, bool]:
         "normalizes no input; leave it out": (
             not config.first_attention_norm and not BLOCKS[config.norm_position].norm_reads_input
         ),
-        f"model.initialization={config.initialization} starts heads by learned or rotary positions, on embeddings as "
-        f"wide as the blocks; it has no effect with model.positions={config.positions}, model.embedding_size="
+        f"model.initialization={config.initialization} starts heads by rotary positions, or by learned ones as wide as "
+        f"the blocks; it has no effect with model.positions={config.positions}, model.embedding_size="
         f"{config.embedding_size}: set model.initialization=identity_head": (
-            deviations(config).neighbors and (config.positions not in STARTS or config.embedding_size is not None)
+            deviations(config).neighbors
+            and (
+                config.positions not in STARTS or (config.positions == "learned" and config.embedding_size is not None)
+            )
         ),
     }

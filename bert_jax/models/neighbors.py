@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from bert_jax.config import EncoderConfig
+from bert_jax.models.layers import table_width
 
 OFFSETS = (-1, 1, -2, 2)  # of the key that a head reads, from its query; heads take turns
 VARIANCE = 0.77  # of a standard normal cut at two deviations
@@ -25,8 +26,8 @@ WAVE_SCORE = 12.0
 class Start(NamedTuple):
     """What is added to parameters at the start, float32; tables in standard deviations of their entries."""
 
-    token: np.ndarray  # [width], to each row of the token table
-    position: np.ndarray  # [positions, width], to the position table, where there is one
+    token: np.ndarray  # [table width], to each row of the token table
+    position: np.ndarray  # [positions, table width], to the position table, where there is one
     query: np.ndarray  # [width, width], to the first block's kernels
     key: np.ndarray
 
@@ -45,19 +46,21 @@ def read_neighbors(params: dict[str, Any], config: EncoderConfig) -> dict[str, A
 
 
 def rotary_start(config: EncoderConfig) -> Start:
-    """Return the start with rotary positions; the phases are those of positions/rotary.py."""
-    width, head_dim = config.hidden_size, config.hidden_size // config.num_heads
+    """Return the start with rotary positions, on tables of any width; the phases are those of positions/rotary.py."""
+    width, tables, head_dim = config.hidden_size, table_width(config), config.hidden_size // config.num_heads
     half = head_dim // 2
     speeds = config.rotary_base ** (-np.arange(half) / half)[:ROTATIONS]
     number = len(speeds)
-    row = _directions(width, 1)
+    common = (-1.0) ** np.arange(tables)  # of mean 0, which norms keep, as is every even piece of it
+    # Between tables and blocks of other widths the identity stands at the start, which cuts or pads.
+    row = np.pad(common[:width], (0, max(0, width - tables)))[:, None] / math.sqrt(min(width, tables))
     size = _size(config, ROTARY_SCORE / number, 1 / (1 + VARIANCE))
     query, key = np.zeros((2, width, config.num_heads, head_dim))
     for head, offset in enumerate(_offsets(config)):
         query[:, head, :number] = size * row
         key[:, head, :number] = size * row * np.cos(offset * speeds)
         key[:, head, half : half + number] = size * row * -np.sin(offset * speeds)
-    return _start(math.sqrt(width) * row[:, 0], np.zeros(width), query, key)
+    return _start(common, np.zeros(tables), query, key)
 
 
 def learned_start(config: EncoderConfig) -> Start:
@@ -97,7 +100,7 @@ def _directions(width: int, number: int) -> np.ndarray:
 
 
 def _start(token: np.ndarray, position: np.ndarray, query: np.ndarray, key: np.ndarray) -> Start:
-    kernels = (x.reshape(len(token), -1) for x in (query, key))
+    kernels = (x.reshape(len(x), -1) for x in (query, key))
     return Start(*(x.astype(np.float32) for x in (token, position, *kernels)))
 
 

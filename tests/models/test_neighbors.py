@@ -54,8 +54,35 @@ def test_without_the_row_no_head_reads_a_neighbor(tmp_path) -> None:
         assert found[0][:, head, queries, queries + offset].mean() < 0.2
 
 
-@pytest.mark.parametrize("change", [{"positions": "relative", "local_rotary_base": None}, {"embedding_size": 64}])
-def test_an_architecture_without_phases_or_shared_row_is_refused(change) -> None:
+@pytest.mark.parametrize("embedding_size", [96, 192, 384])  # tables narrower than the blocks, and as a generator's
+def test_neighbors_are_read_through_a_projection(embedding_size: int) -> None:
+    config = dataclasses.replace(CONFIG, initialization="neighbors", embedding_size=embedding_size, num_layers=1)
+    params = jax.jit(make_model(config, ComputeConfig(), ()).init)(jax.random.key(0))["encoder"]
+    text = np.random.default_rng(0).integers(5, config.vocab_size, (8, LENGTH))
+    x = np.asarray(params["embeddings"]["token"])[text]
+    x = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True) @ np.asarray(params["projection"]["kernel"])
+    attention = {name: np.asarray(part["kernel"])[0] for name, part in params["layers"]["attention"].items()}
+    half = config.hidden_size // config.num_heads // 2
+    angles = np.arange(LENGTH)[:, None] * config.rotary_base ** (-np.arange(half) / half)
+    turn = np.exp(1j * angles)[:, None]
+    turned = []
+    for name in ("query", "key"):
+        heads = (x @ attention[name]).reshape(8, LENGTH, config.num_heads, 2, half)
+        turned.append((heads[..., 0, :] + 1j * heads[..., 1, :]) * turn)
+    scores = np.einsum("bqhd,bkhd->bhqk", turned[0], turned[1].conj()).real
+    queries = np.arange(2, LENGTH - 2)
+    for head, offset in enumerate(OFFSETS):
+        assert (scores[:, head, queries].argmax(-1) == queries + offset).mean() > 0.8
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"positions": "relative", "local_rotary_base": None},
+        {"positions": "learned", "local_rotary_base": None, "embedding_size": 64},
+    ],
+)
+def test_an_architecture_without_phases_or_shared_waves_is_refused(change) -> None:
     config = dataclasses.replace(CONFIG, initialization="neighbors", **change)
-    with pytest.raises(UserError, match=r"model.initialization=neighbors starts heads by learned or rotary positions"):
+    with pytest.raises(UserError, match=r"model.initialization=neighbors starts heads by rotary positions, or by"):
         make_model(config, ComputeConfig(), ())
