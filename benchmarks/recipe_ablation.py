@@ -1,6 +1,6 @@
 """What each choice of the recipe is worth: BERT's recipe, one change at a time, at equal tokens and at equal time.
 
-    python benchmarks/recipe_ablation.py --text 'books/*.txt' --output ablation/
+    python benchmarks/recipe_ablation.py --text 'books/*.txt' --report 'others/*.txt' --output ablation/
     python benchmarks/recipe_ablation.py --corpus CORPUS --report OTHER --output ablation/ --only 'bert' '+*'
     python benchmarks/recipe_ablation.py --output ablation/ --table
 
@@ -9,11 +9,12 @@ and resumed; `--list` prints the rows. The table (table.md) and the picture (cur
 after each run. `--config.KEY=VALUE` changes a field in all rows.
 
 Equal time: as many steps as fit in the time that the steps of `bert` took, at the speed of the row's run at equal
-tokens. Rows `bert` and `modern` are run with `--seeds` seeds, the others with one.
+tokens; with --time_of by the speeds on another machine. Rows `bert` and `modern` are run with `--seeds` seeds, the
+others with one.
 
 Two splits of the text are kept apart. Recipes were tuned on the held-out documents of the corpus (column "tuned on");
-the reported loss is of documents that nothing was chosen by: with --text every 20th document, with --corpus those of
-another corpus with the same tokenizer (--report). Losses of rows with another vocabulary are of other tokens: compare
+the reported loss is of documents that nothing was chosen by (--report): text, or with --corpus another corpus with the
+same tokenizer. Losses of rows with another vocabulary are of other tokens: compare
 them by their distance to the unigram entropy, with care, or by `bert-jax score`.
 """
 
@@ -25,12 +26,10 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-REPORTED = 20  # every 20th document of --text, by a hash of it, is reported on
-HELDOUT = 0.05  # of the rest is tuned on
+HELDOUT = 0.05  # of the documents is tuned on
 ENDS = ("bert", "modern")
 MODES = ("tokens", "time")
 Values = dict[str, Any]  # flat keys of a config
@@ -123,7 +122,10 @@ def main() -> None:
     source.add_argument("--text", nargs="+", help="text, as `bert-jax prepare --input`; makes a corpus per vocabulary")
     source.add_argument("--corpus", help="a prepared corpus; rows with another vocabulary are left out")
     parser.add_argument("--vocabulary", type=int, default=8_192, help="with --text: tokens in the vocabulary")
-    parser.add_argument("--report", help="with --corpus: a corpus to report on, prepared with the same tokenizer")
+    parser.add_argument("--report", nargs="+", help="other text to report on; with --corpus: one other corpus")
+    parser.add_argument(
+        "--time_of", type=pathlib.Path, metavar="OUTPUT", help="equal time by the speeds of these runs, of any length"
+    )
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("--only", nargs="+", default=["*"], metavar="PATTERN", help="rows, such as bert '+*'")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
@@ -142,9 +144,11 @@ def main() -> None:
     if not args.table:
         if not (args.text or args.corpus):
             parser.error("give --text or --corpus")
+        if args.text and not args.report:
+            parser.error("give --report, other text than --text")
         corpora = Corpora(args.output, args.text, args.vocabulary, args.corpus, args.report)
         for job in jobs(chosen, args.modes, args.seeds):
-            carry_out(job, corpora, args.output, parsed(overrides))
+            carry_out(job, corpora, args.output, parsed(overrides), args.time_of or args.output)
             write_table(args.output)
     print(write_table(args.output))
 
@@ -181,7 +185,7 @@ class Corpora:
         text: Sequence[str] | None,
         vocabulary: int,
         corpus: str | None,
-        report: str | None,
+        report: Sequence[str] | None,
     ) -> None:
         self.output, self.text, self.vocabulary = output / "corpora", text, vocabulary
         self.corpus, self.report = corpus, report
@@ -189,7 +193,7 @@ class Corpora:
     def of(self, relative: float) -> tuple[str, str | None] | None:
         """Return (corpus, corpus to report on) of a relative size of the vocabulary; None where there is none."""
         if self.corpus:
-            return (self.corpus, self.report) if relative == 1.0 else None
+            return (self.corpus, self.report[0] if self.report else None) if relative == 1.0 else None
         vocabulary = round(relative * self.vocabulary)
         place = self.output / str(vocabulary)
         if not (place / "report" / "manifest.json").exists():
@@ -200,35 +204,16 @@ class Corpora:
         from bert_jax.data.preparation.prepare import prepare
         from bert_jax.data.tokenizer.training.train import train_tokenizer
 
-        texts = {name: str(self.output / f"{name}.jsonl") for name in ("corpus", "report")}
-        if not all(pathlib.Path(path).exists() for path in texts.values()):
-            self._split(texts)
-        if not (place / "tokenizer").exists():
-            train_tokenizer([[texts["corpus"]]], vocabulary, str(place / "tokenizer"))
-        for name, fraction in (("corpus", HELDOUT), ("report", 0.0)):
-            if not (place / name / "manifest.json").exists():
-                prepare([texts[name]], place / "tokenizer", place / name, heldout_fraction=fraction)
-
-    def _split(self, texts: dict[str, str]) -> None:
-        """Write the documents to two files of JSON lines."""
-        from bert_jax.data.sources import read_documents
-
         assert self.text
-        self.output.mkdir(parents=True, exist_ok=True)
-        parts = {name: pathlib.Path(f"{path}.part") for name, path in texts.items()}
-        with (
-            open(parts["corpus"], "w", encoding="utf-8") as corpus,
-            open(parts["report"], "w", encoding="utf-8") as rest,
-        ):
-            for document in read_documents(self.text):
-                if not document.rejected:
-                    reported = zlib.crc32(document.text.encode()) % REPORTED == 0
-                    (rest if reported else corpus).write(json.dumps({"text": document.text}) + "\n")
-        for name, part in parts.items():
-            part.rename(texts[name])
+        assert self.report
+        if not (place / "tokenizer").exists():
+            train_tokenizer([self.text], vocabulary, str(place / "tokenizer"))
+        for name, text, fraction in (("corpus", self.text, HELDOUT), ("report", self.report, 0.0)):
+            if not (place / name / "manifest.json").exists():
+                prepare(text, place / "tokenizer", place / name, heldout_fraction=fraction)
 
 
-def carry_out(job: Job, corpora: Corpora, output: pathlib.Path, overrides: Values) -> None:
+def carry_out(job: Job, corpora: Corpora, output: pathlib.Path, overrides: Values, time_of: pathlib.Path) -> None:
     """Run a job in a process of its own, unless its result is there."""
     row, file = ROWS[job.row], job.file(output)
     places = corpora.of(row.vocabulary)
@@ -240,7 +225,7 @@ def carry_out(job: Job, corpora: Corpora, output: pathlib.Path, overrides: Value
         values |= CHANGES[name]
     values |= overrides | {"seed": job.seed}
     if job.mode == "time":
-        values["train.steps"] = steps_in_equal_time(job, output)
+        values["train.steps"] = steps_in_equal_time(job, values["train.steps"], time_of)
     spec = {"job": job, "values": values, "corpus": places[0], "report": places[1], "output": str(file)}
     if file.exists():
         before = json.loads(file.read_text())["values"]
@@ -255,16 +240,16 @@ def carry_out(job: Job, corpora: Corpora, output: pathlib.Path, overrides: Value
         raise SystemExit(f"{job.row}, equal {job.mode}, seed {job.seed} did not finish; the same command resumes")
 
 
-def steps_in_equal_time(job: Job, output: pathlib.Path) -> int:
-    """Return the steps that fit in the time of `bert` at equal tokens."""
+def steps_in_equal_time(job: Job, steps: int, output: pathlib.Path) -> int:
+    """Return the steps of a row that take the time of `steps` of `bert`, by the runs at equal tokens in `output`."""
     found = []
     for row in ("bert", job.row):
         file = Job(row, "tokens", 0).file(output)
         if not file.exists():
             raise SystemExit(f"equal time needs {file}: run '{row}' at equal tokens first (--only, --modes tokens)")
         found.append(json.loads(file.read_text()))
-    bert, own = found
-    return max(1, round(bert["seconds"] / own["seconds"] * own["steps"]))
+    bert, own = (one["seconds"] / one["steps"] for one in found)
+    return max(1, round(bert / own * steps))
 
 
 def run(spec: Values) -> None:
@@ -427,6 +412,13 @@ def spread(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.3f}{deviation}"
 
 
+PANELS = {
+    "from BERT's recipe to the modern one, change by change": "+*",
+    "BERT's recipe with one change": "bert with *",
+    "the modern recipe with one change": "modern?*",
+}
+
+
 def draw(rows: dict[str, list[Values]], mode: str, output: pathlib.Path) -> None:
     """Draw the held-out loss, from the unigram entropy of its vocabulary, over tokens or seconds; a line per seed."""
     import matplotlib
@@ -434,26 +426,35 @@ def draw(rows: dict[str, list[Values]], mode: str, output: pathlib.Path) -> None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, panel = pyplot.subplots(figsize=(9, 6), layout="constrained")
     colors = pyplot.get_cmap("turbo")
-    over = "tokens" if mode == "tokens" else "seconds"
-    for number, (row, runs) in enumerate(rows.items()):
-        for seed, one in enumerate(runs):
-            points = one["curve"]
-            panel.plot(
-                [point[over] for point in points],
-                [point["loss"] - one["unigram_entropy"] for point in points],
-                color=colors(number / max(1, len(rows) - 1)),
-                linewidth=2 if row in ENDS else 1,
-                label=row if seed == 0 else None,
-            )
-    panel.axhline(0, color="gray", linestyle="--", linewidth=1, label="unigram entropy")
-    panel.set_xlabel("training tokens" if over == "tokens" else "seconds of training steps")
-    panel.set_ylabel("masked-token loss minus unigram entropy, on the held-out split that is tuned on (nats)")
-    panel.grid(alpha=0.3)
-    panel.legend(fontsize=7, ncols=2)
+    over, unit, words = {
+        "tokens": ("tokens", 1e6, "million training tokens"),
+        "time": ("seconds", 1.0, "seconds of training steps"),
+    }[mode]
+    drawn = {title: pattern for title, pattern in PANELS.items() if fnmatch.filter(rows, pattern)}
+    figure, panels = pyplot.subplots(1, len(drawn), figsize=(5 * len(drawn), 6), sharey=True, squeeze=False)
+    for (title, pattern), panel in zip(drawn.items(), panels[0], strict=True):
+        changed = fnmatch.filter(rows, pattern)
+        for row in [row for row in rows if row in ENDS or row in changed]:
+            color = "black" if row in ENDS else colors(changed.index(row) / max(1, len(changed) - 1))
+            for seed, one in enumerate(rows[row]):
+                panel.plot(
+                    [point[over] / unit for point in one["curve"]],
+                    [point["loss"] - one["unigram_entropy"] for point in one["curve"]],
+                    color=color,
+                    linestyle=":" if row == "bert" else "-",
+                    linewidth=1.5,
+                    label=row if seed == 0 else None,
+                )
+        panel.axhline(0, color="gray", linestyle="--", linewidth=1)
+        panel.set_title(title, fontsize=10)
+        panel.set_xlabel(words)
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize=7)
+    panels[0, 0].set_ylabel("held-out masked-token loss minus unigram entropy (nats)")
+    figure.tight_layout()
     for ending in ("png", "svg"):
-        figure.savefig(output / f"curves_{mode}.{ending}", dpi=110)
+        figure.savefig(output / f"curves_{mode}.{ending}", dpi=80)
     pyplot.close(figure)
 
 
