@@ -1,10 +1,10 @@
-"""What pretraining is worth: five small tasks, fine-tuned from a pretrained model and from its random weights.
+"""What pretraining is worth: six small tasks, fine-tuned from a pretrained model and from its random weights.
 
     python benchmarks/pretraining_gain.py --model runs/mini --data DATA --output gain/
 
-Real data, honest splits: WNUT-17 and CODAH (fold 0) as published; QNLI's development set split by SQuAD article,
-MNLI's by premise; SQuAD 1.1 with whole articles on either side. Prints one row a task: the mean and the standard
-deviation over the seeds of the dev set's best epoch, from either start.
+Real data, honest splits: WNUT-17, CODAH (fold 0) and parts of speech as published; QNLI's development set split by
+SQuAD article, MNLI's by premise; SQuAD 1.1 with whole articles on either side. Prints one row a task: the mean and the
+standard deviation over the seeds of the dev set's best epoch, from either start.
 """
 
 import argparse
@@ -37,6 +37,13 @@ class Trial(NamedTuple):
 
 TRIALS = (
     Trial("wnut17", "token_classification", "entity_f1", {"name": "wnut17", "epochs": 2}, 1e-3),
+    Trial(
+        "upos",
+        "token_classification",
+        "token_accuracy",
+        {"name": "custom", "kind": "token_classification", "epochs": 2},
+        1e-3,
+    ),
     Trial("qnli", "glue", "accuracy", {"name": "qnli", "epochs": 2}),
     Trial("mnli", "glue", "accuracy", {"name": "custom", "kind": "sequence_classification", "epochs": 1}),
     Trial("codah", "multiple_choice", "accuracy", {"name": "codah", "epochs": 2}),
@@ -104,6 +111,18 @@ def wnut17(data: pathlib.Path, output: pathlib.Path) -> Split:
     return {"data": (data / "ner" / "wnut17").absolute()}, "3,394 / 1,009"
 
 
+def upos(data: pathlib.Path, output: pathlib.Path) -> Split:
+    """Parts of speech of Universal Dependencies' EWT: trained on the development file, scored on the test's."""
+    sizes = []
+    for split, published in (("train", "dev"), ("dev", "test")):
+        rows = [line.split("\t") for line in _lines(data / "ud" / f"en_ewt-ud-{published}.conllu.gz")]
+        # A row is a word if its number is whole: 3-4 is a contraction, 8.1 a word that was left out.
+        words = [f"{row[1]}\t{row[3]}" if row[0].isdigit() else "" for row in rows if row[0].isdigit() or row == [""]]
+        sizes.append(words.count("") + 1)
+        _write(output / f"{split}.tsv", words)
+    return {"data": output.absolute(), "train": "train.tsv", "dev": "dev.tsv"}, f"{sizes[0]:,} / {sizes[1]:,}"
+
+
 def qnli(data: pathlib.Path, output: pathlib.Path) -> Split:
     """The development set by the article that the sentence is from: every fifth article is held out."""
     articles = _json(data / "squad" / "dev-v1.1.recon.json.gz")["data"]
@@ -156,7 +175,7 @@ def squad(data: pathlib.Path, output: pathlib.Path) -> Split:
     return {"data": output.absolute()}, f"{sizes[0]:,} / {sizes[1]:,}"
 
 
-SPLITS = {"wnut17": wnut17, "qnli": qnli, "mnli": mnli, "codah": codah, "squad": squad}
+SPLITS = {"wnut17": wnut17, "upos": upos, "qnli": qnli, "mnli": mnli, "codah": codah, "squad": squad}
 
 
 def _json(path: pathlib.Path) -> Any:
