@@ -75,13 +75,17 @@ def main() -> None:
             continue
         overrides, sizes = splits[trial.name]
         began = time.perf_counter()
-        found = [run(args, trial, overrides, random) for random in (True, False)]
+        rate, found = args.learning_rate or trial.learning_rate, []
+        for start in ("random", "pretrained"):
+            workdir = args.output / "runs" / f"{trial.name}_{start}"
+            one = finetuned(trial, overrides, args.model, workdir, rate, args.seeds, random_weights=start == "random")
+            found.append(one[trial.metric])
         scale = 1.0 if trial.name == "squad" else 100.0
         (low, low_spread), (high, high_spread) = (
-            (scale * one[trial.metric]["mean"], scale * one[trial.metric]["standard_deviation"]) for one in found
+            (scale * one["mean"], scale * one["standard_deviation"]) for one in found
         )
         lines.append(
-            f"| {trial.name} | {sizes} | {args.learning_rate or trial.learning_rate:g} | {trial.metric} "
+            f"| {trial.name} | {sizes} | {rate:g} | {trial.metric} "
             f"| {low:.1f} ± {low_spread:.1f} "
             f"| {high:.1f} ± {high_spread:.1f} | {high - low:+.1f} | {time.perf_counter() - began:.0f} |"
         )
@@ -90,17 +94,29 @@ def main() -> None:
     print("\n".join(lines))
 
 
-def run(args: argparse.Namespace, trial: Trial, overrides: dict[str, Any], random: bool) -> Any:
-    """Mean and standard deviation of every score of one start."""
-    rate = args.learning_rate or trial.learning_rate
-    workdir = args.output / "runs" / f"{trial.name}_{'random' if random else 'pretrained'}"
-    settings = trial.settings | overrides | {"num_seeds": args.seeds, "random_weights": random, "dropout": 0.1}
+def finetuned(
+    trial: Trial,
+    data: dict[str, Any],
+    model: str,
+    workdir: pathlib.Path,
+    rate: float,
+    seeds: int,
+    seed: int = 0,
+    random_weights: bool = False,
+) -> dict[str, Any]:
+    """Fine-tune in a process of its own, `seeds` times; return mean and standard deviation of every score."""
+    task = trial.settings | data | {"num_seeds": seeds, "dropout": 0.1, "random_weights": random_weights}
     command = [sys.executable, "-m", "bert_jax", "finetune", "--json", "--config", trial.recipe]
-    command += ["--workdir", str(workdir.absolute()), f"--config.init_from={pathlib.Path(args.model).absolute()}"]
-    command += [f"--config.optimizer.peak_learning_rate={rate}", "--config.train.batch_size=16"]
-    command += [f"--config.task.{key}={value}" for key, value in settings.items()]
+    command += ["--workdir", str(workdir.absolute()), f"--config.init_from={pathlib.Path(model).absolute()}"]
+    command += [
+        f"--config.optimizer.peak_learning_rate={rate}",
+        "--config.train.batch_size=16",
+        f"--config.seed={seed}",
+    ]
+    command += [f"--config.task.{key}={value}" for key, value in task.items()]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    return next(iter(json.loads(done.stdout.splitlines()[-1])["mean"].values()))
+    found: dict[str, Any] = next(iter(json.loads(done.stdout.splitlines()[-1])["mean"].values()))
+    return found
 
 
 Split = tuple[dict[str, Any], str]  # overrides of config.task, and how many examples there are

@@ -58,6 +58,8 @@ def export(
     if left_out:
         advice = "" if head else f"; export it by itself with --head {left_out[0]}"
         console.say(f"left out: the head {', '.join(left_out)}{advice}")
+    if row.write is _huggingface and not FAMILIES[found.config.family].in_transformers:
+        console.say("bert_jax reads this directory, transformers does not: it has no such architecture")
     console.say(f"{found.config.family} with {', '.join(head.name for head in found.heads) or 'no head'} -> {output}")
 
 
@@ -87,6 +89,11 @@ def _stablehlo(found: Weights, output: pathlib.Path) -> None:
 
 
 def _onnx(found: Weights, output: pathlib.Path) -> None:
+    if not FAMILIES[found.config.family].in_transformers:
+        raise UserError(
+            f"transformers, which computes the program, has no model.family={found.config.family}; "
+            "use --format stablehlo, or --format huggingface for bert_jax itself"
+        )
     with tempfile.TemporaryDirectory() as directory:
         model = pathlib.Path(directory) / "model"
         _huggingface(found, model)

@@ -29,8 +29,6 @@ def check_exportable(config: PretrainConfig, padding_id: int) -> None:
     That is where its family lacks a head of the objective, or cannot express something else in `config.model`.
     """
     family = FAMILIES[config.model.family]
-    if not family.classes:  # nor is it meant to be exported so
-        return
 
     def is_possible(config: PretrainConfig) -> bool:
         return class_for(family, {head.name for head in OBJECTIVES[config.objective].heads(config)}) is not None

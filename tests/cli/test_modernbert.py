@@ -43,7 +43,7 @@ def test_pairs_are_trained_and_their_classifier_exported_by_itself(world, tmp_pa
     assert of_run[1] == run("fill-mask", "--model", tmp_path / "masked", "--json", text)[1] != ""
 
 
-def test_a_research_architecture_is_trained_used_and_exported_as_a_program(world, tmp_path, run, refused) -> None:
+def test_a_research_architecture_is_trained_used_and_exported(world, tmp_path, run, refused) -> None:
     research = [f"--config.model.{x}" for x in ("query_key_norm=True", "norm=rms_norm", "norm_bias=False")]
     argv = pretrain_command(world, tmp_path / "run", *research)
     refused(*argv, says=("no bert of transformers has model.norm='rms_norm'", "model.family=research allows"))
@@ -51,5 +51,9 @@ def test_a_research_architecture_is_trained_used_and_exported_as_a_program(world
     assert status == 0, err
     assert run("fill-mask", "--model", tmp_path / "run", "a [MASK]")[0] == 0
     made = ["export", "--workdir", tmp_path / "run", "--output", tmp_path / "made"]
-    refused(*made, says=("model.family=research is none of transformers", "--format stablehlo"), after=1)
-    assert run(*made, "--format", "stablehlo")[0] == 0
+    refused(*made, "--format", "onnx", says=("no model.family=research", "--format stablehlo"), after=1)
+    assert run(*made[:-1], tmp_path / "program", "--format", "stablehlo")[0] == 0
+    status, _, err = run(*made)
+    assert (status, "bert_jax reads this directory, transformers does not" in err) == (0, True)
+    of_run = run("fill-mask", "--model", tmp_path / "run", "--json", "a [MASK]")[1]
+    assert run("fill-mask", "--model", tmp_path / "made", "--json", "a [MASK]")[1] == of_run != ""

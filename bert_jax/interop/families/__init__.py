@@ -5,7 +5,7 @@ in transformers 5, and of the files published since 2018 that it still reads.
 
 base.py        the types of a row, and what several families share
 bert.py roberta.py albert.py distilbert.py electra.py modernbert.py    one family each: add a file and its row
-research.py    what transformers does not have: trained and exported as a program, never as a directory of transformers
+research.py    what transformers does not have, in directories that bert_jax alone reads
 """
 
 from bert_jax.interop.families.albert import albert

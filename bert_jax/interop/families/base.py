@@ -64,6 +64,7 @@ class Family(NamedTuple):
     project_equal: bool = False  # embeddings as wide as the encoder are projected too
     spelling: Spelling | None = None
     shared: frozenset[str] = frozenset()  # modules that mean the same in all its classes
+    in_transformers: bool = True
     special_ids: Mapping[str, str] = MappingProxyType({})  # fields of `config.json` -> the tokens whose ids they are
 
 

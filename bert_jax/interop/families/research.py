@@ -1,8 +1,63 @@
-"""Architectures that transformers does not have: any fields of `EncoderConfig` together."""
+"""Architectures that transformers does not have: any fields of `EncoderConfig` together, under our own names.
 
-from bert_jax.interop.families.base import Family
+A directory has the files of the other families, which bert_jax reads as it reads theirs, and transformers refuses.
+"""
+
+import dataclasses
+import pkgutil
+from typing import Any, cast
+
+from bert_jax.config import EncoderConfig
+from bert_jax.interop.families.base import Family, Field, ModelClass, Module, masked_head
+
+_ATTENTION = ("query", "key", "value", "output")
+_NORMS = ("embeddings/norm", "layers/attention_norm", "layers/mlp_norm", "final_norm")
+_HEAD_NORMS = ("layers/attention/query_norm", "layers/attention/key_norm")
+_TABLES = ("embeddings/token", "embeddings/position", "embeddings/token_type", "position_bias/table")
+_LINEAR = ("projection", *(f"layers/attention/{name}" for name in _ATTENTION))
+_MLP = ("layers/mlp_gate", "layers/mlp_up", "layers/mlp_down")
+_POOLER = (Module("pooler", "pooler"), Module("pooler/norm", "pooler.norm", "norm"))
+_TASKS = ("sequence_classification", "multiple_choice", "token_classification", "question_answering")
+_HEADS = {
+    "masked_token": masked_head("masked_token.dense", "masked_token.norm", "masked_token.bias"),
+    "next_token": masked_head("next_token.dense", "next_token.norm", "next_token.bias", "next_token"),
+    "replaced_token": tuple(Module(f"replaced_token/{one}", f"replaced_token.{one}") for one in ("dense", "output")),
+    **{name: (Module(name, name),) for name in ("next_sentence", *_TASKS)},
+}
 
 
 def research() -> Family:
-    """Return the row of research, which no `config.json` can name."""
-    return Family(prefix="", encoder=(), classes=(), tied={}, fields={}, constants={}, fixed={})
+    """Return the row of research."""
+    kinds = {"array": _TABLES, "linear": _LINEAR + _MLP, "norm": _NORMS + _HEAD_NORMS}
+    return Family(
+        prefix="encoder",
+        encoder=tuple(
+            Module(f"encoder/{path}", _name(path), kind, vocabulary=path == "embeddings/token")
+            for kind, paths in kinds.items()
+            for path in paths
+        ),
+        classes=(
+            _class("masked_token", "next_sentence"),
+            *map(_class, _HEADS),
+            ModelClass("pooled", ("pooled",), _POOLER),
+            ModelClass("encoder", (), ()),
+        ),
+        tied={},
+        fields={field.name: _field(field) for field in dataclasses.fields(EncoderConfig) if field.name != "family"},
+        constants={},
+        fixed={"tie_word_embeddings": True},
+        in_transformers=False,
+    )
+
+
+def _name(path: str) -> str:
+    return f"encoder/{path}".replace("layers/", "layers/{layer}/").replace("/", ".")
+
+
+def _class(*heads: str) -> ModelClass:
+    return ModelClass(" + ".join(heads), heads, (*_POOLER, *(module for head in heads for module in _HEADS[head])))
+
+
+def _field(field: "dataclasses.Field[Any]") -> Field:
+    table, default = field.metadata.get("table"), cast(int | float | str | None, field.default)
+    return Field(field.name, default, {row: row for row in pkgutil.resolve_name(table)} if table else None)

@@ -41,10 +41,9 @@ def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
     if "auto_map" in fields:
         raise UserError(f"{where} needs Python code of its own (auto_map); bert_jax runs none, and cannot read it")
     kind = fields.get("model_type")
-    readable = [name for name, family in FAMILIES.items() if family.classes]
-    if not isinstance(kind, str) or kind not in readable:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         found = f"model_type is {kind!r}" if kind else "there is no 'model_type'"
-        raise UserError(f"{where}: {found}; these can be read: {', '.join(readable)}")
+        raise UserError(f"{where}: {found}; these can be read: {', '.join(FAMILIES)}")
     family = FAMILIES[kind]
     for name, value in family.fixed.items():
         if name in fields and fields[name] != value:
@@ -76,7 +75,7 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
             fields[theirs] = next((name for name, ours in field.values.items() if ours == fields[theirs]), None)
         if field.name == "embedding_size":
             fields[theirs] = config.embedding_size or config.hidden_size
-        if field.name == "max_positions":
+        if field.name == "max_positions" and family.follow_padding:
             fields[theirs] = config.max_positions + config.position_offset
     if family.spelling:
         fields = family.spelling.write(fields)
@@ -86,7 +85,7 @@ def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> d
         if meant[name] != said[name]:
             raise UserError(
                 f"{where}: no {config.family} of transformers has model.{name}={meant[name]!r} (here: {said[name]!r}); "
-                "choose another model.family; model.family=research allows all, without an export for transformers"
+                "choose another model.family; model.family=research allows all, in directories for bert_jax alone"
             )
     return fields
 
@@ -139,7 +138,7 @@ def _encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -
             raise UserError(f"{where}: {theirs} is {value!r}, but {other}; only equal values can be read")
         first.setdefault(field.name, theirs)
         for name in (field.name, *field.also):
-            values[name] = value if field.values is None else field.values[value]
+            values[name] = value if field.values is None or value is None else field.values[value]
     if values["classifier_dropout"] is None:
         values["classifier_dropout"] = values["dropout"]
     if not family.project_equal and values.get("embedding_size") == values["hidden_size"]:

@@ -21,11 +21,11 @@ def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     assert inputs.bias is None, "kernels.py says that this kernel has no bias"
     batch, length, _ = inputs.q.shape
     q, k, v = (split_heads(x, inputs.keys.shape[1]) for x in (inputs.q, inputs.k, inputs.v))
-    where: dict[str, jax.Array] = {}
+    lengths = mask = None
     if inputs.segments is None and inputs.reach is None:
         # Lengths instead of a mask in memory; an empty sequence reads one token, as a mean over none is no number.
-        where["key_value_seq_lengths"] = jnp.maximum(inputs.mask.sum(axis=1, dtype=jnp.int32), 1)
+        lengths = jnp.maximum(inputs.mask.sum(axis=1, dtype=jnp.int32), 1)
     else:
-        where["mask"] = jnp.broadcast_to(readable_keys(inputs), (batch, 1, length, length))
-    context = jax.nn.dot_product_attention(q, k, v, implementation="cudnn", **where)
+        mask = jnp.broadcast_to(readable_keys(inputs), (batch, 1, length, length))
+    context = jax.nn.dot_product_attention(q, k, v, mask=mask, key_value_seq_lengths=lengths, implementation="cudnn")
     return context.reshape(inputs.q.shape)

@@ -1,0 +1,193 @@
+"""The ablations of BERT's paper (Devlin et al. 2019) at a size for two CPU cores: about ten minutes a row and seed.
+
+    python benchmarks/paper_tables.py tasks --corpus CORPUS --data DATA --output tables/
+    python benchmarks/paper_tables.py masking --corpus CORPUS --data DATA --output tables/ --seeds 1 --only '80*'
+    python benchmarks/paper_tables.py masking --output tables/ --table
+
+Every row is pretrained with each seed, and fine-tuned on three tasks (pretraining_gain.py says on what). A row with a
+seed leaves one JSON file, and a stopped command resumes within the row. Prints mean and standard deviation over the
+seeds, and under them what the paper found with BERT base on its own tasks. `--config.KEY=VALUE` changes a field in all
+rows. Feature-based tagging, the paper's table 7, is feature_tagging.py.
+"""
+
+import argparse
+import fnmatch
+import json
+import pathlib
+import statistics
+import sys
+from typing import Any, NamedTuple
+
+from pretraining_gain import SPLITS, TRIALS, finetuned
+from recipe_ablation import BERT, CHANGES, Values, config_of, parsed, spread
+
+# The modern recipe of recipe_ablation.py with a constant masking rate, so that only a row's own choice differs. A mean
+# over all tokens instead of the first one's vector: with left to right the first sees nothing but itself.
+BASE: Values = {
+    **BERT,
+    **{key: value for name in ("pre_norm", "rotary", "neighbors", "muon") for key, value in CHANGES[name].items()},
+    "model.pooling": "mean",
+    "evaluate.every": 1_200,
+}
+TASKS = ("qnli", "wnut17", "upos")
+LEFT_TO_RIGHT: Values = {"objective": "left_to_right", "model.causal": True}
+
+
+class Table(NamedTuple):
+    """A table of the paper: the changes of each row here, and the paper's own rows."""
+
+    question: str
+    rows: dict[str, Values]
+    columns: tuple[str, ...]
+    published: dict[str, tuple[float, ...]]
+
+
+def mix(mask: float, random: float) -> Values:
+    """Return what a predicted token is replaced by."""
+    return {"data.mask_token_fraction": mask, "data.random_token_fraction": random}
+
+
+def size(layers: int, width: int) -> Values:
+    """Return a size, with heads of 64 features, as the base has."""
+    sizes = {"num_layers": layers, "hidden_size": width, "num_heads": width // 64, "mlp_size": 4 * width}
+    return {f"model.{name}": value for name, value in sizes.items()}
+
+
+TABLES: dict[str, Table] = {
+    "tasks": Table(
+        "What the pretraining tasks are worth (table 5)",
+        {
+            "masked tokens and next sentences": {"data.sentence_pairs": "next_sentence", "model.num_token_types": 2},
+            "no next sentences": {},
+            "left to right, no next sentences": LEFT_TO_RIGHT,
+        },
+        ("MNLI-m", "QNLI", "MRPC", "SST-2", "SQuAD F1"),
+        {
+            "BERT base": (84.4, 88.4, 86.7, 92.7, 88.5),
+            "no next sentences": (83.9, 84.9, 86.5, 92.6, 87.9),
+            "left to right, no next sentences": (82.1, 84.3, 77.5, 92.1, 77.8),
+            "+ BiLSTM": (82.1, 84.1, 75.7, 91.6, 84.9),
+        },
+    ),
+    "size": Table(
+        "What size is worth (table 6)",
+        {f"{layers} x {width}": size(layers, width) for layers, width in ((2, 64), (2, 128), (4, 128), (4, 192))},
+        ("perplexity", "MNLI-m", "MRPC", "SST-2"),
+        {
+            "3 x 768": (5.84, 77.9, 79.8, 88.4),
+            "6 x 768": (4.68, 81.9, 84.8, 91.3),
+            "12 x 768": (3.99, 84.4, 86.7, 92.9),
+            "24 x 1024": (3.23, 86.6, 87.8, 93.7),
+        },
+    ),
+    "masking": Table(
+        "What predicted tokens are replaced by: [MASK], kept, random, % (table 8)",
+        {
+            "80, 10, 10": mix(0.8, 0.1),
+            "100, 0, 0": mix(1.0, 0.0),
+            "80, 0, 20": mix(0.8, 0.2),
+            "80, 20, 0": mix(0.8, 0.0),
+            "0, 20, 80": mix(0.0, 0.8),
+            "0, 0, 100": mix(0.0, 1.0),
+        },
+        ("MNLI", "NER", "NER on features"),
+        {
+            "80, 10, 10": (84.2, 95.4, 94.9),
+            "100, 0, 0": (84.3, 94.9, 94.0),
+            "80, 0, 20": (84.1, 95.2, 94.6),
+            "80, 20, 0": (84.4, 95.2, 94.7),
+            "0, 20, 80": (83.7, 94.8, 94.6),
+            "0, 0, 100": (83.6, 94.9, 94.6),
+        },
+    ),
+    "steps": Table(
+        "What more steps are worth (figure 5)",
+        {
+            **{f"masked tokens, {steps:,} steps": {"train.steps": steps} for steps in (300, 600, 1_200)},
+            **{
+                f"left to right, {steps:,} steps": LEFT_TO_RIGHT | {"train.steps": steps} for steps in (300, 600, 1_200)
+            },
+        },
+        ("MNLI-m after 1,000,000 steps over 500,000",),
+        {"masked tokens": (1.0,)},
+    ),
+}
+
+
+def main() -> None:
+    """Train what is not yet there, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=TABLES)
+    parser.add_argument("--corpus", help="a corpus of `bert-jax prepare` with held-out documents")
+    parser.add_argument("--data", type=pathlib.Path, help="the whole data sets of tests/samples/README.md")
+    parser.add_argument("--output", type=pathlib.Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="rows")
+    parser.add_argument("--table", action="store_true", help="only print the table of the results there are")
+    args, overrides = parser.parse_known_args()
+    table, output = TABLES[args.name], args.output / args.name
+    if not args.table:
+        if not (args.corpus and args.data):
+            parser.error("give --corpus and --data, or --table")
+        for seed in range(args.seeds):
+            for row in fnmatch.filter(table.rows, args.only):
+                train(row, BASE | table.rows[row] | parsed(overrides), seed, args.corpus, args.data, output)
+                print(report(table, output), flush=True)
+    else:
+        print(report(table, output))
+
+
+def train(row: str, values: Values, seed: int, corpus: str, data: pathlib.Path, output: pathlib.Path) -> None:
+    """Pretrain and fine-tune one row with one seed, and write what was measured, unless it is there."""
+    name = "".join(c if c.isalnum() else "_" for c in f"{row} {seed}")
+    file = output / "results" / f"{name}.json"
+    if file.exists():
+        return
+    from bert_jax.runs.api import pretrain
+    from bert_jax.training.metrics import read_metrics
+
+    workdir = output / "runs" / name
+    print(f"{row}, seed {seed}", file=sys.stderr, flush=True)
+    if not pretrain(config_of(values | {"seed": seed}, corpus), workdir):
+        raise SystemExit(1)
+    last = [line for line in read_metrics(workdir / "metrics.jsonl") if line["split"] == "heldout"][-1]
+    scores = {}
+    for trial in (one for task in TASKS for one in TRIALS if one.name == task):
+        overrides, _ = SPLITS[trial.name](data, output / "data" / trial.name)
+        found = finetuned(trial, overrides, str(workdir), workdir / trial.name, trial.learning_rate, 1, seed)
+        scores[trial.name] = 100 * found[trial.metric]["mean"]
+    result = {"row": row, "seed": seed, "values": values, "heldout": last, "scores": scores}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def report(table: Table, output: pathlib.Path) -> str:
+    """Return our rows and the paper's."""
+    results: list[Any] = [json.loads(path.read_text()) for path in sorted((output / "results").glob("*.json"))]
+    lines = [f"{table.question}. Held-out loss in nats, scores in %; mean ± standard deviation over the seeds.", ""]
+    lines += ["| row | seeds | held-out loss | " + " | ".join(TASKS) + " |", "|" + " --- |" * (3 + len(TASKS))]
+    for row in table.rows:
+        runs = [one for one in results if one["row"] == row]
+        if runs:
+            losses = [one["heldout"]["loss"] for one in runs]
+            scores = [score([one["scores"][task] for one in runs]) for task in TASKS]
+            lines.append(f"| {row} | {len(runs)} | {spread(losses)} | {' | '.join(scores)} |")
+    lines += ["", "The paper's, BERT base:", ""]
+    lines += ["| row | " + " | ".join(table.columns) + " |", "|" + " --- |" * (1 + len(table.columns))]
+    lines += [f"| {row} | {' | '.join(f'{x:g}' for x in figures)} |" for row, figures in table.published.items()]
+    return "\n".join([*lines, ""])
+
+
+def score(values: list[float]) -> str:
+    """Return mean and standard deviation of percentages."""
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{deviation}"
+
+
+if __name__ == "__main__":
+    from bert_jax.errors import UserError
+
+    try:
+        main()
+    except UserError as error:
+        sys.exit(str(error))
