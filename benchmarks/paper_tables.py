@@ -164,12 +164,13 @@ def train(row: str, values: Values, seed: int, corpus: str, data: pathlib.Path, 
 def report(table: Table, output: pathlib.Path) -> str:
     """Return our rows and the paper's."""
     results: list[Any] = [json.loads(path.read_text()) for path in sorted((output / "results").glob("*.json"))]
-    lines = [f"{table.question}. Held-out loss in nats, scores in %; mean ± standard deviation over the seeds.", ""]
+    words = "Held-out loss of masked or next tokens in nats, scores in %; mean ± standard deviation over the seeds."
+    lines = [f"{table.question}. {words}", ""]
     lines += ["| row | seeds | held-out loss | " + " | ".join(TASKS) + " |", "|" + " --- |" * (3 + len(TASKS))]
     for row in table.rows:
         runs = [one for one in results if one["row"] == row]
         if runs:
-            losses = [one["heldout"]["loss"] for one in runs]
+            losses = [one["heldout"].get("mlm_loss", one["heldout"]["loss"]) for one in runs]
             scores = [score([one["scores"][task] for one in runs]) for task in TASKS]
             lines.append(f"| {row} | {len(runs)} | {spread(losses)} | {' | '.join(scores)} |")
     lines += ["", "The paper's, BERT base:", ""]
