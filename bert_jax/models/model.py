@@ -18,7 +18,7 @@ from bert_jax.models.heads import Head, Network
 from bert_jax.models.heads.pooling import POOLINGS
 from bert_jax.models.layers import ACTIVATIONS, INITIALIZATIONS, deviations, table_width
 from bert_jax.models.mlps import MLPS
-from bert_jax.models.neighbors import STARTS, read_neighbors
+from bert_jax.models.neighbors import can_read_neighbors, read_neighbors
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS
 
@@ -188,9 +188,6 @@ def _without_effect(config: EncoderConfig) -> dict[str, bool]:
         f"model.initialization={config.initialization} starts heads by rotary positions, or by learned ones as wide as "
         f"the blocks; it has no effect with model.positions={config.positions}, model.embedding_size="
         f"{config.embedding_size}: set model.initialization=identity_head": (
-            deviations(config).neighbors
-            and (
-                config.positions not in STARTS or (config.positions == "learned" and config.embedding_size is not None)
-            )
+            deviations(config).neighbors and not can_read_neighbors(config)
         ),
     }

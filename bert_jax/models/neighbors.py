@@ -34,7 +34,7 @@ class Start(NamedTuple):
 
 def read_neighbors(params: dict[str, Any], config: EncoderConfig) -> dict[str, Any]:
     """Return the parameters of a model just drawn, float32, so changed that heads of the first block read neighbors."""
-    start, deviation = STARTS[config.positions](config), config.initializer_range
+    start, deviation = STARTS[config.positions].start(config), config.initializer_range
     params = jax.tree.map(lambda x: x, params)  # the caller's dictionaries stay as they are
     tables, attention = params["encoder"]["embeddings"], params["encoder"]["layers"]["attention"]
     tables["token"] = tables["token"].at[: config.vocab_size].add(deviation * start.token)
@@ -104,5 +104,18 @@ def _start(token: np.ndarray, position: np.ndarray, query: np.ndarray, key: np.n
     return Start(*(x.astype(np.float32) for x in (token, position, *kernels)))
 
 
+class Scheme(NamedTuple):
+    """A row of STARTS."""
+
+    start: Callable[[EncoderConfig], Start]
+    projected: bool  # also of tables that are narrower or wider than the blocks
+
+
 # By model.positions; with others, heads cannot start so.
-STARTS: dict[str, Callable[[EncoderConfig], Start]] = {"rotary": rotary_start, "learned": learned_start}
+STARTS = {"rotary": Scheme(rotary_start, projected=True), "learned": Scheme(learned_start, projected=False)}
+
+
+def can_read_neighbors(config: EncoderConfig) -> bool:
+    """Return whether heads can start by reading neighbors in this architecture."""
+    scheme = STARTS.get(config.positions)
+    return scheme is not None and (scheme.projected or config.embedding_size is None)
