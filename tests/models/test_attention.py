@@ -1,6 +1,7 @@
 """The fused kernels, interpreted, against plain attention written out, and plain attention against torch; the table."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -121,6 +122,7 @@ def test_the_kernel_in_use_is_reported(compute, dropout, platform, says):
 @pytest.mark.parametrize("scan_layers", [True, False])
 def test_a_gpu_calls_its_fused_kernel_once_a_layer_in_each_direction(scan_layers, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(cudnn, "available", lambda: True)
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_900)
     config = dataclasses.replace(EncoderConfig(), vocab_size=9, num_layers=2, attention_dropout=0.0)
     model = make_model(config, ComputeConfig(dtype="bfloat16", scan_layers=scan_layers), (Head("masked_token"),))
@@ -145,6 +147,28 @@ def test_what_cudnn_cannot_compute_is_left_to_xla():
     assert not cudnn.fits(random_inputs(SHAPES["small"])[0], 0.0), "it has no float32"
     assert not cudnn.fits(random_inputs((3, 9, 8, 16), jnp.bfloat16)[0], 0.0), "lengths are even"
     assert not cudnn.fits(random_inputs((3, 8, 8, 12), jnp.bfloat16)[0], 0.0), "heads are multiples of 8"
+    assert not cudnn.fits(random_inputs((3, 8, 1, 256), jnp.bfloat16)[0], 0.0), "and have up to 128 features"
+
+
+@pytest.mark.parametrize(
+    ("version", "capability", "has"),
+    [
+        ("PJRT C API\ncuda 13000", "9.0", True),
+        ("cuda 13000", "10.3", True),
+        ("cuda 12090", "7.5", False),
+        ("rocm", "gfx942", False),
+    ],
+)
+def test_gpus_without_the_kernel_compute_by_xla(version, capability, has, monkeypatch):
+    device = types.SimpleNamespace(
+        client=types.SimpleNamespace(platform_version=version), compute_capability=capability
+    )
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    assert cudnn.available() == has
+    config = dataclasses.replace(EncoderConfig(), attention_dropout=0.0)
+    used = kernel_used(config, ComputeConfig(dtype="bfloat16"), "gpu")
+    assert used == ("cuDNN" if has else "XLA")
 
 
 def test_windows_and_relative_positions_choose_the_kernel():

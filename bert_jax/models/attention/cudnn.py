@@ -5,13 +5,25 @@ import jax.numpy as jnp
 
 from bert_jax.models.attention.inputs import AttentionInputs, readable_keys, split_heads
 
-HEAD_MULTIPLE = 8  # features
+HEAD_MULTIPLE, LARGEST_HEAD = 8, 128  # features; the largest that all of these GPUs take
+OLDEST = (8, 0)  # compute capability: Ampere
+
+
+def available() -> bool:
+    """Return False where this process computes on GPUs that lack the kernel: older ones, and those not by NVIDIA."""
+    if jax.default_backend() != "gpu":
+        return True
+    device = jax.local_devices()[0]
+    if "cuda" not in device.client.platform_version:
+        return False
+    return tuple(int(number) for number in device.compute_capability.split(".")) >= OLDEST
 
 
 def fits(inputs: AttentionInputs, rate: float) -> bool:
     """Return whether the kernel computes these inputs."""
     _, length, width = inputs.q.shape
-    whole = length % 2 == 0 and (width // inputs.keys.shape[1]) % HEAD_MULTIPLE == 0
+    features = width // inputs.keys.shape[1]
+    whole = length % 2 == 0 and features % HEAD_MULTIPLE == 0 and features <= LARGEST_HEAD
     return whole and rate == 0 and inputs.bias is None and inputs.q.dtype == jnp.bfloat16
 
 

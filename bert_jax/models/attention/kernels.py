@@ -30,11 +30,12 @@ class Kernel(NamedTuple):
     bias: bool = True  # reads AttentionInputs.bias
     window: bool = True  # reads AttentionInputs.reach
     head_multiple: int = 1  # features per head
+    available: Callable[[], bool] = lambda: True  # on the devices of this process
 
 
 def _auto(inputs: AttentionInputs, rate: float) -> jax.Array:
     """cuDNN's kernel where this process runs on a GPU and the kernel can be used, else what tpu.py chooses."""
-    if jax.default_backend() == "gpu" and cudnn.fits(inputs, rate):
+    if jax.default_backend() == "gpu" and cudnn.available() and cudnn.fits(inputs, rate):
         return cudnn.attend(inputs, rate)
     return tpu.attend(inputs, rate)
 
@@ -58,6 +59,7 @@ KERNELS: dict[str, Kernel] = {
         dropout=False,
         bias=False,
         head_multiple=cudnn.HEAD_MULTIPLE,
+        available=cudnn.available,
     ),
 }
 
@@ -92,7 +94,7 @@ def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) ->
     """
     chosen = KERNELS[compute.attention]
     for used in (chosen, *(KERNELS[name] for name in chosen.otherwise)):
-        if platform in used.platforms and not missing_for(used, config, compute):
+        if platform in used.platforms and used.available() and not missing_for(used, config, compute):
             break
     else:
         raise UserError(
@@ -103,7 +105,7 @@ def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) ->
         return used.words
     hints = []
     for name, kernel in KERNELS.items():
-        if kernel.platforms == (platform,):
+        if kernel.platforms == (platform,) and kernel.available():
             choose = [] if name in (compute.attention, *chosen.otherwise) else [f"config.compute.attention={name}"]
             hints.append(f"{kernel.words} is used with {', '.join(choose + missing_for(kernel, config, compute))}")
     return used.words + (f" ({'; '.join(hints)})" if hints else "")
