@@ -432,6 +432,7 @@ def draw(rows: dict[str, list[Values]], mode: str, output: pathlib.Path) -> None
         "time": ("seconds", 1.0, "seconds of training steps"),
     }[mode]
     drawn = {title: pattern for title, pattern in PANELS.items() if fnmatch.filter(rows, pattern)}
+    drawn = drawn or {"the two ends": "+*"}
     figure, panels = pyplot.subplots(1, len(drawn), figsize=(5 * len(drawn), 6), sharey=True, squeeze=False)
     for (title, pattern), panel in zip(drawn.items(), panels[0], strict=True):
         changed = fnmatch.filter(rows, pattern)

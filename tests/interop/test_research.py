@@ -25,21 +25,12 @@ CONFIGS = {
     "causal": dataclasses.replace(MODERN, causal=True, pooling="mean", num_token_types=3),
     "as RoBERTa's": dataclasses.replace(TINY, position_offset=2, num_token_types=1, local_window=8, global_every=2),
 }
-HEADS = (
-    ("masked_token",),
-    ("masked_token", "next_sentence"),
-    ("next_token",),
-    ("replaced_token",),
-    ("sequence_classification",),
-    ("multiple_choice",),
-    ("token_classification",),
-    ("question_answering",),
-    ("pooled",),
-)
+PAIRS = ("masked_token", "next_sentence")
+HEADS = (("next_token",), ("replaced_token",), ("sequence_classification",), ("question_answering",), ("pooled",))
 
 
 @pytest.mark.parametrize(
-    ("what", "names"), [*((what, HEADS[1]) for what in CONFIGS), *(("query-key norm", names) for names in HEADS)]
+    ("what", "names"), [*((what, PAIRS) for what in CONFIGS), *(("query-key norm", names) for names in HEADS)]
 )
 def test_every_parameter_returns(what, names, tmp_path) -> None:
     config = CONFIGS[what]

@@ -148,7 +148,7 @@ def test_a_regression_is_written_as_one(tmp_path, tokenizer_of):
     [
         ("bert", {"share_layers": True}, "no bert of transformers has model.share_layers=True"),
         ("bert", {"embedding_size": 10}, "model.embedding_size=10"),
-        ("bert", {"position_offset": 2, "max_positions": 17}, "no bert .* model.max_positions=17"),
+        ("bert", {"position_offset": 2, "max_positions": 17}, r"no bert .* model.position_offset=2 \(here: 0\)"),
         ("bert", {"pooler_activation": "relu"}, "model.pooler_activation='relu'"),
         ("electra", {"embedding_size": 24}, r"model.embedding_size=24 \(here: None\)"),
         ("albert", {"embedding_size": None}, r"model.embedding_size=None \(here: 24\)"),

@@ -78,8 +78,9 @@ def test_the_table_has_means_deviations_and_the_picture(tmp_path: pathlib.Path) 
 def test_equal_time_is_the_time_of_bert(tmp_path: pathlib.Path) -> None:
     job = Job("+rotary", "time", 0)
     with pytest.raises(SystemExit, match="run 'bert' at equal tokens first"):
-        ablation.steps_in_equal_time(job, tmp_path)
+        ablation.steps_in_equal_time(job, 1_200, tmp_path)
     (tmp_path / "results").mkdir()
     for one in (result("bert", "tokens", 0, 6.0, 600), result("+rotary", "tokens", 0, 5.0, 800)):
         Job(*one["job"]).file(tmp_path).write_text(json.dumps(one))
-    assert ablation.steps_in_equal_time(job, tmp_path) == 900
+    assert ablation.steps_in_equal_time(job, 1_200, tmp_path) == 900
+    assert ablation.steps_in_equal_time(job, 600, tmp_path) == 450, "by speeds, whatever the length of the runs"
