@@ -14,7 +14,6 @@ import argparse
 import fnmatch
 import json
 import pathlib
-import statistics
 import sys
 from typing import Any, NamedTuple
 
@@ -171,18 +170,12 @@ def report(table: Table, output: pathlib.Path) -> str:
         runs = [one for one in results if one["row"] == row]
         if runs:
             losses = [one["heldout"].get("mlm_loss", one["heldout"]["loss"]) for one in runs]
-            scores = [score([one["scores"][task] for one in runs]) for task in TASKS]
+            scores = [spread([one["scores"][task] for one in runs], 1) for task in TASKS]
             lines.append(f"| {row} | {len(runs)} | {spread(losses)} | {' | '.join(scores)} |")
     lines += ["", "The paper's, BERT base:", ""]
     lines += ["| row | " + " | ".join(table.columns) + " |", "|" + " --- |" * (1 + len(table.columns))]
     lines += [f"| {row} | {' | '.join(f'{x:g}' for x in figures)} |" for row, figures in table.published.items()]
     return "\n".join([*lines, ""])
-
-
-def score(values: list[float]) -> str:
-    """Return mean and standard deviation of percentages."""
-    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.1f}{deviation}"
 
 
 if __name__ == "__main__":

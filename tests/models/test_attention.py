@@ -136,7 +136,7 @@ def test_a_gpu_calls_its_fused_kernel_once_a_layer_in_each_direction(scan_layers
     layers = 1 if scan_layers else 2
     for direction in ("fwd", "bwd"):
         assert program.count(f"dot_product_attention_{direction}") == layers
-    assert "[4,1,32,32]" not in program, "padding is told by lengths, not by a mask"
+    assert "[4,1,32,32]" not in program, "the kernel reads lengths instead of a mask"
 
 
 def test_what_cudnn_cannot_compute_is_left_to_xla():
