@@ -4,7 +4,7 @@ A family is a row of `FAMILIES`, keyed by its `model_type`. The names are those 
 in transformers 5, and of the files published since 2018 that it still reads.
 
 base.py        the types of a row, and what several families share
-bert.py roberta.py albert.py distilbert.py electra.py modernbert.py    one family each: add a file and its row
+bert.py roberta.py albert.py distilbert.py electra.py modernbert.py mpnet.py deberta.py    add a file and its row
 research.py    what transformers does not have, in directories that bert_jax alone reads
 """
 
@@ -21,9 +21,11 @@ from bert_jax.interop.families.base import (
     Spelling,
 )
 from bert_jax.interop.families.bert import bert
+from bert_jax.interop.families.deberta import deberta
 from bert_jax.interop.families.distilbert import distilbert
 from bert_jax.interop.families.electra import electra
 from bert_jax.interop.families.modernbert import modernbert
+from bert_jax.interop.families.mpnet import mpnet
 from bert_jax.interop.families.research import research
 from bert_jax.interop.families.roberta import roberta
 
@@ -42,10 +44,14 @@ __all__ = [
 
 FAMILIES: dict[str, Family] = {
     "bert": bert(),
-    "roberta": roberta(),
+    "roberta": roberta("Roberta", 50265),
+    "xlm-roberta": roberta("XLMRoberta", 30522),
+    "camembert": roberta("Camembert", 30522),
     "albert": albert(),
     "distilbert": distilbert(),
     "electra": electra(),
     "modernbert": modernbert(),
+    "mpnet": mpnet(),
+    "deberta-v2": deberta(),
     "research": research(),
 }

@@ -17,7 +17,7 @@ from bert_jax.parallel.sharding import partition_spec
 
 def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
-    if inputs.bias is not None:  # which the fused kernel does not read
+    if inputs.bias is not None or inputs.distances is not None:  # which the fused kernel does not read
         return xla.attend(inputs, rate)
     if inputs.reach is not None:
         inputs = inputs._replace(reach=jnp.asarray(inputs.reach, jnp.int32))
@@ -35,7 +35,7 @@ def _attend_forward(inputs: AttentionInputs, rate: float) -> tuple[jax.Array, At
 
 def _attend_backward(rate: float, inputs: AttentionInputs, gradient: jax.Array) -> tuple[AttentionInputs]:
     q, k, v = _on_platform(tpu_kernels.backward, xla.backward, rate, inputs, gradient)
-    return (AttentionInputs(q, k, v, *(None,) * 5),)  # type: ignore[arg-type]  # None: no gradient
+    return (AttentionInputs(q, k, v, *(None,) * 6),)  # type: ignore[arg-type]  # None: no gradient
 
 
 _attend.defvjp(_attend_forward, _attend_backward)

@@ -22,7 +22,11 @@ def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
     keys, bias = inputs.keys, inputs.bias
     length, heads = inputs.q.shape[1], keys.shape[1]
     q, k, v = (split_heads(x, heads) for x in (inputs.q, inputs.k, inputs.v))
-    scores = jnp.einsum("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32)
+    scale = ((1 if inputs.distances is None else 3) * q.shape[-1]) ** -0.5
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q * scale, k, preferred_element_type=jnp.float32)
+    if inputs.distances is not None:
+        keys_there, queries_there = (x.reshape(-1, heads, q.shape[-1]) for x in inputs.distances)
+        scores += read_distances(q * scale, keys_there) + read_distances(k * scale, queries_there).swapaxes(2, 3)
     scores = scores if bias is None else scores + bias
     scores = jnp.where(readable_keys(inputs), scores, MASKED_SCORE)
     probabilities = jax.nn.softmax(scores)
@@ -31,6 +35,19 @@ def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
         kept = keep_mask(index, keys[:, :, 0, None, None], keys[:, :, 1, None, None], rate)
         probabilities = jnp.where(kept, probabilities / (1 - rate), 0.0)
     return jnp.einsum("bhqk,bkhd->bqhd", probabilities.astype(v.dtype), v).reshape(inputs.q.shape)
+
+
+def read_distances(x: jax.Array, there: jax.Array) -> jax.Array:
+    """Return the products of each column with the vector at each distance: float32 `[batch, heads, length, length]`.
+
+    `x` is `[batch, length, heads, head_dim]`, `there` `[2 * length, heads, head_dim]`, whose row `i` is of columns
+    `i - length` to the right.
+    """
+    length = x.shape[1]
+    products = jnp.einsum("blhd,rhd->bhlr", x, there, preferred_element_type=jnp.float32)
+    # Rows that begin one element further left each, without a gather, whose gradient would be a slow scatter.
+    flat = products.reshape(*products.shape[:2], -1)[:, :, length:]
+    return flat.reshape(*products.shape[:3], 2 * length - 1)[..., :length]
 
 
 def backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> tuple[jax.Array, jax.Array, jax.Array]:
