@@ -31,7 +31,7 @@ NEEDED = {
     "position_biased_input": False,
 }
 TERMS = "pos_att_type"
-BOTH = {"c2p", "p2c"}
+BOTH = ("p2c", "c2p")
 
 
 def deberta() -> Family:
@@ -100,7 +100,8 @@ def read_attention(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
         if found.pop(name, None) != value:
             raise UserError(f"{where}: {name} is {fields.get(name)!r}; only {value!r} can be read")
     terms = found.pop(TERMS, None)
-    if set(terms.lower().split("|") if isinstance(terms, str) else terms or ()) != BOTH:
+    named = terms.lower().split("|") if isinstance(terms, str) else terms
+    if not isinstance(named, list) or sorted(map(str, named)) != sorted(BOTH):
         raise UserError(f"{where}: {TERMS} is {terms!r}; only 'p2c|c2p' can be read")
     buckets, farthest = found.get(ROWS), found.get(FARTHEST, -1)
     if type(buckets) is not int or not 4 <= buckets < 2**30:
@@ -116,8 +117,9 @@ def write_attention(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **fields,
         **NEEDED,
-        TERMS: sorted(BOTH),
+        TERMS: [*BOTH],
         ROWS: fields[ROWS] // 2,
+        FARTHEST: -1 if fields[FARTHEST] == fields[LENGTH] else fields[FARTHEST],
         "pooler_hidden_size": fields["hidden_size"],
         "pooler_dropout": 0,
     }
