@@ -14,8 +14,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention.inputs import Surroundings
-from bert_jax.models.attention.xla import MASKED_SCORE
+from bert_jax.models.attention.inputs import MASKED_SCORE, Surroundings, Window
 from bert_jax.models.blocks import Block, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.layers import KEPT, Linear, deviations, kernel_init, lookup, param, table_width
@@ -229,7 +228,7 @@ class Encoder(nn.Module):
         if angles and config.local_rotary_base not in (None, config.rotary_base):
             within = within._replace(angles=angles(config, config.local_rotary_base, length, segments))
         if not isinstance(length, int) or length - 1 > reach:  # a symbolic length may be any
-            within = within._replace(reach=reach)
+            within = within._replace(reach=reach, window=Window(reach))
         return everywhere, None if within is everywhere else within
 
 
@@ -260,7 +259,7 @@ def _select(flag: Flag, within: Surroundings | None, everywhere: Surroundings) -
     if isinstance(flag, bool):
         return within if flag else everywhere
     if within.reach is not None:
-        everywhere = everywhere._replace(reach=NO_LIMIT)
+        everywhere = everywhere._replace(reach=NO_LIMIT, window=within.window)
     return jax.tree.map(lambda a, b: a if a is b else jnp.where(flag, a, b), within, everywhere)
 
 
