@@ -39,7 +39,8 @@ def padded_vocab(vocab_size: int) -> int:
 
 def is_global(config: EncoderConfig, layer: int) -> bool:
     """Return whether the block reads whole sequences; the others read a window."""
-    return config.local_window is None or layer % config.global_every == 0
+    every = config.global_every
+    return config.local_window is None or (every > 0 and layer % every == 0)
 
 
 class Embeddings(nn.Module):
@@ -216,7 +217,7 @@ class Encoder(nn.Module):
     def _surroundings(
         self, mask: jax.Array, segments: jax.Array | None, bias: jax.Array | None, distances: Distances | None
     ) -> tuple[Surroundings, Surroundings | None]:
-        """Those of global blocks, and those of local ones; None where there are none, or no difference."""
+        """Those of global blocks, and those of local ones; one for all, and None, where there is no difference."""
         config, length = self.config, mask.shape[1]
         angles = POSITIONS[config.positions].angles
         everywhere = Surroundings(mask, segments, None, bias, distances=distances)
@@ -229,6 +230,8 @@ class Encoder(nn.Module):
             within = within._replace(angles=angles(config, config.local_rotary_base, length, segments))
         if not isinstance(length, int) or length - 1 > reach:  # a symbolic length may be any
             within = within._replace(reach=reach, window=Window(reach))
+        if config.global_every == 0:
+            return within, None
         return everywhere, None if within is everywhere else within
 
 

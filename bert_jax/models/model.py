@@ -178,7 +178,7 @@ def _without_effect(config: EncoderConfig) -> dict[str, bool]:
             window is not None and config.global_every == 1
         ),
         f"model.global_every={config.global_every} has no effect without model.local_window; set it, as to 128, "
-        "or model.global_every=1": window is None and config.global_every > 1,
+        "or model.global_every=1": window is None and config.global_every != 1,
         f"model.local_rotary_base={base} has no effect without model.local_window and rotary positions; "
         "set model.local_rotary_base=None": (
             base is not None and (window is None or POSITIONS[config.positions].angles is None)

@@ -284,6 +284,11 @@ CASES = {
         ),
         13,
     ),
+    "modernbert, all layers local": Case(
+        transformers.ModernBertConfig(**MODERN, layer_types=["sliding_attention"] * 4),
+        dataclasses.replace(MODERNBERT, global_every=0),
+        19,
+    ),
     "modernbert of one layer": Case(
         transformers.ModernBertConfig(**MODERN | {"num_hidden_layers": 1}),
         dataclasses.replace(MODERNBERT, num_layers=1, global_every=1, local_window=None, local_rotary_base=None),
