@@ -251,12 +251,20 @@ def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
             f"{directory}: corpus format {version}, but this bert_jax reads format {FORMAT_VERSION}; prepare it again"
         )
     try:
-        unchanged = fingerprint(manifest) == manifest["fingerprint"]
+        same = is_unchanged(manifest)
     except (AttributeError, KeyError, TypeError):
-        unchanged = False
-    if not unchanged:
+        same = False
+    if not same:
         raise UserError(f"{directory / 'manifest.json'}: changed since it was written; prepare the corpus again")
     return manifest
+
+
+def is_unchanged(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a manifest has the fingerprint and the seal that it says; the first ones had no seal.
+
+    Raises AttributeError, KeyError or TypeError where it is not a manifest.
+    """
+    return fingerprint(manifest) == manifest["fingerprint"] and manifest.get("seal") in (None, seal(manifest))
 
 
 def verify(directory: str | os.PathLike[str]) -> list[str]:
@@ -284,6 +292,12 @@ def fingerprint(manifest: Mapping[str, Any]) -> str:
     }
     content = [manifest["format_version"], manifest["tokenizer"]["sha256"], parts]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def seal(manifest: Mapping[str, Any]) -> str:
+    """Return the hex SHA-256 of all else that a manifest says."""
+    content = json.dumps({name: value for name, value in manifest.items() if name != "seal"})
+    return hashlib.sha256(json.dumps(json.loads(content), sort_keys=True).encode()).hexdigest()
 
 
 def _open_split(directory: pathlib.Path, part: Mapping[str, Any]) -> Split:

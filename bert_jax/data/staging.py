@@ -82,7 +82,7 @@ def _read_manifest(url: str) -> _Remote:
         text = _read_url(f"{url}/{MANIFEST}")
         manifest = json.loads(text)
         digests = corpus.digests_of(manifest)
-        if corpus.fingerprint(manifest) != manifest["fingerprint"] or any("/" in name for name in digests):
+        if not corpus.is_unchanged(manifest) or any("/" in name for name in digests):
             raise ValueError("changed since it was written")
         tokenizer, size = manifest["tokenizer"]["sha256"], _shard_bytes(manifest)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
