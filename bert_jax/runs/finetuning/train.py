@@ -10,7 +10,7 @@ import jax
 
 from bert_jax.config import TaskConfig
 from bert_jax.console import Console
-from bert_jax.errors import writing
+from bert_jax.errors import UserError, writing
 from bert_jax.files import write_text
 from bert_jax.interop import huggingface
 from bert_jax.interop.directory import TASK_FILE
@@ -74,6 +74,10 @@ def train_one(
     if not stopped and not fit(run):
         return None
     best, _ = best_of(history, setup.metric)
+    if not (directory / f"best-{best}").is_dir():
+        raise UserError(
+            f"{directory}: metrics.jsonl lost the line of its best model; remove this directory to train again"
+        )
     scores = {k: v for k, v in history[best].items() if k not in ("step", "split", "seq_len")}
     result = {"step": best, "scores": scores}
     if jax.process_index() == 0:
