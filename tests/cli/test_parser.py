@@ -23,6 +23,7 @@ OPTIONS = {
     "evaluate": "--workdir --step --corpus --json",
     "plot": "--workdir --output",
     "export": "--workdir --output --format --head --part --step",
+    "verify": "",
     "fill-mask": "--model --top_k --json --input",
     "finetune": f"--config --workdir --json {PROCESSES}",
     "predict": "--model --input --output --batch_size",

@@ -209,9 +209,14 @@ def test_a_damaged_result_is_made_again(grid, world, tmp_path, capsys):
     for run in runs:
         name = f"{run.name}/result.json"
         assert (run / "result.json").read_bytes() == (workdir / "runs" / name).read_bytes()
+    assert (runs[0] / "metrics.damaged").read_bytes() == b"\0\0\n"
+    assert main(["verify", str(place)]) == 0
+    model, best = place / "model" / "model.safetensors", place / "runs" / results["best"]["run"] / "result.json"
+    model.write_bytes(model.read_bytes()[:-1])
+    best.write_text("")
     assert main(["verify", str(place)]) == 1
-    (damage, _) = capsys.readouterr().out.splitlines()
-    assert damage == f"{runs[0] / 'metrics.jsonl'}: damaged lines: 1"
+    assert f"{model}: differs from SHA256SUMS" in (said := capsys.readouterr().out)
+    assert f"{best}: " in said
 
 
 def test_a_lost_line_of_the_best_model_is_refused(grid, world, tmp_path, capsys):
