@@ -134,8 +134,10 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
         values, fingerprint = run["config"], run["fingerprint"]
-        if "tokenizer" not in fingerprint or not all(isinstance(one, str) for one in fingerprint.values()):
-            raise ValueError("no fingerprint of a run")
+        if not isinstance(values, dict) or "tokenizer" not in fingerprint:
+            raise ValueError("no config or no fingerprint")
+        if not all(isinstance(one, str) for one in fingerprint.values()):
+            raise ValueError("a fingerprint that is no text")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: damaged ({error}); {RESTORE}") from None
     try:
