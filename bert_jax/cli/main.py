@@ -11,7 +11,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from typing import IO, Any
 
 from bert_jax.cli import data_options, model_options, training_options
 from bert_jax.cli.parser import Verb, parse
@@ -276,7 +276,7 @@ def score(args: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _new_file(path: str | None) -> Iterator[TextIO | None]:
+def _new_file(path: str | None) -> Iterator[IO[str] | None]:
     """A text file that appears whole or not at all, opened before the work begins; None without a path."""
     if path is None:
         yield None

@@ -8,7 +8,7 @@ import pathlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TextIO
+from typing import IO, Any, NamedTuple
 
 from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.data.tokenizer import Tokenizer
@@ -110,7 +110,7 @@ def predict_file(place: str | os.PathLike[str], source: str, target: str, batch_
     predictor = load_predictor(place, batch_size)
     counts: Counter[str] = Counter()
 
-    def write(out: TextIO) -> None:
+    def write(out: IO[str]) -> None:
         for one in predict(predictor, read_inputs(source), counts):
             out.write(json.dumps(one, ensure_ascii=False) + "\n")
         out.flush()

@@ -48,7 +48,11 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
     """
     run = {"config": to_json(config), "fingerprint": fingerprint}
     path, record = workdir / "run.json", _newest_record(workdir)
-    found = read_run(workdir) if path.exists() else record and (from_json(record["config"]), record["fingerprint"])
+    found: tuple[Config, dict[str, str]] | None = None
+    if path.exists():
+        found = read_run(workdir)
+    elif record:
+        found = from_json(record["config"]), record["fingerprint"]
     if found:
         changed = _changes(*found, config, fingerprint, max(saved_steps(workdir / "checkpoints"), default=0))
         if changed and record and path.exists():
