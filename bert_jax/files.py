@@ -11,7 +11,7 @@ import pathlib
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from bert_jax.errors import UserError
@@ -73,9 +73,9 @@ def _partial(target: pathlib.Path) -> pathlib.Path:
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
 
 
-def remove_partial(directory: pathlib.Path) -> None:
-    """Remove what killed processes left at any depth of a directory, which the caller has locked."""
-    for path in list(directory.rglob(".*.partial")):
+def remove_partial(directory: pathlib.Path, names: Iterable[str]) -> None:
+    """Remove what killed processes left of files and directories that only the caller may write now."""
+    for path in [path for name in names for path in directory.glob(f".{name}.????????.partial")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 

@@ -116,10 +116,10 @@ def test_an_error_leaves_the_file_of_before(tmp_path) -> None:
     assert (names(tmp_path), (tmp_path / "a").read_bytes()) == (["a"], b"\xff")
 
 
-def test_leftovers_in_a_locked_directory_are_removed(tmp_path) -> None:
-    (tmp_path / "deep" / ".model.0123abcd.partial").mkdir(parents=True)
-    (tmp_path / "deep" / ".model.0123abcd.partial" / "x").touch()
+def test_leftovers_of_ones_own_are_removed(tmp_path) -> None:
+    (tmp_path / ".best-7.0123abcd.partial").mkdir()
+    (tmp_path / ".best-7.0123abcd.partial" / "x").touch()
     (tmp_path / ".run.json.0123abcd.partial").touch()
-    (tmp_path / "kept.partial").touch()
-    files.remove_partial(tmp_path)
-    assert names(tmp_path) == ["deep", "kept.partial"]
+    (tmp_path / ".export.0123abcd.partial").mkdir()  # perhaps another process writes it now
+    files.remove_partial(tmp_path, ["run.json", "best-*"])
+    assert names(tmp_path) == [".export.0123abcd.partial"]

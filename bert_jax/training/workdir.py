@@ -15,6 +15,8 @@ from bert_jax.training.resuming import refused_changes
 
 ELSEWHERE = "make room, or choose another --workdir"
 RESTORE = "put back that of this run, or remove it: the command that began the run writes it again"
+# What processes that held the lock wrote.
+WRITTEN = ("run.json", "tokenizer", "metrics.jsonl", "result.json", "results.json", "model", "best-*")
 # Part of the fingerprint -> the key of the config that says where it is.
 PATH_KEYS = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
 
@@ -37,7 +39,8 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
         except OSError as error:
             raise UserError(f"{workdir}: another process is training here; choose another --workdir") from error
         with writing(workdir, ELSEWHERE):
-            remove_partial(workdir)
+            for directory in (workdir, *workdir.glob("runs/lr*_seed*")):
+                remove_partial(directory, WRITTEN)
         yield
 
 

@@ -74,7 +74,7 @@ def train_one(
     if not stopped and not fit(run):
         return None
     best, _ = best_of(history, setup.metric)
-    if not (directory / f"best-{best}").is_dir():
+    if jax.process_index() == 0 and not (directory / f"best-{best}").is_dir():
         raise UserError(
             f"{directory}: metrics.jsonl lost the line of its best model; remove this directory to train again"
         )
