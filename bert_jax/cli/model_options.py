@@ -1,4 +1,7 @@
-"""Help and options of the verbs that use a trained model: evaluate, plot, export, fill-mask, predict, embed, score."""
+"""Help and options of the verbs that use a trained model: evaluate, plot, export, fill-mask, predict, embed, score.
+
+And of verify, for all that is on disk.
+"""
 
 import argparse
 
@@ -42,6 +45,14 @@ def _export(parser: argparse.ArgumentParser) -> None:
         "--part", metavar="NAME", help="another model that a run trains: generator (default: the run's config.model)"
     )
     parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
+
+
+def _verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path",
+        metavar="DIR",
+        help="directory made by `tokenizer`, `prepare` or `export`, or a work directory of `pretrain` or `finetune`",
+    )
 
 
 def _fill_mask(parser: argparse.ArgumentParser) -> None:
@@ -150,6 +161,14 @@ EXPORT = Command(
     "program that jax runs without bert_jax. onnx: an ONNX graph; needs pip install onnxscript torch transformers.",
     "--workdir runs/base --output my-bert/",
     _export,
+)
+VERIFY = Command(
+    "compare every byte of a directory with its digests",
+    "The digests were written with the directory: SHA256SUMS of tokenizers and exports, the manifest of a corpus, the "
+    "sealed records of checkpoints, with which run.json and tokenizer/ are compared as well. Exits with 0 where all is "
+    "intact, with 1 after a line for each damaged part, and with 2 where there is nothing to compare with.",
+    "runs/base",
+    _verify,
 )
 FILL_MASK = Command(
     "guess the [MASK] tokens of a text",

@@ -163,6 +163,7 @@ def test_another_vocabulary_of_the_same_size_is_refused(world, tmp_path, capsys)
     tokens[-1], tokens[-2] = tokens[-2], tokens[-1]
     (model / "vocab.txt").write_text("\n".join(tokens) + "\n")
     (model / "tokenizer.json").unlink(missing_ok=True)
+    (model / "SHA256SUMS").unlink()
     assert main(pretrain_command(world, tmp_path / "run", f"--config.init_from={model}")) == 2
     assert "another vocabulary" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
