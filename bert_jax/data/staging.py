@@ -3,13 +3,13 @@
 import concurrent.futures
 import fcntl
 import hashlib
-import json
 import os
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from bert_jax import strict_json
 from bert_jax.data import corpus
 from bert_jax.errors import UserError, writing
 
@@ -79,7 +79,7 @@ def _read_manifest(url: str) -> _Remote:
 
     try:
         text = _read_url(f"{url}/{MANIFEST}")
-        manifest = json.loads(text)
+        manifest = strict_json.parse(text.decode())
         parts = [part for split in manifest["splits"].values() for part in (*split["shards"], split["index"])]
         digests = {part["name"]: part["sha256"] for part in parts}
         if corpus.fingerprint(manifest) != manifest["fingerprint"] or any("/" in name for name in digests):

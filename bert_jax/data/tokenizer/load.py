@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from bert_jax import strict_json
 from bert_jax.data.tokenizer import tokenizer_json
 from bert_jax.data.tokenizer.kinds.table import TOKENIZERS, TokenizerKind, kind_of
 from bert_jax.data.tokenizer.tokenizer import Tokenizer, build_tokenizer
@@ -140,7 +141,4 @@ def _json_beside(file: pathlib.Path, name: str) -> dict[str, Any]:
 
 
 def _read(file: pathlib.Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise UserError(f"{file.name} cannot be read ({error.strerror})") from None
+    return strict_json.read_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)

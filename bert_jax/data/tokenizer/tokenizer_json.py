@@ -3,10 +3,10 @@
 Tokenizers of every kind are held, saved and exported in this format of the library `tokenizers`.
 """
 
-import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bert_jax import strict_json
 from bert_jax.errors import UserError
 
 Definition = dict[str, Any]  # the content of a tokenizer.json
@@ -122,7 +122,7 @@ def components(part: Definition | None) -> Iterator[Definition]:
 def parse_json(data: bytes, name: str) -> dict[str, Any]:
     """Return the object in the content of a JSON file; UserError with the name of the file where there is none."""
     try:
-        content = json.loads(data)
+        content = strict_json.parse(data.decode())
     except ValueError as error:
         raise UserError(f"{name} is not a JSON file ({error})") from None
     if not isinstance(content, dict):

@@ -8,9 +8,9 @@ import typing
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from bert_jax import strict_json
 from bert_jax.config import EncoderConfig, fields_of
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.interop import strict_json
 from bert_jax.interop.families import FAMILIES, INDIFFERENT, LABELS, Family, Field
 
 PROBLEMS = ("", "regression", "single_label_classification", "multi_label_classification")

@@ -13,8 +13,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from bert_jax import strict_json
 from bert_jax.errors import UserError
-from bert_jax.interop import strict_json
 
 Tensors = dict[str, np.ndarray]
 
