@@ -23,7 +23,7 @@ WRONG = {
     "Infinity": ("[-Infinity]", "-Infinity is no JSON"),
     "too large": ('{"a": 1e999}', "1e999 is too large for a number"),
     "digits": ("9" * 5000, "4300"),
-    "cut": ('{"a": ', "line 1 column 7"),
+    "cut": ('{"a": ', "column 7"),
 }
 
 
@@ -33,7 +33,7 @@ def test_a_text_that_is_not_strict_json_is_refused(case):
     with pytest.raises(UserError) as refusal:
         parse_json("file.jsonl:7", text)
     assert str(refusal.value).startswith("file.jsonl:7: invalid JSON (")
-    assert words in str(refusal.value) or words in str(pytest.raises(ValueError, strict_json.parse, text).value)
+    assert words in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
@@ -69,7 +69,7 @@ def test_a_record_that_is_not_strict_json_is_rejected_and_counted(tmp_path):
     assert read == [("x", ""), *[refused] * 5, ("y", ""), refused]
 
 
-@pytest.mark.parametrize("text", [DEEP, '{"model": %s}' % DEEP, '{"model": 1, "model": 2}', '{"model": NaN}'])
+@pytest.mark.parametrize("text", [DEEP, f'{{"model": {DEEP}}}', '{"model": 1, "model": 2}', '{"model": NaN}'])
 def test_a_tokenizer_that_is_not_strict_json_is_refused(tmp_path, text):
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(UserError, match=r"tokenizer\.json is not a JSON file"):

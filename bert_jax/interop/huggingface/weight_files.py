@@ -15,6 +15,7 @@ import safetensors.numpy
 
 from bert_jax import strict_json
 from bert_jax.errors import UserError
+from bert_jax.interop.huggingface.torch_file import read_torch
 
 Tensors = dict[str, np.ndarray]
 
@@ -53,25 +54,6 @@ def read_safetensors(path: pathlib.Path) -> Tensors:
         return safetensors.numpy.load_file(path)
     except (safetensors.SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None
-
-
-def read_torch(path: pathlib.Path) -> Tensors:
-    """Return the tensors of a file of `torch.save`, read by torch's own loader of weights, which runs no code."""
-    try:
-        import torch
-    except ImportError:
-        raise UserError(f"{path} needs torch: pip install torch, or save it as model.safetensors") from None
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # of many kinds, by what the bytes happen to be
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError(f"{path} is refused: torch finds more in it than weights, or damage ({reason})") from None
-    if not isinstance(found, dict) or not all(
-        isinstance(name, str) and isinstance(x, torch.Tensor) for name, x in found.items()
-    ):
-        raise UserError(f"{path} is not a plain table of named tensors, as `save_pretrained` writes it")
-    narrow = (torch.float16, torch.bfloat16)
-    return {name: (x.float() if x.dtype in narrow else x).detach().numpy() for name, x in found.items()}
 
 
 READERS: dict[str, Callable[[pathlib.Path], Tensors]] = {
