@@ -20,6 +20,7 @@ from bert_jax.interop.huggingface.torch_file import read_torch
 Tensors = dict[str, np.ndarray]
 
 FLOATS = tuple(np.dtype(kind) for kind in (np.float32, np.float16, ml_dtypes.bfloat16))  # exact in float32
+NARROW = ("F4", "F6_", "F8")  # names in safetensors of formats with fewer than 16 bits
 POSITIONS = "position_ids"  # a buffer of the position numbers that transformers saved until version 4.30
 INDEX = ".index.json"
 
@@ -63,16 +64,20 @@ READERS: dict[str, Callable[[pathlib.Path], Tensors]] = {
 
 
 def _check_header(path: pathlib.Path) -> None:
-    """Refuse a name given twice, of which the library takes the last."""
+    """Refuse a name given twice, of which the library takes the last, and dtypes that numpy lacks."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= path.stat().st_size - 8:
                 raise UserError(f"{path} cannot be read: truncated, or no safetensors file")
+            if length > strict_json.MAX_BYTES:
+                raise UserError(f"{path} cannot be read: a header of {length:,} bytes")
             text = file.read(length)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
-    strict_json.parse_object(text, f"the header of {path}")
+    for name, entry in strict_json.parse_object(text, f"the header of {path}").items():
+        if isinstance(entry, dict) and str(entry.get("dtype")).startswith(NARROW):
+            raise UserError(f"{path}: tensor '{name}' is {entry['dtype']}; float32, float16 and bfloat16 can be read")
 
 
 def _shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Tensors:
