@@ -51,6 +51,9 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         return _load_vocabulary(file, kind, config, _special_tokens(names, kind), lowercase)
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # values of other types
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{file}: it or a file beside it is not of a tokenizer ({reason:.200})") from error
 
 
 def _find(path: pathlib.Path) -> pathlib.Path:

@@ -13,7 +13,7 @@ Definition = dict[str, Any]  # the content of a tokenizer.json
 
 # The model-specific classes of transformers rebuild a tokenizer; this one takes tokenizer.json as it is.
 GENERAL_CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast"}
-MEMBERS = ("normalizers", "pretokenizers", "processors")  # keys of the members of a sequence
+MEMBERS = ("normalizers", "pretokenizers", "processors", "decoders")  # keys of the members of a sequence
 
 
 class SpecialTokens(NamedTuple):
@@ -108,9 +108,11 @@ def without_special_tokens(definition: Definition, special: SpecialTokens) -> De
 
 
 def components(part: Definition | None) -> Iterator[Definition]:
-    """Yield a normalizer, pre-tokenizer or post-processor, or the members of a sequence of them."""
+    """Yield a normalizer, pre-tokenizer, post-processor or decoder, or the members of a sequence of them."""
     if part is None:
         return
+    if not isinstance(part, dict):
+        raise UserError(f"a part of it is {part!r:.40}, not an object")
     if part.get("type") != "Sequence":
         yield part
         return
