@@ -82,13 +82,13 @@ def _check_calls(path: pathlib.Path) -> None:
         for stream in _pickles(path, file):
             for code, argument, place in pickletools.genops(stream):
                 if code.name == "BINUNICODE":
-                    name = argument  # a tensor follows its name
-                elif code.name == "GLOBAL" and not PLAIN.fullmatch(argument):
+                    name = str(argument)  # a tensor follows its name
+                elif code.name == "GLOBAL" and not PLAIN.fullmatch(str(argument)):
                     raise UserError(
                         f"{path} is refused: torch finds more in it than weights: tensor '{name}' needs "
-                        f"{argument.replace(' ', '.')}; save dense tensors of float32, float16 or bfloat16"
+                        f"{str(argument).replace(' ', '.')}; save dense tensors of float32, float16 or bfloat16"
                     )
-                if place > MAX_PICKLE:
+                if (place or 0) > MAX_PICKLE:
                     raise UserError(f"{path} is refused: more than {MAX_PICKLE >> 20} MiB of names and shapes")
 
 
