@@ -2,7 +2,7 @@
 
     python benchmarks/hostile_inputs.py
 
-Each trial is a process with 8 GiB of address space and a minute. It ends well if the verb refuses the file (status 2
+Each trial is a process with 8 GiB of address space and a minute of a core. It ends well if the verb refuses the file (status 2
 and a message), counts what it left out, or finds nothing wrong, as with a damaged byte that is a letter of a text.
 Failures are tracebacks, the end of the minute, and more than MAX_MEMORY beyond what Python and the libraries take; the
 status is then 1. Needs the packages of the tests.
@@ -48,7 +48,7 @@ from bert_jax.data.tokenizer.tokenizer import wordpiece_tokenizer
 
 ADDRESS_SPACE, SECONDS = 8 << 30, 60
 MAX_MEMORY = 1 << 30  # bytes of resident memory
-UNPACKED = 32 << 20  # --max_unpacked_bytes of the trials, so that they take seconds
+UNPACKED = 16 << 20  # --max_unpacked_bytes of the trials, so that they take seconds
 FLIPS = 12  # damaged copies of a file
 TOKENS = [*SPECIAL_TOKENS, *"abcdefghij", *(f"##{letter}" for letter in "abcdefghij")]
 DEEP = b"[" * 100_000 + b"]" * 100_000
@@ -131,7 +131,8 @@ def _run(argv: list[str], output: int) -> int:
     os.dup2(output, 1)
     os.dup2(output, 2)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    signal.alarm(SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    signal.alarm(5 * SECONDS)  # should it wait
     try:
         return run_verb(argv)
     except BaseException:  # a panic of a library is no Exception
