@@ -2,10 +2,10 @@
 
     python benchmarks/hostile_inputs.py
 
-Each trial is a process with 8 GiB of address space and a minute of a core. It ends well if the verb refuses the file (status 2
-and a message), counts what it left out, or finds nothing wrong, as with a damaged byte that is a letter of a text.
-Failures are tracebacks, the end of the minute, and more than MAX_MEMORY beyond what Python and the libraries take; the
-status is then 1. Needs the packages of the tests.
+Each trial is a process with 8 GiB of address space and a minute of a core. It ends well if the verb refuses the file
+(status 2 and a message), counts what it left out, or finds nothing wrong, as with a damaged byte that is a letter of a
+text. Failures are tracebacks, the end of the minute, and more than MAX_MEMORY beyond what Python and the libraries
+take; the status is then 1. Needs the packages of the tests.
 """
 
 import argparse

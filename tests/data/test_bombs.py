@@ -46,7 +46,7 @@ PACKED = {
     "a.txt.xz": lambda text: lzma.compress(text),
     "a.txt.zst": lambda text: zstandard.ZstdCompressor().compress(text),
     "a.tgz": lambda text: gzip.compress(tar("a.txt", text)),
-    "skipped.tgz": lambda text: gzip.compress(tar("a.tar", text) + b""),  # its member is rejected unread
+    "skipped.tgz": lambda text: gzip.compress(tar("a.tar", text)),  # its member is rejected unread
     "a.tar": lambda text: tar("a.txt.gz", gzip.compress(text)),
     "a.zip": lambda text: zipped(text),
     "members.zip": lambda text: zipped(text[: len(text) // 20], [f"{number}.txt" for number in range(20)]),
@@ -73,10 +73,9 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path, name):
 @pytest.mark.parametrize("name", PACKED)
 def test_the_option_admits_it(tmp_path, name):
     (tmp_path / name).write_bytes(PACKED[name](TEXT))
-    found = read(tmp_path / name, max_unpacked_bytes=7 << 20)
-    assert "".join(one.text for one in found) == ("" if name.startswith("skipped") else TEXT.decode()[: len(TEXT)]) or (
-        name == "members.zip" and len(found) == 20
-    )
+    found = [one.text for one in read(tmp_path / name, max_unpacked_bytes=7 << 20)]
+    part = TEXT[: len(TEXT) // 20].decode()
+    assert found == {"skipped.tgz": [""], "members.zip": [part] * 20}.get(name, [TEXT.decode()])
 
 
 def test_a_large_file_may_unpack_to_a_hundred_times_its_size(tmp_path):

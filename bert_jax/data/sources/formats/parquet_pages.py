@@ -24,8 +24,9 @@ class Page(NamedTuple):
 
 def read_pages(file: IO[bytes], chunk: Any) -> Iterator[Page]:
     """Yield the pages of a `pyarrow.parquet.ColumnChunkMetaData`; ValueError where their headers are damaged."""
-    begins = [chunk.data_page_offset, *([chunk.dictionary_page_offset] if chunk.has_dictionary_page else [])]
-    place = min(begin for begin in begins if begin) if any(begins) else 0
+    place, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
+    if chunk.has_dictionary_page and (0 < dictionary < place or not place):  # as pyarrow; 0: there are no values
+        place = dictionary
     end = place + chunk.total_compressed_size
     while place < end:
         header = _read_header(file, place)
