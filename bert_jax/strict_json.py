@@ -24,7 +24,7 @@ def parse(text: str) -> Any:
     """Return the value of a JSON text; ValueError says what is wrong with it, and where."""
     if text.count("[") + text.count("{") > MAX_DEPTH:
         _check_depth(text)
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+    return _DECODER.decode(text)
 
 
 def parse_object(text: bytes, where: str) -> dict[str, Any]:
@@ -96,3 +96,6 @@ def _finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text} is too large for a number")
     return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
