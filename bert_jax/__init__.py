@@ -7,6 +7,7 @@ The rooms, in the order of imports: each may import those above it (tests/test_l
 
     errors.py        the one exception that a mistake of the user raises
     files.py         files and directories that appear whole, and their digests
+    strict_json.py   JSON from outside, with bounds
     console.py       progress and messages
     config/          fields of a run, recipes, published architectures
     parallel/        mesh and shardings, processes, watchdog, preemption

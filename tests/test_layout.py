@@ -19,6 +19,7 @@ MOST_FILES, MOST_LINES = 9, 400
 ORDER = (
     "errors",
     "files",
+    "strict_json",
     "console",
     "config",
     "parallel",
@@ -43,7 +44,7 @@ DATA_ORDER = (
     {"preparation", "sequences", "staging"},
     {"mixture", "statistics"},
 )
-NO_JAX = ("config", "data", "tasks", "errors", "files", "console")
+NO_JAX = ("config", "data", "tasks", "errors", "files", "strict_json", "console")
 # The way of one call of `bert-jax pretrain`, from the arguments to the updated parameters.
 PATH = (
     "cli/main.py",

@@ -144,6 +144,14 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         help="treatment of documents that are not UTF-8: reject and count them, or replace the invalid bytes "
         "(default: reject)",
     )
+    parser.add_argument(
+        "--max_unpacked_bytes",
+        type=int,
+        default=1 << 30,
+        metavar="N",
+        help="bytes that every compressed input may unpack to; one that unpacks to more, and to more than 100 times "
+        "its size, ends the work (default: 1 GiB)",
+    )
 
 
 TOKENIZER = Command(

@@ -26,6 +26,7 @@ def tokenizer(args: argparse.Namespace) -> None:
     from bert_jax.data.sources import ReadOptions
     from bert_jax.data.tokenizer.training.train import train_tokenizer
 
+    read_options = ReadOptions("auto", args.format, args.field, args.encoding_errors, args.max_unpacked_bytes)
     with _console() as console:
         report = train_tokenizer(
             args.input,
@@ -33,7 +34,7 @@ def tokenizer(args: argparse.Namespace) -> None:
             args.output,
             kind=args.kind,
             lowercase=not args.cased,
-            read_options=ReadOptions(format=args.format, field=args.field, encoding_errors=args.encoding_errors),
+            read_options=read_options,
             sample_characters=args.sample_characters,
             smoothing=args.smoothing,
             weights=args.weights,
@@ -50,7 +51,7 @@ def prepare(args: argparse.Namespace) -> None:
     from bert_jax.data.sources import ReadOptions
 
     inputs = [item for group in args.input for item in group]
-    read_options = ReadOptions(args.documents, args.format, args.field, args.encoding_errors)
+    read_options = ReadOptions(args.documents, args.format, args.field, args.encoding_errors, args.max_unpacked_bytes)
     if args.runner == "beam":
         from bert_jax.data.preparation.beam import prepare_with_beam
 

@@ -28,7 +28,7 @@ from bert_jax.config.schema import (
     PhaseConfig,
     PretrainConfig,
 )
-from bert_jax.config.schema.field import FROM_0_BELOW_1
+from bert_jax.config.schema.field import FROM_0_BELOW_1, LARGEST
 from bert_jax.config.suggestions import meant_keys
 from bert_jax.errors import UserError, did_you_mean
 
@@ -204,13 +204,11 @@ def from_values(kind: Any, value: Any, path: str) -> Any:
         if not value:
             raise UserError(f"{path} is empty; give at least one value")
         return tuple(from_values(one, item, f"{path}[{i}]") for i, item in enumerate(value))
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
+    if type(value) is not kind and not (kind is float and type(value) is int):
         raise UserError(f"{path}={value!r}: give {IN_WORDS[kind]}")
-    if kind is float and not math.isfinite(value):
-        raise UserError(f"{path}={value!r}: give a finite number")
-    return value
+    if kind in (int, float) and not -LARGEST <= value <= LARGEST:
+        raise UserError(f"{path}={value!r:.40}: give a finite number, up to {LARGEST:g}")
+    return float(value) if kind is float else value
 
 
 def fields_of(kind: Any, path: str = "") -> Iterator[tuple[str, "dataclasses.Field[Any]", Any]]:

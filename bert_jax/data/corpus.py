@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bert_jax import strict_json
 from bert_jax.errors import UserError
 from bert_jax.files import compare, sha256_of
 
@@ -236,7 +237,7 @@ def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
     if not directory.is_dir():
         raise UserError(f"{directory}: no such corpus directory; make one with `prepare --output {directory}`")
     try:
-        manifest = json.loads((directory / "manifest.json").read_text())
+        manifest = strict_json.parse((directory / "manifest.json").read_text(encoding="utf-8"))
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError):
         hints = {

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from bert_jax import strict_json
 from bert_jax.errors import UserError
 
 
@@ -31,9 +32,9 @@ def parse_json(where: str, text: str) -> Any:
         UserError: `where`, and the line and the column of the mistake.
     """
     try:
-        return json.loads(text)
+        return strict_json.parse(text)
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if "\n" in text.rstrip("\n") else ""
         raise UserError(f"{where}: invalid JSON ({error.msg}, {line}column {error.colno}); fix it") from None
-    except (RecursionError, ValueError) as error:  # nested too deeply; a number with too many digits
+    except ValueError as error:  # nested too deeply; a key given twice; a number with too many digits
         raise UserError(f"{where}: invalid JSON ({error}); fix it") from None

@@ -3,13 +3,13 @@
 import concurrent.futures
 import fcntl
 import hashlib
-import json
 import os
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from bert_jax import strict_json
 from bert_jax.data import corpus
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
@@ -80,7 +80,7 @@ def _read_manifest(url: str) -> _Remote:
 
     try:
         text = _read_url(f"{url}/{MANIFEST}")
-        manifest = json.loads(text)
+        manifest = strict_json.parse(text.decode())
         digests = corpus.digests_of(manifest)
         if not corpus.is_unchanged(manifest) or any("/" in name for name in digests):
             raise ValueError("changed since it was written")

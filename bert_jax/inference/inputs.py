@@ -15,6 +15,7 @@ from bert_jax.errors import UserError
 
 STDIN = "-"
 OBJECTS, TEXT = ".jsonl", ".txt"
+MAX_LINE_BYTES = 4 << 20  # tokenizing takes some 80 times as much memory
 
 
 class Input(NamedTuple):
@@ -33,14 +34,15 @@ def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iter
     texts. `name` stands for the source in messages; None: `name_of` it.
 
     Raises:
-        UserError: the file cannot be read, or a line is not UTF-8 or not an object.
+        UserError: the file cannot be read, or a line is too long, not UTF-8 or not an object.
     """
     name = name or name_of(source)
     suffix = pathlib.Path(source).suffix
     with _opened(source) as stream:
-        first = next(stream, b"").removeprefix(codecs.BOM_UTF8)
+        lines = _lines(name, stream)
+        first = next(lines, b"").removeprefix(codecs.BOM_UTF8)
         objects = suffix == OBJECTS or (suffix != TEXT and first.startswith(b"{"))
-        for number, line in enumerate(_chain(first, stream), 1):
+        for number, line in enumerate(_chain(first, lines), 1):
             where = f"{name}:{number}"
             try:
                 text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
@@ -96,7 +98,16 @@ def _opened(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _chain(first: bytes, rest: IO[bytes]) -> Iterator[bytes]:
+def _lines(name: str, stream: IO[bytes]) -> Iterator[bytes]:
+    number = 0
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise UserError(f"{name}:{number}: a line of more than {MAX_LINE_BYTES >> 20} MiB; split it")
+        yield line
+
+
+def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     if first:
         yield first
     yield from rest

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
+from bert_jax import strict_json
 from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError, writing
@@ -90,13 +91,8 @@ def _without_parameters(path: pathlib.Path) -> tuple[Head, ...]:
 
 def _read_settings(path: pathlib.Path, like: dict[str, Any]) -> dict[str, Any]:
     """What `finetune` wrote, its values of the types that those of `like` have."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path}: invalid JSON ({error}); export the model again") from None
-    if not isinstance(found, dict) or any(
-        type(found.get(key, value)) is not type(value) for key, value in like.items()
-    ):
+    found = strict_json.read_object(path)
+    if any(type(found.get(key, value)) is not type(value) for key, value in like.items()):
         raise UserError(f"{path}: not the settings of a task; export the model again")
     return found
 

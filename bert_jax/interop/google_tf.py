@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax import strict_json
 from bert_jax.errors import UserError
-from bert_jax.interop import strict_json
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import Loaded
 from bert_jax.interop.huggingface.model_config import parse_model_config

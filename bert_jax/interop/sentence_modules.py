@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.interop.strict_json import read_list, read_object
+from bert_jax.strict_json import read_list, read_object
 
 MODULES = "modules.json"
 KNOWN = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])

@@ -92,21 +92,45 @@ def json_records(data, options):
     """Return a document per line, or per item of a list."""
     if data.removeprefix(BOM).lstrip()[:1] == b"[":
         try:
-            return [field(item, options) for item in json.loads(data.decode("utf-8-sig", "surrogateescape"))]
+            return [field(item, options) for item in parsed(data.decode("utf-8-sig", "surrogateescape"))]
         except (ValueError, RecursionError):
             raise Refused from None
     found = []
     for line in filter(bytes.strip, data.split(b"\n")):
         text = decoded(line, options)
         try:
-            found.append(None if text is None else field(json.loads(text), options))
+            found.append(None if text is None else field(parsed(text), options))
         except (ValueError, RecursionError):
             found.append(None)
     return found
 
 
+class Loose(float):
+    """A part of a JSON text that Python reads, and the standard leaves undefined or forbids."""
+
+
+def parsed(text):
+    """Return the value of a JSON text with Loose numbers for NaN, an infinity, and objects with a key twice."""
+
+    def unique(pairs):
+        return Loose() if len(dict(pairs)) < len(pairs) else dict(pairs)
+
+    def finite(number):
+        return Loose() if "inf" in str(float(number)) else float(number)
+
+    return json.loads(text, object_pairs_hook=unique, parse_constant=Loose, parse_float=finite)
+
+
+def is_strict(value, depth=0):
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    deepest = 100 - isinstance(value, dict | list)
+    return not isinstance(value, Loose) and depth <= deepest and all(is_strict(one, depth + 1) for one in inner)
+
+
 def field(value, options):
     """Return the text in an object, or None."""
+    if not is_strict(value):
+        return None
     names = [options.field] if isinstance(value, dict) and options.field in value else options.field.split(".")
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None

@@ -328,7 +328,7 @@ def added(**values):
         ),
         ({"pre_tokenizer": {"type": "Whitespace"}}, r"unknown kind of tokenizer \(BPE with Whitespace\)"),
         ({"pre_tokenizer": None}, "unknown kind of tokenizer .BPE with no pre_tokenizer."),
-        ({"normalizer": {"type": "Magic"}}, "cannot build it"),
+        ({"normalizer": {"type": "Magic"}}, "gives up on this tokenizer"),
         ({"post_processor": {"type": "Magic"}}, "unknown post_processor"),
         ({"post_processor": {"type": "BertProcessing", "cls": ["</s>", 2], "sep": ["<s>", 0]}}, "sequences like"),
         ({"added_tokens": [added(id=99, content="new")]}, "id 99 of 'new' is outside the vocabulary of"),

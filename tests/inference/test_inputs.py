@@ -51,6 +51,7 @@ def test_standard_input_can_be_read_twice(stdin):
     ("name", "content", "says"),
     [
         ("a.txt", b"one\n\xff\n", "a.txt:2: not UTF-8"),
+        ("a.txt", b"one\n" + b"x" * (5 << 20), "a.txt:2: a line of more than 4 MiB"),
         ("a.jsonl", b'{"text": "a"}\n{', "a.jsonl:2: invalid JSON"),
         ("a.jsonl", b"[1]", "a.jsonl:1: not a JSON object"),
         ("a.jsonl", b'{"t": 1}', "a.jsonl:1: the object has no 'text'"),

@@ -105,6 +105,40 @@ def test_other_dtypes(model, kind):
     refuses(model, rf"tensor 'bert\.pooler\.dense\.bias' is {np.dtype(kind)}; float32, float16 and bfloat16 can be")
 
 
+@pytest.mark.parametrize("kind", ["F8_E5M2", "F8_E4M3", "F8_E8M0", "F4", "F6_E2M3"])
+def test_dtypes_that_numpy_lacks(model, kind):
+    path = model / "model.safetensors"
+    header, data = header_of(path)
+    header["bert.pooler.dense.bias"]["dtype"] = kind
+    write(path, json.dumps(header).encode(), data)
+    refuses(model, rf"tensor 'bert\.pooler\.dense\.bias' is {kind}; float32, float16 and bfloat16 can be")
+
+
+@pytest.mark.parametrize(
+    ("entry", "data"),
+    [
+        ({"shape": [2**62 + 1], "data_offsets": [0, 4]}, 4),
+        ({"shape": [2**32, 2**32], "data_offsets": [0, 0]}, 0),
+        ({"shape": [0, 2**62], "data_offsets": [0, 0]}, 0),
+        ({"shape": [1] * 1000, "data_offsets": [0, 4]}, 4),
+        ({"shape": [1], "data_offsets": [4, 8]}, 8),
+        ({"shape": [1], "data_offsets": [4, 0]}, 8),
+        ({"shape": [1], "data_offsets": [0, 4]}, 8),
+        ({"shape": [1], "data_offsets": [2**64 - 4, 2**64]}, 8),
+        ({"shape": [1.0], "data_offsets": [0, 4]}, 4),
+    ],
+    ids=["wraps to 4", "wraps to 0", "empty", "axes", "begins late", "ends early", "rest", "beyond", "fraction"],
+)
+def test_offsets_and_shapes_that_do_not_fit(model, entry, data):
+    write(model / "model.safetensors", json.dumps({"a": {"dtype": "F32", **entry}}).encode(), bytes(data))
+    refuses(model, "cannot be read: ")
+
+
+def test_a_header_of_many_mebibytes(model):
+    (model / "model.safetensors").write_bytes(struct.pack("<Q", 17 << 20) + bytes(17 << 20))
+    refuses(model, "cannot be read: a header of 17,825,792 bytes")
+
+
 @pytest.mark.parametrize("shape", [[10**12], [2**40, 2**40], [2**63], [-1], [10**9, 24]], ids=str)
 def test_a_header_that_claims_huge_shapes(model, shape):
     path = model / "model.safetensors"

@@ -4,6 +4,8 @@ import dataclasses
 import math
 from typing import Any
 
+LARGEST = 3.4e38  # of a number in any field: what float32 can hold
+
 Range = tuple[float, float]
 FROM_0_TO_1: Range = (0.0, 1.0)
 FROM_0_BELOW_1: Range = (0.0, math.nextafter(1.0, 0.0))

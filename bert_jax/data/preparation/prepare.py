@@ -154,10 +154,11 @@ def _identity(
     for path, size in zip(files, sizes, strict=True):
         name = os.path.abspath(path) if os.path.exists(path) else path
         inputs.update(json.dumps([name, size, sources.input_version(path)]).encode())
+    reading = settings.read_options._replace(max_unpacked_bytes=0)  # a refused input may be resumed with more
     return {
         "the input": inputs.hexdigest(),
         "the tokenizer": tokenizer.sha256,
-        "the settings": [*settings.read_options, settings.language, settings.heldout_fraction],
+        "the settings": [*reading, settings.language, settings.heldout_fraction],
         "the program": {
             "versions": [sys.version, __version__, *map(metadata.version, LIBRARIES)],
             "format": [corpus.FORMAT_VERSION, corpus.MAX_RECORD, corpus.MAX_SENTENCE, encoding.WINDOW],

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from bert_jax import errors
+from bert_jax import errors, strict_json
 from bert_jax.data.preparation.corpus_writer import (
     ShardInfo,
     assemble_corpus,
@@ -187,7 +187,7 @@ class UnfinishedCorpus:
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = strict_json.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

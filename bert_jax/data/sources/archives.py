@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
+from bert_jax.data.sources.documents import MAX_UNPACKED_BYTES, Unpacked
 from bert_jax.errors import UserError
 
 # The errors of the libraries for a file that does not match its name. gzip and bz2 also raise an OSError without a
@@ -50,31 +51,35 @@ def uncompressed_name(name: str) -> str:
     return bare + ".tar" if suffix in _TAR_SUFFIXES else bare if suffix in _OPENERS else name
 
 
-def open_members(path: str, file: IO[bytes]) -> Iterator[Member]:
+def open_members(path: str, file: IO[bytes], max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
     """Yield the streams of an open file: itself, decompressed, or each member of an archive, decompressed.
 
-    Read a stream before asking for the next. Archives in archives are rejected.
+    Read a stream before asking for the next. Archives in archives are rejected. Everything that is unpacked on the way
+    counts: the members, and the archive itself where it is compressed.
 
     Raises:
+        UserError: the file unpacks to more than `max_unpacked_bytes` and MAX_RATIO times its size.
         one of BROKEN_ARCHIVE, or an OSError without a number: a broken archive or compressed stream.
     """
-    bare, stream = _decompressed(path, file)
+    unpacked = Unpacked(file.seek(0, os.SEEK_END), max_unpacked_bytes)
+    file.seek(0)
+    bare, stream = _decompressed(path, file, unpacked)
     if bare.endswith(".tar"):
-        yield from _tar(path, stream)
+        yield from _tar(path, stream, unpacked)
     elif bare.endswith(".zip") and stream is file:
-        yield from _zip(path, stream)
+        yield from _zip(path, stream, unpacked)
     else:
         yield Member(path, bare, stream)
 
 
-def _member(path: str, inner: str, stream: IO[bytes]) -> Member:
-    bare, content = _decompressed(inner, stream)
+def _member(path: str, inner: str, stream: IO[bytes], unpacked: Unpacked) -> Member:
+    bare, content = _decompressed(inner, stream, unpacked)
     if bare.endswith((".tar", ".zip")):
         return Member(f"{path}:{inner}", bare, rejected="archive in an archive")
     return Member(f"{path}:{inner}", bare, content)
 
 
-def _tar(path: str, stream: IO[bytes]) -> Iterator[Member]:
+def _tar(path: str, stream: IO[bytes], unpacked: Unpacked) -> Iterator[Member]:
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo) as archive:
         while (info := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined]  # it would grow with the archive
@@ -84,7 +89,7 @@ def _tar(path: str, stream: IO[bytes]) -> Iterator[Member]:
             elif info.isfile():
                 content = archive.extractfile(info)
                 assert content is not None
-                yield _member(path, info.name, content)
+                yield _member(path, info.name, content, unpacked)
             elif not info.isdir():
                 yield Member(f"{path}:{info.name}", info.name, rejected="not a file")
         rest: Any = archive.fileobj
@@ -117,7 +122,7 @@ class _StrictTarInfo(tarfile.TarInfo):
         member.sparse = [(0, 0)]  # type: ignore[assignment]  # typeshed declares no list
 
 
-def _zip(path: str, stream: IO[bytes]) -> Iterator[Member]:
+def _zip(path: str, stream: IO[bytes], unpacked: Unpacked) -> Iterator[Member]:
     with zipfile.ZipFile(stream) as archive:
         for info in archive.infolist():
             name = f"{path}:{info.filename}"
@@ -133,23 +138,44 @@ def _zip(path: str, stream: IO[bytes]) -> Iterator[Member]:
                 yield Member(name, info.filename, rejected="unknown compression")
             else:
                 with archive.open(info) as content:
-                    yield _member(path, info.filename, content)
+                    yield _member(path, info.filename, _counted(content, unpacked), unpacked)
 
 
-def _decompressed(name: str, stream: IO[bytes]) -> tuple[str, IO[bytes]]:
+def _decompressed(name: str, stream: IO[bytes], unpacked: Unpacked) -> tuple[str, IO[bytes]]:
     """Return the `uncompressed_name`, and the decompressed stream."""
     suffix = os.path.splitext(name)[1]
     opener = _OPENERS.get(_TAR_SUFFIXES.get(suffix, suffix))
-    return uncompressed_name(name), opener(stream) if opener else stream
+    return uncompressed_name(name), _counted(opener(stream), unpacked) if opener else stream
 
 
-def _open_zstd(stream: IO[bytes]) -> IO[bytes]:
+def _counted(stream: Any, unpacked: Unpacked) -> IO[bytes]:
+    return io.BufferedReader(_CountedStream(stream, unpacked), _DECOMPRESSED_BYTES)
+
+
+class _CountedStream(io.RawIOBase):
+    """A stream whose bytes are counted as they are read."""
+
+    def __init__(self, stream: Any, unpacked: Unpacked):
+        self._stream, self._unpacked = stream, unpacked
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, target: Any) -> int:
+        """Read as `io.RawIOBase.readinto`."""
+        size: int = self._stream.readinto(target)
+        self._unpacked.add(size)
+        return size
+
+
+def _open_zstd(stream: IO[bytes]) -> io.RawIOBase:
     try:
         import zstandard
     except ImportError:
         raise UserError("reading .zst needs the package zstandard: pip install zstandard") from None
     # Few bytes at once: four of them may expand to 128 KiB in one call.
-    return io.BufferedReader(_DecompressedStream(stream, lambda: _ZstdFrame(zstandard), 1 << 10), _DECOMPRESSED_BYTES)
+    return _DecompressedStream(stream, lambda: _ZstdFrame(zstandard), 1 << 10)
 
 
 class _ZstdFrame:
@@ -219,10 +245,8 @@ _DECOMPRESSED_BYTES = 1 << 16  # bytes per call
 _XZ_MEMORY = 256 << 20  # bytes; `xz -9` needs 65 MiB, a header may demand 4 GiB
 _OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
-    ".xz": lambda stream: io.BufferedReader(
-        _DecompressedStream(stream, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)), _DECOMPRESSED_BYTES
-    ),
-    ".bz2": lambda stream: io.BufferedReader(_DecompressedStream(stream, bz2.BZ2Decompressor), _DECOMPRESSED_BYTES),
+    ".xz": lambda stream: _DecompressedStream(stream, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
+    ".bz2": lambda stream: _DecompressedStream(stream, bz2.BZ2Decompressor),
     ".zst": _open_zstd,
 }
 _TAR_SUFFIXES = {".tgz": ".gz", ".txz": ".xz", ".tbz2": ".bz2", ".tzst": ".zst"}

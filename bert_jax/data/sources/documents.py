@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bert_jax.errors import UserError
+
 DOCUMENT_UNITS = ("auto", "file", "blank-line", "line")
 ENCODING_ERRORS = ("reject", "replace")
 
 MAX_UNSPLIT_BYTES = 4 << 20  # of a text that comes whole; a longer text comes in pieces
 MAX_PIECE_BYTES = 1 << 20
 MAX_RECORD_BYTES = 16 << 20  # of a record, which is held in memory
+MAX_UNPACKED_BYTES = 1 << 30  # of one input, unless it has a MAX_RATIO-th of them itself
+MAX_RATIO = 100  # text has 3 to 10, logs up to 30; gzip can express 1,000, bzip2 and zstd much more
 
 _MAX_NAMES, _MAX_NAME_LENGTH = 5, 40
 
@@ -21,12 +25,14 @@ class ReadOptions(NamedTuple):
         format: a row of `formats.table.FORMATS` for all inputs, or 'auto': each by its name.
         field: the field of a record that holds the text; dots lead into nested objects.
         encoding_errors: bytes that are not UTF-8 'reject' the document, or are 'replace'd by U+FFFD.
+        max_unpacked_bytes: what every compressed input may unpack to, even if it is more than MAX_RATIO times its size.
     """
 
     documents: str = "auto"
     format: str = "auto"
     field: str = "text"
     encoding_errors: str = "reject"
+    max_unpacked_bytes: int = MAX_UNPACKED_BYTES
 
 
 DEFAULT = ReadOptions()
@@ -68,6 +74,22 @@ class Document(NamedTuple):
     text: str
     rejected: str = ""
     fields: str = ""
+
+
+class Unpacked:
+    """Counts the bytes that one input unpacks to, in whatever way it is packed."""
+
+    def __init__(self, packed_bytes: int, max_bytes: int):
+        self._packed_bytes, self._limit, self._count = packed_bytes, max(max_bytes, MAX_RATIO * packed_bytes), 0
+
+    def add(self, num_bytes: int) -> None:
+        """Count bytes; UserError where the input has more than it may."""
+        self._count += num_bytes
+        if self._count > self._limit:
+            raise UserError(
+                f"its {self._packed_bytes:,} bytes unpack to more than {self._limit:,}; leave it out if it is not "
+                "yours, otherwise give a larger --max_unpacked_bytes"
+            )
 
 
 class RejectedError(Exception):

@@ -112,7 +112,7 @@ class _InputKind(NamedTuple):
 
 def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:
     with storage.open_file(path) as file:
-        for name, bare_name, stream, rejected in archives.open_members(path, file):
+        for name, bare_name, stream, rejected in archives.open_members(path, file, options.max_unpacked_bytes):
             if stream is None:
                 yield RawDocument(name, rejected=rejected, bytes_read=file.tell())
                 continue
@@ -149,6 +149,8 @@ def _check(options: ReadOptions) -> None:
     ):
         if value not in choices:
             raise UserError(f"'{value}' is none of {', '.join(choices)}{did_you_mean(value, choices)}")
+    if options.max_unpacked_bytes < 1:
+        raise UserError(f"--max_unpacked_bytes {options.max_unpacked_bytes}: give at least 1")
     if not options.field:
         raise UserError("--field is empty; give the name of the field that holds the text")
 

@@ -14,6 +14,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from bert_jax import strict_json
 from bert_jax.data.tokenizer import tokenizer_json
 from bert_jax.data.tokenizer.kinds.table import TOKENIZERS, TokenizerKind, kind_of
 from bert_jax.data.tokenizer.tokenizer import Tokenizer, build_tokenizer
@@ -64,6 +65,9 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         return _load_vocabulary(file, kind, config, special, lowercase)
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # values of other types
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{file}: it or a file beside it is not of a tokenizer ({reason:.200})") from error
 
 
 def _find(path: pathlib.Path) -> pathlib.Path:
@@ -156,7 +160,4 @@ def _json_beside(file: pathlib.Path, name: str) -> dict[str, Any]:
 
 
 def _read(file: pathlib.Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise UserError(f"{file.name} cannot be read ({error.strerror})") from None
+    return strict_json.read_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)

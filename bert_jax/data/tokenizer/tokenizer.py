@@ -1,14 +1,15 @@
 """The class `Tokenizer`: text -> ids and back, built from the content of a `tokenizer.json`."""
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tokenizers
 
-from bert_jax.data.tokenizer import tokenizer_json
+from bert_jax.data.tokenizer import bounds, tokenizer_json
 from bert_jax.data.tokenizer.kinds import bert_words, wordpiece
 from bert_jax.data.tokenizer.kinds.bert_words import Normalizer
 from bert_jax.data.tokenizer.kinds.table import TokenizerKind, kind_of
@@ -79,11 +80,13 @@ class Tokenizer(NamedTuple):
 
         So a corpus cannot forge [SEP].
         """
-        return [encoded.ids for encoded in self.plain.encode_batch_fast(sentences, add_special_tokens=False)]
+        with _no_panic():
+            return [encoded.ids for encoded in self.plain.encode_batch_fast(sentences, add_special_tokens=False)]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[EncodedText]:
         """Encode as `encode_sentences`, with the characters and the words of the text that the ids stand for."""
-        encoded = self.plain.encode_batch(texts, add_special_tokens=False)
+        with _no_panic():
+            encoded = self.plain.encode_batch(texts, add_special_tokens=False)
         return [EncodedText(text.ids, text.offsets, text.word_ids) for text in encoded]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
@@ -94,7 +97,8 @@ class Tokenizer(NamedTuple):
 
     def encode(self, text: str) -> list[int]:
         """Return [CLS], the ids of the text, [SEP]; a special token spelled in the text becomes that token."""
-        return self.with_special_tokens.encode(text).ids
+        with _no_panic():
+            return self.with_special_tokens.encode(text).ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of the ids, special tokens included.
@@ -107,7 +111,8 @@ class Tokenizer(NamedTuple):
             raise UserError(
                 f"id {outside[0]} is outside the vocabulary of {self.vocab_size:,} tokens: made by another tokenizer?"
             )
-        return self.with_special_tokens.decode(list(ids), skip_special_tokens=False)
+        with _no_panic():
+            return self.with_special_tokens.decode(list(ids), skip_special_tokens=False)
 
     def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[Definition, SpecialTokens]]:
         return build_tokenizer, (self.definition, self.special)
@@ -129,13 +134,12 @@ def build_tokenizer(definition: Definition, special: SpecialTokens) -> Tokenizer
         UserError: an unknown kind, or a broken definition.
     """
     kind = kind_of(definition)
+    bounds.check_bounds(definition)
     tokens = tokenizer_json.tokens_of(definition)
     separators = tokenizer_json.separators_of(definition, special)
-    try:
+    with _no_panic():
         with_special_tokens = _library_tokenizer(definition)
         plain = _library_tokenizer(tokenizer_json.without_special_tokens(definition, special))
-    except Exception as error:  # the library raises nothing narrower
-        raise UserError(f"the library tokenizers {tokenizers.__version__} cannot build it: {error}") from None
     vocabulary = {token: number for number, token in enumerate(tokens)}
     not_special = [token for token in definition["added_tokens"] if not token["special"]]
     if with_special_tokens.get_vocab() != vocabulary or any(
@@ -167,3 +171,15 @@ def _continues(kind: TokenizerKind, definition: Definition, tokens: Sequence[str
 
 def _library_tokenizer(definition: Definition) -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_str(json.dumps(definition))
+
+
+@contextlib.contextmanager
+def _no_panic() -> Iterator[None]:
+    """Turn what the library raises into a UserError: a bare Exception, or a panic, which is none and has no name."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        line = str(error).partition("\n")[0]
+        raise UserError(f"the library tokenizers {tokenizers.__version__} gives up on this tokenizer: {line}") from None

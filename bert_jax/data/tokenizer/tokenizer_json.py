@@ -3,17 +3,17 @@
 Tokenizers of every kind are held, saved and exported in this format of the library `tokenizers`.
 """
 
-import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bert_jax import strict_json
 from bert_jax.errors import UserError
 
 Definition = dict[str, Any]  # the content of a tokenizer.json
 
 # The model-specific classes of transformers rebuild a tokenizer; this one takes tokenizer.json as it is.
 GENERAL_CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast"}
-MEMBERS = ("normalizers", "pretokenizers", "processors")  # keys of the members of a sequence
+MEMBERS = ("normalizers", "pretokenizers", "processors", "decoders")  # keys of the members of a sequence
 
 
 class SpecialTokens(NamedTuple):
@@ -108,9 +108,11 @@ def without_special_tokens(definition: Definition, special: SpecialTokens) -> De
 
 
 def components(part: Definition | None) -> Iterator[Definition]:
-    """Yield a normalizer, pre-tokenizer or post-processor, or the members of a sequence of them."""
+    """Yield a normalizer, pre-tokenizer, post-processor or decoder, or the members of a sequence of them."""
     if part is None:
         return
+    if not isinstance(part, dict):
+        raise UserError(f"a part of it is {part!r:.40}, not an object")
     if part.get("type") != "Sequence":
         yield part
         return
@@ -122,7 +124,7 @@ def components(part: Definition | None) -> Iterator[Definition]:
 def parse_json(data: bytes, name: str) -> dict[str, Any]:
     """Return the object in the content of a JSON file; UserError with the name of the file where there is none."""
     try:
-        content = json.loads(data)
+        content = strict_json.parse(data.decode())
     except ValueError as error:
         raise UserError(f"{name} is not a JSON file ({error})") from None
     if not isinstance(content, dict):

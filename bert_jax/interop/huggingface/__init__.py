@@ -3,6 +3,7 @@
 model.py         load_model and export_model: architecture, weights, labels and tokenizer of a directory
 model_config.py  config.json, from and to EncoderConfig
 weight_files.py  model.safetensors, its shards, pytorch_model.bin: add a reader to READERS
+torch_file.py    the last of these
 
 Names of fields, classes and tensors are rows of interop/families/.
 """

@@ -3,15 +3,15 @@
 import dataclasses
 import json
 import pathlib
-import sys
 import types
 import typing
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from bert_jax import strict_json
 from bert_jax.config import EncoderConfig, fields_of
+from bert_jax.config.schema.field import LARGEST
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.interop import strict_json
 from bert_jax.interop.families import FAMILIES, INDIFFERENT, LABELS, Family, Field
 
 PROBLEMS = ("", "regression", "single_label_classification", "multi_label_classification")
@@ -168,7 +168,7 @@ def _check(theirs: str, value: Any, of: Field, where: str) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, number)):
         raise UserError(f"{where}: {theirs} is {value!r}, not {'a number' if number is float else 'an integer'}")
     lowest, highest = field.metadata["allowed"]
-    highest = 2**31 - 1 if number is int else min(highest, sys.float_info.max)
+    highest = min(highest, 2**31 - 1 if number is int else LARGEST)
     if not lowest <= value <= highest:
         raise UserError(f"{where}: {theirs} is {value!r}; it must lie from {lowest:g} to {highest:g}")
 

@@ -13,12 +13,14 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from bert_jax import strict_json
 from bert_jax.errors import UserError
-from bert_jax.interop import strict_json
+from bert_jax.interop.huggingface.torch_file import read_torch
 
 Tensors = dict[str, np.ndarray]
 
 FLOATS = tuple(np.dtype(kind) for kind in (np.float32, np.float16, ml_dtypes.bfloat16))  # exact in float32
+NARROW = ("F4", "F6_", "F8")  # names in safetensors of formats with fewer than 16 bits
 POSITIONS = "position_ids"  # a buffer of the position numbers that transformers saved until version 4.30
 INDEX = ".index.json"
 
@@ -55,25 +57,6 @@ def read_safetensors(path: pathlib.Path) -> Tensors:
         raise UserError(f"{path} cannot be read: {error}") from None
 
 
-def read_torch(path: pathlib.Path) -> Tensors:
-    """Return the tensors of a file of `torch.save`, read by torch's own loader of weights, which runs no code."""
-    try:
-        import torch
-    except ImportError:
-        raise UserError(f"{path} needs torch: pip install torch, or save it as model.safetensors") from None
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # of many kinds, by what the bytes happen to be
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError(f"{path} is refused: torch finds more in it than weights, or damage ({reason})") from None
-    if not isinstance(found, dict) or not all(
-        isinstance(name, str) and isinstance(x, torch.Tensor) for name, x in found.items()
-    ):
-        raise UserError(f"{path} is not a plain table of named tensors, as `save_pretrained` writes it")
-    narrow = (torch.float16, torch.bfloat16)
-    return {name: (x.float() if x.dtype in narrow else x).detach().numpy() for name, x in found.items()}
-
-
 READERS: dict[str, Callable[[pathlib.Path], Tensors]] = {
     "model.safetensors": read_safetensors,
     "pytorch_model.bin": read_torch,
@@ -81,16 +64,20 @@ READERS: dict[str, Callable[[pathlib.Path], Tensors]] = {
 
 
 def _check_header(path: pathlib.Path) -> None:
-    """Refuse a name given twice, of which the library takes the last."""
+    """Refuse a name given twice, of which the library takes the last, and dtypes that numpy lacks."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= path.stat().st_size - 8:
                 raise UserError(f"{path} cannot be read: truncated, or no safetensors file")
+            if length > strict_json.MAX_BYTES:
+                raise UserError(f"{path} cannot be read: a header of {length:,} bytes")
             text = file.read(length)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror or error})") from None
-    strict_json.parse_object(text, f"the header of {path}")
+    for name, entry in strict_json.parse_object(text, f"the header of {path}").items():
+        if isinstance(entry, dict) and str(entry.get("dtype")).startswith(NARROW):
+            raise UserError(f"{path}: tensor '{name}' is {entry['dtype']}; float32, float16 and bfloat16 can be read")
 
 
 def _shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Tensors:

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from bert_jax import strict_json
 from bert_jax.config import PretrainConfig, check_choices, with_vocab_size
 from bert_jax.console import Console, format_seconds
 from bert_jax.data.mixture import Mixture, open_mixture
@@ -188,7 +189,7 @@ def _recorded(directory: pathlib.Path, text: str) -> Choice | None:
     if not (directory / "run.json").exists():
         return None  # a choice without a run is of a command that was refused
     try:
-        found = json.loads((directory / FILE).read_text(encoding="utf-8"))
+        found = strict_json.parse((directory / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise UserError(
             f"{directory} holds a run without a readable {FILE}: leave --budget out, or choose another --workdir"

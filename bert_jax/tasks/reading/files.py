@@ -4,8 +4,12 @@ import gzip
 import os
 import zlib
 from collections.abc import Sequence
+from typing import IO
 
+from bert_jax.data.sources.documents import MAX_RATIO
 from bert_jax.errors import UserError
+
+MAX_BYTES = 256 << 20  # unpacked, unless the file has a hundredth of them itself: it is held in memory
 
 
 def find(directory: str, folder: str, names: Sequence[str]) -> list[str]:
@@ -25,8 +29,8 @@ def read_text(path: str) -> str:
         UserError: the file cannot be read, is a broken archive, is not UTF-8 (by line), or is empty.
     """
     try:
-        with gzip.open(path) if path.endswith(".gz") else open(path, "rb") as file:
-            data = file.read()
+        with open(path, "rb") as file:
+            data = _gunzip(file, path) if path.endswith(".gz") else file.read()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: broken archive ({error}); fetch it again") from None
     except OSError as error:
@@ -44,3 +48,11 @@ def read_text(path: str) -> str:
     if not text.strip():
         raise UserError(f"{path}: the file is empty; name another file")
     return text
+
+
+def _gunzip(file: IO[bytes], path: str) -> bytes:
+    limit = max(MAX_BYTES, MAX_RATIO * os.path.getsize(path))
+    data = gzip.GzipFile(fileobj=file).read(limit + 1)
+    if len(data) > limit:
+        raise UserError(f"{path}: unpacks to more than {limit:,} bytes; unpack it yourself if you trust it")
+    return data

@@ -4,6 +4,7 @@ table.py             FORMATS, a row for each format: to add a format, add a file
 delimited_records.py CSV and TSV
 json_records.py      JSON lines, and files that are one JSON list
 parquet_records.py   Parquet
+parquet_pages.py     the sizes of its pages, before they are read
 markdown.py          markdown -> its text
 wiki/                MediaWiki dumps, and the output of WikiExtractor
 lines.py             lines with a bound on their length, which several formats share

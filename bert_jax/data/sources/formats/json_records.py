@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any
 
+from bert_jax import strict_json
 from bert_jax.data.sources.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError, format_names
 from bert_jax.data.sources.formats.lines import read_lines
 from bert_jax.errors import UserError
@@ -42,8 +43,8 @@ def json_field_text(data: str, options: ReadOptions) -> str:
             surrogate pair.
     """
     try:
-        record = json.loads(data)
-    except (ValueError, RecursionError):  # also numbers of too many digits, and deep nesting
+        record = strict_json.parse(data)
+    except ValueError:  # also deep nesting, a key given twice, NaN, and numbers of too many digits
         raise RejectedError("broken JSON") from None
     if not isinstance(record, dict):
         raise RejectedError("not an object")

@@ -7,20 +7,35 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
 
-from bert_jax.data.sources.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, format_names
+from bert_jax.data.sources.documents import (
+    MAX_RATIO,
+    MAX_RECORD_BYTES,
+    RawDocument,
+    ReadOptions,
+    Unpacked,
+    format_names,
+)
+from bert_jax.data.sources.formats.parquet_pages import read_pages
 from bert_jax.errors import UserError, did_you_mean, writing
 
-_BATCH_BYTES = 4 << 20
+_BATCH_BYTES = 4 << 20  # of rows of the usual length
+_MAX_BATCH_BYTES = 64 << 20  # of the longest rows that the pages can express
 _BATCH_ROWS = 4096
+_PAGE_BYTES = 64 << 20  # that every page may unpack to; more only with a MAX_RATIO-th of them in the file
+_VALUE_BYTES = 4  # of a place in a dictionary, or of a length
+_ROW_BYTES = 256  # that a row counts beside its text: a few bytes can express any number of empty ones
 
 
 def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the rows of one column, whose name may lead into structs by dots, in batches of a few MiB.
 
-    A stream that is not a local file is copied to a temporary one first, since the format is read from its end.
+    A stream that is not a local file is copied to a temporary one first, since the format is read from its end. A few
+    bytes can repeat a value, or the beginning of a value, for any number of rows. So every page is measured before it
+    is read, and no batch has more rows than a page's worth of text each would fill _MAX_BATCH_BYTES with.
 
     Raises:
-        UserError: pyarrow is not installed, a broken file, no such column, or one that holds no text.
+        UserError: pyarrow is not installed, a broken file, no such column, one that holds no text, or one that unpacks
+            to more than `max_unpacked_bytes` and MAX_RATIO times the file.
     """
     try:
         import pyarrow
@@ -34,18 +49,20 @@ def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> 
                 file = stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(stream, file, 1 << 20)
         try:
-            yield from _rows(name, parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20), options)
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for column names
+            yield from _rows(name, file, parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20), options)
+        except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: headers, names of columns
             line = str(error).partition("\n")[0]
             raise UserError(f"{name}: broken Parquet file ({line}); fetch it again or leave it out") from None
 
 
-def _rows(name: str, file: Any, options: ReadOptions) -> Iterator[RawDocument]:
+def _rows(name: str, stream: IO[bytes], file: Any, options: ReadOptions) -> Iterator[RawDocument]:
     path = _path(name, file.schema_arrow, options.field)
-    number = 0
-    for batch in file.iter_batches(_batch_rows(file), columns=[".".join(path)], use_threads=False):
+    pages, texts = (Unpacked(stream.seek(0, io.SEEK_END), options.max_unpacked_bytes) for _ in range(2))
+    number, batch_rows = 0, _batch_rows(file.metadata, ".".join(path), stream, pages)
+    for batch in file.iter_batches(batch_rows, columns=[".".join(path)], use_threads=False):
         for value in _values(batch.column(0), path[1:]):
             number += 1
+            texts.add(_ROW_BYTES + len(value or b""))
             where = f"{name}:{number}"
             if value is None:
                 yield RawDocument(where, rejected="not a text")
@@ -90,8 +107,16 @@ def _values(column: Any, inner: list[str]) -> list[bytes | None]:
     return column.cast(pyarrow.large_binary()).to_pylist()
 
 
-def _batch_rows(file: Any) -> int:
-    """Return a number of rows of about _BATCH_BYTES, by the row group with the longest rows."""
-    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-    row = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=1)
-    return int(min(_BATCH_ROWS, max(1, _BATCH_BYTES // max(1, row))))
+def _batch_rows(metadata: Any, column: str, stream: IO[bytes], unpacked: Unpacked) -> int:
+    """Return a number of rows of about _BATCH_BYTES, and of at most _MAX_BATCH_BYTES, or 1; count all pages."""
+    usual, largest = 1.0, 1
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        usual = max(usual, group.total_byte_size / max(1, group.num_rows))
+        for chunk in map(group.column, range(group.num_columns)):
+            for page in read_pages(stream, chunk) if chunk.path_in_schema == column else ():
+                size = page.unpacked_bytes + _VALUE_BYTES * page.num_values
+                if size > max(_PAGE_BYTES, MAX_RATIO * page.packed_bytes):
+                    raise UserError(f"a page of {page.packed_bytes:,} bytes unpacks to {size:,}; write smaller pages")
+                unpacked.add(size)
+                largest = max(largest, page.unpacked_bytes)
+    return int(max(1, min(_BATCH_ROWS, _BATCH_BYTES // usual, _MAX_BATCH_BYTES // largest)))

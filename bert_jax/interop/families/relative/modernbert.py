@@ -127,6 +127,8 @@ def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
     found = {**DEFAULTS, **fields}
     if (types := found.pop("layer_types", None)) is not None:
         found[EVERY] = _every(types, fields, where)
+    elif found[EVERY] == 0:
+        raise UserError(f"{where}: {EVERY} is 0; it must lie from 1, or layer_types say that every layer is local")
     parameters = found.pop("rope_parameters", None) or {}
     if not isinstance(parameters, dict) or parameters.keys() - {GLOBAL, LOCAL}:
         raise UserError(f"{where}: rope_parameters is not a table of {GLOBAL} and {LOCAL}")

@@ -1,0 +1,108 @@
+"""`pytorch_model.bin`: the tensors of a file of `torch.save`, as data from a stranger.
+
+torch's own loader of weights (`weights_only`) runs no code, but calls functions that make much memory of few bytes, and
+builds tensors that repeat theirs. So the pickle is searched first, without running it, for anything but plain tensors,
+and a tensor is used only if the file holds each of its numbers.
+"""
+
+import math
+import pathlib
+import pickletools
+import re
+import zipfile
+from collections.abc import Iterator
+from typing import IO, Any
+
+import numpy as np
+
+from bert_jax.errors import UserError
+
+# What `torch.save` of a state dict calls.
+PLAIN = re.compile(
+    r"collections OrderedDict|torch \w+Storage|torch\._utils _rebuild_(tensor|tensor_v2|parameter)", re.ASCII
+)
+MAX_PICKLE = 16 << 20  # bytes: names, shapes and places of the tensors
+ZIP = b"PK\3\4"  # by which torch distinguishes its two formats
+LEGACY_PICKLES = 5  # before the numbers, in the format of torch before 1.6
+MAX_EXPANSION = 8  # bytes in float32 of all tensors for one of the file: half-precision, and tied tensors
+
+
+def read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Return the tensors of a file; half precision becomes float32.
+
+    Raises:
+        UserError: torch is not installed; the file is damaged, or holds more than named, plain, dense tensors; a
+            tensor has more numbers than the file holds for it.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise UserError(f"{path} needs torch: pip install torch, or save it as model.safetensors") from None
+    try:
+        _check_calls(path)
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except UserError:
+        raise
+    except Exception as error:  # of many kinds, by what the bytes happen to be
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(f"{path} is refused: torch finds more in it than weights, or damage ({reason})") from None
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(x, torch.Tensor) for name, x in found.items()
+    ):
+        raise UserError(f"{path} is not a plain table of named tensors, as `save_pretrained` writes it")
+    size, total = path.stat().st_size, 0
+    for name, x in found.items():
+        _check(name, x, size, path)
+        total += 4 * math.prod(x.shape)
+        if total > MAX_EXPANSION * size:
+            raise UserError(
+                f"{path}: up to tensor '{name}', its tensors take {total:,} bytes, more than {MAX_EXPANSION} times the "
+                "file: many names share the same numbers"
+            )
+    narrow = (torch.float16, torch.bfloat16)
+    return {name: (x.float() if x.dtype in narrow else x).detach().numpy() for name, x in found.items()}
+
+
+def _check(name: str, x: Any, size: int, path: pathlib.Path) -> None:
+    """Refuse a tensor that is not written out in the file, before it takes memory."""
+    if x.is_conj() or x.is_neg():
+        raise UserError(f"{path}: tensor '{name}' is stored negated or conjugated; save it with `resolve_neg()`")
+    claimed, held = x.element_size() * math.prod(x.shape), x.untyped_storage().nbytes()
+    if claimed > held or held > size:
+        raise UserError(
+            f"{path}: tensor '{name}' of shape {[*x.shape]} has more numbers than the file holds for it (an expanded "
+            "tensor?); save it with `contiguous()`"
+        )
+
+
+def _check_calls(path: pathlib.Path) -> None:
+    """Refuse a file whose pickle calls anything that a table of plain tensors does not need."""
+    with path.open("rb") as file:
+        name = ""
+        for stream in _pickles(path, file):
+            for code, argument, place in pickletools.genops(stream):
+                if code.name == "BINUNICODE":
+                    name = str(argument)  # a tensor follows its name
+                elif code.name == "GLOBAL" and not PLAIN.fullmatch(str(argument)):
+                    raise UserError(
+                        f"{path} is refused: torch finds more in it than weights: tensor '{name}' needs "
+                        f"{str(argument).replace(' ', '.')}; save dense tensors of float32, float16 or bfloat16"
+                    )
+                if (place or 0) > MAX_PICKLE:
+                    raise UserError(f"{path} is refused: more than {MAX_PICKLE >> 20} MiB of names and shapes")
+
+
+def _pickles(path: pathlib.Path, file: IO[bytes]) -> Iterator[IO[bytes]]:
+    """Yield streams that begin with a pickle: one in a zip archive; several in one file, in the legacy format."""
+    is_zip = file.read(len(ZIP)) == ZIP
+    file.seek(0)
+    if not is_zip:
+        yield from [file] * LEGACY_PICKLES
+        return
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise UserError(f"{path} is refused: {member.filename} in it is compressed, which torch never writes")
+            if member.filename.endswith("data.pkl"):
+                with archive.open(member) as stream:
+                    yield stream

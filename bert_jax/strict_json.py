@@ -1,0 +1,101 @@
+"""JSON from outside, read strictly: UTF-8, bounded size and depth, no key twice, no number that is not finite.
+
+Every reader of a JSON file that bert_jax did not write in the same run goes through here.
+"""
+
+import collections
+import json
+import math
+import pathlib
+import re
+from typing import Any
+
+from bert_jax.errors import UserError
+
+MAX_DEPTH = 100  # of lists and objects in each other
+MAX_BYTES = 16 << 20  # of a file with settings; parsed, it takes some 25 times as much
+MAX_TABLE_BYTES = 64 << 20  # of a vocabulary, or a manifest of many shards
+# A string, which may hold brackets, or a bracket. The last quote is optional: otherwise the search for the end of a
+# string that has none would begin again at each of its characters.
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{\]}]', re.DOTALL)
+
+
+def parse(text: str) -> Any:
+    """Return the value of a JSON text; ValueError says what is wrong with it, and where."""
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        _check_depth(text)
+    return _DECODER.decode(text)
+
+
+def parse_object(text: bytes, where: str) -> dict[str, Any]:
+    """Return the object in `text`; UserError names `where` and the problem, such as a key given twice."""
+    found = _parse(text, where)
+    if not isinstance(found, dict):
+        raise UserError(f"{where} is not a JSON object")
+    return found
+
+
+def read_object(path: pathlib.Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Return the object in a file, likewise; a file of more than `max_bytes` is refused before it is read."""
+    return parse_object(read_bytes(path, max_bytes), str(path))
+
+
+def read_list(path: pathlib.Path) -> list[Any]:
+    """Return the list in a file, likewise."""
+    found = _parse(read_bytes(path), str(path))
+    if not isinstance(found, list):
+        raise UserError(f"{path} is not a JSON list")
+    return found
+
+
+def read_bytes(path: pathlib.Path, max_bytes: int = MAX_BYTES, name: str = "") -> bytes:
+    """Return the content of a file; UserError where it cannot be read or has more than `max_bytes`.
+
+    `name` stands for the file in messages; '': its path.
+    """
+    name = name or str(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(max_bytes + 1)
+    except OSError as error:
+        raise UserError(f"{name} cannot be read ({error.strerror or error})") from None
+    if len(data) > max_bytes:
+        raise UserError(f"{name} has more than {max_bytes >> 20} MiB, too many for such a file; give another")
+    return data
+
+
+def _parse(text: bytes, where: str) -> Any:
+    try:
+        return parse(text.decode())
+    except ValueError as error:
+        raise UserError(f"{where} cannot be read as JSON: {error}") from None
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        character = text[match.start()]
+        depth += (character in "[{") - (character in "]}")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"more than {MAX_DEPTH} lists and objects in each other: char {match.start()}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = collections.Counter(key for key, _ in pairs)
+        raise ValueError(f"the key '{counts.most_common(1)[0][0]:.60}' is given twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is too large for a number")
+    return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)

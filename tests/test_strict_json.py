@@ -1,0 +1,86 @@
+"""JSON from outside: what Python's reader takes, or takes for ever, is refused in a line."""
+
+import json
+import pathlib
+
+import pytest
+
+from bert_jax import strict_json
+from bert_jax.data.corpus import open_corpus
+from bert_jax.data.json_lines import parse_json
+from bert_jax.data.sources import ReadOptions, read_documents
+from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.errors import UserError
+
+DEEP = "[" * 100_000 + "]" * 100_000
+WRONG = {
+    "deep list": (DEEP, "more than 100 lists and objects in each other: char 100"),
+    "deep object": ('{"a":' * 101 + "1" + "}" * 101, "more than 100 lists and objects in each other: char 500"),
+    "cut deep list": ("[" * 100_000, "more than 100"),
+    "string without an end": ("[" * 101 + '"' + '\\"' * 100_000, "more than 100"),
+    "key twice": ('{"a": 1, "b": 2, "a": 1}', "the key 'a' is given twice"),
+    "NaN": ('{"a": NaN}', "NaN is no JSON"),
+    "Infinity": ("[-Infinity]", "-Infinity is no JSON"),
+    "too large": ('{"a": 1e999}', "1e999 is too large for a number"),
+    "digits": ("9" * 5000, "4300"),
+    "cut": ('{"a": ', "column 7"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_text_that_is_not_strict_json_is_refused(case):
+    text, words = WRONG[case]
+    with pytest.raises(UserError) as refusal:
+        parse_json("file.jsonl:7", text)
+    assert str(refusal.value).startswith("file.jsonl:7: invalid JSON (")
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": "[" * 1000, 'b"': '{"' * 1000, "c\\": "\\" * 999 + "["},
+        [[i] for i in range(1000)],
+        json.loads("[" * 100 + "]" * 100),
+        [1e308, -0.0, 10**300, None, True],
+    ],
+    ids=["brackets in strings", "many lists", "as deep as allowed", "numbers"],
+)
+def test_other_json_is_read_as_python_reads_it(value):
+    for text in (json.dumps(value), json.dumps(value, indent=1)):
+        assert strict_json.parse(text) == json.loads(text) == value
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "config.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(UserError, match=r"config\.json has more than 16 MiB"):
+        strict_json.read_object(path)
+
+
+def test_a_record_that_is_not_strict_json_is_rejected_and_counted(tmp_path):
+    lines = [f'{{"text": "a", "b": {WRONG[case][0]}}}' for case in ("deep list", "NaN", "too large", "key twice")]
+    (tmp_path / "a.jsonl").write_text("\n".join(['{"text": "x"}', *lines, '{"text": "c", "text": "d"}']))
+    (tmp_path / "b.json").write_text('[{"text": "y"}, {"text": "z", "b": %s}]' % ("[" * 200 + "]" * 200))
+    read = [(one.text, one.rejected) for one in read_documents([str(tmp_path)], ReadOptions())]
+    refused = ("", "broken JSON")
+    assert read == [("x", ""), *[refused] * 5, ("y", ""), refused]
+
+
+@pytest.mark.parametrize("text", [DEEP, f'{{"model": {DEEP}}}', '{"model": 1, "model": 2}', '{"model": NaN}'])
+def test_a_tokenizer_that_is_not_strict_json_is_refused(tmp_path, text):
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(UserError, match=r"tokenizer\.json is not a JSON file"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "tokenizer_config.json").write_text(text)
+    with pytest.raises(UserError, match=r"tokenizer_config\.json is not a JSON file"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_manifest_that_is_not_strict_json_is_refused(tmp_path: pathlib.Path):
+    (tmp_path / "manifest.json").write_text(DEEP)
+    with pytest.raises(UserError, match=r"no complete manifest\.json"):
+        open_corpus(tmp_path)
