@@ -96,6 +96,23 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
         "line is one sentence, kept as it is, as in code (default: en)",
     )
     parser.add_argument(
+        "--deduplicate",
+        choices=["none", "exact", "near"],
+        default="none",
+        help="documents to remove: exact, those that differ from an earlier one in white space, case, width and "
+        "punctuation alone; near, also those that share 80%% of their sequences of five words with one (default: none)",
+    )
+    parser.add_argument(
+        "--keep_removed", metavar="FILE", help="JSON lines file for the documents that --deduplicate removes"
+    )
+    parser.add_argument(
+        "--max_rejected_fraction",
+        type=float,
+        default=0.1,
+        metavar="FRACTION",
+        help="fraction of the documents that may be rejected as broken or unreadable; more are an error (default: 0.1)",
+    )
+    parser.add_argument(
         "--runner",
         choices=["local", "beam"],
         default="local",

@@ -50,11 +50,20 @@ def prepare(args: argparse.Namespace) -> None:
     inputs = [item for group in args.input for item in group]
     read_options = ReadOptions(args.documents, args.format, args.field, args.encoding_errors)
     if args.runner == "beam":
+        if args.deduplicate != "none":
+            raise UserError("--deduplicate: only with --runner local; remove copies before the job")
         from bert_jax.data.preparation.beam import prepare_with_beam
 
         options = shlex.split(args.beam_options)
         manifest = prepare_with_beam(
-            inputs, args.tokenizer, args.output, read_options, args.heldout_fraction, args.language, options
+            inputs,
+            args.tokenizer,
+            args.output,
+            read_options,
+            args.heldout_fraction,
+            args.language,
+            options,
+            args.max_rejected_fraction,
         )
     else:
         if args.beam_options:
@@ -70,6 +79,9 @@ def prepare(args: argparse.Namespace) -> None:
                 args.language,
                 console.preparation,
                 console.say,
+                args.deduplicate,
+                args.keep_removed,
+                args.max_rejected_fraction,
             )
     for warning in manifest["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)

@@ -78,6 +78,7 @@ def run(seed, tokenizers, place):
     heldout = rng.choice((0, 0.02, 0.3))
     argv = [
         "prepare", "--input", inputs, "--tokenizer", os.path.join(tokenizers, kind), "--output", output, "--workers=1",
+        "--max_rejected_fraction=1",
         f"--format={options.format}", f"--documents={options.documents}", f"--field={options.field}",
         f"--encoding_errors={options.encoding_errors}", f"--heldout_fraction={heldout}",
         f"--language={rng.choice(('en', 'de', 'ko', 'xx'))}",
@@ -269,7 +270,14 @@ def fault_of_bomb(bomb, tokenizers, place):
     fuzzed_inputs.write([bomb], place)
     try:
         status, messages, _ = call(
-            ["prepare", f"--input={path}", f"--tokenizer={tokenizers}/wordpiece", f"--output={output}", "--workers=1"]
+            [
+                "prepare",
+                f"--input={path}",
+                f"--tokenizer={tokenizers}/wordpiece",
+                f"--output={output}",
+                "--workers=1",
+                "--max_rejected_fraction=1",
+            ]
         )
         check(status == 2 and not os.path.exists(output), "status", status, messages)
     except Exception as error:

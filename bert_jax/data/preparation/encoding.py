@@ -1,6 +1,5 @@
 """Documents -> records of token ids. Pure functions: a chunk gives the same records wherever it is encoded."""
 
-import hashlib
 import heapq
 import itertools
 import re
@@ -18,6 +17,7 @@ from bert_jax.data.preparation.corpus_writer import (
     pack_document,
     token_dtype,
 )
+from bert_jax.data.preparation.duplicates.normal_form import split_hash
 from bert_jax.data.sources import RawDocument, ReadOptions, to_document
 from bert_jax.data.sources.rejections import Rejections, first_fields
 from bert_jax.data.tokenizer import Tokenizer
@@ -39,6 +39,8 @@ class PrepareSettings(NamedTuple):
     read_options: ReadOptions = ReadOptions()
     language: str = "en"  # ISO 639 code whose rules split sentences, or NO_LANGUAGE
     heldout_fraction: float = 0.02
+    deduplicate: str = "none"  # a row of `DEDUPLICATION`
+    max_rejected_fraction: float = 0.1  # of the documents; more are an error
 
 
 class DocumentCounts(NamedTuple):
@@ -64,6 +66,7 @@ class Chunk(NamedTuple):
     # Of the document whose pieces began in earlier chunks:
     split: str = ""
     begun: bool = False  # whether it has records already
+    split_hashes: Sequence[int] = ()  # of each document; empty: to be computed
 
 
 class EncodedChunk(NamedTuple):
@@ -83,21 +86,22 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
     kept: list[tuple[RawDocument, str, int, int]] = []  # a document or piece, its split, `split_hash`, sentences
     sentences: list[str] = []
     begins: list[bool] = []
-    split, found = chunk.split, 0
-    for raw in chunk.documents:
+    split, found, own_hash = chunk.split, 0, 0
+    for number, raw in enumerate(chunk.documents):
         document = to_document(raw, settings.read_options)
         found += raw.piece == 0
         if document.rejected and raw.piece == 0 and raw.last:
             rejections.add(document)
             continue
         if raw.piece == 0:
-            split = choose_split(document.text, settings.heldout_fraction)
+            own_hash = chunk.split_hashes[number] if chunk.split_hashes else split_hash(document.text)
+            split = choose_split(own_hash, settings.heldout_fraction)
         before = len(sentences)
         parts = split_sentences(document.text, settings.language, tokenizer.sentence_prefix, raw.piece == 0)
         for sentence, whether in parts:
             sentences.append(sentence)
             begins.append(whether)
-        kept.append((raw, split, split_hash(document.text), len(sentences) - before))
+        kept.append((raw, split, own_hash, len(sentences) - before))
     lengths, tokens = _encode_texts(sentences, tokenizer)
     splits: dict[str, list[PackedRecords]] = {name: [] for name in SPLITS}
     hashes: list[int] = []
@@ -144,14 +148,9 @@ def _lowest(hashes: Iterable[int]) -> list[int]:
     return heapq.nsmallest(MIN_HELDOUT, hashes)
 
 
-def choose_split(text: str, heldout_fraction: float) -> str:
-    """Return 'train' or 'heldout': the same for equal texts, whatever else is in the corpus."""
-    return "heldout" if split_hash(text) < heldout_fraction * 2**64 else "train"
-
-
-def split_hash(text: str) -> int:
-    """Return a uniform hash of a text below 2**64."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+def choose_split(own_hash: int, heldout_fraction: float) -> str:
+    """Return 'train' or 'heldout': the same for equal `split_hash`es, whatever else is in the corpus."""
+    return "heldout" if own_hash < heldout_fraction * 2**64 else "train"
 
 
 def fraction_above(value: int) -> float:

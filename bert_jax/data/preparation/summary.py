@@ -1,11 +1,13 @@
 """The summary of a corpus for its manifest: documents by split and by reason of rejection, settings, warnings."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_jax.data.corpus import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.data.preparation.corpus_writer import ShardInfo
+from bert_jax.data.preparation.duplicates.decisions import EXACT, NEAR
 from bert_jax.data.preparation.encoding import (
     MIN_HELDOUT,
     NO_LANGUAGE,
@@ -19,7 +21,13 @@ from bert_jax.errors import UserError
 
 MANY_UNKNOWN = 0.05  # of the tokens
 MANY_REJECTED = 0.5  # of the documents, for one reason that can be fixed
+# Reasons that are choices, or that lose no text.
+NO_FAULTS = {EXACT, NEAR, "empty", "redirect", "not an article"}
 CODE_LENGTH = 2  # of the codes by which the sentence splitter knows most languages
+
+
+class TooManyRejectedError(UserError):
+    """More documents are rejected than the settings allow; the others are fine."""
 
 
 def summarize(
@@ -28,7 +36,7 @@ def summarize(
     """Return the part of the manifest that describes documents and settings, for all shards and documents in any order.
 
     Raises:
-        UserError: nothing to train on.
+        UserError: nothing to train on. TooManyRejectedError: see there.
     """
     sums = {split: dict.fromkeys(("documents", "sentences", "tokens"), 0) for split in SPLITS}
     for shard in shards:
@@ -42,6 +50,13 @@ def summarize(
     if not stored:
         hint = rejection_hint(counts.rejected, counts.fields, settings.read_options)
         raise UserError(f"0 of {found:,} documents could be used: {rejected}; {hint}")
+    faults = sum(number for reason, number in counts.rejected.items() if reason not in NO_FAULTS)
+    if faults > settings.max_rejected_fraction * found:
+        hint = rejection_hint(counts.rejected, counts.fields, settings.read_options)
+        raise TooManyRejectedError(
+            f"{faults:,} of {found:,} documents were rejected: {rejected}; {hint}. Where that is right, allow it with "
+            f"--max_rejected_fraction {math.ceil(100 * faults / found) / 100:g}"
+        )
     if not train:
         raise UserError(
             f"0 training documents ({heldout:,} held out, {rejected}); lower --heldout_fraction, or give more documents"
@@ -63,6 +78,7 @@ def summarize(
             **settings.read_options._asdict(),
             "heldout_fraction": settings.heldout_fraction,
             "language": settings.language,
+            "deduplicate": settings.deduplicate,
             "max_record": MAX_RECORD,
             "max_sentence": MAX_SENTENCE,
         },
