@@ -152,7 +152,9 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         "--field",
         default="text",
         metavar="NAME",
-        help="field with the text in JSON lines, CSV, Parquet and TFDS, or the number of a column (default: text)",
+        help="field with the text in JSON, CSV, Parquet and TFDS, or the number of a column; in JSON also a path, "
+        "data[].paragraphs[].context; in JSON, CSV and TSV also a template, '{title}\\n\\n{text}' "
+        "(default: text)",
     )
     parser.add_argument(
         "--encoding_errors",

@@ -307,7 +307,10 @@ def test_a_missing_column_is_reported_before_reading(tmp_path):
 @pytest.mark.parametrize(
     ("reasons", "says"),
     [
-        ({"broken JSON": 154, "empty": 2}, "write JSON as one object per line, or as a file that is one list"),
+        (
+            {"broken JSON": 154, "empty": 2},
+            "write JSON as one object per line, or as a file that is one object",
+        ),
         ({"not an object": 3}, "write JSON as one object per line"),
         ({"no field": 2, "binary": 1}, r"a record without 'bo\{dy' has 'a', '\{b\}'; give the field"),
         ({"not a text": 1}, r"'bo\{dy' holds no text"),

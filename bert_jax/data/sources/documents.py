@@ -9,6 +9,7 @@ ENCODING_ERRORS = ("reject", "replace")
 MAX_UNSPLIT_BYTES = 4 << 20  # of a text that comes whole; a longer text comes in pieces
 MAX_PIECE_BYTES = 1 << 20
 MAX_RECORD_BYTES = 16 << 20  # of a record, which is held in memory
+MAX_OBJECT_BYTES = 64 << 20  # of a JSON object whose lists hold the texts, which is held in memory
 
 _MAX_NAMES, _MAX_NAME_LENGTH = 5, 40
 
@@ -19,7 +20,8 @@ class ReadOptions(NamedTuple):
     Attributes:
         documents: what a document of a text is: 'file' (as 'auto'), 'blank-line' (a paragraph) or 'line'.
         format: a row of `formats.table.FORMATS` for all inputs, or 'auto': each by its name.
-        field: the field of a record that holds the text; dots lead into nested objects.
+        field: the field of a record that holds the text; dots lead into nested objects, `[]` into lists, and braces
+            make a template of several; see `formats/fields.py`.
         encoding_errors: bytes that are not UTF-8 'reject' the document, or are 'replace'd by U+FFFD.
     """
 
@@ -43,6 +45,7 @@ class RawDocument(NamedTuple):
         bytes_read: of all inputs as they are on disk, up to here.
         piece: number of a piece of a text longer than MAX_UNSPLIT_BYTES, which was checked before its first piece.
         last: False where another piece of the same document follows.
+        fields: as in `Document`.
     """
 
     name: str
@@ -52,6 +55,7 @@ class RawDocument(NamedTuple):
     bytes_read: int = 0
     piece: int = 0
     last: bool = True
+    fields: str = ""
 
 
 class Document(NamedTuple):

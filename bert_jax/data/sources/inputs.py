@@ -15,6 +15,7 @@ from bert_jax.data.sources.documents import (
     RawDocument,
     ReadOptions,
 )
+from bert_jax.data.sources.formats.fields import template_parts
 from bert_jax.data.sources.formats.table import FORMATS, format_of, to_document
 from bert_jax.errors import UserError, did_you_mean
 
@@ -151,6 +152,7 @@ def _check(options: ReadOptions) -> None:
             raise UserError(f"'{value}' is none of {', '.join(choices)}{did_you_mean(value, choices)}")
     if not options.field:
         raise UserError("--field is empty; give the name of the field that holds the text")
+    template_parts(options.field)
 
 
 def _has_header(path: str, options: ReadOptions) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from bert_jax.data.sources.documents import Document, ReadOptions
 
-_JSON = "write JSON as one object per line, or as a file that is one list of objects"
+_JSON = "write JSON as one object per line, or as a file that is one object or one list of objects"
 HINTS = {
     "invalid UTF-8": "give UTF-8 text, or --encoding_errors replace",
     "binary": "give UTF-8 text",
@@ -15,6 +15,7 @@ HINTS = {
     "broken JSON": _JSON,
     "not an object": _JSON,
     "no field": "a record without '{field}' has {fields}; give the field of the text with --field",
+    "not a list": "'{field}' leads through something that is no list; write [] after the names of lists only",
     "not a text": "'{field}' holds no text; give another field with --field",
 }
 

@@ -2,7 +2,8 @@
 
 table.py             FORMATS, a row for each format: to add a format, add a file here and its row there
 delimited_records.py CSV and TSV
-json_records.py      JSON lines, and files that are one JSON list
+json_records.py      JSON lines, and files that are one JSON list or object
+fields.py            the text of a record: a field, fields in lists, or a template
 parquet_records.py   Parquet
 markdown.py          markdown -> its text
 wiki/                MediaWiki dumps, and the output of WikiExtractor

@@ -72,7 +72,7 @@ def to_document(raw: RawDocument, options: ReadOptions) -> Document:
     Line ends become '\\n', and a byte order mark is dropped.
     """
     if raw.rejected:
-        return Document(raw.name, "", raw.rejected)
+        return Document(raw.name, "", raw.rejected, raw.fields)
     if b"\0" in raw.data:
         return Document(raw.name, "", "binary")
     errors = "strict" if options.encoding_errors == "reject" else options.encoding_errors
