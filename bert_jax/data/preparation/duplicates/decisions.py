@@ -155,7 +155,7 @@ def _first_of_run(sorted_keys: np.ndarray) -> np.ndarray:
 
 def _find_near_copies(rows: _Rows, copy_of: np.ndarray, group: np.ndarray) -> None:
     """Mark each document that is a near copy of an earlier kept one; those that are similar to any join its group."""
-    alive = np.flatnonzero((copy_of < 0) & rows.column("has_text"))
+    alive = np.flatnonzero((copy_of < 0) & (rows.column("sketch") > 0))
     sketch = functools.lru_cache(_SKETCHES_IN_MEMORY)(rows.sketch)
 
     def root(document: int) -> int:
