@@ -6,9 +6,9 @@ import os
 from bert_jax.cli.command import Command
 
 INPUT_HELP = (
-    "files, directories with all files below them, or quoted glob patterns, also of gs:// and s3://; plain, .gz, .xz, "
-    ".bz2, .zst, or tar and zip archives; tfds:NAME, a data set of TFDS; or the word python-docs: the documentation "
-    "strings of this Python installation"
+    "files, directories with all files of known formats below them, or quoted glob patterns, also of gs:// and s3://; "
+    "plain, .gz, .xz, .bz2, .zst, or tar and zip archives; tfds:NAME, a data set of TFDS; or the word python-docs: the "
+    "documentation strings of this Python installation"
 )
 FORMATS = ("auto", "text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")
 
@@ -157,10 +157,17 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         "(default: text)",
     )
     parser.add_argument(
+        "--encoding",
+        default="utf-8",
+        metavar="NAME",
+        help="encoding of the text, such as shift_jis, euc_kr or latin-1; UTF-16 with a byte order mark is recognized "
+        "(default: utf-8)",
+    )
+    parser.add_argument(
         "--encoding_errors",
         choices=["reject", "replace"],
         default="reject",
-        help="treatment of documents that are not UTF-8: reject and count them, or replace the invalid bytes "
+        help="treatment of documents that cannot be decoded: reject and count them, or replace the invalid bytes "
         "(default: reject)",
     )
 

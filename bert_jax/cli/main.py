@@ -31,7 +31,9 @@ def tokenizer(args: argparse.Namespace) -> None:
             args.output,
             kind=args.kind,
             lowercase=not args.cased,
-            read_options=ReadOptions(format=args.format, field=args.field, encoding_errors=args.encoding_errors),
+            read_options=ReadOptions(
+                format=args.format, field=args.field, encoding_errors=args.encoding_errors, encoding=args.encoding
+            ),
             sample_characters=args.sample_characters,
             smoothing=args.smoothing,
             weights=args.weights,
@@ -48,7 +50,7 @@ def prepare(args: argparse.Namespace) -> None:
     from bert_jax.data.sources import ReadOptions
 
     inputs = [item for group in args.input for item in group]
-    read_options = ReadOptions(args.documents, args.format, args.field, args.encoding_errors)
+    read_options = ReadOptions(args.documents, args.format, args.field, args.encoding_errors, args.encoding)
     if args.runner == "beam":
         if args.deduplicate != "none":
             raise UserError("--deduplicate: only with --runner local; remove copies before the job")

@@ -79,7 +79,7 @@ def test_units(tmp_path):
 
 
 def test_rejected_documents_have_a_reason(tmp_path):
-    write(tmp_path / "a.bin", b"\x00\x01" * 9)
+    write(tmp_path / "a.txt", b"\x00\x01" * 9)
     write(tmp_path / "b.txt", b"caf\xe9 au lait")
     write(tmp_path / "c.txt", b"")
     write(tmp_path / "d.txt", b" \n\t\n")

@@ -6,9 +6,11 @@ Every step is a pure function of its input, and every file appears complete unde
 runner repeats, or runs on two machines at once, leaves the same files.
 """
 
+import functools
 import json
 import os
 import pathlib
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
@@ -68,7 +70,7 @@ def prepare_with_beam(
     pipeline = _pipeline(beam_options)
     tokenizer = load_tokenizer(tokenizer_directory)
     output = _absolute_output(os.fspath(output))
-    files = sources.find_files(inputs)
+    files = sources.find_files(inputs, read_options, functools.partial(print, file=sys.stderr))
     sources.check_read_options(files, read_options)
     partitions = chunks.plan_partitions(files, [sources.total_bytes([path]) for path in files])
     _upload_tokenizer(tokenizer, output)  # first: an output that cannot be written fails before the work

@@ -93,7 +93,7 @@ def prepare(
     if workers < 1:
         raise UserError(f"--workers {workers}: give at least 1")
     tokenizer = load_tokenizer(tokenizer_directory)
-    files = sources.find_files(inputs)
+    files = sources.find_files(inputs, read_options, say)
     sources.check_read_options(files, read_options)
     sizes = [sources.total_bytes([path]) for path in files]
     partitions = chunks.plan_partitions(files, sizes)

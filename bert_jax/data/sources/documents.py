@@ -22,13 +22,15 @@ class ReadOptions(NamedTuple):
         format: a row of `formats.table.FORMATS` for all inputs, or 'auto': each by its name.
         field: the field of a record that holds the text; dots lead into nested objects, `[]` into lists, and braces
             make a template of several; see `formats/fields.py`.
-        encoding_errors: bytes that are not UTF-8 'reject' the document, or are 'replace'd by U+FFFD.
+        encoding_errors: bytes that cannot be decoded 'reject' the document, or are 'replace'd by U+FFFD.
+        encoding: of files of text; a file with the mark of UTF-16 or UTF-32 needs no name.
     """
 
     documents: str = "auto"
     format: str = "auto"
     field: str = "text"
     encoding_errors: str = "reject"
+    encoding: str = "utf-8"
 
 
 DEFAULT = ReadOptions()

@@ -7,6 +7,7 @@ fields.py            the text of a record: a field, fields in lists, or a templa
 parquet_records.py   Parquet
 markdown.py          markdown -> its text
 wiki/                MediaWiki dumps, and the output of WikiExtractor
+encodings.py         text in other encodings -> UTF-8
 lines.py             lines with a bound on their length, which several formats share
 
 Plain text is in `sources/pieces.py`, since markdown and python-docs are read in the same pieces.
