@@ -1,6 +1,7 @@
 import hashlib
 import multiprocessing
 import os
+import random
 import re
 import time
 import unicodedata
@@ -11,7 +12,7 @@ import sentencex
 
 from bert_jax.data import corpus
 from bert_jax.data.corpus import open_corpus, verify
-from bert_jax.data.preparation import chunks
+from bert_jax.data.preparation import chunks, encoding
 from bert_jax.data.preparation.duplicates.normal_form import split_hash
 from bert_jax.data.preparation.encoding import WINDOW, choose_split
 from bert_jax.data.preparation.prepare import format_summary, prepare
@@ -104,7 +105,27 @@ def test_the_size_of_chunks_changes_nothing(tmp_path, texts, tokenizer, monkeypa
     for size in (1, 1 << 30):
         monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
         found.append(prepare([str(texts)], tokenizer, tmp_path / str(size), workers=1))
+    lost = [one.pop("unknown_character_fraction") for one in found]  # of a chunk with many, an estimate
+    warnings = [one.pop("warnings") for one in found]
     assert found[0] == found[1]
+    assert abs(lost[0] - lost[1]) < 0.01 * lost[0]
+    assert list(map(len, warnings)) == [2, 2]
+
+
+def test_the_characters_that_unknown_tokens_stand_for_are_counted(tmp_path, tokenizer, monkeypatch):
+    rng = random.Random(0)
+    texts = [" ".join(rng.choices(("the", "cat", "unseen", "zebras"), (9, 9, 1, 1), k=30)) + "." for _ in range(300)]
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    whole = "".join(texts)
+    lost = (6 * whole.count("unseen") + 6 * whole.count("zebras")) / len(whole)
+    for read, error in ((500, 1e-6), (20, 0.05 * lost)):
+        monkeypatch.setattr(encoding, "UNKNOWN_READ", read)
+        settings = {"workers": 1, "heldout_fraction": 0.1}
+        manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / str(read), ReadOptions("line"), **settings)
+        assert abs(manifest["unknown_character_fraction"] - lost) < error
+        (warning,) = [line for line in manifest["warnings"] if "lost" in line]
+        assert warning.startswith(f"{manifest['unknown_character_fraction']:.2%} of the characters are lost: ")
+        assert f"{manifest['unknown_character_fraction']:.2%} of the characters lost" in format_summary(manifest, "c")
 
 
 def test_the_sizes_of_partitions_and_blocks_change_only_the_shards(tmp_path, texts, tokenizer, monkeypatch):
@@ -258,7 +279,9 @@ def test_language_codes_of_three_letters_give_a_warning(tmp_path, tokenizer, lan
     manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", ReadOptions(), 1, 0, language)
     assert any("two letters only (de, not deu)" in line for line in manifest["warnings"]) == warned
     rule = "each line a sentence" if language == "none" else f"sentences by the rules of {language}"
-    assert f" tokens unknown, {rule}, 0 overlong sentences cut" in format_summary(manifest, "c")
+    assert f" tokens unknown, 0.00% of the characters lost, {rule}, 0 overlong sentences cut" in format_summary(
+        manifest, "c"
+    )
 
 
 def test_the_message_lists_the_fields_of_records_without_the_requested_one(tmp_path, tokenizer):

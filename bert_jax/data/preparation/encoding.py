@@ -25,6 +25,7 @@ from bert_jax.data.tokenizer import Tokenizer
 MIN_HELDOUT = 2  # documents: the second sentence of a pair may come from another document
 NO_LANGUAGE = "none"  # a line is a sentence and stays as it is: for code, logs, proteins
 WINDOW = 8192  # characters that are split into sentences in one call, and of the longest sentence
+UNKNOWN_READ = 500  # sentences with unknown tokens in a chunk that are encoded again, to count their characters
 SENTENCES_PER_CALL = 512  # of the tokenizer library; its memory is a hundred times the text
 # When it looks back, the library takes every white space for one byte, and panics inside a wider one.
 WIDE_SPACES = "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
@@ -50,6 +51,8 @@ class DocumentCounts(NamedTuple):
     rejected: Mapping[str, int] = {}
     sentences_split: int = 0  # sentences cut because they exceed WINDOW characters or MAX_SENTENCE tokens
     unknown_tokens: int = 0
+    characters: int = 0  # of all sentences
+    unknown_characters: int = 0  # that unknown tokens stand for; see `_unknown_characters`
     fields: str = ""  # of a record that lacks the requested one
     lowest_hashes: Sequence[int] = ()  # the MIN_HELDOUT smallest `split_hash` of stored documents, sorted
 
@@ -124,13 +127,35 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
     whole = np.array(begins, bool)
     cut = np.unique(np.cumsum(whole)[~whole | (lengths > MAX_SENTENCE)])
     unknown = np.count_nonzero(tokens == tokenizer.unk_id)
-    counts = DocumentCounts(found, dict(rejections.reasons), len(cut), int(unknown), rejections.fields, _lowest(hashes))
+    counts = DocumentCounts(
+        documents=found,
+        rejected=dict(rejections.reasons),
+        sentences_split=len(cut),
+        unknown_tokens=int(unknown),
+        characters=sum(map(len, sentences)),
+        unknown_characters=_unknown_characters(sentences, lengths, tokens, tokenizer),
+        fields=rejections.fields,
+        lowest_hashes=_lowest(hashes),
+    )
     return EncodedChunk(packed, counts)
+
+
+def _unknown_characters(sentences: Sequence[str], lengths: np.ndarray, tokens: np.ndarray, tokenizer: Tokenizer) -> int:
+    """Return the number of characters that unknown tokens stand for, of `UNKNOWN_READ` sentences scaled to all."""
+    unknown = tokens == tokenizer.unk_id
+    found = np.unique(np.repeat(np.arange(len(lengths)), lengths)[unknown])
+    read = found[np.linspace(0, len(found), min(len(found), UNKNOWN_READ), endpoint=False).astype(int)]
+    lost = seen = 0
+    for encoded in tokenizer.encode_with_offsets([sentences[number] for number in read.tolist()]):
+        pairs = zip(encoded.ids, encoded.offsets, strict=True)
+        own = [end - start for token, (start, end) in pairs if token == tokenizer.unk_id]
+        lost, seen = lost + sum(own), seen + len(own)
+    return round(lost * int(np.count_nonzero(unknown)) / max(1, seen))
 
 
 def sum_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
     """Return the sum of several counts."""
-    documents = sentences_split = unknown_tokens = 0
+    documents = sentences_split = unknown_tokens = characters = unknown_characters = 0
     rejections = Rejections()
     hashes: list[int] = []
     for one in counts:
@@ -139,9 +164,20 @@ def sum_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
         rejections.fields = first_fields(rejections.fields, one.fields)
         sentences_split += one.sentences_split
         unknown_tokens += one.unknown_tokens
+        characters += one.characters
+        unknown_characters += one.unknown_characters
         hashes += one.lowest_hashes
     rejected = dict(sorted(rejections.reasons.items()))
-    return DocumentCounts(documents, rejected, sentences_split, unknown_tokens, rejections.fields, _lowest(hashes))
+    return DocumentCounts(
+        documents,
+        rejected,
+        sentences_split,
+        unknown_tokens,
+        characters,
+        unknown_characters,
+        rejections.fields,
+        _lowest(hashes),
+    )
 
 
 def _lowest(hashes: Iterable[int]) -> list[int]:

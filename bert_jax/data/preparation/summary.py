@@ -20,6 +20,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 
 MANY_UNKNOWN = 0.05  # of the tokens
+MANY_LOST = 0.001  # of the characters, in unknown tokens
 MANY_REJECTED = 0.5  # of the documents, for one reason that can be fixed
 # Reasons that are choices, or that lose no text.
 NO_FAULTS = {EXACT, NEAR, "empty", "redirect", "not an article"}
@@ -62,10 +63,10 @@ def summarize(
             f"0 training documents ({heldout:,} held out, {rejected}); lower --heldout_fraction, or give more documents"
         )
     tokens, sentences = (sum(one[noun] for one in sums.values()) for noun in ("tokens", "sentences"))
-    unknown = counts.unknown_tokens / tokens
+    unknown, lost = counts.unknown_tokens / tokens, counts.unknown_characters / max(1, counts.characters)
     warnings = [
         *_split_warnings(settings, counts, train, heldout),
-        *_content_warnings(tokenizer, settings, counts, stored, found, sentences, unknown),
+        *_content_warnings(tokenizer, settings, counts, stored, found, sentences, unknown, lost),
     ]
     return {
         "tokenizer": {
@@ -86,6 +87,7 @@ def summarize(
         "sentences_split": counts.sentences_split,
         "sentences_per_document": round(sentences / stored, 3),
         "unknown_token_fraction": round(unknown, 6),
+        "unknown_character_fraction": round(lost, 6),
         "warnings": warnings,
     }
 
@@ -121,14 +123,18 @@ def _content_warnings(
     found: int,
     sentences: int,
     unknown: float,
+    lost: float,
 ) -> Iterator[str]:
     """Yield warnings about text that does not fit tokenizer, options or training."""
     if sentences == stored:
         yield "every document is one sentence, so every pair is a random one; join lines that belong together"
-    if unknown > MANY_UNKNOWN:
+    if lost > MANY_LOST or unknown > MANY_UNKNOWN:
+        cure = "train one on this text, or take --kind byte_level, which has no unknown tokens"
+        if unknown > MANY_UNKNOWN:
+            cure = "was the tokenizer trained on text of another language or kind?"
         yield (
-            f"{unknown:.1%} of the tokens are {tokenizer.special.unk}: was the tokenizer trained on text of another "
-            "language or kind?"
+            f"{lost:.2%} of the characters are lost: {unknown:.2%} of the tokens are {tokenizer.special.unk}, which "
+            f"stands for a whole word that the vocabulary lacks; {cure}"
         )
     reason = most_common_reason(counts.rejected)
     number = counts.rejected.get(reason, 0)
@@ -160,6 +166,7 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
         f"{output}: {count_noun(documents['in'], 'document')} in = {documents['stored']:,} stored + "
         f"{sum(documents['rejected'].values()):,} rejected{f' ({reasons})' if reasons else ''}\n"
         f"{splits}\n"
-        f"{manifest['unknown_token_fraction']:.2%} of the tokens unknown, {rule}, "
+        f"{manifest['unknown_token_fraction']:.2%} of the tokens unknown, "
+        f"{manifest['unknown_character_fraction']:.2%} of the characters lost, {rule}, "
         f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces"
     )
