@@ -208,8 +208,8 @@ def main() -> None:
         assert removed == set((found.copy_of >= 0).nonzero()[0].tolist())
         times: dict[str, list[float]] = {"search": [], "encoding": []}
         for repeat in range(args.repeats):
-            own = functools.partial(search_copies, path, args.tokenizer, folder / f"again{repeat}")
-            times["search"].append(seconds(own))
+            again = functools.partial(search_copies, path, args.tokenizer, folder / f"again{repeat}")
+            times["search"].append(seconds(again))
             times["encoding"].append(seconds(lambda: encode(path, args.tokenizer)))
         tracemalloc.start()
         search.decisions.decide(reopen(folder / "copies"), [0], True)
@@ -230,11 +230,8 @@ def main() -> None:
     by_bytes = [choose_split(raw_hash(text), args.heldout_fraction) for _, text in documents]
     assert manifest["splits"]["heldout"]["documents"] == sum(by_group[number] == "heldout" for number in kept)
     print(f"leaked           {pairs.leaks(by_group, kept)} held-out documents (goal: 0)")
-    print(
-        f"without          {pairs.leaks(by_text, range(len(documents)))}; with a split by the bytes of the text ",
-        end="",
-    )
-    print(f"{pairs.leaks(by_bytes, range(len(documents)))} of {by_bytes.count('heldout')}")
+    for name, splits in {"without": by_text, "by bytes": by_bytes}.items():
+        print(f"{name:<16} {pairs.leaks(splits, range(len(documents)))} of {splits.count('heldout')}")
     medians = {name: statistics.median(values) for name, values in times.items()}
     ratio = medians["search"] / medians["encoding"]
     print(f"time             {ratio:.2f} of {medians['encoding']:.1f} s for encoding (goal: at most 1.5)")
