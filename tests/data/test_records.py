@@ -82,6 +82,8 @@ def test_one_object_in_several_lines_is_a_document(tmp_path, indent):
     with pytest.raises(UserError, match=r"a\.json: broken JSON after item 4"):
         read(write(tmp_path / "a.json", several + "\n{"))
     assert read(write(tmp_path / "a.json", several[: len(several) // 9])) == ["broken JSON"]
+    with pytest.raises(UserError, match=r"a\.json: broken JSON after item 0"):  # it is not one document that is lost
+        read(write(tmp_path / "a.json", '{"text":\n' + '{"text": "one"}\n' * 9))
     large = json.dumps({"text": "x" * MAX_RECORD_BYTES}, indent=indent)
     assert read(write(tmp_path / "a.json", large)) == ["too large"]
 
@@ -119,6 +121,11 @@ def test_a_path_that_ends_early_is_a_rejection(tmp_path):
     assert read(file, field="data.text[]") == ["no field"]
     (first,) = read_documents([str(file)], ReadOptions(field="other[]"))
     assert first.fields == "'data', 'empty', 'n'"
+    bad = write(tmp_path / "a.json", b'{"data": [{"text": "caf\xe9"}]}')
+    assert read(bad, field="data[].text") == ["invalid UTF-8"]
+    assert read(bad, field="data[].text", encoding_errors="replace") == ["caf\ufffd"]
+    one = write(tmp_path / "a.json", json.dumps({"data": ["x" * (MAX_RECORD_BYTES + 1), "one"]}))
+    assert read(one, field="data[]") == ["too large", "one"]
     large = {"data": [{"text": "x" * (1 << 20)}] * 17}  # larger than a record may be
     assert read(write(tmp_path / "a.json", json.dumps(large)), field="data[].text") == ["x" * (1 << 20)] * 17
 

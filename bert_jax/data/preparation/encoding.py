@@ -40,7 +40,7 @@ class PrepareSettings(NamedTuple):
     read_options: ReadOptions = ReadOptions()
     language: str = "en"  # ISO 639 code whose rules split sentences, or NO_LANGUAGE
     heldout_fraction: float = 0.02
-    deduplicate: str = "none"  # a row of `DEDUPLICATION`
+    deduplicate: str = "none"  # one of `decisions.DEDUPLICATION`
     max_rejected_fraction: float = 0.1  # of the documents; more are an error
 
 

@@ -29,7 +29,7 @@ from bert_jax.data.preparation.encoding import (
     encode_chunk,
     sum_counts,
 )
-from bert_jax.data.preparation.summary import TooManyRejectedError, format_summary, summarize
+from bert_jax.data.preparation.summary import TooManyRejectedUserError, format_summary, summarize
 from bert_jax.data.preparation.unfinished import Block, UnfinishedCorpus
 from bert_jax.data.preparation.workers import map_chunks
 from bert_jax.data.sources import ReadOptions, documents
@@ -77,7 +77,7 @@ def prepare(
         deduplicate: 'exact' removes documents with the normal form of an earlier one; 'near' also removes those with
             a similarity of `decisions.THRESHOLD` to an earlier one that is kept, and puts the members of a group of
             similar documents in one split; 'none' removes nothing.
-        keep_removed: JSON lines file for the documents that `deduplicate` removed; it is read for once more.
+        keep_removed: JSON lines file for the documents that `deduplicate` removed; the input is read once more for it.
         max_rejected_fraction: fraction of the documents that may be rejected for a fault; more are an error.
 
     Returns:
@@ -134,7 +134,7 @@ def prepare(
                 [shard for block in blocks for shard in block.shards],
                 sum_counts(block.counts for block in blocks),
             )
-        except TooManyRejectedError:
+        except TooManyRejectedUserError:
             raise  # the same command may allow it, and needs no more work
         except UserError:
             unfinished.discard()

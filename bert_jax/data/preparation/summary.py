@@ -27,8 +27,8 @@ NO_FAULTS = {EXACT, NEAR, "empty", "redirect", "not an article"}
 CODE_LENGTH = 2  # of the codes by which the sentence splitter knows most languages
 
 
-class TooManyRejectedError(UserError):
-    """More documents are rejected than the settings allow; the others are fine."""
+class TooManyRejectedUserError(UserError):
+    """More documents are rejected than the settings allow; Beam knows the errors of its workers by `UserError: `."""
 
 
 def summarize(
@@ -37,7 +37,7 @@ def summarize(
     """Return the part of the manifest that describes documents and settings, for all shards and documents in any order.
 
     Raises:
-        UserError: nothing to train on. TooManyRejectedError: see there.
+        UserError: nothing to train on. TooManyRejectedUserError: see there.
     """
     sums = {split: dict.fromkeys(("documents", "sentences", "tokens"), 0) for split in SPLITS}
     for shard in shards:
@@ -54,7 +54,7 @@ def summarize(
     faults = sum(number for reason, number in counts.rejected.items() if reason not in NO_FAULTS)
     if faults > settings.max_rejected_fraction * found:
         hint = rejection_hint(counts.rejected, counts.fields, settings.read_options)
-        raise TooManyRejectedError(
+        raise TooManyRejectedUserError(
             f"{faults:,} of {found:,} documents were rejected: {rejected}; {hint}. Where that is right, allow it with "
             f"--max_rejected_fraction {math.ceil(100 * faults / found) / 100:g}"
         )

@@ -65,7 +65,7 @@ def json_field_text(data: str, options: ReadOptions) -> str:
     return record_text(_record(data), options)
 
 
-def _record(data: str | bytes) -> dict[str, Any]:
+def _record(data: str) -> dict[str, Any]:
     try:
         record = json.loads(data)
     except (ValueError, RecursionError):  # also numbers of too many digits, and deep nesting
@@ -77,15 +77,21 @@ def _record(data: str | bytes) -> dict[str, Any]:
 
 def _texts(raw: RawDocument, options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the texts inside of the lists of a record, at least one document."""
+    found: list[str | RejectedError]
     try:
-        found = list(texts_in_lists(_record(raw.data.removeprefix(codecs.BOM_UTF8)), options))
+        errors = "strict" if options.encoding_errors == "reject" else options.encoding_errors
+        found = list(texts_in_lists(_record(raw.data.decode("utf-8-sig", errors)), options))
+    except UnicodeDecodeError:
+        found = [RejectedError("invalid UTF-8")]
     except RejectedError as error:
         found = [error]
     for number, text in enumerate(found or [RejectedError("empty")], 1):
         if isinstance(text, RejectedError):
             yield RawDocument(f"{raw.name}:{number}", rejected=str(text), fields=text.fields)
+        elif len(data := text.encode()) > MAX_RECORD_BYTES:
+            yield RawDocument(f"{raw.name}:{number}", rejected="too large")
         else:
-            yield RawDocument(f"{raw.name}:{number}", text.encode())
+            yield RawDocument(f"{raw.name}:{number}", data)
 
 
 def _read_lines(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
@@ -113,7 +119,7 @@ def _read_objects(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[RawD
         while items.next_character():
             yield RawDocument(f"{name}:{items.number + 1}", items.take(), "jsonl")
     except _BrokenJsonError as error:
-        if items.number:
+        if items.number or items.seems_to_have_more():
             raise
         yield RawDocument(name, rejected=error.reason)
         while stream.read(_PEEKED):  # to notice a broken archive
@@ -180,6 +186,10 @@ class _Items:
         self._at = end
         self.number += 1
         return data
+
+    def seems_to_have_more(self) -> bool:
+        """Return whether another object begins a line of the text that was read last."""
+        return "\n{" in self._text[self._at :]
 
     def check_end(self) -> None:
         """Refuse anything after the list."""
