@@ -148,6 +148,27 @@ def test_the_documents_that_a_literal_comparison_finds_are_removed(tmp_path, tok
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "c", "removed.jsonl"]
 
 
+@pytest.mark.parametrize(
+    ("texts", "stored"),
+    [
+        (["the cat."], 1),
+        (["...", "the cat."], 2),
+        (["the cat."] * 3, 1),
+        (["", " "], 0),
+        (["", "the cat.", "THE cat"], 1),
+    ],
+)
+def test_few_documents(tmp_path, tokenizer, texts, stored):
+    inputs = write(tmp_path / "a.jsonl", texts)
+    settings = {"workers": 1, "deduplicate": "near", "heldout_fraction": 0}
+    if stored:
+        assert prepare(inputs, tokenizer, tmp_path / "c", **settings)["documents"]["stored"] == stored
+    else:
+        with pytest.raises(UserError, match="0 of 2 documents could be used: 2 empty"):
+            prepare(inputs, tokenizer, tmp_path / "c", **settings)
+    assert not (tmp_path / ".c.incomplete").exists()
+
+
 def test_similar_documents_stay_in_one_split():
     """A chain of documents, each similar to the next: none is removed, and all have the hash of the first."""
     words = [f"w{number}" for number in range(200)]

@@ -148,8 +148,10 @@ def _equal_to(rows: _Rows) -> np.ndarray:
 
 def _first_of_run(sorted_keys: np.ndarray) -> np.ndarray:
     """Return for each item the place of the first that is equal to it, int64 [items]."""
-    change = (sorted_keys[1:] != sorted_keys[:-1]).reshape(max(0, len(sorted_keys) - 1), -1).any(axis=1)
-    starts = np.flatnonzero(np.append(True, change)) if len(sorted_keys) else np.zeros(0, np.int64)
+    change = sorted_keys[1:] != sorted_keys[:-1]
+    if change.ndim > 1:
+        change = change.any(axis=1)
+    starts = np.flatnonzero(np.append(True, change)[: len(sorted_keys)])
     return np.repeat(starts, np.diff(np.append(starts, len(sorted_keys))))
 
 
