@@ -22,6 +22,7 @@ run benchmarks/batch_speed.py --corpus "$work/corpus"
 run benchmarks/masking_speed.py
 run benchmarks/text_to_sequences.py --input "$work/texts" --vocab "$work/tokenizer"
 run benchmarks/prepare_memory.py --input "$text" --vocab "$work/tokenizer"
+run benchmarks/planted_duplicates.py --input "$books" --tokenizer "$work/tokenizer"
 run benchmarks/prepare_speed.py --input "$text" --vocab "$work/tokenizer" --repeats 5
 run benchmarks/step_speed.py
 run benchmarks/block_speed.py

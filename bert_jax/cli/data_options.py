@@ -6,9 +6,9 @@ import os
 from bert_jax.cli.command import Command
 
 INPUT_HELP = (
-    "files, directories with all files below them, or quoted glob patterns, also of gs:// and s3://; plain, .gz, .xz, "
-    ".bz2, .zst, or tar and zip archives; tfds:NAME, a data set of TFDS; or the word python-docs: the documentation "
-    "strings of this Python installation"
+    "files, directories with all files of known formats below them, or quoted glob patterns, also of gs:// and s3://; "
+    "plain, .gz, .xz, .bz2, .zst, or tar and zip archives; tfds:NAME, a data set of TFDS; or the word python-docs: the "
+    "documentation strings of this Python installation"
 )
 FORMATS = ("auto", "text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")
 
@@ -96,6 +96,23 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
         "line is one sentence, kept as it is, as in code (default: en)",
     )
     parser.add_argument(
+        "--deduplicate",
+        choices=["none", "exact", "near"],
+        default="none",
+        help="documents to remove: exact, those that differ from an earlier one in white space, case, width and "
+        "punctuation alone; near, also those that share 80%% of their sequences of five words with one (default: none)",
+    )
+    parser.add_argument(
+        "--keep_removed", metavar="FILE", help="JSON lines file for the documents that --deduplicate removes"
+    )
+    parser.add_argument(
+        "--max_rejected_fraction",
+        type=float,
+        default=0.1,
+        metavar="FRACTION",
+        help="fraction of the documents that may be rejected as broken or unreadable; more are an error (default: 0.1)",
+    )
+    parser.add_argument(
         "--runner",
         choices=["local", "beam"],
         default="local",
@@ -135,13 +152,22 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         "--field",
         default="text",
         metavar="NAME",
-        help="field with the text in JSON lines, CSV, Parquet and TFDS, or the number of a column (default: text)",
+        help="field with the text in JSON, CSV, Parquet and TFDS, or the number of a column; in JSON also a path, "
+        "data[].paragraphs[].context; in JSON, CSV and TSV also a template, '{title}\\n\\n{text}' "
+        "(default: text)",
+    )
+    parser.add_argument(
+        "--encoding",
+        default="utf-8",
+        metavar="NAME",
+        help="encoding of the text, such as shift_jis, euc_kr or latin-1; UTF-16 with a byte order mark is recognized "
+        "(default: utf-8)",
     )
     parser.add_argument(
         "--encoding_errors",
         choices=["reject", "replace"],
         default="reject",
-        help="treatment of documents that are not UTF-8: reject and count them, or replace the invalid bytes "
+        help="treatment of documents that cannot be decoded: reject and count them, or replace the invalid bytes "
         "(default: reject)",
     )
     parser.add_argument(

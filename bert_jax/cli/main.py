@@ -23,10 +23,8 @@ from bert_jax.files import new_file
 
 def tokenizer(args: argparse.Namespace) -> None:
     """Train a vocabulary and save it."""
-    from bert_jax.data.sources import ReadOptions
     from bert_jax.data.tokenizer.training.train import train_tokenizer
 
-    read_options = ReadOptions("auto", args.format, args.field, args.encoding_errors, args.max_unpacked_bytes)
     with _console() as console:
         report = train_tokenizer(
             args.input,
@@ -34,7 +32,7 @@ def tokenizer(args: argparse.Namespace) -> None:
             args.output,
             kind=args.kind,
             lowercase=not args.cased,
-            read_options=read_options,
+            read_options=_read_options(args),
             sample_characters=args.sample_characters,
             smoothing=args.smoothing,
             weights=args.weights,
@@ -48,16 +46,24 @@ def prepare(args: argparse.Namespace) -> None:
     """Turn documents into a corpus."""
     from bert_jax.data.preparation.prepare import format_summary
     from bert_jax.data.preparation.prepare import prepare as run
-    from bert_jax.data.sources import ReadOptions
 
     inputs = [item for group in args.input for item in group]
-    read_options = ReadOptions(args.documents, args.format, args.field, args.encoding_errors, args.max_unpacked_bytes)
+    read_options = _read_options(args)
     if args.runner == "beam":
+        if args.deduplicate != "none":
+            raise UserError("--deduplicate: only with --runner local; remove copies before the job")
         from bert_jax.data.preparation.beam import prepare_with_beam
 
         options = shlex.split(args.beam_options)
         manifest = prepare_with_beam(
-            inputs, args.tokenizer, args.output, read_options, args.heldout_fraction, args.language, options
+            inputs,
+            args.tokenizer,
+            args.output,
+            read_options,
+            args.heldout_fraction,
+            args.language,
+            options,
+            args.max_rejected_fraction,
         )
     else:
         if args.beam_options:
@@ -73,10 +79,20 @@ def prepare(args: argparse.Namespace) -> None:
                 args.language,
                 console.preparation,
                 console.say,
+                args.deduplicate,
+                args.keep_removed,
+                args.max_rejected_fraction,
             )
     for warning in manifest["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
     print(format_summary(manifest, args.output))
+
+
+def _read_options(args: argparse.Namespace) -> Any:
+    """The `ReadOptions` of a verb that reads texts."""
+    from bert_jax.data.sources import ReadOptions
+
+    return ReadOptions(**{name: getattr(args, name) for name in ReadOptions._fields if hasattr(args, name)})
 
 
 def inspect(args: argparse.Namespace) -> None:

@@ -122,7 +122,7 @@ def _duplicates(report: Report) -> str:
         return ""
     return (
         f"{found.repeated / found.train:.0%} of the training documents are copies of another, which a model memorizes. "
-        "Remove the copies from the text and prepare it again"
+        "Prepare the text again with --deduplicate exact or near"
     )
 
 
@@ -132,7 +132,7 @@ def _leaked(report: Report) -> str:
         return ""
     return (
         f"{found.leaked / found.heldout:.0%} of the held-out documents are also training documents, so the evaluation "
-        "is too good. Remove the copies, or prepare texts that overlap as one corpus"
+        "is too good. Prepare the text again with --deduplicate near, and texts that overlap as one corpus"
     )
 
 

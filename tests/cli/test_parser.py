@@ -12,12 +12,12 @@ from bert_jax.cli.main import VERBS, main
 from bert_jax.cli.parser import make_parser, parse
 from bert_jax.errors import UserError
 
-TEXT = "--input --format --field --encoding_errors --max_unpacked_bytes"
+TEXT = "--input --format --field --encoding --encoding_errors --max_unpacked_bytes"
 PROCESSES = "--coordinator --num_processes --process_id"
 OPTIONS = {
     "tokenizer": f"{TEXT} --kind --vocab_size --output --cased --sample_characters --smoothing --weights",
-    "prepare": f"{TEXT} --tokenizer --output --documents --workers --heldout_fraction --language --runner "
-    "--beam_options",
+    "prepare": f"{TEXT} --tokenizer --output --documents --workers --heldout_fraction --language --deduplicate "
+    "--keep_removed --max_rejected_fraction --runner --beam_options",
     "inspect": "--sequence --config --json",
     "config": "--json",
     "compile": "--config --topology --price_per_chip_hour --watts_per_chip --json",

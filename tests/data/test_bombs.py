@@ -15,7 +15,8 @@ import zstandard
 from pyarrow import parquet
 
 from bert_jax.data.sources import ReadOptions, documents, read_documents, read_raw_documents
-from bert_jax.data.sources.formats import parquet_pages, parquet_records
+from bert_jax.data.sources.formats.parquet import pages as parquet_pages
+from bert_jax.data.sources.formats.parquet import records as parquet_records
 from bert_jax.errors import UserError
 from bert_jax.tasks.reading import files
 

@@ -1,8 +1,10 @@
 import hashlib
 import multiprocessing
 import os
+import random
 import re
 import time
+import unicodedata
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ import sentencex
 
 from bert_jax.data import corpus
 from bert_jax.data.corpus import open_corpus, verify
-from bert_jax.data.preparation import chunks
+from bert_jax.data.preparation import chunks, encoding
+from bert_jax.data.preparation.duplicates.normal_form import split_hash
 from bert_jax.data.preparation.encoding import WINDOW, choose_split
 from bert_jax.data.preparation.prepare import format_summary, prepare
 from bert_jax.data.sources import ReadOptions
@@ -27,6 +30,12 @@ def tokenizer(tmp_path_factory):
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory):
     return make_texts(tmp_path_factory.mktemp("texts"), 60)
+
+
+def letters(text):
+    """The text without white space, punctuation and case, one character at a time."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return "".join(one for one in folded if unicodedata.category(one)[0] not in "PZC")[:65_536]
 
 
 def straightforward(paths, directory):
@@ -46,7 +55,7 @@ def straightforward(paths, directory):
                     ids[start : start + corpus.MAX_SENTENCE] for start in range(0, len(ids), corpus.MAX_SENTENCE)
                 ]
         if sentences and "\0" not in content:
-            digest = hashlib.blake2b(content.encode(), digest_size=8).digest()
+            digest = hashlib.blake2b(letters(content).encode(), digest_size=8).digest()
             expected["heldout" if int.from_bytes(digest, "big") / 2**64 < 0.2 else "train"].append(sentences)
     return expected
 
@@ -96,7 +105,27 @@ def test_the_size_of_chunks_changes_nothing(tmp_path, texts, tokenizer, monkeypa
     for size in (1, 1 << 30):
         monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
         found.append(prepare([str(texts)], tokenizer, tmp_path / str(size), workers=1))
+    lost = [one.pop("unknown_character_fraction") for one in found]  # of a chunk with many, an estimate
+    warnings = [one.pop("warnings") for one in found]
     assert found[0] == found[1]
+    assert abs(lost[0] - lost[1]) < 0.01 * lost[0]
+    assert list(map(len, warnings)) == [2, 2]
+
+
+def test_the_characters_that_unknown_tokens_stand_for_are_counted(tmp_path, tokenizer, monkeypatch):
+    rng = random.Random(0)
+    texts = [" ".join(rng.choices(("the", "cat", "unseen", "zebras"), (9, 9, 1, 1), k=30)) + "." for _ in range(300)]
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    whole = "".join(texts)
+    lost = (6 * whole.count("unseen") + 6 * whole.count("zebras")) / len(whole)
+    for read, error in ((500, 1e-6), (20, 0.05 * lost)):
+        monkeypatch.setattr(encoding, "UNKNOWN_READ", read)
+        settings = {"workers": 1, "heldout_fraction": 0.1}
+        manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / str(read), ReadOptions("line"), **settings)
+        assert abs(manifest["unknown_character_fraction"] - lost) < error
+        (warning,) = [line for line in manifest["warnings"] if "lost" in line]
+        assert warning.startswith(f"{manifest['unknown_character_fraction']:.2%} of the characters are lost: ")
+        assert f"{manifest['unknown_character_fraction']:.2%} of the characters lost" in format_summary(manifest, "c")
 
 
 def test_the_sizes_of_partitions_and_blocks_change_only_the_shards(tmp_path, texts, tokenizer, monkeypatch):
@@ -134,10 +163,10 @@ def test_the_documents_option(tmp_path, tokenizer):
 
 
 def test_equal_documents_are_in_one_split_and_the_fraction_holds():
-    found = [choose_split(str(number), 0.1) for number in range(20_000)]
-    assert found == [choose_split(str(number), 0.1) for number in range(20_000)]
+    found = [choose_split(split_hash(str(number)), 0.1) for number in range(20_000)]
+    assert found == [choose_split(split_hash(str(number)), 0.1) for number in range(20_000)]
     assert abs(found.count("heldout") - 2000) < 5 * (20_000 * 0.1 * 0.9) ** 0.5
-    assert {choose_split(str(number), 0) for number in range(1000)} == {"train"}
+    assert {choose_split(split_hash(str(number)), 0) for number in range(1000)} == {"train"}
 
 
 def test_documents_of_one_long_line(tmp_path, tokenizer):
@@ -218,7 +247,7 @@ def test_too_few_documents_to_hold_any_out_are_reported_with_the_fix(tmp_path, t
 def test_the_suggested_heldout_fraction_holds_out_two_documents(tmp_path, tokenizer, heldout, problem):
     texts = ["the cat sat. " * (n + 2) + "\n" for n in range(20)]
     (tmp_path / "a.txt").write_text("".join(texts))
-    digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    digests = (hashlib.blake2b(letters(text).encode(), digest_size=8).digest() for text in texts)
     first, second = sorted(int.from_bytes(digest, "big") / 2**64 for digest in digests)[:2]
     fraction = (first / 2, (first + second) / 2)[heldout]
     settings = {"read_options": ReadOptions("line"), "workers": 1}
@@ -250,7 +279,9 @@ def test_language_codes_of_three_letters_give_a_warning(tmp_path, tokenizer, lan
     manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / "c", ReadOptions(), 1, 0, language)
     assert any("two letters only (de, not deu)" in line for line in manifest["warnings"]) == warned
     rule = "each line a sentence" if language == "none" else f"sentences by the rules of {language}"
-    assert f" tokens unknown, {rule}, 0 overlong sentences cut" in format_summary(manifest, "c")
+    assert f" tokens unknown, 0.00% of the characters lost, {rule}, 0 overlong sentences cut" in format_summary(
+        manifest, "c"
+    )
 
 
 def test_the_message_lists_the_fields_of_records_without_the_requested_one(tmp_path, tokenizer):
@@ -260,7 +291,9 @@ def test_the_message_lists_the_fields_of_records_without_the_requested_one(tmp_p
     with pytest.raises(UserError, match=f"0 of 10 documents could be used: 10 no field; {hint}"):
         prepare([str(tmp_path / name) for name in ("b.jsonl", "a.jsonl")], tokenizer, tmp_path / "c", workers=1)
     inputs = [str(tmp_path / name) for name in ("b.jsonl", "a.jsonl", "c.jsonl")]
-    manifest = prepare(inputs, tokenizer, tmp_path / "c", workers=1)
+    with pytest.raises(UserError, match=r"10 of 15 documents were rejected: 10 no field; a record .* allow it with"):
+        prepare(inputs, tokenizer, tmp_path / "c", workers=1)
+    manifest = prepare(inputs, tokenizer, tmp_path / "c", workers=1, max_rejected_fraction=0.67)
     assert f"10 of 15 documents were rejected (no field): {hint}" in manifest["warnings"]
     assert manifest["documents"] == {"in": 15, "stored": 5, "rejected": {"no field": 10}}
 

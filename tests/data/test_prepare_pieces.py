@@ -11,6 +11,7 @@ import sentencex
 from bert_jax.data import corpus
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.preparation import chunks, encoding
+from bert_jax.data.preparation.duplicates.normal_form import split_hash
 from bert_jax.data.preparation.encoding import choose_split, split_sentences
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sources import find_files, pieces
@@ -145,10 +146,11 @@ def test_documents_in_pieces_equal_whole_documents(tmp_path, tokenizer, monkeypa
     (texts / "void.txt").write_text(f"{UNSEEN}\n\n" * 1500)
     (texts / "spaces.txt").write_text(" \n" * 5000)
     (texts / "damaged.txt").write_bytes(b"the cat sat. \n\n" * 1000 + b"\xff")
-    whole = prepare([str(texts)], tokenizer, tmp_path / "a", workers=1, heldout_fraction=0)
+    settings = {"workers": 1, "heldout_fraction": 0, "max_rejected_fraction": 1}
+    whole = prepare([str(texts)], tokenizer, tmp_path / "a", **settings)
     set_sizes(monkeypatch, {(pieces, "MAX_UNSPLIT_BYTES"): 5000, (pieces, "MAX_PIECE_BYTES"): 3000})
     set_sizes(monkeypatch, {(chunks, "CHUNK_BYTES"): chunk_bytes, (chunks, "CHUNKS_PER_BLOCK"): chunks_per_block})
-    pieced = prepare([str(texts)], tokenizer, tmp_path / "b", workers=1, heldout_fraction=0)
+    pieced = prepare([str(texts)], tokenizer, tmp_path / "b", **settings)
     assert pieced["documents"] == whole["documents"]
     assert pieced["documents"]["rejected"]["invalid UTF-8"] == 2
     assert pieced["documents"]["rejected"]["no tokens"] == 2
@@ -168,7 +170,7 @@ def test_a_document_in_pieces_is_in_one_split(tmp_path, tokenizer, monkeypatch):
         paragraphs = [f"{text(rng, 2)}\n\n" for _ in range(30)]
         (tmp_path / "in" / f"{number:02}").write_text("".join(paragraphs))
         data = "".join(paragraphs)[:500]
-        sides.append(choose_split(data[: data.rindex("\n\n") + 2], 0.5) if "\n\n" in data[250:] else None)
+        sides.append(choose_split(split_hash(data[: data.rindex("\n\n") + 2]), 0.5) if "\n\n" in data[250:] else None)
     prepare([str(tmp_path / "in")], tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.5)
     stored = open_corpus(tmp_path / "c")
     found = {name: documents_of(stored.split(name)) for name in corpus.SPLITS}

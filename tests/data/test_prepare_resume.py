@@ -1,6 +1,7 @@
 """Preparations that are killed, interrupted or changed: the files that stay, and what the next call does."""
 
 import contextlib
+import importlib
 import json
 import os
 import random
@@ -14,7 +15,7 @@ import fsspec
 import pytest
 
 from bert_jax.data.corpus import open_corpus
-from bert_jax.data.preparation import chunks, encoding, workers
+from bert_jax.data.preparation import chunks, encoding
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.preparation.unfinished import UnfinishedCorpus
 from bert_jax.data.sources import ReadOptions
@@ -33,7 +34,7 @@ class Trial:
         self.messages = []
 
     def prepare(self, output, **more):
-        usual = {"workers": 1, "say": self.messages.append}
+        usual = {"workers": 1, "say": self.messages.append, "max_rejected_fraction": 1}
         return prepare([str(self.texts)], more.pop("tokenizer", self.tokenizer), output, **usual | more)
 
     def interrupt(self, output, number):
@@ -124,7 +125,8 @@ from bert_jax.data.preparation.prepare import prepare
 chunks.CHUNK_BYTES, chunks.CHUNKS_PER_BLOCK, chunks.PARTITION_BYTES = map(int, sys.argv[5:8])
 pieces.MAX_UNSPLIT_BYTES, pieces.MAX_PIECE_BYTES = map(int, sys.argv[8:])
 if __name__ == "__main__":
-    prepare(sys.argv[1:2], *sys.argv[2:4], workers=int(sys.argv[4]), progress=lambda *a: print(a, flush=True))
+    more = {"workers": int(sys.argv[4]), "max_rejected_fraction": 1}
+    prepare(sys.argv[1:2], *sys.argv[2:4], **more, progress=lambda *a: print(a, flush=True))
 """
 
 
@@ -205,8 +207,13 @@ def test_finished_blocks_are_not_encoded_again(trial, expected, tmp_path, monkey
     trial.interrupt(tmp_path / "c", 9)
     assert "kept 4 finished blocks; the same command resumes from there" in trial.messages[-1]
     encoded = []
-    original = workers.encode_chunk
-    monkeypatch.setattr(workers, "encode_chunk", lambda chunk, *rest: encoded.append(chunk) or original(chunk, *rest))
+    original = encoding.encode_chunk
+
+    def encode(chunk, **rest):
+        encoded.append(chunk)
+        return original(chunk, **rest)
+
+    monkeypatch.setattr(importlib.import_module("bert_jax.data.preparation.prepare"), "encode_chunk", encode)
     seen = []
     trial.prepare(tmp_path / "c", progress=lambda *a: seen.append(a))
     assert "resumes after 4 finished blocks" in trial.messages[-1]

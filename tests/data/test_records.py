@@ -43,7 +43,7 @@ def test_a_json_list(tmp_path, indent):
     assert read(path) == TEXTS * 9000
     assert read(write(path, " [] ")) == ["empty"]
     for broken in ('[{"text": "a"}', '[{"text": "a"} 1]', "[1] x", '[{"text"]', "[" * 100_000):
-        with pytest.raises(UserError, match=r"a\.json: broken JSON list"):
+        with pytest.raises(UserError, match=r"a\.json: broken JSON after item"):
             read(write(path, broken))
 
 
@@ -68,6 +68,95 @@ def test_a_json_list(tmp_path, indent):
 def test_only_the_bad_line_is_rejected(tmp_path, line, reason):
     path = write(tmp_path / "a.jsonl", b'{"text": "one"}\n' + line + b'\n{"text": "two"}')
     assert read(path) == ["one", reason, "two"]
+
+
+@pytest.mark.parametrize("indent", [2, 4, "\t"])
+def test_one_object_in_several_lines_is_a_document(tmp_path, indent):
+    for number, text in enumerate(TEXTS):
+        own = {"list": [number, {}], "meta": {"body": text[::-1]}, "text": text}
+        write(tmp_path / f"{number}.json", "\ufeff\n" * (number % 2) + json.dumps(own, indent=indent) + "\n")
+    assert read(tmp_path) == TEXTS
+    assert read(tmp_path, field="meta.body") == [text[::-1] for text in TEXTS]
+    several = "\n".join(json.dumps({"text": text}, indent=indent) for text in TEXTS)
+    assert read(write(tmp_path / "a.json", several)) == TEXTS
+    with pytest.raises(UserError, match=r"a\.json: broken JSON after item 4"):
+        read(write(tmp_path / "a.json", several + "\n{"))
+    assert read(write(tmp_path / "a.json", several[: len(several) // 9])) == ["broken JSON"]
+    with pytest.raises(UserError, match=r"a\.json: broken JSON after item 0"):  # it is not one document that is lost
+        read(write(tmp_path / "a.json", '{"text":\n' + '{"text": "one"}\n' * 9))
+    large = json.dumps({"text": "x" * MAX_RECORD_BYTES}, indent=indent)
+    assert read(write(tmp_path / "a.json", large)) == ["too large"]
+
+
+@pytest.mark.parametrize(
+    ("path", "texts_of"),
+    [
+        ("data[].paragraphs[].context", lambda own: [p["context"] for one in own["data"] for p in one["paragraphs"]]),
+        ("data[].titles[]", lambda own: [title for one in own["data"] for title in one["titles"]]),
+        ("meta.parts[][]", lambda own: [part for one in own["meta"]["parts"] for part in one]),
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_path_leads_into_lists(tmp_path, path, texts_of, indent):
+    paragraphs = [[{"context": f"{text} {n}", "qas": []} for n in range(3)] for text in TEXTS]
+    data = [{"titles": [f"title {n}"] * n, "paragraphs": each} for n, each in enumerate(paragraphs)]
+    record = {"version": "1", "data": data, "meta": {"parts": [["a", "b"], [], ["c"]]}}
+    file = write(tmp_path / "a.json", json.dumps(record, indent=indent))
+    expected = texts_of(record)
+    assert len(expected) > 2
+    assert read(file, field=path) == expected
+    assert read(write(tmp_path / "a.json", json.dumps([record] * 2, indent=indent)), field=path) == expected * 2
+    lines = write(tmp_path / "a.jsonl", "\n".join([json.dumps(record), "{", json.dumps(record)]))
+    assert read(lines, field=path) == [*expected, "broken JSON", *expected]
+
+
+def test_a_path_that_ends_early_is_a_rejection(tmp_path):
+    record = {"data": [{"text": "one"}, {"no": "x"}, 5, {"text": 7}, {"text": "a\0"}, {"text": " "}]}
+    record |= {"empty": [], "n": 1}
+    file = write(tmp_path / "a.json", json.dumps(record))
+    found = ["one", "no field", "no field", "not a text", "binary", "empty"]
+    assert read(file, field="data[].text") == found
+    assert read(file, field="empty[]") == ["empty"]
+    assert read(file, field="n[]") == ["not a list"]
+    assert read(file, field="data.text[]") == ["no field"]
+    (first,) = read_documents([str(file)], ReadOptions(field="other[]"))
+    assert first.fields == "'data', 'empty', 'n'"
+    bad = write(tmp_path / "a.json", b'{"data": [{"text": "caf\xe9"}]}')
+    assert read(bad, field="data[].text") == ["invalid UTF-8"]
+    assert read(bad, field="data[].text", encoding_errors="replace") == ["caf\ufffd"]
+    one = write(tmp_path / "a.json", json.dumps({"data": ["x" * (MAX_RECORD_BYTES + 1), "one"]}))
+    assert read(one, field="data[]") == ["too large", "one"]
+    large = {"data": [{"text": "x" * (1 << 20)}] * 17}  # larger than a record may be
+    assert read(write(tmp_path / "a.json", json.dumps(large)), field="data[].text") == ["x" * (1 << 20)] * 17
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{title}\\n\\n{text}", "T\n\nbody"),
+        ("{title}: {meta.by} ({{x}})", "T: me ({x})"),
+        ("<{a.b}>", "<dot>"),
+        ("{title}{title}", "TT"),
+    ],
+)
+def test_a_template_joins_fields(tmp_path, template, expected):
+    record = {"title": "T", "text": "body", "meta": {"by": "me"}, "a.b": "dot"}
+    assert read(write(tmp_path / "a.jsonl", json.dumps(record)), field=template) == [expected]
+    if "meta" not in template:
+        rows = "title,text,a.b\nT,body,dot\nonly one\n"
+        assert read(write(tmp_path / "a.csv", rows), field=template) == [expected, "wrong number of columns"]
+
+
+def test_a_template_names_fields_alone(tmp_path):
+    file = write(tmp_path / "a.jsonl", '{"title": "T", "n": 1}')
+    assert read(file, field="{title.__class__}") == ["no field"]
+    assert read(file, field="{title} {n}") == ["not a text"]
+    for field in ("{title!r}", "{title:>9}", "{}", "{title", "title}", "{a[0]}", "{a[]}", "{{x}}"):
+        with pytest.raises(UserError, match=r"--field '.*': |no column|no input") as error:
+            read(file, field=field)
+        assert str(error.value).startswith("--field")
+    with pytest.raises(UserError, match=r"no column 'titel'; did you mean 'title'"):
+        read(write(tmp_path / "a.csv", "title,text\nT,body\n"), field="{titel} {text}")
 
 
 def test_a_record_without_the_field_lists_its_fields(tmp_path):

@@ -79,7 +79,7 @@ def test_units(tmp_path):
 
 
 def test_rejected_documents_have_a_reason(tmp_path):
-    write(tmp_path / "a.bin", b"\x00\x01" * 9)
+    write(tmp_path / "a.txt", b"\x00\x01" * 9)
     write(tmp_path / "b.txt", b"caf\xe9 au lait")
     write(tmp_path / "c.txt", b"")
     write(tmp_path / "d.txt", b" \n\t\n")
@@ -308,7 +308,10 @@ def test_a_missing_column_is_reported_before_reading(tmp_path):
 @pytest.mark.parametrize(
     ("reasons", "says"),
     [
-        ({"broken JSON": 154, "empty": 2}, "write JSON as one object per line, or as a file that is one list"),
+        (
+            {"broken JSON": 154, "empty": 2},
+            "write JSON as one object per line, or as a file that is one object",
+        ),
         ({"not an object": 3}, "write JSON as one object per line"),
         ({"no field": 2, "binary": 1}, r"a record without 'bo\{dy' has 'a', '\{b\}'; give the field"),
         ({"not a text": 1}, r"'bo\{dy' holds no text"),

@@ -137,7 +137,7 @@ def test_a_sample_is_about_as_large_as_asked(tmp_path, two_sources, monkeypatch)
 
 def test_rejected_documents_and_lost_accents_are_reported(tmp_path):
     (tmp_path / "good.txt").write_text("grün für über Öl\n" * 50, encoding="utf-8")
-    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe")
+    (tmp_path / "bad.txt").write_bytes(b"\xff\xff")
     (tmp_path / "empty.txt").write_bytes(b"")
     files = [[str(tmp_path / "*.txt")]]
     report = train_tokenizer(files, 24, tmp_path / "tok")

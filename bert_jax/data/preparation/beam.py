@@ -6,9 +6,11 @@ Every step is a pure function of its input, and every file appears complete unde
 runner repeats, or runs on two machines at once, leaves the same files.
 """
 
+import functools
 import json
 import os
 import pathlib
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
@@ -46,12 +48,13 @@ def prepare_with_beam(
     heldout_fraction: float = PrepareSettings().heldout_fraction,
     language: str = "en",
     beam_options: Sequence[str] = (),
+    max_rejected_fraction: float = PrepareSettings().max_rejected_fraction,
 ) -> dict[str, Any]:
     """Make the corpus that `prepare` makes from the same arguments, byte for byte, on any runner of Beam.
 
     Args:
         inputs: as in `prepare`; all workers read them, so they are URLs, or paths that every machine has.
-        tokenizer_directory, read_options, heldout_fraction, language: as in `prepare`.
+        tokenizer_directory, read_options, heldout_fraction, language, max_rejected_fraction: as in `prepare`.
         output: a URL or directory that all workers write to. The manifest is written last: without it, there is no
             corpus.
         beam_options: the command line of a Beam pipeline, such as '--runner=FlinkRunner'.
@@ -62,12 +65,12 @@ def prepare_with_beam(
     Raises:
         UserError: as `prepare`, on any machine; options that Beam does not know.
     """
-    settings = PrepareSettings(read_options, language, heldout_fraction)
+    settings = PrepareSettings(read_options, language, heldout_fraction, max_rejected_fraction=max_rejected_fraction)
     check_settings(settings)
     pipeline = _pipeline(beam_options)
     tokenizer = load_tokenizer(tokenizer_directory)
     output = _absolute_output(os.fspath(output))
-    files = sources.find_files(inputs)
+    files = sources.find_files(inputs, read_options, functools.partial(print, file=sys.stderr))
     sources.check_read_options(files, read_options)
     partitions = chunks.plan_partitions(files, [sources.total_bytes([path]) for path in files])
     _upload_tokenizer(tokenizer, output)  # first: an output that cannot be written fails before the work

@@ -7,6 +7,8 @@ at once, and the chunks of a block go to the same shards.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from bert_jax.data.preparation.duplicates.decisions import Decisions
+from bert_jax.data.preparation.duplicates.normal_form import split_hash
 from bert_jax.data.preparation.encoding import Chunk, PrepareSettings, choose_split, has_tokens
 from bert_jax.data.sources import RawDocument, read_raw_documents, to_document
 from bert_jax.data.tokenizer import Tokenizer
@@ -39,30 +41,40 @@ def plan_partitions(files: Sequence[str], sizes: Sequence[int]) -> tuple[Partiti
     return (*partitions, Partition(len(partitions), tuple(own), before))
 
 
-def read_chunks(partition: Partition, tokenizer: Tokenizer, settings: PrepareSettings) -> Iterator[Chunk]:
+def read_chunks(
+    partition: Partition, tokenizer: Tokenizer, settings: PrepareSettings, decisions: Decisions | None = None
+) -> Iterator[Chunk]:
     """Yield the chunks of a partition, in order, at least one; cheap, and in bounded memory.
+
+    With decisions, removed documents are rejected ones without text, and the others have their `split_hashes`.
 
     Raises:
         UserError: as `sources.read_raw_documents`.
     """
     number = size = 0
     documents: list[RawDocument] = []
+    hashes: list[int] = []
     split, begun = "", False  # of the current document in pieces
     at_start = (split, begun)
 
     def chunk(last: bool) -> Chunk:
         bytes_read = partition.bytes_before + documents[-1].bytes_read if documents else partition.bytes_before
-        return Chunk(partition.number, number, number // CHUNKS_PER_BLOCK, last, documents, bytes_read, *at_start)
+        block = number // CHUNKS_PER_BLOCK
+        return Chunk(partition.number, number, block, last, documents, bytes_read, *at_start, hashes)
 
-    for raw in read_raw_documents(partition.files, settings.read_options):
+    found = read_raw_documents(partition.files, settings.read_options)
+    for raw, own_hash in decisions.apply(partition.number, found) if decisions else ((raw, None) for raw in found):
         if size >= CHUNK_BYTES:
             yield chunk(last=False)
-            number, size, documents, at_start = number + 1, 0, [], (split, begun)
+            number, size, documents, hashes, at_start = number + 1, 0, [], [], (split, begun)
         documents.append(raw)
         size += len(raw.data) + DOCUMENT_BYTES
+        if own_hash is not None:
+            hashes.append(own_hash)
         if raw.piece == 0 and not raw.last:
             text = to_document(raw, settings.read_options).text
-            split, begun = choose_split(text, settings.heldout_fraction), has_tokens(text, True, tokenizer, settings)
+            split = choose_split(split_hash(text) if own_hash is None else own_hash, settings.heldout_fraction)
+            begun = has_tokens(text, True, tokenizer, settings)
         elif raw.piece and not begun:
             begun = has_tokens(to_document(raw, settings.read_options).text, False, tokenizer, settings)
     yield chunk(last=True)

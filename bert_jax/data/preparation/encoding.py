@@ -1,6 +1,5 @@
 """Documents -> records of token ids. Pure functions: a chunk gives the same records wherever it is encoded."""
 
-import hashlib
 import heapq
 import itertools
 import re
@@ -18,6 +17,7 @@ from bert_jax.data.preparation.corpus_writer import (
     pack_document,
     token_dtype,
 )
+from bert_jax.data.preparation.duplicates.normal_form import split_hash
 from bert_jax.data.sources import RawDocument, ReadOptions, to_document
 from bert_jax.data.sources.rejections import Rejections, first_fields
 from bert_jax.data.tokenizer import Tokenizer
@@ -25,6 +25,7 @@ from bert_jax.data.tokenizer import Tokenizer
 MIN_HELDOUT = 2  # documents: the second sentence of a pair may come from another document
 NO_LANGUAGE = "none"  # a line is a sentence and stays as it is: for code, logs, proteins
 WINDOW = 8192  # characters that are split into sentences in one call, and of the longest sentence
+UNKNOWN_READ = 500  # sentences with unknown tokens in a chunk that are encoded again, to count their characters
 SENTENCES_PER_CALL = 512  # of the tokenizer library; its memory is a hundred times the text
 # When it looks back, the library takes every white space for one byte, and panics inside a wider one.
 WIDE_SPACES = "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
@@ -39,6 +40,8 @@ class PrepareSettings(NamedTuple):
     read_options: ReadOptions = ReadOptions()
     language: str = "en"  # ISO 639 code whose rules split sentences, or NO_LANGUAGE
     heldout_fraction: float = 0.02
+    deduplicate: str = "none"  # one of `decisions.DEDUPLICATION`
+    max_rejected_fraction: float = 0.1  # of the documents; more are an error
 
 
 class DocumentCounts(NamedTuple):
@@ -48,6 +51,8 @@ class DocumentCounts(NamedTuple):
     rejected: Mapping[str, int] = {}
     sentences_split: int = 0  # sentences cut because they exceed WINDOW characters or MAX_SENTENCE tokens
     unknown_tokens: int = 0
+    characters: int = 0  # of all sentences
+    unknown_characters: int = 0  # that unknown tokens stand for; see `_unknown_characters`
     fields: str = ""  # of a record that lacks the requested one
     lowest_hashes: Sequence[int] = ()  # the MIN_HELDOUT smallest `split_hash` of stored documents, sorted
 
@@ -64,6 +69,7 @@ class Chunk(NamedTuple):
     # Of the document whose pieces began in earlier chunks:
     split: str = ""
     begun: bool = False  # whether it has records already
+    split_hashes: Sequence[int] = ()  # of each document; empty: to be computed
 
 
 class EncodedChunk(NamedTuple):
@@ -83,21 +89,22 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
     kept: list[tuple[RawDocument, str, int, int]] = []  # a document or piece, its split, `split_hash`, sentences
     sentences: list[str] = []
     begins: list[bool] = []
-    split, found = chunk.split, 0
-    for raw in chunk.documents:
+    split, found, own_hash = chunk.split, 0, 0
+    for number, raw in enumerate(chunk.documents):
         document = to_document(raw, settings.read_options)
         found += raw.piece == 0
         if document.rejected and raw.piece == 0 and raw.last:
             rejections.add(document)
             continue
         if raw.piece == 0:
-            split = choose_split(document.text, settings.heldout_fraction)
+            own_hash = chunk.split_hashes[number] if chunk.split_hashes else split_hash(document.text)
+            split = choose_split(own_hash, settings.heldout_fraction)
         before = len(sentences)
         parts = split_sentences(document.text, settings.language, tokenizer.sentence_prefix, raw.piece == 0)
         for sentence, whether in parts:
             sentences.append(sentence)
             begins.append(whether)
-        kept.append((raw, split, split_hash(document.text), len(sentences) - before))
+        kept.append((raw, split, own_hash, len(sentences) - before))
     lengths, tokens = _encode_texts(sentences, tokenizer)
     splits: dict[str, list[PackedRecords]] = {name: [] for name in SPLITS}
     hashes: list[int] = []
@@ -120,13 +127,35 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
     whole = np.array(begins, bool)
     cut = np.unique(np.cumsum(whole)[~whole | (lengths > MAX_SENTENCE)])
     unknown = np.count_nonzero(tokens == tokenizer.unk_id)
-    counts = DocumentCounts(found, dict(rejections.reasons), len(cut), int(unknown), rejections.fields, _lowest(hashes))
+    counts = DocumentCounts(
+        documents=found,
+        rejected=dict(rejections.reasons),
+        sentences_split=len(cut),
+        unknown_tokens=int(unknown),
+        characters=sum(map(len, sentences)),
+        unknown_characters=_unknown_characters(sentences, lengths, tokens, tokenizer),
+        fields=rejections.fields,
+        lowest_hashes=_lowest(hashes),
+    )
     return EncodedChunk(packed, counts)
+
+
+def _unknown_characters(sentences: Sequence[str], lengths: np.ndarray, tokens: np.ndarray, tokenizer: Tokenizer) -> int:
+    """Return the number of characters that unknown tokens stand for, of `UNKNOWN_READ` sentences scaled to all."""
+    unknown = tokens == tokenizer.unk_id
+    found = np.unique(np.repeat(np.arange(len(lengths)), lengths)[unknown])
+    read = found[np.linspace(0, len(found), min(len(found), UNKNOWN_READ), endpoint=False).astype(int)]
+    lost = seen = 0
+    for encoded in tokenizer.encode_with_offsets([sentences[number] for number in read.tolist()]):
+        pairs = zip(encoded.ids, encoded.offsets, strict=True)
+        own = [end - start for token, (start, end) in pairs if token == tokenizer.unk_id]
+        lost, seen = lost + sum(own), seen + len(own)
+    return round(lost * int(np.count_nonzero(unknown)) / max(1, seen))
 
 
 def sum_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
     """Return the sum of several counts."""
-    documents = sentences_split = unknown_tokens = 0
+    documents = sentences_split = unknown_tokens = characters = unknown_characters = 0
     rejections = Rejections()
     hashes: list[int] = []
     for one in counts:
@@ -135,23 +164,29 @@ def sum_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
         rejections.fields = first_fields(rejections.fields, one.fields)
         sentences_split += one.sentences_split
         unknown_tokens += one.unknown_tokens
+        characters += one.characters
+        unknown_characters += one.unknown_characters
         hashes += one.lowest_hashes
     rejected = dict(sorted(rejections.reasons.items()))
-    return DocumentCounts(documents, rejected, sentences_split, unknown_tokens, rejections.fields, _lowest(hashes))
+    return DocumentCounts(
+        documents,
+        rejected,
+        sentences_split,
+        unknown_tokens,
+        characters,
+        unknown_characters,
+        rejections.fields,
+        _lowest(hashes),
+    )
 
 
 def _lowest(hashes: Iterable[int]) -> list[int]:
     return heapq.nsmallest(MIN_HELDOUT, hashes)
 
 
-def choose_split(text: str, heldout_fraction: float) -> str:
-    """Return 'train' or 'heldout': the same for equal texts, whatever else is in the corpus."""
-    return "heldout" if split_hash(text) < heldout_fraction * 2**64 else "train"
-
-
-def split_hash(text: str) -> int:
-    """Return a uniform hash of a text below 2**64."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+def choose_split(own_hash: int, heldout_fraction: float) -> str:
+    """Return 'train' or 'heldout': the same for equal `split_hash`es, whatever else is in the corpus."""
+    return "heldout" if own_hash < heldout_fraction * 2**64 else "train"
 
 
 def fraction_above(value: int) -> float:

@@ -1,6 +1,7 @@
 """Documents -> corpus on this machine: on all cores, in bounded memory; resumes where it was killed."""
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import json
@@ -15,10 +16,22 @@ from bert_jax import __version__
 from bert_jax.data import corpus, sources
 from bert_jax.data.preparation import chunks, encoding
 from bert_jax.data.preparation.corpus_writer import ShardWriter, token_dtype
-from bert_jax.data.preparation.encoding import Chunk, DocumentCounts, EncodedChunk, PrepareSettings, sum_counts
-from bert_jax.data.preparation.summary import format_summary, summarize
+from bert_jax.data.preparation.duplicates.decisions import DEDUPLICATION, NEAR_COPIES, THRESHOLD, TOGETHER
+from bert_jax.data.preparation.duplicates.normal_form import SPLIT_CHARACTERS
+from bert_jax.data.preparation.duplicates.removed import removed_file, write_removed
+from bert_jax.data.preparation.duplicates.search import find_copies
+from bert_jax.data.preparation.duplicates.signatures import BANDS, ROWS, SHINGLE, SKETCH
+from bert_jax.data.preparation.encoding import (
+    Chunk,
+    DocumentCounts,
+    EncodedChunk,
+    PrepareSettings,
+    encode_chunk,
+    sum_counts,
+)
+from bert_jax.data.preparation.summary import TooManyRejectedUserError, format_summary, summarize
 from bert_jax.data.preparation.unfinished import Block, UnfinishedCorpus
-from bert_jax.data.preparation.workers import encode_chunks
+from bert_jax.data.preparation.workers import map_chunks
 from bert_jax.data.sources import ReadOptions, documents
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
@@ -42,6 +55,9 @@ def prepare(
     language: str = "en",
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda line: None,
+    deduplicate: str = PrepareSettings().deduplicate,
+    keep_removed: str | os.PathLike[str] | None = None,
+    max_rejected_fraction: float = PrepareSettings().max_rejected_fraction,
 ) -> dict[str, Any]:
     """Make the corpus `output` from text; the same input gives the same bytes for any number of workers.
 
@@ -53,40 +69,62 @@ def prepare(
         inputs, read_options: as in `sources.read_documents`.
         tokenizer_directory: for `load_tokenizer`; the tokenizer is saved in the corpus.
         workers: number of processes that encode; None: one per core; 1: this process.
-        heldout_fraction: fraction of the documents held out for evaluation, chosen by a hash of their text, so that
-            equal texts stay in one split.
+        heldout_fraction: fraction of the documents held out for evaluation, chosen by a hash of their normal form, so
+            that texts that differ in white space, case and punctuation alone stay in one split.
         language: ISO 639 code, of two letters where there is one, whose rules split sentences.
-        progress: called with (bytes of input read, bytes in all, documents done).
+        progress: called with (bytes of input read, bytes in all, documents done); `deduplicate` reads the input twice.
         say: called with a line when the preparation resumes, starts over, or keeps blocks for the next call.
+        deduplicate: 'exact' removes documents with the normal form of an earlier one; 'near' also removes those with
+            a similarity of `decisions.THRESHOLD` to an earlier one that is kept, and puts the members of a group of
+            similar documents in one split; 'none' removes nothing.
+        keep_removed: JSON lines file for the documents that `deduplicate` removed; the input is read once more for it.
+        max_rejected_fraction: fraction of the documents that may be rejected for a fault; more are an error.
 
     Returns:
         The manifest. `manifest['documents']` has {in, stored, rejected: {reason: n}}, where in = stored + the sum of
         rejected; `manifest['warnings']` has lines to show.
 
     Raises:
-        UserError: bad input, tokenizer or output; no training document.
+        UserError: bad input, tokenizer or output; no training document; too many rejected documents.
     """
-    settings = PrepareSettings(read_options, language, heldout_fraction)
+    settings = PrepareSettings(read_options, language, heldout_fraction, deduplicate, max_rejected_fraction)
     check_settings(settings)
     workers = (os.cpu_count() or 1) if workers is None else workers
     if workers < 1:
         raise UserError(f"--workers {workers}: give at least 1")
     tokenizer = load_tokenizer(tokenizer_directory)
-    files = sources.find_files(inputs)
+    files = sources.find_files(inputs, read_options, say)
     sources.check_read_options(files, read_options)
     sizes = [sources.total_bytes([path]) for path in files]
     partitions = chunks.plan_partitions(files, sizes)
-    with UnfinishedCorpus(output, _identity(files, sizes, tokenizer, settings), say) as unfinished:
+    removing, all_bytes = deduplicate in NEAR_COPIES, sum(sizes)
+    if keep_removed is not None and not removing:
+        raise UserError("--keep_removed: nothing is removed; give --deduplicate exact or near")
+
+    def report(bytes_before: int, bytes_read: int, num_documents: int) -> None:
+        if progress:
+            progress(bytes_before + bytes_read, (1 + removing) * all_bytes, num_documents)
+
+    with (
+        removed_file(keep_removed) as removed,
+        UnfinishedCorpus(output, _identity(files, sizes, tokenizer, settings), say) as unfinished,
+    ):
+        decisions = None
+        if removing:
+            first_half = functools.partial(report, 0)
+            decisions = find_copies(unfinished.first_pass, partitions, tokenizer, settings, workers, first_half)
         todo = (
             chunk
             for partition in partitions
             if not unfinished.is_finished(partition.number)
-            for chunk in chunks.read_chunks(partition, tokenizer, settings)
+            for chunk in chunks.read_chunks(partition, tokenizer, settings, decisions)
             if (chunk.partition, chunk.block) not in unfinished.blocks
         )
         before = sum(block.counts.documents for block in unfinished.blocks.values())
-        with contextlib.closing(encode_chunks(todo, tokenizer, settings, workers)) as encoded:
-            for _, results in itertools.groupby(_report(encoded, before, sum(sizes), progress), _block_of):
+        work = functools.partial(encode_chunk, tokenizer=tokenizer, settings=settings)
+        second_half = functools.partial(report, removing * all_bytes)
+        with contextlib.closing(map_chunks(todo, work, workers)) as encoded:
+            for _, results in itertools.groupby(_report(encoded, before, second_half), _block_of):
                 unfinished.add(_write_block(results, unfinished))
         blocks = unfinished.blocks.values()
         try:
@@ -96,14 +134,18 @@ def prepare(
                 [shard for block in blocks for shard in block.shards],
                 sum_counts(block.counts for block in blocks),
             )
+        except TooManyRejectedUserError:
+            raise  # the same command may allow it, and needs no more work
         except UserError:
             unfinished.discard()
             raise
+        if removed and decisions:
+            write_removed(removed, [one.files for one in partitions], read_options, decisions)
         return unfinished.publish(tokenizer, token_dtype(tokenizer.vocab_size), summary)
 
 
 def check_settings(settings: PrepareSettings) -> None:
-    """Raise UserError for a fraction out of range, and for what cannot be a language code."""
+    """Raise UserError for a fraction out of range, an unknown deduplication, and for what cannot be a language code."""
     if not re.fullmatch(LANGUAGE_CODE, settings.language):
         raise UserError(
             f"--language {settings.language}: give a code such as de, ko or zh, as Wikipedia uses, or none for text "
@@ -111,6 +153,10 @@ def check_settings(settings: PrepareSettings) -> None:
         )
     if not 0 <= settings.heldout_fraction < 1:
         raise UserError(f"--heldout_fraction {settings.heldout_fraction}: give a fraction from 0 to below 1")
+    if not 0 <= settings.max_rejected_fraction <= 1:
+        raise UserError(f"--max_rejected_fraction {settings.max_rejected_fraction}: give a fraction from 0 to 1")
+    if settings.deduplicate not in DEDUPLICATION:
+        raise UserError(f"--deduplicate {settings.deduplicate}: give one of {', '.join(DEDUPLICATION)}")
 
 
 def _block_of(result: tuple[Chunk, EncodedChunk]) -> tuple[int, int]:
@@ -118,14 +164,13 @@ def _block_of(result: tuple[Chunk, EncodedChunk]) -> tuple[int, int]:
 
 
 def _report(
-    results: Iterator[tuple[Chunk, EncodedChunk]], num_documents: int, all_bytes: int, progress: Progress | None
+    results: Iterator[tuple[Chunk, EncodedChunk]], num_documents: int, report: Callable[[int, int], None]
 ) -> Iterator[tuple[Chunk, EncodedChunk]]:
-    """Yield the same results, and call `progress` after each was used."""
+    """Yield the same results, and report each after it was used."""
     for chunk, encoded in results:
         yield chunk, encoded
         num_documents += encoded.counts.documents
-        if progress:
-            progress(chunk.bytes_read, all_bytes, num_documents)
+        report(chunk.bytes_read, num_documents)
 
 
 def _write_block(results: Iterator[tuple[Chunk, EncodedChunk]], unfinished: UnfinishedCorpus) -> Block:
@@ -158,11 +203,12 @@ def _identity(
     return {
         "the input": inputs.hexdigest(),
         "the tokenizer": tokenizer.sha256,
-        "the settings": [*reading, settings.language, settings.heldout_fraction],
+        "the settings": [*reading, settings.language, settings.heldout_fraction, settings.deduplicate],
         "the program": {
             "versions": [sys.version, __version__, *map(metadata.version, LIBRARIES)],
             "format": [corpus.FORMAT_VERSION, corpus.MAX_RECORD, corpus.MAX_SENTENCE, encoding.WINDOW],
             "pieces": [documents.MAX_UNSPLIT_BYTES, documents.MAX_PIECE_BYTES],
+            "copies": [SPLIT_CHARACTERS, SHINGLE, BANDS, ROWS, SKETCH, THRESHOLD, TOGETHER],
             "chunks": [chunks.PARTITION_BYTES, chunks.CHUNK_BYTES, chunks.CHUNKS_PER_BLOCK],
         },
     }

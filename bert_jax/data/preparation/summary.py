@@ -1,11 +1,13 @@
 """The summary of a corpus for its manifest: documents by split and by reason of rejection, settings, warnings."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_jax.data.corpus import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.data.preparation.corpus_writer import ShardInfo
+from bert_jax.data.preparation.duplicates.decisions import EXACT, NEAR
 from bert_jax.data.preparation.encoding import (
     MIN_HELDOUT,
     NO_LANGUAGE,
@@ -18,8 +20,15 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 
 MANY_UNKNOWN = 0.05  # of the tokens
+MANY_LOST = 0.001  # of the characters, in unknown tokens
 MANY_REJECTED = 0.5  # of the documents, for one reason that can be fixed
+# Reasons that are choices, or that lose no text.
+NO_FAULTS = {EXACT, NEAR, "empty", "redirect", "not an article"}
 CODE_LENGTH = 2  # of the codes by which the sentence splitter knows most languages
+
+
+class TooManyRejectedUserError(UserError):
+    """More documents are rejected than the settings allow; Beam knows the errors of its workers by `UserError: `."""
 
 
 def summarize(
@@ -28,7 +37,7 @@ def summarize(
     """Return the part of the manifest that describes documents and settings, for all shards and documents in any order.
 
     Raises:
-        UserError: nothing to train on.
+        UserError: nothing to train on. TooManyRejectedUserError: see there.
     """
     sums = {split: dict.fromkeys(("documents", "sentences", "tokens"), 0) for split in SPLITS}
     for shard in shards:
@@ -42,15 +51,22 @@ def summarize(
     if not stored:
         hint = rejection_hint(counts.rejected, counts.fields, settings.read_options)
         raise UserError(f"0 of {found:,} documents could be used: {rejected}; {hint}")
+    faults = sum(number for reason, number in counts.rejected.items() if reason not in NO_FAULTS)
+    if faults > settings.max_rejected_fraction * found:
+        hint = rejection_hint(counts.rejected, counts.fields, settings.read_options)
+        raise TooManyRejectedUserError(
+            f"{faults:,} of {found:,} documents were rejected: {rejected}; {hint}. Where that is right, allow it with "
+            f"--max_rejected_fraction {math.ceil(100 * faults / found) / 100:g}"
+        )
     if not train:
         raise UserError(
             f"0 training documents ({heldout:,} held out, {rejected}); lower --heldout_fraction, or give more documents"
         )
     tokens, sentences = (sum(one[noun] for one in sums.values()) for noun in ("tokens", "sentences"))
-    unknown = counts.unknown_tokens / tokens
+    unknown, lost = counts.unknown_tokens / tokens, counts.unknown_characters / max(1, counts.characters)
     warnings = [
         *_split_warnings(settings, counts, train, heldout),
-        *_content_warnings(tokenizer, settings, counts, stored, found, sentences, unknown),
+        *_content_warnings(tokenizer, settings, counts, stored, found, sentences, unknown, lost),
     ]
     return {
         "tokenizer": {
@@ -63,6 +79,7 @@ def summarize(
             **settings.read_options._asdict(),
             "heldout_fraction": settings.heldout_fraction,
             "language": settings.language,
+            "deduplicate": settings.deduplicate,
             "max_record": MAX_RECORD,
             "max_sentence": MAX_SENTENCE,
         },
@@ -70,6 +87,7 @@ def summarize(
         "sentences_split": counts.sentences_split,
         "sentences_per_document": round(sentences / stored, 3),
         "unknown_token_fraction": round(unknown, 6),
+        "unknown_character_fraction": round(lost, 6),
         "warnings": warnings,
     }
 
@@ -105,14 +123,18 @@ def _content_warnings(
     found: int,
     sentences: int,
     unknown: float,
+    lost: float,
 ) -> Iterator[str]:
     """Yield warnings about text that does not fit tokenizer, options or training."""
     if sentences == stored:
         yield "every document is one sentence, so every pair is a random one; join lines that belong together"
-    if unknown > MANY_UNKNOWN:
+    if lost > MANY_LOST or unknown > MANY_UNKNOWN:
+        cure = "train one on this text, or take --kind byte_level, which has no unknown tokens"
+        if unknown > MANY_UNKNOWN:
+            cure = "was the tokenizer trained on text of another language or kind?"
         yield (
-            f"{unknown:.1%} of the tokens are {tokenizer.special.unk}: was the tokenizer trained on text of another "
-            "language or kind?"
+            f"{lost:.2%} of the characters are lost: {unknown:.2%} of the tokens are {tokenizer.special.unk}, which "
+            f"stands for a whole word that the vocabulary lacks; {cure}"
         )
     reason = most_common_reason(counts.rejected)
     number = counts.rejected.get(reason, 0)
@@ -144,6 +166,7 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
         f"{output}: {count_noun(documents['in'], 'document')} in = {documents['stored']:,} stored + "
         f"{sum(documents['rejected'].values()):,} rejected{f' ({reasons})' if reasons else ''}\n"
         f"{splits}\n"
-        f"{manifest['unknown_token_fraction']:.2%} of the tokens unknown, {rule}, "
+        f"{manifest['unknown_token_fraction']:.2%} of the tokens unknown, "
+        f"{manifest['unknown_character_fraction']:.2%} of the characters lost, {rule}, "
         f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces"
     )

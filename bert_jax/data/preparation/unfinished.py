@@ -4,6 +4,7 @@
     plan.json                           what the shards are made from: input, tokenizer, settings, versions
     blocks/00000-00001.json             the counts of a finished block, written after its shards
     blocks/train-00000-00001.arrayrecord, ...arrayrecord.rows
+    copies/                             the first pass of `--deduplicate`, see duplicates/first_pass.py
     corpus/                             the corpus while it is assembled; renamed to NAME when complete
 """
 
@@ -27,6 +28,7 @@ from bert_jax.data.preparation.corpus_writer import (
     shards_by_split,
     write_json,
 )
+from bert_jax.data.preparation.duplicates.first_pass import FirstPass
 from bert_jax.data.preparation.encoding import DocumentCounts
 from bert_jax.data.preparation.summary import count_noun
 from bert_jax.data.tokenizer import Tokenizer, save_tokenizer
@@ -52,6 +54,7 @@ class UnfinishedCorpus:
     Attributes:
         blocks: (partition, block) -> the finished block; at first those of a killed preparation with the same plan.
         directory: for the shards of blocks.
+        first_pass: the signatures of documents, whose blocks are kept like those of the corpus.
     """
 
     def __init__(self, output: str | os.PathLike[str], plan: Mapping[str, Any], say: Callable[[str], None]):
@@ -61,6 +64,8 @@ class UnfinishedCorpus:
         self._incomplete = self.output.parent / f".{self.output.name}.incomplete"
         self.directory = self._incomplete / "blocks"
         self._corpus = self._incomplete / "corpus"
+        self._copies = self._incomplete / "copies"
+        self.first_pass = FirstPass(self._copies, self.writing)
         self._plan, self._say = json.loads(json.dumps(plan)), say
 
     def __enter__(self) -> Self:
@@ -91,23 +96,29 @@ class UnfinishedCorpus:
             blocks = [block for block in found if block]
             self._take_back(blocks)
             self.blocks = {(block.partition, block.block): block for block in blocks if self._is_whole(block)}
-        if self.blocks:
+            self.first_pass.resume()
+        if self._num_finished:
             self._say(
-                f"{self.output}: resumes after {count_noun(len(self.blocks), 'finished block')} of an interrupted "
+                f"{self.output}: resumes after {count_noun(self._num_finished, 'finished block')} of an interrupted "
                 "preparation"
             )
         elif before and changed:
             self._say(f"{self.output}: starts over, as {' and '.join(changed)} changed since it was interrupted")
-        kept = {self._incomplete / "plan.json", self.directory} if self.blocks else set()
+        kept = {self._incomplete / "plan.json", self.directory, self._copies} if self._num_finished else set()
         for block in self.blocks.values():
             kept.add(self._block_file(block.partition, block.block))
             kept.update(self.directory / name for shard in block.shards for name in (shard.name, shard.rows_name))
-        for path in [*self._incomplete.iterdir(), *(self.directory.iterdir() if self.blocks else ())]:
+        for path in [*self._incomplete.iterdir(), *(self.directory.iterdir() if self._num_finished else ())]:
             if path not in kept:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if not self.blocks:
+        if not self._num_finished:
             self.directory.mkdir()
             write_json(self._incomplete / "plan.json", self._plan)
+
+    @property
+    def _num_finished(self) -> int:
+        """Number of finished blocks, of both passes."""
+        return len(self.blocks) + len(self.first_pass.finished)
 
     def _take_back(self, blocks: list[Block]) -> None:
         """Rename shards that have their final names already back to those of blocks."""
@@ -149,25 +160,26 @@ class UnfinishedCorpus:
             manifest = assemble_corpus(self.directory, self._corpus, shards, dtype, summary)
             os.rename(self._corpus, self.output)
             sync(self.output.parent)
-        self.blocks.clear()
+        self.discard()
         return manifest
 
     def discard(self) -> None:
         """Forget the finished blocks, so that nothing is kept."""
         self.blocks.clear()
+        self.first_pass.finished.clear()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.blocks:
-            kept = count_noun(len(self.blocks), "finished block")
+        if self._num_finished:
+            kept = count_noun(self._num_finished, "finished block")
             self._say(f"{self.output}: kept {kept}; the same command resumes from there")
         elif isinstance(error, KeyboardInterrupt):
             self._say(f"{self.output}: no block was finished; the same command starts from the beginning")
         self._leave()
 
     def _leave(self) -> None:
-        if not self.blocks:
+        if not self._num_finished:
             shutil.rmtree(self._incomplete, ignore_errors=True)
         os.close(self._lock)
 
@@ -177,7 +189,7 @@ class UnfinishedCorpus:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Turn the error of a full disk or a read-only directory into a UserError; ArrayRecord raises RuntimeError."""
-        kept = "finished blocks were kept" if self.blocks else "nothing was kept"
+        kept = "finished blocks were kept" if self._num_finished else "nothing was kept"
         with errors.writing(self.output, f"{kept}; make room, or choose another --output"):
             try:
                 yield

@@ -1,4 +1,4 @@
-"""Encodes chunks in several processes, in order, with few chunks in memory."""
+"""Works on chunks in several processes, in order, with few chunks in memory."""
 
 import collections
 import concurrent.futures
@@ -8,40 +8,41 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, TypeVar
 
-from bert_jax.data.preparation.encoding import Chunk, EncodedChunk, PrepareSettings, encode_chunk
-from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.data.preparation.encoding import Chunk
 from bert_jax.errors import UserError
 
+Result = TypeVar("Result")
 CHUNKS_PER_WORKER = 3  # one in work, one waiting, one done and waiting for its turn
 
 
-def encode_chunks(
-    chunks: Iterable[Chunk], tokenizer: Tokenizer, settings: PrepareSettings, workers: int
-) -> Generator[tuple[Chunk, EncodedChunk]]:
-    """Yield each chunk, without its documents, and its records, in order. Close the generator to end the processes.
+def map_chunks(
+    chunks: Iterable[Chunk], work: Callable[[Chunk], Result], workers: int
+) -> Generator[tuple[Chunk, Result]]:
+    """Yield each chunk, without its documents, and its result, in order. Close the generator to end the processes.
 
     Args:
         chunks: from `read_chunks`.
-        tokenizer, settings: as in `encode_chunk`.
+        work: what is done with a chunk; can be pickled.
         workers: number of processes; 1 works in this process.
 
     Raises:
-        UserError: as `encode_chunk`, and where a process was killed.
+        UserError: as `work`, and where a process was killed.
     """
     if workers == 1:
         for chunk in chunks:
-            yield chunk._replace(documents=[]), encode_chunk(chunk, tokenizer, settings)
+            yield chunk._replace(documents=[]), work(chunk)
         return
     executor = concurrent.futures.ProcessPoolExecutor(
         workers,
         # Spawned: a fork copies the locks of the library's threads in whatever state they are.
         multiprocessing.get_context("spawn"),
         _start_worker,
-        (tokenizer, settings),
+        (work,),
     )
-    waiting: collections.deque[tuple[Chunk, concurrent.futures.Future[EncodedChunk]]] = collections.deque()
+    waiting: collections.deque[tuple[Chunk, concurrent.futures.Future[Result]]] = collections.deque()
     try:
         for chunk in chunks:
             waiting.append((chunk._replace(documents=[]), executor.submit(_work, chunk)))
@@ -57,13 +58,13 @@ def encode_chunks(
         executor.shutdown(cancel_futures=True)
 
 
-_worker: tuple[Tokenizer, PrepareSettings]
+_work_of_process: Callable[[Chunk], Any]
 
 
-def _start_worker(tokenizer: Tokenizer, settings: PrepareSettings) -> None:
-    global _worker
+def _start_worker(work: Callable[[Chunk], Any]) -> None:
+    global _work_of_process
     # Rebuilt by pickle: the library's tokenizers lose `encode_special_tokens` when they are pickled themselves.
-    _worker = tokenizer, settings
+    _work_of_process = work
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -77,5 +78,5 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(chunk: Chunk) -> EncodedChunk:
-    return encode_chunk(chunk, *_worker)
+def _work(chunk: Chunk) -> Any:
+    return _work_of_process(chunk)

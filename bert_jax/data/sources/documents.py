@@ -13,6 +13,7 @@ MAX_PIECE_BYTES = 1 << 20
 MAX_RECORD_BYTES = 16 << 20  # of a record, which is held in memory
 MAX_UNPACKED_BYTES = 1 << 30  # of one input, unless it has a MAX_RATIO-th of them itself
 MAX_RATIO = 100  # text has 3 to 10, logs up to 30; gzip can express 1,000, bzip2 and zstd much more
+MAX_OBJECT_BYTES = 64 << 20  # of a JSON object whose lists hold the texts, which is held in memory
 
 _MAX_NAMES, _MAX_NAME_LENGTH = 5, 40
 
@@ -23,8 +24,10 @@ class ReadOptions(NamedTuple):
     Attributes:
         documents: what a document of a text is: 'file' (as 'auto'), 'blank-line' (a paragraph) or 'line'.
         format: a row of `formats.table.FORMATS` for all inputs, or 'auto': each by its name.
-        field: the field of a record that holds the text; dots lead into nested objects.
-        encoding_errors: bytes that are not UTF-8 'reject' the document, or are 'replace'd by U+FFFD.
+        field: the field of a record that holds the text; dots lead into nested objects, `[]` into lists, and braces
+            make a template of several; see `formats/fields.py`.
+        encoding_errors: bytes that cannot be decoded 'reject' the document, or are 'replace'd by U+FFFD.
+        encoding: of files of text; a file with the mark of UTF-16 or UTF-32 needs no name.
         max_unpacked_bytes: what every compressed input may unpack to, even if it is more than MAX_RATIO times its size.
     """
 
@@ -32,6 +35,7 @@ class ReadOptions(NamedTuple):
     format: str = "auto"
     field: str = "text"
     encoding_errors: str = "reject"
+    encoding: str = "utf-8"
     max_unpacked_bytes: int = MAX_UNPACKED_BYTES
 
 
@@ -49,6 +53,7 @@ class RawDocument(NamedTuple):
         bytes_read: of all inputs as they are on disk, up to here.
         piece: number of a piece of a text longer than MAX_UNSPLIT_BYTES, which was checked before its first piece.
         last: False where another piece of the same document follows.
+        fields: as in `Document`.
     """
 
     name: str
@@ -58,6 +63,7 @@ class RawDocument(NamedTuple):
     bytes_read: int = 0
     piece: int = 0
     last: bool = True
+    fields: str = ""
 
 
 class Document(NamedTuple):

@@ -1,5 +1,6 @@
 """What `--input` names -> documents: find the files, check the options, read."""
 
+import collections
 import contextlib
 import io
 import os
@@ -15,13 +16,17 @@ from bert_jax.data.sources.documents import (
     RawDocument,
     ReadOptions,
 )
-from bert_jax.data.sources.formats.table import FORMATS, format_of, to_document
+from bert_jax.data.sources.formats.encodings import check_encoding, utf8_stream
+from bert_jax.data.sources.formats.fields import template_parts
+from bert_jax.data.sources.formats.table import FORMATS, format_of, is_known, to_document
 from bert_jax.errors import UserError, did_you_mean
 
 PYTHON_DOCS = "python-docs"
+_SUFFIXES_SHOWN = 8
 # Options that apply to some formats only, and why there may be none of these among the inputs.
 _OPTIONAL = {
     "field": "no input has fields, as JSON lines, CSV, TSV and Parquet have",
+    "encoding": "no input is a file of text",
     "documents": "no input is text or markdown; a document of the other formats is a record",
 }
 
@@ -35,29 +40,60 @@ def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Ite
         UserError: as `find_files` and `read_raw_documents`.
     """
     _check(options)
-    return (to_document(raw, options) for raw in read_raw_documents(find_files(inputs), options))
+    return (to_document(raw, options) for raw in read_raw_documents(find_files(inputs, options), options))
 
 
-def find_files(inputs: Sequence[str]) -> list[str]:
+def find_files(
+    inputs: Sequence[str], options: ReadOptions = DEFAULT, say: Callable[[str], None] = lambda line: None
+) -> list[str]:
     """Return the files that the inputs name, in order, each once.
 
     Args:
-        inputs: files, directories (all files below, sorted), globs, all of these also as URLs, 'python-docs', or
-            'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'. The last two are returned as they are.
+        inputs: files, directories (all files below that `is_known`, sorted), globs, all of these also as URLs,
+            'python-docs', or 'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'. The last two are returned as they are.
+        options: with another format than 'auto', all files of directories are read.
+        say: called with a line about the files of each directory that are not read.
 
     Raises:
-        UserError: an input that matches nothing.
+        UserError: an input that matches nothing, or no file that is read.
     """
     found: dict[str, str] = {}
     for item in inputs:
-        if _kind(item) is _FILE:
-            for path in storage.match_files(item):
-                found.setdefault(path if storage.is_url(path) else os.path.realpath(path), path)
-        else:
+        if _kind(item) is not _FILE:
             found.setdefault(item, item)
+            continue
+        unknown: collections.Counter[str] = collections.Counter()
+        for path in _match_known(item, options, unknown):
+            found.setdefault(path if storage.is_url(path) else os.path.realpath(path), path)
+        if unknown:
+            say(f"{item}: not read are {_describe_unknown(unknown)}")
     if not found:
         raise UserError("no input: give files, directories, globs or python-docs with --input")
     return list(found.values())
+
+
+def _match_known(item: str, options: ReadOptions, unknown: collections.Counter[str]) -> list[str]:
+    """Return the files of an input; count those of directories that are not known, by suffix."""
+
+    def wanted(path: str) -> bool:
+        known = _is_archive(path) or is_known(archives.uncompressed_name(path), options)
+        if not known:
+            unknown[os.path.splitext(path)[1].lower() or os.path.basename(path)] += 1
+        return known
+
+    try:
+        return storage.match_files(item, wanted)
+    except UserError:
+        if unknown:
+            raise UserError(f"{item}: contains no file that is read, but {_describe_unknown(unknown)}") from None
+        raise
+
+
+def _describe_unknown(unknown: collections.Counter[str]) -> str:
+    shown = ", ".join(f"{number:,} {suffix}" for suffix, number in unknown.most_common(_SUFFIXES_SHOWN))
+    more = sum(unknown.values()) - sum(number for _, number in unknown.most_common(_SUFFIXES_SHOWN))
+    rest = f" and {more:,} others" if more else ""
+    return f"files of no known format: {shown}{rest}; to read some, name them ('DIR/**/*.suffix') or give --format"
 
 
 def check_read_options(files: Sequence[str], options: ReadOptions) -> None:
@@ -116,7 +152,8 @@ def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:
             if stream is None:
                 yield RawDocument(name, rejected=rejected, bytes_read=file.tell())
                 continue
-            for raw in FORMATS[format_of(bare_name, options)].read(name, stream, options):
+            row = FORMATS[format_of(bare_name, options)]
+            for raw in row.read(name, utf8_stream(stream, options.encoding) if row.is_text else stream, options):
                 yield raw._replace(bytes_read=file.tell())
 
 
@@ -153,6 +190,8 @@ def _check(options: ReadOptions) -> None:
         raise UserError(f"--max_unpacked_bytes {options.max_unpacked_bytes}: give at least 1")
     if not options.field:
         raise UserError("--field is empty; give the name of the field that holds the text")
+    template_parts(options.field)
+    check_encoding(options.encoding)
 
 
 def _has_header(path: str, options: ReadOptions) -> bool:
@@ -166,7 +205,10 @@ def _options_of(path: str, options: ReadOptions) -> Collection[str]:
     """Return the optional fields of `ReadOptions` that may apply to this input."""
     if _kind(path) is not _FILE:
         return _kind(path).options
-    return _OPTIONAL if _is_archive(path) else {FORMATS[format_of(archives.uncompressed_name(path), options)].option}
+    if _is_archive(path):
+        return _OPTIONAL
+    row = FORMATS[format_of(archives.uncompressed_name(path), options)]
+    return {row.option, "encoding" if row.is_text else ""}
 
 
 def _is_archive(path: str) -> bool:

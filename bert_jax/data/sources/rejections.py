@@ -6,15 +6,16 @@ from collections.abc import Mapping
 
 from bert_jax.data.sources.documents import Document, ReadOptions
 
-_JSON = "write JSON as one object per line, or as a file that is one list of objects"
+_JSON = "write JSON as one object per line, or as a file that is one object or one list of objects"
 HINTS = {
-    "invalid UTF-8": "give UTF-8 text, or --encoding_errors replace",
+    "invalid UTF-8": "give UTF-8 text, name another encoding with --encoding, or give --encoding_errors replace",
     "binary": "give UTF-8 text",
     "empty": "give files with text in them",
     "no tokens": "give a tokenizer that was trained on such text",
     "broken JSON": _JSON,
     "not an object": _JSON,
     "no field": "a record without '{field}' has {fields}; give the field of the text with --field",
+    "not a list": "'{field}' leads through something that is no list; write [] after the names of lists only",
     "not a text": "'{field}' holds no text; give another field with --field",
 }
 

@@ -5,7 +5,7 @@ import glob
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from bert_jax.errors import UserError
@@ -18,17 +18,21 @@ def is_url(path: str) -> bool:
     return "://" in path and not path.startswith("file://")
 
 
-def match_files(item: str) -> list[str]:
-    """Return the regular files of a file name, directory (all files below) or glob, sorted.
+def match_files(item: str, wanted: Callable[[str], bool] = lambda path: True) -> list[str]:
+    """Return the regular files of a file name, directory or glob, sorted.
+
+    Args:
+        item: a name, or a pattern of names.
+        wanted: whether a file below a directory is one of them.
 
     Raises:
         UserError: it matches nothing, is not a file, or cannot be reached.
     """
     if is_url(item):
         with _reaching(item):
-            files = _find_url(item)
+            files = _find_url(item, wanted)
     else:
-        files = _find_local(_local(item))
+        files = _find_local(_local(item), wanted)
     if not files:
         raise UserError(f"{item}: contains no file")
     return files
@@ -124,13 +128,13 @@ def _local(path: str) -> str:
     return path.removeprefix("file://")
 
 
-def _find_local(item: str) -> list[str]:
+def _find_local(item: str, wanted: Callable[[str], bool]) -> list[str]:
     paths = [item] if os.path.exists(item) else sorted(glob.glob(item, recursive=True))
     if not paths:
         raise _missing(item)
     files = []
     for start in paths:
-        found = _files_below(start) if os.path.isdir(start) else [start]
+        found = list(filter(wanted, _files_below(start))) if os.path.isdir(start) else [start]
         for path in found:
             if not os.path.isfile(path):
                 raise UserError(f"{path}: not a regular file, or a broken link; give files or directories")
@@ -157,14 +161,14 @@ def _refuse_unreadable(error: OSError) -> None:
     raise UserError(f"{error.filename}: cannot be read ({error.strerror}); check the permissions, or leave it out")
 
 
-def _find_url(item: str) -> list[str]:
+def _find_url(item: str, wanted: Callable[[str], bool]) -> list[str]:
     system, inner = _system(item)
     paths = [inner] if system.exists(inner) else sorted(system.glob(inner))
     if not paths:
         raise _missing(item)
     files: list[str] = []
     for start in paths:
-        files += sorted(system.find(start)) if system.isdir(start) else [start]
+        files += sorted(filter(wanted, system.find(start))) if system.isdir(start) else [start]
     return [system.unstrip_protocol(path) for path in files]
 
 

@@ -2,10 +2,12 @@
 
 import codecs
 import csv
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
 
 from bert_jax.data.sources.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, format_names
+from bert_jax.data.sources.formats.fields import Part, template_parts
 from bert_jax.data.sources.formats.lines import Line, read_lines
 from bert_jax.errors import UserError, did_you_mean
 
@@ -31,7 +33,8 @@ class _TooLargeError(Exception):
 def read_csv_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the rows of comma-separated values with quotes as in RFC 4180; the first holds the column names.
 
-    A field that is a number is that column, from 0, of a file whose first row is a document, not a header.
+    A field may be a template of columns. One that is a number is that column, from 0, of a file whose first row is a
+    document, not a header.
 
     Raises:
         UserError: no such column; an unterminated quote.
@@ -52,16 +55,18 @@ def _read_column(name: str, rows: Iterator[_Row], options: ReadOptions, separato
     if first.rejected:
         raise UserError(f"{name}:{first.line}: the row with the column names: {first.rejected}; fix it")
     names = [value.decode("utf-8", "replace") for value in first.values]
+    parts = template_parts(options.field)
     if options.field.isdecimal() and int(options.field) < len(names):
-        column, empty = int(options.field), False
-        yield _raw_document(name, first, column, len(names))
-    elif options.field in names:
-        column, empty = names.index(options.field), True
+        columns, empty = [int(options.field)], False
+        yield _raw_document(name, first, parts, columns, len(names))
     else:
-        raise _no_column(name, names, options.field, separator)
+        missing = [part.name for part in parts if part.name and part.name not in names]
+        if missing:
+            raise _no_column(name, names, missing[0], separator)
+        columns, empty = [names.index(part.name) for part in parts if part.name], True
     for row in rows:
         empty = False
-        yield _raw_document(name, row, column, len(names))
+        yield _raw_document(name, row, parts, columns, len(names))
     if empty:
         yield RawDocument(name, rejected="empty")
 
@@ -78,11 +83,13 @@ def _no_column(name: str, names: Sequence[str], field: str, separator: str) -> U
     )
 
 
-def _raw_document(name: str, row: _Row, column: int, width: int) -> RawDocument:
+def _raw_document(name: str, row: _Row, parts: Sequence[Part], columns: Sequence[int], width: int) -> RawDocument:
     where = f"{name}:{row.line}"
     if row.rejected or len(row.values) != width:
         return RawDocument(where, rejected=row.rejected or "wrong number of columns")
-    return RawDocument(where, row.values[column])
+    values = [row.values[column] for column in columns]
+    filled = itertools.zip_longest((part.literal.encode() for part in parts), values, fillvalue=b"")
+    return RawDocument(where, b"".join(itertools.chain.from_iterable(filled)))
 
 
 def _unquoted_rows(stream: IO[bytes]) -> Iterator[_Row]:

@@ -1,76 +1,98 @@
-"""JSON lines, and files that are one JSON list -> documents; the text is a field of an object."""
+"""JSON lines, lists and whole objects -> documents; the text is a field of an object."""
 
 import codecs
+import functools
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from bert_jax import strict_json
-from bert_jax.data.sources.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError, format_names
+from bert_jax.data.sources.documents import (
+    MAX_OBJECT_BYTES,
+    MAX_RECORD_BYTES,
+    RawDocument,
+    ReadOptions,
+    RejectedError,
+)
+from bert_jax.data.sources.formats.fields import is_in_lists, record_text, texts_in_lists
 from bert_jax.data.sources.formats.lines import read_lines
 from bert_jax.errors import UserError
 
 _SPACE = " \t\r\n"
+_PEEKED = 1 << 16
 
 
 def read_json_records(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield a document per line that is not empty; of a file that starts with '[', one per item of that list.
+    """Yield the records of a file: of a list its items; of objects in several lines each these; otherwise its lines.
 
-    A line that is not JSON is a rejected document.
+    A line or an object that is not JSON is a rejected document. Where the field is inside of lists, every text in these
+    is a document.
 
     Raises:
         UserError: a list that is cut short or is not JSON.
     """
-    head = io.BufferedReader(stream, 1 << 16)  # type: ignore[type-var]
+    head = io.BufferedReader(stream, _PEEKED)  # type: ignore[type-var]
     try:
-        is_list = head.peek(1).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"["
         found = False
-        for raw in (_read_list if is_list else _read_lines)(name, head):
+        for raw in _reader(head.peek(1).removeprefix(codecs.BOM_UTF8).lstrip(), options)(name, head):
             found = True
-            yield raw
+            yield from _texts(raw, options) if is_in_lists(options.field) and not raw.rejected else (raw,)
         if not found:
             yield RawDocument(name, rejected="empty")
     finally:
         head.detach()  # otherwise it closes the stream, too
 
 
+def _reader(start: bytes, options: ReadOptions) -> Callable[[str, IO[bytes]], Iterator[RawDocument]]:
+    """Return how a file that starts with these bytes, after white space, is read."""
+    if start[:1] == b"[":
+        return _read_list
+    line, line_end, _ = start.partition(b"\n")
+    # The first line of an object in several lines ends inside of it; of an object in one line nothing is known.
+    in_lists = is_in_lists(options.field)
+    several = line_end and line.rstrip()[-1:] in (b"{", b"[", b",", b":")
+    if start[:1] == b"{" and (several or (in_lists and not line_end)):
+        return functools.partial(_read_objects, max_bytes=MAX_OBJECT_BYTES if in_lists else MAX_RECORD_BYTES)
+    return _read_lines
+
+
 def json_field_text(data: str, options: ReadOptions) -> str:
-    """Return the field of the object; dots in its name lead into nested objects.
+    """Return the text of the object, see `fields.record_text`.
 
     Raises:
-        RejectedError: 'broken JSON', 'not an object', 'no field', 'not a text', 'binary', or 'invalid UTF-8' for half a
-            surrogate pair.
+        RejectedError: 'broken JSON', 'not an object', and as `fields.record_text`.
     """
+    return record_text(_record(data), options)
+
+
+def _record(data: str) -> dict[str, Any]:
     try:
         record = strict_json.parse(data)
     except ValueError:  # also deep nesting, a key given twice, NaN, and numbers of too many digits
         raise RejectedError("broken JSON") from None
     if not isinstance(record, dict):
         raise RejectedError("not an object")
-    value = _look_up(record, options.field)
-    if not isinstance(value, str):
-        raise RejectedError("not a text")
-    if "\0" in value:
-        raise RejectedError("binary")
+    return record
+
+
+def _texts(raw: RawDocument, options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the texts inside of the lists of a record, at least one document."""
+    found: list[str | RejectedError]
     try:
-        value.encode()
-    except UnicodeEncodeError:  # JSON can express surrogates, UTF-8 cannot: "\\ud800"
-        if options.encoding_errors == "reject":
-            raise RejectedError("invalid UTF-8") from None
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", options.encoding_errors)
-    return value
-
-
-def _look_up(record: dict[str, Any], name: str) -> Any:
-    if name in record:
-        return record[name]
-    value: Any = record
-    for key in name.split("."):
-        if not isinstance(value, dict) or key not in value:
-            raise RejectedError("no field", format_names(list(record)))
-        value = value[key]
-    return value
+        errors = "strict" if options.encoding_errors == "reject" else options.encoding_errors
+        found = list(texts_in_lists(_record(raw.data.decode("utf-8-sig", errors)), options))
+    except UnicodeDecodeError:
+        found = [RejectedError("invalid UTF-8")]
+    except RejectedError as error:
+        found = [error]
+    for number, text in enumerate(found or [RejectedError("empty")], 1):
+        if isinstance(text, RejectedError):
+            yield RawDocument(f"{raw.name}:{number}", rejected=str(text), fields=text.fields)
+        elif len(data := text.encode()) > MAX_RECORD_BYTES:
+            yield RawDocument(f"{raw.name}:{number}", rejected="too large")
+        else:
+            yield RawDocument(f"{raw.name}:{number}", data)
 
 
 def _read_lines(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
@@ -92,11 +114,32 @@ def _read_list(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
     items.check_end()
 
 
-class _Items:
-    """The items of a list; no more than one is held in memory."""
+def _read_objects(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[RawDocument]:
+    items = _Items(name, stream, max_bytes)
+    try:
+        while items.next_character():
+            yield RawDocument(f"{name}:{items.number + 1}", items.take(), "jsonl")
+    except _BrokenJsonError as error:
+        if items.number or items.seems_to_have_more():
+            raise
+        yield RawDocument(name, rejected=error.reason)
+        while stream.read(_PEEKED):  # to notice a broken archive
+            pass
 
-    def __init__(self, name: str, stream: IO[bytes]):
-        self._name, self._stream = name, stream
+
+class _BrokenJsonError(UserError):
+    """The next item of a file is not JSON, or too large."""
+
+    def __init__(self, message: str, reason: str):
+        super().__init__(message)
+        self.reason = reason
+
+
+class _Items:
+    """The items of a list, or one object after the other; no more than one is held in memory."""
+
+    def __init__(self, name: str, stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES):
+        self._name, self._stream, self._max_bytes = name, stream, max_bytes
         self._decode = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape").decode
         self._scan = json.JSONDecoder().raw_decode
         self._text, self._at, self._ended = "", 0, False
@@ -137,7 +180,7 @@ class _Items:
                 reason = "it does not end"
             except (ValueError, RecursionError) as error:
                 reason = str(error)
-            if self._ended or len(self._text) - self._at > MAX_RECORD_BYTES:
+            if self._ended or len(self._text) - self._at > self._max_bytes:
                 raise self._broken(reason)
             self._more()
         data = self._text[self._at : end].encode("utf-8", "surrogateescape")
@@ -145,13 +188,19 @@ class _Items:
         self.number += 1
         return data
 
+    def seems_to_have_more(self) -> bool:
+        """Return whether another object begins a line of the text that was read last."""
+        return "\n{" in self._text[self._at :]
+
     def check_end(self) -> None:
         """Refuse anything after the list."""
         if self.next_character():
             raise self._broken("more after the end of the list")
 
-    def _broken(self, reason: str) -> UserError:
-        return UserError(
-            f"{self._name}: broken JSON list after item {self.number} ({reason}, or an item of more than "
-            f"{MAX_RECORD_BYTES >> 20} MiB); fetch it again, or write one object per line"
+    def _broken(self, reason: str) -> "_BrokenJsonError":
+        too_large = not self._ended and len(self._text) - self._at > self._max_bytes
+        return _BrokenJsonError(
+            f"{self._name}: broken JSON after item {self.number} ({reason}, or an item of more than "
+            f"{self._max_bytes >> 20} MiB); fetch it again, or write one object per line",
+            "too large" if too_large else "broken JSON",
         )

@@ -1,6 +1,7 @@
 """Markdown -> its text: paragraphs, headings, list items and quotations; no code, tables, HTML, images or links."""
 
 import functools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +12,21 @@ _SECTION = 1 << 18  # characters per call of the parser, whose result takes up t
 _MAX_PARAGRAPH = 20_000  # characters
 _KEPT = {"text": None, "code_inline": None, "softbreak": " ", "hardbreak": " "}  # token type -> text; None: its content
 
+# Metadata before the text, of YAML (lines of `key: value`, indented, listed, commented or empty) or of TOML. Each line
+# matches in one way only, so that the time is linear.
+_FRONT_MATTER = re.compile(
+    r"---[ \t\r]*\n(?:(?:\w[\w.-]*:.*|[ \t#-].*|\r?)\n)*?(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)|"
+    r"\+\+\+[ \t\r]*\n(?:.*\n)*?\+\+\+[ \t\r]*(?:\n|\Z)"
+)
+
 
 def markdown_text(data: str, options: ReadOptions) -> str:
-    """Return the text of CommonMark (with tables), its blocks separated by empty lines; a paragraph is one line."""
+    """Return the text of CommonMark (with tables), its blocks separated by empty lines; a paragraph is one line.
+
+    Front matter is left out.
+    """
+    if metadata := _FRONT_MATTER.match(data):
+        data = data[metadata.end() :]
     found: list[str] = []
     fence = ""
     for section in _sections(data):

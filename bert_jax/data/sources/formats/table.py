@@ -10,7 +10,7 @@ from bert_jax.data.sources.documents import Document, RawDocument, ReadOptions, 
 from bert_jax.data.sources.formats.delimited_records import read_csv_records, read_tsv_records
 from bert_jax.data.sources.formats.json_records import json_field_text, read_json_records
 from bert_jax.data.sources.formats.markdown import markdown_text
-from bert_jax.data.sources.formats.parquet_records import read_parquet_records
+from bert_jax.data.sources.formats.parquet.records import read_parquet_records
 from bert_jax.data.sources.formats.wiki.dump import read_wiki_dump
 from bert_jax.data.sources.formats.wiki.extractor import read_wikiextractor, wikiextractor_text
 from bert_jax.data.sources.formats.wiki.markup import wiki_markup_text
@@ -26,6 +26,7 @@ class Format(NamedTuple):
         patterns: file names, for the format 'auto'.
         option: the field of `ReadOptions`, if any, that defines a document: 'documents' or 'field'.
         has_header: whether the first line shows if the field exists.
+        is_text: whether it is text in the encoding of `ReadOptions`.
     """
 
     read: Callable[[str, IO[bytes], ReadOptions], Iterator[RawDocument]]
@@ -33,10 +34,13 @@ class Format(NamedTuple):
     patterns: tuple[str, ...] = ()
     option: str = ""
     has_header: bool = False
+    is_text: bool = True
 
 
 FORMATS: dict[str, Format] = {
-    "text": Format(functools.partial(read_text_documents, format_name="text"), option="documents"),
+    "text": Format(
+        functools.partial(read_text_documents, format_name="text"), patterns=("*.txt", "*.text"), option="documents"
+    ),
     "markdown": Format(
         functools.partial(read_text_documents, format_name="markdown"),
         markdown_text,
@@ -51,7 +55,7 @@ FORMATS: dict[str, Format] = {
     ),
     "csv": Format(read_csv_records, patterns=("*.csv",), option="field", has_header=True),
     "tsv": Format(read_tsv_records, patterns=("*.tsv",), option="field", has_header=True),
-    "parquet": Format(read_parquet_records, patterns=("*.parquet",), option="field"),
+    "parquet": Format(read_parquet_records, patterns=("*.parquet",), option="field", is_text=False),
     "wikiextractor": Format(read_wikiextractor, wikiextractor_text, ("wiki_[0-9][0-9]",)),
     "mediawiki": Format(read_wiki_dump, wiki_markup_text, ("*.xml",)),
 }
@@ -59,11 +63,18 @@ FORMATS: dict[str, Format] = {
 
 def format_of(name: str, options: ReadOptions) -> str:
     """Return the name of the row of FORMATS that reads a file of this name."""
-    if options.format != "auto":
-        return options.format
+    return options.format if options.format != "auto" else _format_by_name(name) or "text"
+
+
+def is_known(name: str, options: ReadOptions) -> bool:
+    """Return whether a file of a directory is read: its name has a pattern of FORMATS or no suffix."""
+    return options.format != "auto" or "." not in os.path.basename(name) or bool(_format_by_name(name))
+
+
+def _format_by_name(name: str) -> str:
     base = os.path.basename(name).lower()
     rows = (key for key, row in FORMATS.items() if any(fnmatch.fnmatchcase(base, one) for one in row.patterns))
-    return next(rows, "text")
+    return next(rows, "")
 
 
 def to_document(raw: RawDocument, options: ReadOptions) -> Document:
@@ -72,7 +83,7 @@ def to_document(raw: RawDocument, options: ReadOptions) -> Document:
     Line ends become '\\n', and a byte order mark is dropped.
     """
     if raw.rejected:
-        return Document(raw.name, "", raw.rejected)
+        return Document(raw.name, "", raw.rejected, raw.fields)
     if b"\0" in raw.data:
         return Document(raw.name, "", "binary")
     errors = "strict" if options.encoding_errors == "reject" else options.encoding_errors

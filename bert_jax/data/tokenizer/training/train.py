@@ -61,7 +61,7 @@ def train_tokenizer(
         raise UserError(f"--kind {kind}: unknown; known are {', '.join(TOKENIZERS)}{did_you_mean(kind, TOKENIZERS)}")
     sample.check(len(inputs), smoothing, weights, sample_characters)
     check_output(output)
-    files = [sources.find_files(source) for source in inputs]
+    files = [sources.find_files(source, read_options, say) for source in inputs]
     sources.check_read_options([path for source in files for path in source], read_options)
     reader = _Reader(files, read_options, progress)
     rejected: collections.Counter[str] = collections.Counter()

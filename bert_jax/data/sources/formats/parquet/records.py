@@ -15,7 +15,7 @@ from bert_jax.data.sources.documents import (
     Unpacked,
     format_names,
 )
-from bert_jax.data.sources.formats.parquet_pages import read_pages
+from bert_jax.data.sources.formats.parquet.pages import read_pages
 from bert_jax.errors import UserError, did_you_mean, writing
 
 _BATCH_BYTES = 4 << 20  # of rows of the usual length

@@ -1,0 +1,68 @@
+"""The removed documents as JSON lines, for a look at them."""
+
+import contextlib
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from bert_jax.data.preparation.duplicates.decisions import Decisions
+from bert_jax.data.sources import ReadOptions, read_raw_documents, to_document
+from bert_jax.errors import UserError, writing
+
+
+@contextlib.contextmanager
+def removed_file(path: str | os.PathLike[str] | None) -> Iterator[pathlib.Path | None]:
+    """Give a file beside `path` to write, and rename it to `path` when the context ends without an error.
+
+    Raises:
+        UserError: `path` exists.
+    """
+    if path is None:
+        yield None
+        return
+    final = pathlib.Path(path)
+    if final.exists():
+        raise UserError(f"{final}: exists already; remove it or choose another --keep_removed")
+    partial = final.with_name(f".{final.name}.incomplete")
+    with writing(final):
+        partial.touch()
+    try:
+        yield partial
+        os.replace(partial, final)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_removed(
+    path: pathlib.Path, partitions: Iterable[Sequence[str]], options: ReadOptions, decisions: Decisions
+) -> None:
+    """Read the input again, and write a line {name, reason, repeats, text} per removed document, in order.
+
+    `repeats` is the name of the document that was kept. A long document has a line for each of its pieces.
+
+    Args:
+        path: the file.
+        partitions: the files of each partition.
+        options: as in `sources.read_documents`.
+        decisions: about these documents.
+    """
+    repeated = set(np.unique(decisions.copy_of).tolist())
+    names: dict[int, str] = {}
+    number = -1
+    with writing(path), open(path, "w", encoding="utf-8") as file:
+        for files in partitions:
+            for raw in read_raw_documents(files, options):
+                number += raw.piece == 0
+                if number in repeated:
+                    names[number] = raw.name
+                if reason := decisions.reason(number):
+                    line = {
+                        "name": raw.name,
+                        "reason": reason,
+                        "repeats": names[int(decisions.copy_of[number])],
+                        "text": to_document(raw, options).text,
+                    }
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
