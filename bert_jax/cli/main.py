@@ -168,6 +168,15 @@ def plot(args: argparse.Namespace) -> None:
     print(args.output)
 
 
+def report(args: argparse.Namespace) -> None:
+    """Write a run, or several, as a page."""
+    from bert_jax.reports.report import write_report
+
+    with _console() as console:
+        write_report([pathlib.Path(one) for one in args.workdir], pathlib.Path(args.output), console, args.watts)
+    print(args.output)
+
+
 def export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
     from bert_jax.runs.export import export as run
@@ -323,6 +332,7 @@ VERBS = {
     "pretrain": Verb(training_options.PRETRAIN, pretrain),
     "evaluate": Verb(model_options.EVALUATE, evaluate),
     "plot": Verb(model_options.PLOT, plot),
+    "report": Verb(model_options.REPORT, report),
     "export": Verb(model_options.EXPORT, export),
     "fill-mask": Verb(model_options.FILL_MASK, fill_mask),
     "finetune": Verb(training_options.FINETUNE, finetune),

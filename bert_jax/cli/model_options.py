@@ -1,4 +1,4 @@
-"""Help and options of the verbs that use a trained model: evaluate, plot, export, fill-mask, predict, embed, score."""
+"""Help and options of the verbs that use a run or a model: evaluate, plot, report, export, fill-mask, predict, ..."""
 
 import argparse
 
@@ -20,6 +20,20 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
 def _plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workdir", required=True, metavar="DIR", help=RUN_HELP)
     parser.add_argument("--output", required=True, metavar="FILE", help="picture to create: .png, .pdf or .svg")
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "workdir", nargs="+", metavar="WORKDIR", help="work directory of `pretrain` or `finetune`; several are compared"
+    )
+    parser.add_argument("--output", required=True, metavar="FILE", help=".html file to create")
+    parser.add_argument(
+        "--watts",
+        type=float,
+        metavar="W",
+        help="power of all devices of a run, for its energy (default: published figures of accelerators; 12 W per core "
+        "of a CPU)",
+    )
 
 
 def _export(parser: argparse.ArgumentParser) -> None:
@@ -143,6 +157,13 @@ PLOT = Command(
     "Reads metrics.jsonl in the work directory.",
     "--workdir runs/base --output curves.png",
     _plot,
+)
+REPORT = Command(
+    "write a run, or several, as one HTML page",
+    "What was trained and whether it looks healthy, curves, corpus, held-out sequences with the model's guesses, "
+    "settings, cost, and how to train it again. The page loads nothing and runs nothing.",
+    "runs/base --output report.html",
+    _report,
 )
 EXPORT = Command(
     "write a model for other programs",

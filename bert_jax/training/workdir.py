@@ -5,11 +5,16 @@ import fcntl
 import json
 import os
 import pathlib
+import platform
 from collections.abc import Iterator
 
+import jax
+
+from bert_jax import __version__
 from bert_jax.config import Config, flatten, from_json, to_json
 from bert_jax.data.tokenizer import copy_tokenizer
 from bert_jax.errors import UserError, writing
+from bert_jax.training.checkpoint import versions
 from bert_jax.training.resuming import refused_changes
 
 ELSEWHERE = "make room, or choose another --workdir"
@@ -39,7 +44,7 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
 
 def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], tokenizer: pathlib.Path) -> None:
     """Write config and tokenizer of a new run; UserError where the directory holds a run with other ones."""
-    run = {"config": to_json(config), "fingerprint": fingerprint}
+    run = {"config": to_json(config), "fingerprint": fingerprint, "machine": machine()}
     path = workdir / "run.json"
     if path.exists():
         saved, old = read_run(workdir)
@@ -87,6 +92,28 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
         raise UserError(
             f"{path} is of another version of bert_jax ({error}); train again in another --workdir"
         ) from None
+
+
+def machine() -> dict[str, str | int]:
+    """Return devices and versions of this run, for its report; nothing that a resumed run must find again."""
+    return {
+        "devices": jax.device_count(),
+        "device_kind": jax.devices()[0].device_kind,
+        "processes": jax.process_count(),
+        "cores": os.cpu_count() or 1,  # of this host
+        "bert_jax": __version__,
+        "python": platform.python_version(),
+        **versions(),
+    }
+
+
+def read_machine(workdir: pathlib.Path) -> dict[str, str | int]:
+    """Return what `machine` said when the run in `workdir` last began; {} for a run of an older version."""
+    try:
+        found = json.loads((workdir / "run.json").read_text(encoding="utf-8")).get("machine", {})
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return {str(name): value for name, value in found.items() if isinstance(value, str | int)}
 
 
 def model_in(directory: pathlib.Path) -> pathlib.Path:
