@@ -22,6 +22,7 @@ OPTIONS = {
     "pretrain": f"--config --workdir --budget {PROCESSES}",
     "evaluate": "--workdir --step --corpus --json",
     "plot": "--workdir --output",
+    "report": "--output --watts",
     "export": "--workdir --output --format --head --part --step",
     "fill-mask": "--model --top_k --json --input",
     "finetune": f"--config --workdir --json {PROCESSES}",

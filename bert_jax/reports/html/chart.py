@@ -126,15 +126,14 @@ def ticks(low: float, high: float, number: int = NUM_TICKS) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return powers of ten that enclose `low` to `high`, both above 0, at most `NUM_TICKS` + 1; ends of 1, 2 and 5."""
+    """Return powers of ten that enclose `low` to `high`, both above 0; where they are few, 2 and 5 times them too."""
     begin, end = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, -(-(end - begin) // NUM_TICKS))
     sizes = (1, 2, 5) if end - begin <= 2 else (1,)
-    marks = [size * 10.0**power for power in range(begin, end + 1, every) for size in sizes]
-    inside = [mark for mark in marks if mark >= low]
-    below = [mark for mark in marks if mark < low][-1:]
-    above = [mark for mark in inside if mark >= high][:1] or [marks[-1]]
-    return sorted({*below, *(mark for mark in inside if mark < high), *above})
+    marks = [size * 10.0**power for power in range(begin, end + every, every) for size in sizes]
+    first = max(at for at, mark in enumerate(marks) if mark <= low)
+    last = min(at for at, mark in enumerate(marks) if mark >= high)
+    return marks[first : last + 1]
 
 
 def number_text(value: float, percent: bool = False) -> str:

@@ -197,7 +197,7 @@ def _power(run: Run, watts: float | None) -> tuple[float | None, str]:
 def reproduction_section(run: Run) -> Html:
     """Return recipe, command, versions, seed and fingerprints."""
     verb, again = "finetune" if isinstance(run.config, FinetuneConfig) else "pretrain", f"{run.place.name}-again"
-    command = f"bert-jax {verb} --config recipe.py --workdir {shlex.quote(run.place.name + '-again')}"
+    command = f"bert-jax {verb} --config recipe.py --workdir {shlex.quote(again)}"
     rows: list[tuple[str, object]] = [("seed", run.config.seed)]
     rows += [(f"fingerprint of the {name}", value) for name, value in run.fingerprint.items()]
     versions = [(f"version of {name}", value) for name, value in run.machine.items() if name not in MACHINE]
