@@ -170,7 +170,7 @@ def plot(args: argparse.Namespace) -> None:
 
 def report(args: argparse.Namespace) -> None:
     """Write a run, or several, as a page."""
-    from bert_jax.reports.report import write_report
+    from bert_jax.reports.run_page.page import write_report
 
     with _console() as console:
         write_report([pathlib.Path(one) for one in args.workdir], pathlib.Path(args.output), console, args.watts)

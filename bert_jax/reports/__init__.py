@@ -6,7 +6,8 @@ sequences_text.py  sequences as text: what the model reads, what it predicts
 corpus_checks.py   likely problems of a corpus, one line each: add a row to CHECKS or SEQUENCE_CHECKS
 run_lines.py       what a run is about to do, in lines for its console
 plateau.py         remarks of a run's console: the loss is still at the unigram entropy, or has left it
-report.py          `bert-jax report`: one HTML page about a run, or several; its parts are in html/
+run_page/          `bert-jax report`: one HTML page about a run, or several
+html/              elements, style sheet and charts of pages
 plots.py           `bert-jax plot`: learning curves; add a row to PANELS for a metric that is no loss or accuracy
 
 A report computes nothing that training needs: it reads a corpus, a configuration or a metrics file and returns text or

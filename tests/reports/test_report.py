@@ -17,10 +17,10 @@ from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.data.tokenizer.training.train import train_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.reports.html import guesses
-from bert_jax.reports.html.record import read_runs
-from bert_jax.reports.html.summary import summarize
-from bert_jax.reports.report import write_report
+from bert_jax.reports.run_page import guesses
+from bert_jax.reports.run_page.page import write_report
+from bert_jax.reports.run_page.record import read_runs
+from bert_jax.reports.run_page.summary import summarize
 from tests.reports.written_pages import HOSTILE, Page, curve, write_run
 
 STEPS = {"steps": 1000}
@@ -294,7 +294,7 @@ def test_guesses_are_at_their_tokens(hostile) -> None:
 
 
 def guesses_corpus(run):
-    from bert_jax.reports.html.sections import find_corpus
+    from bert_jax.reports.run_page.sections import find_corpus
 
     corpus = find_corpus(run)
     assert not isinstance(corpus, str), corpus

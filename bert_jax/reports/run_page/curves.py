@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from bert_jax.reports.html.chart import Chart, Line, Marks, charts, draw
 from bert_jax.reports.html.markup import Html
-from bert_jax.reports.html.record import Point, Run, Training
 from bert_jax.reports.plots import MASKED_LOSS, panel_titles
+from bert_jax.reports.run_page.record import Point, Run, Training
 from bert_jax.training.schedules import Phase
 
 SPLITS = {"heldout": "held out", "train": "training"}

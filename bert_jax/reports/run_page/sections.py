@@ -14,10 +14,10 @@ from bert_jax.data.mixture import Mixture, open_mixture
 from bert_jax.data.statistics import QUANTILES, distribution, document_sizes
 from bert_jax.errors import UserError
 from bert_jax.parallel.chips import CHIPS
-from bert_jax.reports.html.curves import NOT_CURVES, SPLITS, titles
 from bert_jax.reports.html.markup import Html, element, folded, joined, section, table
-from bert_jax.reports.html.record import Run, Training
-from bert_jax.reports.html.summary import tokens_read
+from bert_jax.reports.run_page.curves import NOT_CURVES, SPLITS, titles
+from bert_jax.reports.run_page.record import Run, Training
+from bert_jax.reports.run_page.summary import tokens_read
 
 WATTS_PER_CORE = 12.0  # of a CPU, where nothing better is known; Lannelongue et al. 2021, "Green Algorithms"
 MAX_EVALUATIONS = 200  # in a table

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from bert_jax.config import FinetuneConfig, PretrainConfig
 from bert_jax.console import format_metric
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.reports.html.record import Run, Training
 from bert_jax.reports.plateau import MASKED_LOSS, Plateau, expected_step
+from bert_jax.reports.run_page.record import Run, Training
 
 GROWN = 10.0  # times the median of the middle of a run, from which the gradient norm at its end is named
 RISEN = 0.1  # nats above its lowest value, from which a held-out loss is named

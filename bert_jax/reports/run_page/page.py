@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from bert_jax import __version__
 from bert_jax.console import Console
 from bert_jax.errors import UserError, writing
-from bert_jax.reports.html import sections
-from bert_jax.reports.html.curves import curves_of, curves_together
-from bert_jax.reports.html.guesses import sequences_section
 from bert_jax.reports.html.markup import Html, element, folded, page, section
-from bert_jax.reports.html.record import Run, Training, read_runs
 from bert_jax.reports.html.style import STYLE
-from bert_jax.reports.html.summary import summarize
+from bert_jax.reports.run_page import sections
+from bert_jax.reports.run_page.curves import curves_of, curves_together
+from bert_jax.reports.run_page.guesses import sequences_section
+from bert_jax.reports.run_page.record import Run, Training, read_runs
+from bert_jax.reports.run_page.summary import summarize
 
 NUM_SEQUENCES = 20  # of all runs together, and at least MIN_SEQUENCES of each
 MIN_SEQUENCES = 3

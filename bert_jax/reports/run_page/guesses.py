@@ -19,7 +19,7 @@ from bert_jax.inference.load import read_weights
 from bert_jax.models import Head, make_model
 from bert_jax.objectives.base import Batch, Params
 from bert_jax.reports.html.markup import Html, element, escaped, folded, joined, section
-from bert_jax.reports.html.record import Run
+from bert_jax.reports.run_page.record import Run
 from bert_jax.reports.sequences_text import Example, Piece, examples_of, printable, vocabulary_entry
 
 HEAD = Head("masked_token")
