@@ -183,7 +183,8 @@ def export(args: argparse.Namespace) -> None:
 
     with _console() as console:
         output = pathlib.Path(args.output)
-        run(pathlib.Path(args.workdir), args.step, output, args.format, console, args.head, args.part)
+        place, card = pathlib.Path(args.workdir), (args.license, args.base_model)
+        run(place, args.step, output, args.format, console, args.head, args.part, *card)
 
 
 def fill_mask(args: argparse.Namespace) -> None:

@@ -56,6 +56,10 @@ def _export(parser: argparse.ArgumentParser) -> None:
         "--part", metavar="NAME", help="another model that a run trains: generator (default: the run's config.model)"
     )
     parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
+    parser.add_argument("--license", metavar="ID", help="license of the model, for its card: an id such as apache-2.0")
+    parser.add_argument(
+        "--base_model", metavar="ID", help="for the card: id on the Hugging Face Hub of the model it was trained from"
+    )
 
 
 def _fill_mask(parser: argparse.ArgumentParser) -> None:

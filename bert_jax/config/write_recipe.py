@@ -6,6 +6,8 @@ from typing import Any
 from bert_jax.config.load import flatten, to_json
 from bert_jax.config.schema import Config, PhaseConfig, PretrainConfig
 
+MAX_LINE = 100
+
 
 def defaults_of(config: Config) -> Config:
     """Return the defaults of a config's kind."""
@@ -38,7 +40,7 @@ def recipe_text(config: Config) -> str:
             continue
         fields = {key: one for key, one in value.items() if key != "phases" and one != usual[name][key]}
         if fields:
-            lines.append(f"config.{name}.update({_arguments(fields)})")
+            lines += _call(f"config.{name}.update", [f"{key}={one!r}" for key, one in fields.items()])
     uses = [start]
     if isinstance(config, PretrainConfig) and config.train.phases != type(config)().train.phases:
         uses.insert(0, "phases")
@@ -47,7 +49,7 @@ def recipe_text(config: Config) -> str:
             {key: one for key, one in dataclasses.asdict(phase).items() if one != default[key] or key == "seq_len"}
             for phase in config.train.phases
         ]
-        lines.append(f"config.train.phases = phases({', '.join(map(repr, phases))})")
+        lines += _call("config.train.phases = phases", [repr(phase) for phase in phases])
     body = "".join(f"    {line}\n" for line in lines)
     return (
         f"from bert_jax.config import {', '.join(uses)}\n\n\n"
@@ -55,5 +57,9 @@ def recipe_text(config: Config) -> str:
     )
 
 
-def _arguments(fields: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={value!r}" for key, value in fields.items())
+def _call(function: str, arguments: list[str]) -> list[str]:
+    """The lines of a call; a long one has a line per argument."""
+    line = f"{function}({', '.join(arguments)})"
+    if len(line) <= MAX_LINE:
+        return [line]
+    return [f"{function}(", *(f"    {argument}," for argument in arguments), ")"]

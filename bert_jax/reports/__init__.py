@@ -7,6 +7,7 @@ corpus_checks.py   likely problems of a corpus, one line each: add a row to CHEC
 run_lines.py       what a run is about to do, in lines for its console
 plateau.py         remarks of a run's console: the loss is still at the unigram entropy, or has left it
 run_page/          `bert-jax report`: one HTML page about a run, or several
+cards/             the model card of an export
 html/              elements, style sheet and charts of pages
 plots.py           `bert-jax plot`: learning curves; add a row to PANELS for a metric that is no loss or accuracy
 

@@ -23,7 +23,7 @@ OPTIONS = {
     "evaluate": "--workdir --step --corpus --json",
     "plot": "--workdir --output",
     "report": "--output --watts",
-    "export": "--workdir --output --format --head --part --step",
+    "export": "--workdir --output --format --head --part --step --license --base_model",
     "fill-mask": "--model --top_k --json --input",
     "finetune": f"--config --workdir --json {PROCESSES}",
     "predict": "--model --input --output --batch_size",
