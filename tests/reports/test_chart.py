@@ -94,7 +94,16 @@ def test_a_chart_without_numbers_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0"), (0.00021, "0.00021"), (6.17, "6.17"), (2500, "2,500"), (20_000, "20k"), (1e6, "1M"), (2.5e9, "2.5G")],
+    [
+        (0.0, "0"),
+        (0.00021, "0.00021"),
+        (6.17, "6.17"),
+        (2500, "2,500"),
+        (20_000, "20,000"),
+        (150_000, "150k"),
+        (1e6, "1M"),
+        (2.5e9, "2.5G"),
+    ],
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert number_text(value) == text

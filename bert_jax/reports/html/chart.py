@@ -137,11 +137,11 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def number_text(value: float, percent: bool = False) -> str:
-    """Return a number in few characters: 12.5%, 0.0021, 1.5k, 2M."""
+    """Return a number in few characters: 12.5%, 0.0021, 12,500, 150k, 2M."""
     if percent:
         return f"{100 * value:.4g}%"
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size * (10 if letter == "k" else 1):
+    for at_least, size, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e5, 1e3, "k")):
+        if abs(value) >= at_least:
             return f"{value / size:.4g}{letter}"
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 

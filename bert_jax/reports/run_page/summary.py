@@ -110,10 +110,10 @@ def _pretraining(run: Run) -> tuple[str, str, str]:
     model, total = config.model, run.phases[-1].end
     rule = SENTENCE_PAIRS.get(config.data.sentence_pairs)
     pairs = f" and {config.data.sentence_pairs.replace('_', ' ')}" if rule and rule.label_meanings else ""
-    start = f"weights of {config.init_from}" if config.init_from else "random weights"
+    start = f"weights of {_name(config.init_from)}" if config.init_from else "random weights"
     what = (
         f"An encoder of the family {model.family} with {model.num_layers} layers of width {model.hidden_size} was "
-        f"pretrained by {config.objective.replace('_', ' ')}{pairs} on {config.data.corpus}, from {start}."
+        f"pretrained by {config.objective.replace('_', ' ')}{pairs} on {_name(config.data.corpus or '')}, from {start}."
     )
     step = training.last_step
     state = "all of its" if step >= total else f"{step / total:.0%} of its"
@@ -157,7 +157,7 @@ def _finetuning(run: Run) -> tuple[str, str, str]:
     assert isinstance(config, FinetuneConfig)
     name, count = config.task.name, len(run.trainings)
     start = "random weights of the architecture of" if config.task.random_weights else "the weights of"
-    what = f"The task {name} was fine-tuned from {start} {config.init_from}."
+    what = f"The task {name} was fine-tuned from {start} {_name(config.init_from or '')}."
     steps = [one.last_step for one in run.trainings]
     ends = f"{steps[0]:,}" if len(set(steps)) == 1 else f"{min(steps):,} to {max(steps):,}"
     trainings = "one training" if count == 1 else f"{count} trainings"
@@ -196,6 +196,11 @@ def _spread(run: Run) -> str:
     except (KeyError, TypeError, ValueError):
         return ""
     return f"; {str(metric).replace('_', ' ')} over the seeds {both}"
+
+
+def _name(paths: str) -> str:
+    """Directories in few words; the settings have the whole paths."""
+    return ", ".join("/".join(path.strip().rstrip("/").split("/")[-2:]) for path in paths.split(","))
 
 
 def _restarted(*trainings: Training) -> str:
