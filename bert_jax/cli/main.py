@@ -170,10 +170,16 @@ def plot(args: argparse.Namespace) -> None:
 
 def report(args: argparse.Namespace) -> None:
     """Write a run, or several, as a page."""
-    from bert_jax.reports.run_page.page import write_report
+    if not args.output.endswith(".html"):
+        raise UserError(f"--output {args.output}: a report is an .html file")
+    if "jax" not in sys.modules:  # a report of a run that is still training leaves its devices alone
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-    with _console() as console:
-        write_report([pathlib.Path(one) for one in args.workdir], pathlib.Path(args.output), console, args.watts)
+    from bert_jax.reports.run_page.page import report_page
+
+    with _console() as console, _new_file(args.output) as file:
+        assert file
+        file.write(report_page([pathlib.Path(one) for one in args.workdir], console, args.watts))
     print(args.output)
 
 

@@ -10,6 +10,7 @@ from bert_jax.console import Console
 from bert_jax.reports.run_page.guesses import guesses_of, heldout_batch
 from bert_jax.reports.run_page.record import read_runs
 from bert_jax.reports.run_page.sections import find_corpus
+from tests.cli.commands import is_empty
 from tests.reports.written_pages import Page
 
 
@@ -47,5 +48,8 @@ def test_what_cannot_be_reported(world, refused, tmp_path) -> None:
     refused("report", world.texts, "--output", tmp_path / "a.html", says=(str(world.texts), "no run here"))
     says = ("a.pdf", "a report is an .html file")
     refused("report", world.run, "--output", tmp_path / "a.pdf", says=says)
+    says = (str(tmp_path), "cannot be written")
+    refused("report", world.run, "--output", tmp_path / "absent" / "a.html", says=says)
     says = ("is given twice",)
     refused("report", world.run, world.run, "--output", tmp_path / "a.html", says=says)
+    assert is_empty(tmp_path)

@@ -18,7 +18,7 @@ from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.data.tokenizer.training.train import train_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.reports.run_page import guesses
-from bert_jax.reports.run_page.page import write_report
+from bert_jax.reports.run_page.page import report_page
 from bert_jax.reports.run_page.record import read_runs
 from bert_jax.reports.run_page.summary import summarize
 from tests.reports.written_pages import HOSTILE, Page, curve, write_run
@@ -27,9 +27,7 @@ STEPS = {"steps": 1000}
 
 
 def report(*places: pathlib.Path, watts: float | None = None) -> str:
-    output = places[0].parent / "report.html"
-    write_report(places, output, Console(io.StringIO()), watts)
-    return output.read_text(encoding="utf-8")
+    return report_page(places, Console(io.StringIO()), watts)
 
 
 @pytest.fixture(scope="module")
@@ -223,23 +221,23 @@ def test_a_grid_of_fine_tuning_shows_each_training(tmp_path: pathlib.Path) -> No
     assert "bert-jax finetune --config recipe.py" in page.text
 
 
-@pytest.mark.parametrize(
-    ("lines", "output", "says"),
-    [
-        ([], "r.html", "no metrics yet"),
-        (HEALTHY, "r.pdf", "a report is an .html file"),
-        (HEALTHY, "absent/r.html", "cannot be written"),
-    ],
-)
-def test_refusals(lines: list, output: str, says: str, tmp_path: pathlib.Path) -> None:
-    write_run(tmp_path / "run", lines, train=STEPS)
-    with pytest.raises(UserError, match=says):
-        write_report([tmp_path / "run"], tmp_path / output, Console(io.StringIO()))
-    with pytest.raises(UserError, match="no run here"):
-        read_runs([tmp_path])
-    if lines:
-        with pytest.raises(UserError, match="given twice"):
-            read_runs([tmp_path / "run", tmp_path / "run"])
+def test_refusals(tmp_path: pathlib.Path) -> None:
+    write_run(tmp_path / "run", HEALTHY, train=STEPS)
+    write_run(tmp_path / "new", [], train=STEPS)
+    (tmp_path / "damaged").mkdir()
+    shutil.copy(tmp_path / "run" / "run.json", tmp_path / "damaged")
+    (tmp_path / "damaged" / "metrics.jsonl").write_text("{no JSON}\n")
+    for places, says in {
+        ("absent",): "no run here",
+        ("new",): "no metrics yet",
+        ("damaged",): "metrics.jsonl: cannot be read",
+        ("run", "run"): "given twice",
+        ("run", "new/../run"): "given twice",
+    }.items():
+        with pytest.raises(UserError, match=says):
+            report(*(tmp_path / place for place in places))
+    with pytest.raises(UserError, match="--watts -1: give a number above 0"):
+        report(tmp_path / "run", watts=-1.0)
 
 
 def test_a_million_steps_are_a_small_file(tmp_path: pathlib.Path) -> None:

@@ -41,7 +41,7 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
         if value is None or value is False:
             continue
         spelled = name.rstrip("_").replace("_", "-")
-        words.append(spelled if value is True else f'{spelled}="{escaped(value) if value != "" else ""}"')
+        words.append(spelled if value is True else f'{spelled}="{escaped(value)}"')
     if tag in EMPTY and not children:
         return Html(f"<{' '.join(words)}/>")
     return Html(f"<{' '.join(words)}>{joined(children)}</{tag}>")

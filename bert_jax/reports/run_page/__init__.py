@@ -1,6 +1,6 @@
 """`bert-jax report`: one run or several as one HTML page.
 
-page.py      the parts put together, and written
+page.py      the parts put together
 record.py    what a work directory holds, read without trusting it
 summary.py   the run in three sentences, and what looks wrong: add a row to SIGNS
 curves.py    the charts of one training, or of several on top of each other

@@ -122,8 +122,9 @@ def guesses_of(run: Run, batch: Batch, tokenizer: Tokenizer, console: Console) -
         return jax.nn.softmax(model.apply(params, batch, None)["mlm_logits"][..., : tokenizer.vocab_size])
 
     # One by one: the logits of a sequence are large enough.
+    params = jax.device_put(found.params)
     rows = [{name: x[row : row + 1] for name, x in batch.items()} for row in range(len(batch["input_ids"]))]
-    return slots_of(batch, [np.asarray(probabilities(found.params, one))[0] for one in rows])
+    return slots_of(batch, [np.asarray(probabilities(params, one))[0] for one in rows])
 
 
 def _sequence(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from bert_jax import __version__
 from bert_jax.console import Console
-from bert_jax.errors import UserError, writing
+from bert_jax.errors import UserError
 from bert_jax.reports.html.markup import Html, element, folded, page, section
 from bert_jax.reports.html.style import STYLE
 from bert_jax.reports.run_page import sections
@@ -18,35 +18,35 @@ NUM_SEQUENCES = 20  # of all runs together, and at least MIN_SEQUENCES of each
 MIN_SEQUENCES = 3
 
 
-def write_report(
-    workdirs: Sequence[pathlib.Path], output: pathlib.Path, console: Console, watts: float | None = None
-) -> None:
-    """Write the report of one work directory, or of several next to each other.
+def report_page(workdirs: Sequence[pathlib.Path], console: Console, watts: float | None = None) -> str:
+    """Return the page about one work directory, or about several next to each other: an HTML file.
 
     Args:
         workdirs: of `pretrain` or `finetune`.
-        output: an .html file, which is replaced; it loads nothing and runs nothing.
         console: for what is said about checkpoints.
         watts: power of all devices of a run, for its energy; None: as the table of chips says.
 
     Raises:
-        UserError: a directory holds no run, or no metrics yet; `output` is no .html file or cannot be written.
+        UserError: a directory holds no run, or no metrics yet; `watts` is not above 0.
     """
-    if output.suffix != ".html":
-        raise UserError(f"{output}: a report is an .html file; name one with --output")
+    if watts is not None and not watts > 0:
+        raise UserError(f"--watts {watts:g}: give a number above 0")
     runs = read_runs(workdirs)
     number = max(MIN_SEQUENCES, NUM_SEQUENCES // len(runs))
     if len(runs) == 1:
-        parts = [*_head(runs[0], "h1"), *_body(runs[0], number, watts, console)]
-        title = runs[0].label
+        (run,) = runs
+        title = run.label
+        parts = [element("h1", title), *_head(run), *_body(run, number, watts, console)]
     else:
         title = f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
-        each = [folded(run.label, *_head(run, "h2"), *_body(run, number, watts, console, curves=False)) for run in runs]
+        each = [
+            folded(f"{run.label}: {verdict(run)}", *_head(run), *_body(run, number, watts, console, curves=False))
+            for run in runs
+        ]
         together = [training for run in runs for training in labeled(run)]
         parts = [element("h1", title), *_comparison(together), section("Each run", *each)]
     foot = element("p", f"Written by bert-jax report, version {__version__}.", class_="note")
-    with writing(output, "make room, or choose another --output"):
-        output.write_text(page(title, STYLE, *parts, foot), encoding="utf-8")
+    return page(title, STYLE, *parts, foot)
 
 
 def labeled(run: Run) -> list[Training]:
@@ -56,12 +56,15 @@ def labeled(run: Run) -> list[Training]:
     return [training._replace(label=f"{run.label}/{training.label}") for training in run.trainings]
 
 
-def _head(run: Run, heading: str) -> list[Html]:
+def verdict(run: Run) -> str:
+    """Return in two words whether a run looks healthy."""
+    return "⚠ look at this" if summarize(run).signs else "✓ looks healthy"
+
+
+def _head(run: Run) -> list[Html]:
     found = summarize(run)
-    verdict = "⚠ look at this" if found.signs else "✓ looks healthy"
     return [
-        element(heading, run.label),
-        element("p", verdict, class_="bad" if found.signs else "good"),
+        element("p", verdict(run), class_="bad" if found.signs else "good"),
         *(element("p", sentence, class_="lead") for sentence in found.sentences),
         element("ul", *(element("li", sign) for sign in found.signs)) if found.signs else Html(""),
     ]
@@ -77,6 +80,9 @@ def _body(run: Run, number: int, watts: float | None, console: Console, curves: 
     if run.phases:
         corpus = sections.find_corpus(run)
         parts += [sections.corpus_section(corpus), sequences_section(run, corpus, number, console)]
+    else:
+        why = "A fine-tuning run has a task instead of a corpus and masks; its answers lie in predictions/."
+        parts.append(section("Corpus and sequences", element("p", why, class_="note")))
     return [
         *parts,
         sections.settings_section(run.config),

@@ -91,7 +91,8 @@ def _heldout_rises(run: Run, training: Training) -> str:
     losses = [line[MASKED_LOSS] for line in lines if line.get("seq_len") == lines[-1].get("seq_len")]
     if not losses or losses[-1] < min(losses) + RISEN:
         return ""
-    return f"the held-out masked-token loss rose from {min(losses):.2f} to {losses[-1]:.2f}: the model learns its text by heart"
+    rise = f"{min(losses):.2f} to {losses[-1]:.2f}"
+    return f"the held-out masked-token loss rose from {rise}: the model learns its text by heart"
 
 
 # What may look wrong: (run, training) -> a clause, or "" where it does not apply.
