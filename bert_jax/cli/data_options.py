@@ -149,7 +149,8 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
 TOKENIZER = Command(
     "train a vocabulary on text",
     "The vocabulary lists the tokens that a model reads instead of letters. To use a published tokenizer, skip this "
-    "verb: `prepare` takes a directory with tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model.",
+    "verb: `prepare` takes a directory with tokenizer.json, vocab.txt, vocab.json and merges.txt, spiece.model or "
+    "spm.model.",
     "--input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/",
     _tokenizer,
 )

@@ -1,8 +1,9 @@
 """Published architectures by name, one row each over the one encoder.
 
 BERT (Devlin et al. 2018; the 24 small ones of Turc et al. 2019), RoBERTa (Liu et al. 2019), ALBERT version 2 (Lan et
-al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA's generators and discriminators (Clark et al. 2020), ModernBERT
-(Warner et al. 2024). ModernBERT's sizes below base are ours.
+al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA's generators and discriminators (Clark et al. 2020), XLM-RoBERTa
+(Conneau et al. 2020), CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020), DeBERTa version 3 (He et al. 2023),
+ModernBERT (Warner et al. 2024). ModernBERT's sizes below base are ours.
 """
 
 import dataclasses
@@ -35,6 +36,32 @@ def roberta(layers: int, hidden: int) -> EncoderConfig:
         layer_norm_epsilon=1e-5,
         masked_activation="gelu",
         pooler_dropout=True,
+    )
+
+
+def mpnet(layers: int, hidden: int) -> EncoderConfig:
+    """Return MPNet: RoBERTa's positions and T5's relative ones, no token types."""
+    return dataclasses.replace(
+        roberta(layers, hidden),
+        family="mpnet",
+        vocab_size=30527,
+        num_token_types=0,
+        positions="learned_relative",
+    )
+
+
+def deberta(layers: int, hidden: int, vocab_size: int = 128100) -> EncoderConfig:
+    """Return DeBERTa version 3: embeddings of 512 distances instead of positions, no token types."""
+    return dataclasses.replace(
+        bert(layers, hidden),
+        family="deberta-v2",
+        vocab_size=vocab_size,
+        num_token_types=0,
+        positions="disentangled",
+        relative_buckets=512,
+        relative_max_distance=512,
+        pooler_activation="gelu",
+        layer_norm_epsilon=1e-7,
     )
 
 
@@ -118,6 +145,15 @@ PRESETS: dict[str, EncoderConfig] = {
     **BERT_SIZES,
     "roberta_base": roberta(12, 768),
     "roberta_large": roberta(24, 1024),
+    "xlm_roberta_base": dataclasses.replace(roberta(12, 768), family="xlm-roberta", vocab_size=250002),
+    "xlm_roberta_large": dataclasses.replace(roberta(24, 1024), family="xlm-roberta", vocab_size=250002),
+    "camembert_base": dataclasses.replace(roberta(12, 768), family="camembert", vocab_size=32005),
+    "mpnet_base": mpnet(12, 768),
+    "deberta_v3_xsmall": deberta(12, 384),
+    "deberta_v3_small": deberta(6, 768),
+    "deberta_v3_base": deberta(12, 768),
+    "deberta_v3_large": deberta(24, 1024),
+    "mdeberta_v3_base": deberta(12, 768, vocab_size=251000),
     "albert_base": albert(12, 768, 12),
     "albert_large": albert(24, 1024, 16),
     "albert_xlarge": albert(24, 2048, 16),

@@ -94,7 +94,10 @@ def program_cost(text: str, loops: bool = True) -> Cost:
 
 
 def _executed(module: Module, name: str, times: int, loops: bool) -> Iterator[tuple[int, Computation, Instruction]]:
-    """Every instruction with how often it runs, including those in loops and calls, not those in fusions."""
+    """Every instruction with how often it runs, including those in loops and calls, not those in fusions.
+
+    Of a conditional the branch of the most FLOPs: which one is taken is not known, so that the sum is a bound.
+    """
     computation = module.computations[name]
     for one in computation.instructions.values():
         yield times, computation, one
@@ -109,7 +112,12 @@ def _executed(module: Module, name: str, times: int, loops: bool) -> Iterator[tu
             for part in called(one, "calls"):
                 yield from _executed(module, part, times, loops)
         elif one.opcode == "conditional":
-            raise ValueError(f"{one.name}: the branch that a conditional takes is unknown")
+            listed = re.findall(r"branch_computations=\{([^}]*)\}", one.attributes)
+            names = (
+                re.findall(r"[\w.\-]+", listed[0]) if listed else called(one, "true_computation", "false_computation")
+            )
+            branches = [[*_executed(module, part, times, loops)] for part in names]
+            yield from max(branches, key=lambda branch: sum(n * _flops(module, *of) for n, *of in branch))
 
 
 def _trips(module: Module, computation: Computation, loop: Instruction) -> int:

@@ -14,13 +14,12 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention.inputs import Surroundings
-from bert_jax.models.attention.xla import MASKED_SCORE
+from bert_jax.models.attention.inputs import MASKED_SCORE, Surroundings, Window
 from bert_jax.models.blocks import Block, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.layers import KEPT, Linear, deviations, kernel_init, lookup, param, table_width
 from bert_jax.models.norms import norm_layer
-from bert_jax.models.positions import POSITIONS
+from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.sharding import constrain
 
 VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
@@ -40,7 +39,8 @@ def padded_vocab(vocab_size: int) -> int:
 
 def is_global(config: EncoderConfig, layer: int) -> bool:
     """Return whether the block reads whole sequences; the others read a window."""
-    return config.local_window is None or layer % config.global_every == 0
+    every = config.global_every
+    return config.local_window is None or (every > 0 and layer % every == 0)
 
 
 class Embeddings(nn.Module):
@@ -92,6 +92,17 @@ class PositionBias(nn.Module):
         return bias(self, self.config, length) if bias else None
 
 
+class DistanceEmbeddings(nn.Module):
+    """The embeddings of distances of a position scheme that has them, for all blocks."""
+
+    config: EncoderConfig
+
+    @nn.compact
+    def __call__(self, length: int) -> Distances | None:
+        distances = POSITIONS[self.config.positions].distances
+        return distances(self, self.config, length) if distances else None
+
+
 class Differences(NamedTuple):
     """What differs from block to block beside the parameters; None where nothing does."""
 
@@ -119,6 +130,7 @@ class Encoder(nn.Module):
             deviation = 0.0 if start.identity else start.inner
             self.projection = Linear(sizes, ("embed", "features"), deviation, dtype, identity=start.identity)
         self.position_bias = PositionBias(config)
+        self.distances = DistanceEmbeddings(config)
         self.block = Block(config, dtype, self.compute.attention, parent=None)
         self.layers = self.param("layers", self._init_layers)  # scanned or not, so that a checkpoint serves both
         self.final_norm = norm_layer(config, dtype) if config.final_norm else None
@@ -126,7 +138,7 @@ class Encoder(nn.Module):
     def _init_layers(self, rng: jax.Array) -> Any:
         """The parameters of all blocks, each stacked on a leading axis `layers` (of one, where all share them)."""
         x = jnp.zeros((1, 1, self.config.hidden_size), self.block.dtype)
-        alone, _ = self._surroundings(jnp.ones((1, 1), jnp.int32), None, None)
+        alone, _ = self._surroundings(jnp.ones((1, 1), jnp.int32), None, None, None)
 
         block = self.block.clone(attention="xla")  # the parameters are those of any kernel; this one takes any shape
 
@@ -151,7 +163,8 @@ class Encoder(nn.Module):
         if self.config.embedding_size:
             x = self.projection(x)
         x = constrain(x, "batch", "length", "features")
-        everywhere, within = self._surroundings(attention_mask, segments, self._bias(input_ids.shape[1]))
+        length = input_ids.shape[1]
+        everywhere, within = self._surroundings(attention_mask, segments, self._bias(length), self.distances(length))
         # Kernels in the dtype they are used in, so that their gradients are stacked in it too.
         params = jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, self.layers)
         block_seeds = None if seeds is None else seeds[1:].reshape(number, 3, -1)
@@ -202,12 +215,12 @@ class Encoder(nn.Module):
         return later if bias is None else bias + later
 
     def _surroundings(
-        self, mask: jax.Array, segments: jax.Array | None, bias: jax.Array | None
+        self, mask: jax.Array, segments: jax.Array | None, bias: jax.Array | None, distances: Distances | None
     ) -> tuple[Surroundings, Surroundings | None]:
-        """Those of global blocks, and those of local ones; None where there are none, or no difference."""
+        """Those of global blocks, and those of local ones; one for all, and None, where there is no difference."""
         config, length = self.config, mask.shape[1]
         angles = POSITIONS[config.positions].angles
-        everywhere = Surroundings(mask, segments, None, bias)
+        everywhere = Surroundings(mask, segments, None, bias, distances=distances)
         if angles:
             everywhere = everywhere._replace(angles=angles(config, config.rotary_base, length, segments))
         if config.local_window is None:
@@ -216,7 +229,9 @@ class Encoder(nn.Module):
         if angles and config.local_rotary_base not in (None, config.rotary_base):
             within = within._replace(angles=angles(config, config.local_rotary_base, length, segments))
         if not isinstance(length, int) or length - 1 > reach:  # a symbolic length may be any
-            within = within._replace(reach=reach)
+            within = within._replace(reach=reach, window=Window(reach))
+        if config.global_every == 0:
+            return within, None
         return everywhere, None if within is everywhere else within
 
 
@@ -247,7 +262,7 @@ def _select(flag: Flag, within: Surroundings | None, everywhere: Surroundings) -
     if isinstance(flag, bool):
         return within if flag else everywhere
     if within.reach is not None:
-        everywhere = everywhere._replace(reach=NO_LIMIT)
+        everywhere = everywhere._replace(reach=NO_LIMIT, window=within.window)
     return jax.tree.map(lambda a, b: a if a is b else jnp.where(flag, a, b), within, everywhere)
 
 

@@ -131,7 +131,9 @@ def _pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
     """The pairs of a query and a key that it reads, in one block."""
     reach = seq_len - 1 if is_global(config, layer) else min(seq_len - 1, (config.local_window or 0) // 2)
     both_sides = seq_len * (2 * reach + 1) - reach * (reach + 1)
-    return (both_sides + seq_len) // 2 if config.causal else both_sides
+    pairs = (both_sides + seq_len) // 2 if config.causal else both_sides
+    # Queries and keys read a distance as well: two more products of as many numbers.
+    return 2 * pairs if POSITIONS[config.positions].distances else pairs
 
 
 @functools.lru_cache(64)  # tracing takes a moment
@@ -176,7 +178,7 @@ def _without_effect(config: EncoderConfig) -> dict[str, bool]:
             window is not None and config.global_every == 1
         ),
         f"model.global_every={config.global_every} has no effect without model.local_window; set it, as to 128, "
-        "or model.global_every=1": window is None and config.global_every > 1,
+        "or model.global_every=1": window is None and config.global_every != 1,
         f"model.local_rotary_base={base} has no effect without model.local_window and rotary positions; "
         "set model.local_rotary_base=None": (
             base is not None and (window is None or POSITIONS[config.positions].angles is None)

@@ -245,6 +245,7 @@ def test_a_long_document_is_checked_as_a_whole(tmp_path, end, reason):
     assert good == ["line\n"] * 9 + [reason, "next\n"]
 
 
+@pytest.mark.slow
 def test_python_docs_is_english_prose_without_repeats():
     found = list(read_documents(["python-docs"]))
     assert 1_000_000 < sum(len(d.text) for d in found) <= python_docs.MAX_BYTES

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 import transformers
@@ -144,9 +145,88 @@ MODERNBERT = {
 }
 
 
+XLM_ROBERTA = ROBERTA | {
+    "architectures": ["XLMRobertaForMaskedLM"],
+    "model_type": "xlm-roberta",
+    "output_past": True,
+    "pad_token_id": 1,
+    "vocab_size": 250002,
+}
+CAMEMBERT = XLM_ROBERTA | {
+    "architectures": ["CamembertForMaskedLM"],
+    "bos_token_id": 5,
+    "eos_token_id": 6,
+    "model_type": "camembert",
+    "vocab_size": 32005,
+}
+MPNET = {name: value for name, value in XLM_ROBERTA.items() if name not in ("type_vocab_size", "output_past")} | {
+    "architectures": ["MPNetForMaskedLM"],
+    "model_type": "mpnet",
+    "relative_attention_num_buckets": 32,
+    "vocab_size": 30527,
+}
+DEBERTA = {  # names no architectures
+    "attention_probs_dropout_prob": 0.1,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 768,
+    "initializer_range": 0.02,
+    "intermediate_size": 3072,
+    "layer_norm_eps": 1e-7,
+    "max_position_embeddings": 512,
+    "max_relative_positions": -1,
+    "model_type": "deberta-v2",
+    "norm_rel_ebd": "layer_norm",
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "pos_att_type": "p2c|c2p",
+    "position_biased_input": False,
+    "position_buckets": 256,
+    "relative_attention": True,
+    "share_att_key": True,
+    "type_vocab_size": 0,
+    "vocab_size": 128100,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"relative_attention": None}, "relative_attention is None; only True"),
+        ({"share_att_key": False}, "share_att_key is False; only True"),
+        ({"norm_rel_ebd": "none"}, "norm_rel_ebd is 'none'; only 'layer_norm'"),
+        ({"position_biased_input": True}, "position_biased_input is True; only False"),
+        ({"pos_att_type": "c2p"}, "pos_att_type is 'c2p'; only 'p2c|c2p'"),
+        ({"pos_att_type": 3}, "pos_att_type is 3; only 'p2c|c2p'"),
+        ({"position_buckets": -1}, "position_buckets is -1; only numbers from 4 on"),
+        ({"position_buckets": 2.0}, "position_buckets is 2.0; only numbers from 4 on"),
+        ({"conv_kernel_size": 3}, "conv_kernel_size is 3; only 0"),
+        ({"pooler_dropout": 0.1}, "pooler_dropout is 0.1; only 0"),
+        ({"pooler_hidden_size": 99}, "pooler_hidden_size is not hidden_size, 768"),
+        ({"max_relative_positions": "far"}, "max_relative_positions is 'far', not an integer"),
+        ({"bucket": 3}, "unknown field 'bucket'"),
+    ],
+    ids=str,
+)
+def test_another_deberta_is_refused_by_name(change, says):
+    with pytest.raises(UserError, match=re.escape(says)):
+        parse_model_config(DEBERTA | change, "config.json")
+
+
+@pytest.mark.parametrize("change", [{"relative_attention_num_buckets": 64}, {"pad_token_id": 0}], ids=str)
+def test_an_mpnet_that_transformers_would_compute_otherwise_is_refused(change):
+    ((name, value),) = change.items()
+    with pytest.raises(UserError, match=f"{name} is {value}; only"):
+        parse_model_config(MPNET | change, "config.json")
+
+
 @pytest.mark.parametrize(
     ("fields", "preset", "changed"),
     [
+        (XLM_ROBERTA, "xlm_roberta_base", {}),
+        (CAMEMBERT, "camembert_base", {}),
+        (MPNET, "mpnet_base", {}),
+        (DEBERTA, "deberta_v3_base", {}),
         (BERT, "base", {}),
         (ROBERTA, "roberta_base", {}),
         (ALBERT, "albert_base", {}),
@@ -165,12 +245,25 @@ MODERNBERT = {
             {"pooling": "mean"},
         ),
     ],
-    ids=["bert", "roberta", "albert", "distilbert", "electra", "electra base", "modernbert", "modernbert large"],
+    ids=[
+        "xlm-roberta",
+        "camembert",
+        "mpnet",
+        "deberta",
+        "bert",
+        "roberta",
+        "albert",
+        "distilbert",
+        "electra",
+        "electra base",
+        "modernbert",
+        "modernbert large",
+    ],
 )
 def test_published_files_are_our_presets(fields, preset, changed):
     read = parse_model_config(fields, "config.json")
     assert read.encoder == dataclasses.replace(PRESETS[preset], **changed)
-    assert read.architecture == fields["architectures"][0]
+    assert read.architecture == fields.get("architectures", [""])[0]
     assert (read.labels, read.classes) == ((), 2)
 
 

@@ -21,7 +21,12 @@ pytest.importorskip("onnxscript")
     ("family", "task", "names", "shapes"),
     [
         ("bert", "ForSequenceClassification", {"logits": "sequence_logits"}, [(1, 1), (3, 32)]),
-        ("roberta", "ForQuestionAnswering", {"start_logits": "start_logits", "end_logits": "end_logits"}, [(4, 7)]),
+        pytest.param(
+            *("roberta", "ForQuestionAnswering"),
+            {"start_logits": "start_logits", "end_logits": "end_logits"},
+            [(4, 7)],
+            marks=pytest.mark.slow,
+        ),
         ("modernbert", "ForTokenClassification", {"logits": "token_logits"}, [(1, 1), (3, 19)]),
         ("albert", "ForMultipleChoice", {"logits": "choice_logits"}, [(1, 2, 1), (2, 4, 9)]),
     ],

@@ -29,7 +29,7 @@ def roberta(directory):
     return directory
 
 
-MAKERS = {"roberta": roberta}
+MAKERS = dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet"), roberta)  # the padding is 1
 
 
 def of_family(family, directory):

@@ -67,6 +67,25 @@ BERT = dataclasses.replace(BERT, classifier_dropout=0.2)  # follows the dropout 
 ROBERTA = dataclasses.replace(
     BERT, family="roberta", position_offset=2, masked_activation="gelu", pooler_dropout=True, max_positions=17
 )
+MPNET = dataclasses.replace(ROBERTA, family="mpnet", num_token_types=0, positions="learned_relative")
+DEBERTA = dataclasses.replace(
+    BERT,
+    family="deberta-v2",
+    num_token_types=0,
+    positions="disentangled",
+    relative_buckets=16,
+    relative_max_distance=19,
+    pooler_activation="gelu",
+    layer_norm_epsilon=1e-7,
+)
+DISENTANGLED = {
+    "relative_attention": True,
+    "position_buckets": 8,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+    "position_biased_input": False,
+}
 ALBERT = dataclasses.replace(
     BERT,
     family="albert",
@@ -175,6 +194,36 @@ CASES = {
         dataclasses.replace(ROBERTA, activation="gelu_tanh", vocab_size=256, position_offset=5, max_positions=14),
         11,
     ),
+    "xlm-roberta": Case(
+        transformers.XLMRobertaConfig(**COMMON, type_vocab_size=1, layer_norm_eps=1e-5),
+        dataclasses.replace(ROBERTA, family="xlm-roberta", num_token_types=1, layer_norm_epsilon=1e-5),
+        17,
+    ),
+    "camembert": Case(transformers.CamembertConfig(**COMMON), dataclasses.replace(ROBERTA, family="camembert"), 12),
+    "mpnet": Case(transformers.MPNetConfig(**COMMON), MPNET, 17),
+    # Longer than the distances that have buckets of their own.
+    "mpnet, long, tanh": Case(
+        transformers.MPNetConfig(**COMMON | {"hidden_act": "gelu_new", "max_position_embeddings": 150}),
+        dataclasses.replace(MPNET, activation="gelu_tanh", max_positions=148),
+        148,
+    ),
+    "deberta-v2": Case(transformers.DebertaV2Config(**COMMON, **DISENTANGLED), DEBERTA, 19),
+    "deberta-v2, token types, tanh": Case(
+        transformers.DebertaV2Config(
+            **COMMON
+            | {"hidden_act": "gelu_new", "type_vocab_size": 2, "max_relative_positions": 14, "cls_dropout": 0.3},
+            **DISENTANGLED | {"position_buckets": 10, "pos_att_type": ["c2p", "p2c"]},
+        ),
+        dataclasses.replace(
+            DEBERTA,
+            activation="gelu_tanh",
+            num_token_types=2,
+            relative_buckets=20,
+            relative_max_distance=14,
+            classifier_dropout=0.3,
+        ),
+        18,
+    ),
     "albert": Case(transformers.AlbertConfig(**COMMON, embedding_size=10), ALBERT, 19),
     "albert of equal widths, erf": Case(
         transformers.AlbertConfig(**COMMON | {"hidden_act": "gelu", "num_hidden_layers": 3, "embedding_size": 24}),
@@ -235,6 +284,11 @@ CASES = {
         ),
         13,
     ),
+    "modernbert, all layers local": Case(
+        transformers.ModernBertConfig(**MODERN, layer_types=["sliding_attention"] * 4),
+        dataclasses.replace(MODERNBERT, global_every=0),
+        19,
+    ),
     "modernbert of one layer": Case(
         transformers.ModernBertConfig(**MODERN | {"num_hidden_layers": 1}),
         dataclasses.replace(MODERNBERT, num_layers=1, global_every=1, local_window=None, local_rotary_base=None),
@@ -249,6 +303,10 @@ PREFIXES = {
     "distilbert": "DistilBert",
     "electra": "Electra",
     "modernbert": "ModernBert",
+    "xlm-roberta": "XLMRoberta",
+    "camembert": "Camembert",
+    "mpnet": "MPNet",
+    "deberta-v2": "DebertaV2",
 }
 TASKS = {
     "ForSequenceClassification": ("sequence_classification",),
@@ -263,11 +321,12 @@ OTHERS = {
         "ForNextSentencePrediction": ("next_sentence",),
         "Model": ("pooled",),
     },
-    "roberta": {"Model": ("pooled",)},
+    **{name: {"Model": ("pooled",)} for name in ("roberta", "xlm-roberta", "camembert", "mpnet")},
     "albert": {"ForPreTraining": ("masked_token", "next_sentence"), "Model": ("pooled",)},
     "distilbert": {"Model": ()},
     "electra": {"ForPreTraining": ("replaced_token",), "Model": ()},
     "modernbert": {"Model": ()},
+    "deberta-v2": {"Model": ()},
 }
 
 

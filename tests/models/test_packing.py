@@ -33,10 +33,13 @@ def made(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...] 
 @pytest.mark.parametrize(
     ("family", "compute"),
     [
-        *((family, ComputeConfig()) for family in FAMILIES),
+        *(
+            pytest.param(family, ComputeConfig(), marks=() if family in ("bert", "roberta") else pytest.mark.slow)
+            for family in FAMILIES
+        ),
         ("bert", ComputeConfig(attention="xla")),
         ("bert", ComputeConfig(scan_layers=False)),
-        ("bert", ComputeConfig(remat=True)),
+        pytest.param("bert", ComputeConfig(remat=True), marks=pytest.mark.slow),
     ],
     ids=str,
 )

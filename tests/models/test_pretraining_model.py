@@ -44,7 +44,15 @@ def loss(model, params, batch, rng=None):
     return (mlm * weights).sum() / weights.sum() + nsp.mean()
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "erf",
+        "odd",
+        "full table",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("tanh", "one head, one layer")),
+    ],
+)
 def test_logits_and_gradients_equal_the_reference(name):
     config, shape = SHAPES[name]
     theirs = reference.bert(config)
@@ -109,7 +117,7 @@ def test_an_id_outside_the_table_gives_nan():
 
 WAYS = [
     ComputeConfig(scan_layers=False),
-    ComputeConfig(remat=True),
+    pytest.param(ComputeConfig(remat=True), marks=pytest.mark.slow),
     ComputeConfig(scan_layers=False, remat=True),
     ComputeConfig(attention="xla"),
 ]
@@ -218,7 +226,7 @@ def test_presets_are_the_published_ones():
     assert all(PRESETS[name].hidden_size == 64 * PRESETS[name].num_heads for name in BERTS)
 
 
-# The released checkpoints: roberta-base, albert-{base,xxlarge}-v2 with pooler, distilbert, ELECTRA without.
+# The released checkpoints, as their cards and the sizes of their files say.
 @pytest.mark.parametrize(
     ("name", "heads", "number"),
     [
@@ -230,6 +238,14 @@ def test_presets_are_the_published_ones():
         ("distilbert", (Head("masked_token"),), 66_985_530),
         ("electra_small", (), 13_483_008),
         ("electra_base", (), 108_891_648),
+        ("xlm_roberta_base", (Head("pooled"),), 278_043_648),
+        ("xlm_roberta_base", (Head("masked_token"),), 278_295_186),
+        ("xlm_roberta_large", (Head("pooled"),), 559_890_432),
+        ("mpnet_base", (Head("pooled"),), 109_486_464),
+        ("deberta_v3_xsmall", (), 70_682_112),
+        ("deberta_v3_small", (), 141_304_320),
+        ("deberta_v3_base", (), 183_831_552),
+        ("deberta_v3_large", (), 434_012_160),
     ],
 )
 def test_parameter_counts_of_the_other_families(name, heads, number):

@@ -105,7 +105,7 @@ class Pair(torch.nn.Module):
         return masked + 2.0 * 3.0**2 * soft + 0.7 * cosine
 
 
-@pytest.mark.parametrize("width", [None, 48])
+@pytest.mark.parametrize("width", [pytest.param(None, marks=pytest.mark.slow), 48])
 def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib.Path, width: int | None) -> None:
     """The loss of the first step and its gradients to 1e-5, thirty steps to 1e-4."""
     store = open_mixture(str(corpus))

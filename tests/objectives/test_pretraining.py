@@ -131,6 +131,10 @@ PRESET = {
     "albert": "albert_base",
     "electra": "electra_small",
     "modernbert": "modern_base",
+    "xlm-roberta": "xlm_roberta_base",
+    "camembert": "camembert_base",
+    "mpnet": "mpnet_base",
+    "deberta-v2": "deberta_v3_base",
 }
 
 

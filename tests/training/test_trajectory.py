@@ -47,7 +47,7 @@ def trajectory_config(corpus: pathlib.Path, activation: str) -> PretrainConfig:
     return c.resolve(c.PretrainConfig, made)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh"])
+@pytest.mark.parametrize("activation", ["gelu", pytest.param("gelu_tanh", marks=pytest.mark.slow)])
 def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib.Path, activation: str) -> None:
     store = open_mixture(str(corpus))
     tokenizer = load_tokenizer(store.tokenizer_directory)

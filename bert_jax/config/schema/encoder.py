@@ -51,7 +51,9 @@ class EncoderConfig:
         "window of a local block: a query reads keys at most half as many tokens away; None: no window",
         AT_LEAST_1,
     )
-    global_every: int = field(1, "block i reads whole sequences where i is a multiple of this", AT_LEAST_1)
+    global_every: int = field(
+        1, "block i reads whole sequences where i is a multiple of this; 0: no block does", AT_LEAST_0
+    )
     causal: bool = field(False, "no token reads those after it; for objective=left_to_right")
     query_key_norm: bool = field(
         False, "RMS norm of each head's queries and keys, with a scale per feature that all heads share (as Qwen3)"

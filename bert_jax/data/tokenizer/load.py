@@ -1,7 +1,8 @@
 """A directory, ours or a published one, or a vocabulary file -> a `Tokenizer`.
 
 Only this file reads the files of a tokenizer, in this order:
-1. `tokenizer.json`, or where there is none the vocabulary file of a kind: `vocab.txt`, `vocab.json`, `spiece.model`;
+1. `tokenizer.json`, or where there is none the vocabulary file of a kind: `vocab.txt`, `vocab.json`, `spiece.model`,
+   or `spm.model` of DeBERTa;
 2. `special_tokens_map.json` and `tokenizer_config.json` beside it: the names of special tokens, and the casing;
 3. the other files of a vocabulary: `merges.txt` beside `vocab.json`;
 4. to check that they agree: `added_tokens.json` beside a vocabulary, the vocabulary beside a `tokenizer.json`.
@@ -22,7 +23,7 @@ DEFINITION = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 NAMES = "special_tokens_map.json"
 ADDED = "added_tokens.json"
-KIND_OF_FILE = {kind.vocabulary_files[0]: kind for kind in TOKENIZERS.values() if kind.vocabulary_files}
+KIND_OF_FILE = {name: kind for kind in TOKENIZERS.values() for name in (*kind.vocabulary_files[:1], *kind.published)}
 OTHER_NAME = TOKENIZERS["wordpiece"]  # the kind of a vocabulary file of any other name
 
 
@@ -47,7 +48,9 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         if file.name == DEFINITION:
             return _load_definition(file, names, lowercase)
         kind = KIND_OF_FILE.get(file.name, OTHER_NAME)
-        return _load_vocabulary(file, kind, config, _special_tokens(names, kind), lowercase)
+        published = kind.published.get(file.name)
+        special = _special_tokens(names, published.special if published else kind.special)
+        return _load_vocabulary(file, kind, config, special, lowercase)
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
 
@@ -73,7 +76,7 @@ def _load_definition(file: pathlib.Path, config: Mapping[str, Any], lowercase: b
     """Return the tokenizer of a `tokenizer.json`."""
     definition = tokenizer_json.complete(tokenizer_json.parse_json(_read(file), file.name))
     kind = kind_of(definition)
-    special = _special_tokens(config, kind)
+    special = _special_tokens(config, kind.special)
     tokens = tokenizer_json.tokens_of(definition)
     tokenizer_json.check_special_tokens(special, tokens)
     vocabulary = {token: number for number, token in enumerate(tokens)}
@@ -104,12 +107,14 @@ def _load_vocabulary(
     lowercase: bool | None,
 ) -> Tokenizer:
     """Return the tokenizer of the vocabulary file of a kind."""
-    others = [file.with_name(name) for name in kind.vocabulary_files[1:]]
+    published = kind.published.get(file.name)
+    others = [file.with_name(name) for name in kind.vocabulary_files[1:]] if not published else []
     for other in others:
         if not other.exists():
             raise UserError(f"{other.name} is not beside it; this kind of vocabulary needs both files")
-    assert kind.parse
-    definition = kind.parse([_read(file), *map(_read, others)], special, config, lowercase)
+    parse = published.parse if published else kind.parse
+    assert parse
+    definition = parse([_read(file), *map(_read, others)], special, config, lowercase)
     tokenizer = build_tokenizer(definition, special)
     added = {token["content"] for token in (config.get("added_tokens_decoder") or {}).values()}
     unknown = (added | _json_beside(file, ADDED).keys()) - set(tokenizer.tokens)
@@ -121,11 +126,11 @@ def _load_vocabulary(
     return tokenizer
 
 
-def _special_tokens(config: Mapping[str, Any], kind: TokenizerKind) -> SpecialTokens:
+def _special_tokens(config: Mapping[str, Any], usual: SpecialTokens) -> SpecialTokens:
     """Return the names of the special tokens; a config gives a name, or an object with the name as its `content`."""
     names: dict[str, str] = {}
-    for role, usual in kind.special._asdict().items():
-        value = config.get(f"{role}_token") or usual
+    for role, name_of_role in usual._asdict().items():
+        value = config.get(f"{role}_token") or name_of_role
         name = value.get("content") if isinstance(value, dict) else value
         if not isinstance(name, str):
             raise UserError(f"{role}_token in {CONFIG} or {NAMES} beside it is not a string; write the token as text")

@@ -11,7 +11,13 @@ from bert_jax.data.tokenizer.kinds.table import TOKENIZERS
 from bert_jax.data.tokenizer.load import ADDED, CONFIG, DEFINITION, NAMES, load_tokenizer
 from bert_jax.data.tokenizer.tokenizer import Tokenizer
 
-FILES = (DEFINITION, CONFIG, NAMES, ADDED, *(name for kind in TOKENIZERS.values() for name in kind.vocabulary_files))
+FILES = (
+    DEFINITION,
+    CONFIG,
+    NAMES,
+    ADDED,
+    *(name for kind in TOKENIZERS.values() for name in (*kind.vocabulary_files, *kind.published)),
+)
 MAX_LENGTH = 512  # tokens, for `AutoTokenizer`; an export writes the maximum of its model
 
 

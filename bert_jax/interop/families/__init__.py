@@ -4,11 +4,15 @@ A family is a row of `FAMILIES`, keyed by its `model_type`. The names are those 
 in transformers 5, and of the files published since 2018 that it still reads.
 
 base.py        the types of a row, and what several families share
-bert.py roberta.py albert.py distilbert.py electra.py modernbert.py    one family each: add a file and its row
+absolute/ relative/    a family a file, by how its tokens know their order: add a file and its row
 research.py    what transformers does not have, in directories that bert_jax alone reads
 """
 
-from bert_jax.interop.families.albert import albert
+from bert_jax.interop.families.absolute.albert import albert
+from bert_jax.interop.families.absolute.bert import bert
+from bert_jax.interop.families.absolute.distilbert import distilbert
+from bert_jax.interop.families.absolute.electra import electra
+from bert_jax.interop.families.absolute.roberta import roberta
 from bert_jax.interop.families.base import (
     ACTIVATIONS,
     INDIFFERENT,
@@ -20,12 +24,10 @@ from bert_jax.interop.families.base import (
     Module,
     Spelling,
 )
-from bert_jax.interop.families.bert import bert
-from bert_jax.interop.families.distilbert import distilbert
-from bert_jax.interop.families.electra import electra
-from bert_jax.interop.families.modernbert import modernbert
+from bert_jax.interop.families.relative.deberta import deberta
+from bert_jax.interop.families.relative.modernbert import modernbert
+from bert_jax.interop.families.relative.mpnet import mpnet
 from bert_jax.interop.families.research import research
-from bert_jax.interop.families.roberta import roberta
 
 __all__ = [
     "ACTIVATIONS",
@@ -42,10 +44,14 @@ __all__ = [
 
 FAMILIES: dict[str, Family] = {
     "bert": bert(),
-    "roberta": roberta(),
+    "roberta": roberta("Roberta", 50265),
+    "xlm-roberta": roberta("XLMRoberta", 30522),
+    "camembert": roberta("Camembert", 30522),
     "albert": albert(),
     "distilbert": distilbert(),
     "electra": electra(),
     "modernbert": modernbert(),
+    "mpnet": mpnet(),
+    "deberta-v2": deberta(),
     "research": research(),
 }

@@ -63,6 +63,7 @@ class Family(NamedTuple):
     follow_padding: bool = False  # positions start at the padding's id + 1
     project_equal: bool = False  # embeddings as wide as the encoder are projected too
     spelling: Spelling | None = None
+    ignored: tuple[str, ...] = ()  # beginnings of names of published tensors that no head of ours has
     shared: frozenset[str] = frozenset()  # modules that mean the same in all its classes
     in_transformers: bool = True
     special_ids: Mapping[str, str] = MappingProxyType({})  # fields of `config.json` -> the tokens whose ids they are

@@ -235,7 +235,7 @@ def _check_known(
     known = {one.name for one in stored_tensors(family.encoder, shapes) if one.name is not None}
     known |= {name for one in family.classes for module in one.modules for name in tensor_names(module)}
     for name, original in originals.items():
-        if name not in known:
+        if name not in known and not name.startswith(family.ignored):
             raise UserError(f"{where}: tensor '{original}' is not of a {source.name}{did_you_mean(name, known)}")
 
 

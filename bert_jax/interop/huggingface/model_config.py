@@ -111,7 +111,7 @@ def _unnamed(classes: int) -> tuple[str, ...]:
 def _plain(config: EncoderConfig) -> EncoderConfig:
     """The config with what can be said in several ways said in one, and without the initialization."""
     every, base = min(config.global_every, config.num_layers), config.local_rotary_base
-    is_local = every > 1 and config.local_window is not None
+    is_local = every != 1 and config.local_window is not None
     return dataclasses.replace(
         config,
         masked_activation=config.masked_activation or config.activation,

@@ -3,6 +3,7 @@
 kernels.py         KERNELS, the ways to compute it: add a row, and a file with its function
 inputs.py          what every kernel reads
 xla.py             plain operations, which XLA compiles for any platform
+local.py           plain operations over chunks, for windows of long sequences
 tpu.py             the fused kernel on TPUs, plain operations elsewhere
 tpu_kernels.py     the fused kernel itself, in Pallas
 cudnn.py           cuDNN's kernel, for GPUs

@@ -1,11 +1,23 @@
 """What every attention kernel reads, and what a layer's attention reads beside the hidden states."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from bert_jax.models.dropout import row_keys
+from bert_jax.models.positions import Distances
+
+MASKED_SCORE = -1e9  # far below any score; finite, so that a sequence of padding alone gives no NaN
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """The reach of local layers as a number that is known when a program is compiled."""
+
+    reach: int
 
 
 class Surroundings(NamedTuple):
@@ -16,10 +28,23 @@ class Surroundings(NamedTuple):
     angles: Any = None  # of a position scheme that rotates
     bias: jax.Array | None = None  # float32 [heads, length, length], added to the scores
     reach: jax.Array | int | None = None  # columns from a query to the farthest key that it reads; None: no limit
+    window: Window | None = None  # of the layers whose reach it is; the program of all layers has it
+    distances: Distances | None = None  # of a position scheme whose tokens read embeddings of distances
+
+
+class AtDistances(NamedTuple):
+    """Embeddings of distances as keys and as queries of a layer: `[2 * length, heads * head_dim]` each.
+
+    A query reads row `i` of the keys for the key `i - length` columns to its right; a key reads row `i` of the queries
+    for the query as far to its right.
+    """
+
+    keys: jax.Array
+    queries: jax.Array
 
 
 class AttentionInputs(NamedTuple):
-    """The arrays of one layer's attention, for all heads together; the last five as in Surroundings."""
+    """The arrays of one layer's attention, for all heads together; those of Surroundings as there."""
 
     q: jax.Array  # [batch, length, heads * head_dim]
     k: jax.Array
@@ -29,6 +54,8 @@ class AttentionInputs(NamedTuple):
     keys: jax.Array  # uint32 [batch, heads, 2], of the dropout of each head of each sequence
     bias: jax.Array | None = None
     reach: jax.Array | int | None = None
+    window: Window | None = None
+    distances: AtDistances | None = None
 
 
 def attention_inputs(
@@ -38,15 +65,16 @@ def attention_inputs(
     surroundings: Surroundings,
     num_heads: int,
     seed: jax.Array | None = None,
+    distances: AtDistances | None = None,
 ) -> AttentionInputs:
     """Return the inputs of a kernel; `seed` is uint32 `[2]`, or None where no probability is dropped."""
-    mask, segments, _, bias, reach = surroundings
+    mask, segments, _, bias, reach, window, _ = surroundings
     shape = (q.shape[0], num_heads, 2)  # shape, not len: the size may be symbolic
     if seed is None:
-        return AttentionInputs(q, k, v, mask, segments, jnp.zeros(shape, jnp.uint32), bias, reach)
+        return AttentionInputs(q, k, v, mask, segments, jnp.zeros(shape, jnp.uint32), bias, reach, window, distances)
     # A key for each head of each sequence, whatever device computes it: the same masks on every mesh.
     keys = jnp.stack(row_keys(seed, shape[0] * num_heads), axis=-1).reshape(shape)
-    return AttentionInputs(q, k, v, mask, segments, keys, bias, reach)
+    return AttentionInputs(q, k, v, mask, segments, keys, bias, reach, window, distances)
 
 
 def split_heads(x: jax.Array, num_heads: int) -> jax.Array:

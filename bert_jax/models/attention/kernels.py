@@ -27,7 +27,7 @@ class Kernel(NamedTuple):
     platforms: tuple[str, ...] = PLATFORMS
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     dropout: bool = True  # can drop probabilities
-    bias: bool = True  # reads AttentionInputs.bias
+    bias: bool = True  # reads AttentionInputs.bias and .distances
     window: bool = True  # reads AttentionInputs.reach
     head_multiple: int = 1  # features per head
     available: Callable[[], bool] = lambda: True  # on the devices of this process
@@ -70,7 +70,7 @@ def missing_for(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -
         f"config.compute.dtype={kernel.dtypes[0]}": compute.dtype in kernel.dtypes,
         "config.model.attention_dropout=0": kernel.dropout or config.attention_dropout == 0,
         f"config.model.positions other than {config.positions}": kernel.bias
-        or POSITIONS[config.positions].bias is None,
+        or not POSITIONS[config.positions].changes_scores,
         "config.model.causal=False": kernel.bias or not config.causal,
         "config.model.local_window=None": kernel.window or config.local_window is None,
         f"heads of a multiple of {kernel.head_multiple} features": (

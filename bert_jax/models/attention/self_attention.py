@@ -5,11 +5,11 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.attention.inputs import Surroundings, attention_inputs
+from bert_jax.models.attention.inputs import AtDistances, Surroundings, attention_inputs
 from bert_jax.models.attention.kernels import KERNELS
-from bert_jax.models.layers import Linear, deviations, keep
+from bert_jax.models.layers import Linear, deviations, keep, lookup
 from bert_jax.models.norms import Norm, rms_norm
-from bert_jax.models.positions import POSITIONS
+from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.sharding import constrain
 
 
@@ -26,20 +26,20 @@ class SelfAttention(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, surroundings: Surroundings, seed: jax.Array | None) -> jax.Array:
         config = self.config
-        q, k = (self._turned(self._project(x, name), name, surroundings) for name in ("query", "key"))
-        v = keep(self._project(x, "value"))
+        query, key, value = (
+            self._linear(name, ("embed", "heads"), deviations(config).inner) for name in ("query", "key", "value")
+        )
+        q, k = (self._turned(_by_heads(one(x)), name, surroundings) for one, name in ((query, "query"), (key, "key")))
+        v = keep(_by_heads(value(x)))
         rate = 0.0 if seed is None else config.attention_dropout
-        inputs = attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None)
+        distances = _at_distances(query, key, surroundings.distances) if surroundings.distances else None
+        inputs = attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, distances)
         context = keep(KERNELS[self.kernel].attend(inputs, rate))
         return self._linear("output", ("heads", "embed"), deviations(config).output)(context)
 
     def _linear(self, name: str, axes: tuple[str, str], stddev: float) -> Linear:
         hidden, config = self.config.hidden_size, self.config
         return Linear((hidden, hidden), axes, stddev, self.dtype, config.attention_bias, name=name)
-
-    def _project(self, x: jax.Array, name: str) -> jax.Array:
-        projected = self._linear(name, ("embed", "heads"), deviations(self.config).inner)(x)
-        return constrain(projected, "batch", "length", "heads")
 
     def _turned(self, x: jax.Array, name: str, surroundings: Surroundings) -> jax.Array:
         """Queries or keys as the kernel reads them: normalized, then rotated, where the architecture says so."""
@@ -50,3 +50,16 @@ class SelfAttention(nn.Module):
             x = norm(heads).reshape(x.shape)
         # Kept as read: a rotation's gradient needs the angles alone, and a norm keeps its own result.
         return keep(rotate(config, x, surroundings.angles) if rotate else x)
+
+
+def _by_heads(x: jax.Array) -> jax.Array:
+    return constrain(x, "batch", "length", "heads")
+
+
+def _at_distances(query: Linear, key: Linear, embedded: Distances) -> AtDistances:
+    """The embeddings through the maps of the layer's own tokens; few rows, each read at many distances."""
+
+    def at(linear: Linear, rows: jax.Array) -> jax.Array:
+        return lookup(rows[None], linear(embedded.table[None])[0])[0].astype(linear.dtype)
+
+    return AtDistances(at(key, embedded.of_keys), at(query, embedded.of_queries))

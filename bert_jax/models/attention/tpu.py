@@ -17,28 +17,22 @@ from bert_jax.parallel.sharding import partition_spec
 
 def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
-    if inputs.bias is not None:  # which the fused kernel does not read
+    if inputs.bias is not None or inputs.distances is not None:  # which the fused kernel does not read
         return xla.attend(inputs, rate)
     if inputs.reach is not None:
         inputs = inputs._replace(reach=jnp.asarray(inputs.reach, jnp.int32))
     return _attend(inputs, rate)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _attend(inputs: AttentionInputs, rate: float) -> jax.Array:
-    return _attend_forward(inputs, rate)[0]
+def _forward(inputs: AttentionInputs, rate: float) -> jax.Array:
+    return cast(jax.Array, _on_platform(tpu_kernels.forward, xla.forward, rate, inputs))
 
 
-def _attend_forward(inputs: AttentionInputs, rate: float) -> tuple[jax.Array, AttentionInputs]:
-    return cast(jax.Array, _on_platform(tpu_kernels.forward, xla.forward, rate, inputs)), inputs
+def _backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> xla.Gradients:
+    return cast(xla.Gradients, _on_platform(tpu_kernels.backward, xla.backward, rate, inputs, gradient))
 
 
-def _attend_backward(rate: float, inputs: AttentionInputs, gradient: jax.Array) -> tuple[AttentionInputs]:
-    q, k, v = _on_platform(tpu_kernels.backward, xla.backward, rate, inputs, gradient)
-    return (AttentionInputs(q, k, v, *(None,) * 5),)  # type: ignore[arg-type]  # None: no gradient
-
-
-_attend.defvjp(_attend_forward, _attend_backward)
+_attend = xla.recomputed(_forward, _backward)
 
 
 def _on_platform(fused: Callable[..., Any], plain: Callable[..., Any], rate: float, *arrays: Any) -> Any:
@@ -49,7 +43,8 @@ def _on_platform(fused: Callable[..., Any], plain: Callable[..., Any], rate: flo
     if not tpu_kernels.fits(length, width, inputs.keys.shape[1]):
         return plain(*arrays)
 
-    def kernel(*arrays: Any) -> Any:
+    def kernel(inputs: AttentionInputs, *gradient: jax.Array) -> Any:
+        arrays = (inputs._replace(window=None), *gradient)  # it reads `reach`
         mesh = jax.sharding.get_abstract_mesh()
         if mesh.empty:
             return fused(*arrays)

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from bert_jax.models.attention.inputs import AttentionInputs
-from bert_jax.models.attention.xla import MASKED_SCORE
+from bert_jax.models.attention.inputs import MASKED_SCORE, AttentionInputs
 from bert_jax.models.dropout import keep_mask
 
 LANES = 128  # columns of a vector register: a block is as wide, or as wide as all heads

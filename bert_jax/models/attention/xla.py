@@ -1,28 +1,87 @@
 """Attention as plain operations, which XLA compiles for any platform; the softmax is float32."""
 
 import functools
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models.attention.inputs import AttentionInputs, readable_keys, split_heads
+from bert_jax.models.attention import local
+from bert_jax.models.attention.inputs import MASKED_SCORE, AttentionInputs, readable_keys, split_heads
 from bert_jax.models.dropout import keep_mask
 
-MASKED_SCORE = -1e9  # far below any score; finite, so that a sequence of padding alone gives no NaN
+Gradients = tuple[jax.Array, jax.Array, jax.Array]  # of q, k and v
 
 
 def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
-    return jax.checkpoint(functools.partial(forward, rate=rate))(inputs)
+    if local.fits(inputs):
+        return _attend_locally(inputs._replace(reach=jnp.asarray(inputs.reach, jnp.int32)), rate)
+    return jax.checkpoint(functools.partial(whole, rate=rate))(inputs)
+
+
+def recomputed(
+    forward: Callable[[AttentionInputs, float], jax.Array],
+    backward: Callable[[AttentionInputs, jax.Array, float], Gradients],
+) -> Callable[[AttentionInputs, float], jax.Array]:
+    """Return `forward` with the gradients of `backward`, which keeps the inputs alone."""
+
+    @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+    def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
+        return forward(inputs, rate)
+
+    def keep(inputs: AttentionInputs, rate: float) -> tuple[jax.Array, AttentionInputs]:
+        return forward(inputs, rate), inputs
+
+    def pull(rate: float, inputs: AttentionInputs, gradient: jax.Array) -> tuple[AttentionInputs]:
+        q, k, v = backward(inputs, gradient, rate)
+        nothing = AttentionInputs(*(None,) * len(inputs))  # type: ignore[arg-type]  # None: no gradient
+        return (nothing._replace(q=q, k=k, v=v, window=inputs.window),)
+
+    attend.defvjp(keep, pull)
+    return attend
 
 
 def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """Return the context, with dropout of `rate` on the probabilities."""
+    """Return the context, as `inputs.q`, with dropout of `rate` on the probabilities."""
+    near, all_pairs = (functools.partial(one, rate=rate) for one in (local.forward, whole))
+    return cast(jax.Array, _by_reach(near, all_pairs, inputs))
+
+
+def backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> Gradients:
+    """Return the gradients of q, k and v from that of the context."""
+
+    def pull(
+        context: Callable[[AttentionInputs, float], jax.Array], inputs: AttentionInputs, gradient: jax.Array
+    ) -> Any:
+        _, of_inputs = jax.vjp(lambda q, k, v: context(inputs._replace(q=q, k=k, v=v), rate), *inputs[:3])
+        return of_inputs(gradient)
+
+    near, all_pairs = (functools.partial(pull, one) for one in (local.forward, whole))
+    return cast(Gradients, _by_reach(near, all_pairs, inputs, gradient))
+
+
+def _by_reach(
+    near: Callable[..., Any], all_pairs: Callable[..., Any], inputs: AttentionInputs, *more: jax.Array
+) -> Any:
+    """The first where the layer is local and its window is computed by chunks; a scanned program has both."""
+    if not local.fits(inputs):
+        return all_pairs(inputs, *more)
+    assert inputs.window
+    return jax.lax.cond(jnp.asarray(inputs.reach) <= inputs.window.reach, near, all_pairs, inputs, *more)
+
+
+def whole(inputs: AttentionInputs, rate: float) -> jax.Array:
+    """Return the same from the scores of all pairs."""
     keys, bias = inputs.keys, inputs.bias
     length, heads = inputs.q.shape[1], keys.shape[1]
     q, k, v = (split_heads(x, heads) for x in (inputs.q, inputs.k, inputs.v))
-    scores = jnp.einsum("bqhd,bkhd->bhqk", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32)
+    scale = ((1 if inputs.distances is None else 3) * q.shape[-1]) ** -0.5
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q * scale, k, preferred_element_type=jnp.float32)
+    if inputs.distances is not None:
+        keys_there, queries_there = (x.reshape(-1, heads, q.shape[-1]) for x in inputs.distances)
+        scores += read_distances(q * scale, keys_there) + read_distances(k * scale, queries_there).swapaxes(2, 3)
     scores = scores if bias is None else scores + bias
     scores = jnp.where(readable_keys(inputs), scores, MASKED_SCORE)
     probabilities = jax.nn.softmax(scores)
@@ -33,11 +92,17 @@ def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
     return jnp.einsum("bhqk,bkhd->bqhd", probabilities.astype(v.dtype), v).reshape(inputs.q.shape)
 
 
-def backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the gradients of q, k and v from that of the context."""
+def read_distances(x: jax.Array, there: jax.Array) -> jax.Array:
+    """Return the products of each column with the vector at each distance: float32 `[batch, heads, length, length]`.
 
-    def context(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        return forward(inputs._replace(q=q, k=k, v=v), rate)
+    `x` is `[batch, length, heads, head_dim]`, `there` `[2 * length, heads, head_dim]`, whose row `i` is of columns
+    `i - length` to the right.
+    """
+    length = x.shape[1]
+    products = jnp.einsum("blhd,rhd->bhlr", x, there, preferred_element_type=jnp.float32)
+    # Rows that begin one element further left each, without a gather, whose gradient would be a slow scatter.
+    flat = products.reshape(*products.shape[:2], -1)[:, :, length:]
+    return flat.reshape(*products.shape[:3], 2 * length - 1)[..., :length]
 
-    _, pull = jax.vjp(context, inputs.q, inputs.k, inputs.v)
-    return cast(tuple[jax.Array, jax.Array, jax.Array], pull(gradient))
+
+_attend_locally = recomputed(forward, backward)

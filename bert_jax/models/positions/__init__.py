@@ -5,10 +5,11 @@ table.py     POSITIONS, keyed by `model.positions`
 learned.py   a table of embeddings
 rotary.py    rotation of queries and keys
 relative.py  a learned bias of the scores by distance
+disentangled.py    embeddings of distances, which queries and keys read
 """
 
 from bert_jax.models.positions.learned import restarting_positions
-from bert_jax.models.positions.scheme import PositionScheme
+from bert_jax.models.positions.scheme import Distances, PositionScheme
 from bert_jax.models.positions.table import POSITIONS
 
-__all__ = ["POSITIONS", "PositionScheme", "restarting_positions"]
+__all__ = ["POSITIONS", "Distances", "PositionScheme", "restarting_positions"]

@@ -20,7 +20,7 @@ from bert_jax.data.tokenizer.pair_merging import TrainedVocabulary, TrainingText
 from bert_jax.data.tokenizer.tokenizer_json import Definition, SpecialTokens
 from bert_jax.errors import UserError
 
-FILE = "spiece.model"
+FILE, DEBERTA = "spiece.model", "spm.model"
 SPECIAL = SpecialTokens("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 SEPARATORS = 1
 SPACE = "▁"
@@ -57,6 +57,22 @@ def parse(
     if asked is not None and bool(asked) != rule.endswith(FOLDED):
         raise UserError(f"do_lower_case is {asked}, but the model's own normalization is {rule}")
     return define(model, _case_folding(rule), special)
+
+
+def parse_deberta(
+    files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
+) -> Definition:
+    """Return the definition of the `spm.model` of DeBERTa, version 2 and 3; the mask follows its pieces.
+
+    Text is mapped by the model's own table alone, as by the library that the authors use. Raises as `parse`.
+    """
+    model = parse_model(files[0])
+    if config.get("split_by_punct"):
+        raise UserError("split_by_punct is true in tokenizer_config.json; only false can be read")
+    if special.mask not in {piece.piece for piece in model.pieces}:
+        model.pieces.add(piece=special.mask, score=0.0)
+    lower = config.get("do_lower_case", lowercase)
+    return define(model, [{"type": "Lowercase"}] if lower else [], special)
 
 
 def parse_model(data: bytes) -> Any:

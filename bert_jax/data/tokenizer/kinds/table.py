@@ -1,6 +1,7 @@
 """The table of tokenizer kinds: how each reads its vocabulary file, is trained, and is used."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_jax.data.tokenizer import tokenizer_json
@@ -16,6 +17,17 @@ def _general_config(definition: Definition, special: SpecialTokens) -> dict[str,
 
 def _no_settings(definition: Definition) -> dict[str, Any]:
     return {}
+
+
+# (contents of the files, special tokens, tokenizer_config.json, lowercase or None) -> definition
+Parse = Callable[[Sequence[bytes], SpecialTokens, Mapping[str, Any], bool | None], Definition]
+
+
+class PublishedFile(NamedTuple):
+    """A vocabulary file under another name: how it is read, and its special tokens where the directory gives none."""
+
+    parse: Parse
+    special: SpecialTokens
 
 
 class TokenizerKind(NamedTuple):
@@ -36,6 +48,7 @@ class TokenizerKind(NamedTuple):
         vocabulary_files: names of the files other than tokenizer.json that hold a vocabulary; the first identifies it.
         parse: (contents of `vocabulary_files`, special tokens, tokenizer_config.json, lowercase) -> definition, where
             lowercase is the caller's wish or None; raises UserError. None: no such files.
+        published: names of files of other models with such a vocabulary, and how each is read.
         parse_tokens: content of the first file -> tokens in the order of ids; None: costs another library.
         content: (definition, tokens, special tokens) -> everything that decides the ids of a text.
         config_settings: definition -> the settings that a tokenizer_config.json repeats.
@@ -55,7 +68,8 @@ class TokenizerKind(NamedTuple):
     word_prefix: str = ""
     mask_takes_space: bool = False
     vocabulary_files: tuple[str, ...] = ()
-    parse: Callable[[Sequence[bytes], SpecialTokens, Mapping[str, Any], bool | None], Definition] | None = None
+    parse: Parse | None = None
+    published: Mapping[str, PublishedFile] = MappingProxyType({})
     parse_tokens: Callable[[bytes], list[str]] | None = None
     content: Callable[[Definition, Sequence[str], SpecialTokens], list[Any]] = tokenizer_json.content
     config_settings: Callable[[Definition], dict[str, Any]] = _no_settings
@@ -115,6 +129,7 @@ _KINDS = (
         mask_takes_space=True,
         vocabulary_files=(sentencepiece.FILE,),
         parse=sentencepiece.parse,
+        published={sentencepiece.DEBERTA: PublishedFile(sentencepiece.parse_deberta, bert_words.SPECIAL)},
     ),
     TokenizerKind(
         name="sentencepiece_bpe",

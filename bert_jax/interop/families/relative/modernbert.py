@@ -149,11 +149,13 @@ def read_layers(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _every(types: Any, fields: Mapping[str, Any], where: str) -> int:
-    """The n of a list whose every n-th layer is global, from the first on; that of the file where it fits."""
+    """The n of a list whose every n-th layer is global, from the first on, or 0; that of the file where it fits."""
     if not isinstance(types, list) or not types or any(kind not in (GLOBAL, LOCAL) for kind in types):
         raise UserError(f"{where}: layer_types is not a list of {GLOBAL} and {LOCAL}")
     if len(types) != (layers := fields.get("num_hidden_layers", NUM_LAYERS)):
         raise UserError(f"{where}: layer_types names {len(types)} layers, but num_hidden_layers is {layers!r}")
+    if GLOBAL not in types:
+        return 0
     second = next((i for i, kind in enumerate(types) if i and kind == GLOBAL), len(types))
     every = fields.get(EVERY, second)
     if not isinstance(every, int) or every < 1 or types != _layer_types(every, len(types)):
@@ -164,7 +166,7 @@ def _every(types: Any, fields: Mapping[str, Any], where: str) -> int:
 
 
 def _layer_types(every: int, number: int) -> list[str]:
-    return [LOCAL if i % every else GLOBAL for i in range(number)]
+    return [GLOBAL if every and i % every == 0 else LOCAL for i in range(number)]
 
 
 def write_layers(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,8 @@
+"""Families whose tokens have embeddings of their positions.
+
+bert.py         BERT
+roberta.py      RoBERTa, XLM-RoBERTa, CamemBERT
+albert.py       ALBERT
+distilbert.py   DistilBERT
+electra.py      ELECTRA
+"""

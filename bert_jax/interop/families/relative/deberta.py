@@ -1,0 +1,125 @@
+"""DeBERTa, version 3 (He et al. 2021 and 2023), and what version 2 shares with it: disentangled attention.
+
+Read are files with both terms of distances, through maps shared with the tokens, from a table with a norm: those of
+version 3 and mDeBERTa. transformers drops features of that table in training; the results are the same.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.interop.families.base import (
+    ACTIVATIONS,
+    FIXED,
+    Family,
+    Field,
+    ModelClass,
+    Module,
+    Spelling,
+    bert_encoder,
+    bert_fields,
+    masked_head,
+    task_classes,
+)
+
+ROWS, FARTHEST, LENGTH = "position_buckets", "max_relative_positions", "max_position_embeddings"
+# Without one of these transformers builds another model.
+NEEDED = {
+    "relative_attention": True,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_biased_input": False,
+}
+TERMS = "pos_att_type"
+BOTH = ("p2c", "c2p")
+
+
+def deberta() -> Family:
+    """Return the row of deberta-v2, the name that transformers gives to version 3 too."""
+    pooler, transform = Module("pooler", "pooler.dense"), "cls.predictions.transform"
+    fields = bert_fields(
+        vocab_size=Field("vocab_size", 128100),
+        hidden_size=Field("hidden_size", 1536),
+        num_hidden_layers=Field("num_layers", 24),
+        num_attention_heads=Field("num_heads", 24),
+        intermediate_size=Field("mlp_size", 6144),
+        type_vocab_size=Field("num_token_types", 0),
+        layer_norm_eps=Field("layer_norm_epsilon", 1e-7),
+        cls_dropout=Field("classifier_dropout", None),
+        pooler_hidden_act=Field("pooler_activation", "gelu", ACTIVATIONS),
+        position_buckets=Field("relative_buckets", None),
+        max_relative_positions=Field("relative_max_distance", None),
+    )
+    return Family(
+        prefix="deberta",
+        encoder=(
+            *(
+                one._replace(name=one.name + "_proj") if ".self." in one.name else one
+                for one in bert_encoder("deberta")
+                if one.path != "encoder/embeddings/position"
+            ),
+            Module("encoder/distances/table", "deberta.encoder.rel_embeddings.weight", "array"),
+            Module("encoder/distances/norm", "deberta.encoder.LayerNorm", "norm"),
+        ),
+        classes=(
+            ModelClass(
+                "DebertaV2ForMaskedLM",
+                ("masked_token",),
+                masked_head(f"{transform}.dense", f"{transform}.LayerNorm", "cls.predictions.bias"),
+            ),
+            # As published, and with legacy=False.
+            ModelClass(
+                "DebertaV2ForMaskedLM",
+                ("masked_token",),
+                masked_head(*(f"lm_predictions.lm_head.{name}" for name in ("dense", "LayerNorm", "bias"))),
+            ),
+            *task_classes(
+                "DebertaV2",
+                (pooler, Module("sequence_classification", "classifier")),
+                (pooler, Module("multiple_choice", "classifier")),
+            ),
+            ModelClass("DebertaV2Model", (), ()),
+        ),
+        tied={
+            "cls.predictions.decoder.weight": "deberta.embeddings.word_embeddings.weight",
+            "cls.predictions.decoder.bias": "cls.predictions.bias",
+        },
+        fields={name: field for name, field in fields.items() if name != "classifier_dropout"},
+        constants={"positions": "disentangled"},
+        fixed=FIXED | {"pooler_dropout": 0, "conv_kernel_size": 0},
+        indifferent=frozenset({"legacy"}),  # which names the masked-token head has
+        spelling=Spelling(frozenset({*NEEDED, TERMS, "pooler_hidden_size"}), read_attention, write_attention),
+        ignored=("mask_predictions.",),  # the head of replaced tokens, with a norm of its own
+    )
+
+
+def read_attention(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the fields with the rows of the table of distances, two a bucket, and the distance of the last."""
+    found = dict(fields)
+    for name, value in NEEDED.items():
+        if found.pop(name, None) != value:
+            raise UserError(f"{where}: {name} is {fields.get(name)!r}; only {value!r} can be read")
+    terms = found.pop(TERMS, None)
+    named = terms.lower().split("|") if isinstance(terms, str) else terms
+    if not isinstance(named, list) or sorted(map(str, named)) != sorted(BOTH):
+        raise UserError(f"{where}: {TERMS} is {terms!r}; only 'p2c|c2p' can be read")
+    buckets, farthest = found.get(ROWS), found.get(FARTHEST, -1)
+    if type(buckets) is not int or not 4 <= buckets < 2**30:
+        raise UserError(f"{where}: {ROWS} is {buckets!r}; only numbers from 4 on can be read")
+    if found.pop("pooler_hidden_size", width := found.get("hidden_size", 1536)) != width:
+        raise UserError(f"{where}: pooler_hidden_size is not hidden_size, {width!r}")
+    whole = isinstance(farthest, int) and farthest < 1
+    return found | {ROWS: 2 * buckets, FARTHEST: found.get(LENGTH, 512) if whole else farthest}
+
+
+def write_attention(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with buckets instead of rows."""
+    return {
+        **fields,
+        **NEEDED,
+        TERMS: [*BOTH],
+        ROWS: fields[ROWS] // 2,
+        FARTHEST: -1 if fields[FARTHEST] == fields[LENGTH] else fields[FARTHEST],
+        "pooler_hidden_size": fields["hidden_size"],
+        "pooler_dropout": 0,
+    }
