@@ -170,27 +170,18 @@ def plot(args: argparse.Namespace) -> None:
 
 def report(args: argparse.Namespace) -> None:
     """Write a run, or several, as a page."""
-    if not args.output.endswith(".html"):
-        raise UserError(f"--output {args.output}: a report is an .html file")
-    if "jax" not in sys.modules:  # a report of a run that is still training leaves its devices alone
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from bert_jax.reports.run_page.write import write_report
 
-    from bert_jax.reports.run_page.page import report_page
-
-    with _console() as console, _new_file(args.output) as file:
-        assert file
-        file.write(report_page([pathlib.Path(one) for one in args.workdir], console, args.watts))
-    print(args.output)
+    print(write_report(args.workdir, args.output, args.watts))
 
 
 def export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
     from bert_jax.runs.export import export as run
 
+    place, output = pathlib.Path(args.workdir), pathlib.Path(args.output)
     with _console() as console:
-        output = pathlib.Path(args.output)
-        place, card = pathlib.Path(args.workdir), (args.license, args.base_model)
-        run(place, args.step, output, args.format, console, args.head, args.part, *card)
+        run(place, args.step, output, args.format, console, args.head, args.part, args.license, args.base_model)
 
 
 def fill_mask(args: argparse.Namespace) -> None:
@@ -213,6 +204,13 @@ def fill_mask(args: argparse.Namespace) -> None:
             print()
         for guess in guesses:
             print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
+
+
+def attention(args: argparse.Namespace) -> None:
+    """Write what each head reads as a page."""
+    from bert_jax.reports.attention_page.page import write_attention
+
+    print(write_attention(args.model, args.text, args.pair, args.output))
 
 
 def predict(args: argparse.Namespace) -> None:
@@ -342,6 +340,7 @@ VERBS = {
     "report": Verb(model_options.REPORT, report),
     "export": Verb(model_options.EXPORT, export),
     "fill-mask": Verb(model_options.FILL_MASK, fill_mask),
+    "attention": Verb(model_options.ATTENTION, attention),
     "finetune": Verb(training_options.FINETUNE, finetune),
     "predict": Verb(model_options.PREDICT, predict),
     "embed": Verb(model_options.EMBED, embed),

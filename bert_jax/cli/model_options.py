@@ -72,6 +72,13 @@ def _fill_mask(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _attention(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--output", required=True, metavar="FILE", help=".html file to create")
+    parser.add_argument("text", metavar="TEXT", help="a text of up to 128 tokens, in quotes")
+    parser.add_argument("pair", nargs="?", metavar="PAIR", help="a second text, in quotes")
+
+
 def _predict(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
@@ -182,6 +189,14 @@ FILL_MASK = Command(
     "--model my-bert/ 'The capital of France is [MASK].'",
     _fill_mask,
     stray="; put the whole text in quotes",
+)
+ATTENTION = Command(
+    "draw what each head of a model reads in a text",
+    "Writes an HTML page that loads nothing: a heat map for each head of each layer, with its tokens, and how much of "
+    "its attention follows the patterns that Clark et al. 2019 name: next and previous token, [SEP], broad.",
+    "--model my-bert/ --output attention.html 'The cat sat.' 'It slept.'",
+    _attention,
+    stray="; put each text in quotes",
 )
 PREDICT = Command(
     "answer a task with a fine-tuned model",

@@ -6,6 +6,7 @@ position scheme, MLP and the residual stream are rows of tables.
 """
 
 import functools
+import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
@@ -247,18 +248,19 @@ def attention_weights(config: EncoderConfig, params: Any, batch: Mapping[str, ja
     """
     encoder, length = Encoder(config, ComputeConfig(attention="xla"), every_layer=True), batch["input_ids"].shape[1]
     names = ("input_ids", "token_type_ids", "attention_mask")
-    _, inputs = encoder.apply({"params": params}, *(batch[name] for name in names), None, None)
+    _, inputs = cast(Any, encoder.apply({"params": params}, *(batch[name] for name in names), None, None))
 
     def surroundings(encoder: Encoder) -> tuple[Surroundings, Surroundings | None]:
         return encoder._surroundings(batch["attention_mask"], None, encoder._bias(length), encoder.distances(length))
 
-    everywhere, within = encoder.apply({"params": params}, method=surroundings)
+    everywhere, within = cast(Any, encoder.apply({"params": params}, method=surroundings))
     block, found = Block(config, jnp.dtype("float32"), "xla"), []
     for number, different in enumerate(_differences(config, within is not None)):
-        own = jax.tree.map(lambda p, at=0 if config.share_layers else number: p[at], params["layers"])
+        at = 0 if config.share_layers else number
+        own: Any = jax.tree.map(operator.itemgetter(at), params["layers"])
         reads = _select(different.local, within, everywhere)
         arguments = (inputs[number], None, reads, different.skip_first_norm)
-        _, state = block.apply({"params": own}, *arguments, mutable=[WEIGHTS])
+        _, state = cast(Any, block.apply({"params": own}, *arguments, mutable=[WEIGHTS]))
         found.append(state[WEIGHTS]["attention"]["weights"][0])
     return found
 

@@ -8,6 +8,7 @@ run_lines.py       what a run is about to do, in lines for its console
 plateau.py         remarks of a run's console: the loss is still at the unigram entropy, or has left it
 run_page/          `bert-jax report`: one HTML page about a run, or several
 cards/             the model card of an export
+attention_page/    `bert-jax attention`: what each head reads in a text, as an HTML page
 html/              elements, style sheet and charts of pages
 plots.py           `bert-jax plot`: learning curves; add a row to PANELS for a metric that is no loss or accuracy
 

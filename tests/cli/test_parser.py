@@ -25,6 +25,7 @@ OPTIONS = {
     "report": "--output --watts",
     "export": "--workdir --output --format --head --part --step --license --base_model",
     "fill-mask": "--model --top_k --json --input",
+    "attention": "--model --output",
     "finetune": f"--config --workdir --json {PROCESSES}",
     "predict": "--model --input --output --batch_size",
     "embed": "--model --input --output --pooling --normalize --layers --batch_size --max_seq_len --truncate",

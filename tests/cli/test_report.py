@@ -46,10 +46,20 @@ def test_the_guesses_are_those_that_the_run_was_evaluated_on(world) -> None:
 
 def test_what_cannot_be_reported(world, refused, tmp_path) -> None:
     refused("report", world.texts, "--output", tmp_path / "a.html", says=(str(world.texts), "no run here"))
-    says = ("a.pdf", "a report is an .html file")
+    says = ("a.pdf", "give the name of an .html file")
     refused("report", world.run, "--output", tmp_path / "a.pdf", says=says)
     says = (str(tmp_path), "cannot be written")
     refused("report", world.run, "--output", tmp_path / "absent" / "a.html", says=says)
     says = ("is given twice",)
     refused("report", world.run, world.run, "--output", tmp_path / "a.html", says=says)
     assert is_empty(tmp_path)
+
+
+def test_a_page_of_what_heads_read(world, run, refused, tmp_path) -> None:
+    argv = ["attention", "--model", world.model, "--output", tmp_path / "heads.html"]
+    assert run(*argv, "one text", "and its pair") == (0, f"{tmp_path / 'heads.html'}\n", "")
+    text = Page((tmp_path / "heads.html").read_text()).text
+    assert "2 layers of 2 heads" in text
+    assert "one text / and its pair" in text
+    refused("attention", "--model", world.model, "--output", tmp_path / "a.png", "x", says=("a.png", ".html file"))
+    refused(*argv, "word " * 40, says=("more than 32 tokens", "shorten it"))

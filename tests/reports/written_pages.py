@@ -25,7 +25,7 @@ TAGS |= {
     "mark",
     "bdi",
 }
-TAGS |= {"svg", "line", "path", "rect", "circle", "text"}
+TAGS |= {"svg", "line", "path", "rect", "circle", "text", "defs", "g", "use", "image", "figcaption"}
 ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "open", "tabindex", "role", "aria-label"}
 ATTRIBUTES |= {
     "aria-hidden",
@@ -44,7 +44,7 @@ ATTRIBUTES |= {
     "r",
     "d",
 }
-ATTRIBUTES |= {"width", "height", "text-anchor", "dominant-baseline"}
+ATTRIBUTES |= {"width", "height", "text-anchor", "dominant-baseline", "id", "transform"}
 VOID = ("meta",)
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -74,7 +74,9 @@ class Page(html.parser.HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         assert tag in TAGS, tag
         names = [name for name, _ in attributes]
-        assert set(names) <= ATTRIBUTES, names
+        places = [value or "" for name, value in attributes if name == "href"]
+        assert all(place.startswith(("#", "data:image/png;base64,")) and tag in ("use", "image") for place in places)
+        assert set(names) - {"href"} <= ATTRIBUTES, names
         assert len(set(names)) == len(names)
         self.values += [value or "" for _, value in attributes]
         if tag == "meta":

@@ -1,11 +1,16 @@
 """HTML elements whose text is always escaped, and the page around them."""
 
 import html
+import os
+import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+from bert_jax.errors import UserError, writing
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-EMPTY = {"meta", "rect", "line", "path", "circle", "br"}  # without a closing tag in HTML, or self-closed in SVG
+# Without a closing tag in HTML, or closed at once in SVG.
+EMPTY = {"meta", "rect", "line", "path", "circle", "image", "use"}
 # Control characters but tab and newline, and halves of surrogate pairs: no HTML file may hold them.
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -85,3 +90,21 @@ def page(title: str, style: str, *children: object) -> str:
         Html(f"<style>{style}</style>"),
     )
     return f"<!DOCTYPE html>\n{element('html', head, element('body', element('main', *children)), lang='en')}\n"
+
+
+def write_page(output: str, make: Callable[[], str]) -> str:
+    """Write the page that `make` returns, whole or not at all, and return `output`; the place is tried first.
+
+    Raises UserError where `output` is no .html file or cannot be written.
+    """
+    if not output.endswith(".html"):
+        raise UserError(f"--output {output}: give the name of an .html file")
+    partial = pathlib.Path(f"{output}.partial")
+    try:
+        with writing(output, "choose another --output"):
+            with partial.open("w", encoding="utf-8") as file:
+                file.write(make())
+            os.replace(partial, output)
+    finally:
+        partial.unlink(missing_ok=True)
+    return output

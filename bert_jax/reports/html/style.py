@@ -76,6 +76,12 @@ mark.hit{color:var(--good);background:var(--goodback)}
 mark.miss{color:var(--bad);background:var(--badback);border-bottom:2px dashed var(--bad)}
 mark .read{color:var(--read);font-size:.8em}
 @media (max-width:30rem){svg text{font-size:17px}}
+.maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:1rem}
+.maps .map{image-rendering:pixelated}
+.frame{fill:none;stroke:var(--rule)}
+.label{font-size:10px;fill:var(--text)}
+.defined{position:absolute}
+@media (prefers-color-scheme:dark){.map{filter:invert(1)}}
 @media print{details{border:0}.scroll{overflow:visible}}
 """
 )

@@ -1,5 +1,6 @@
 """`bert-jax report`: one run or several as one HTML page.
 
+write.py     the page written, on the CPU
 page.py      the parts put together
 record.py    what a work directory holds, read without trusting it
 summary.py   the run in three sentences, and what looks wrong: add a row to SIGNS
