@@ -57,7 +57,8 @@ def sequences_section(run: Run, corpus: Mixture | str, number: int, console: Con
     rows = range(len(slots))
     all_slots = [slot for row in slots for slot in row]
     guessed = sum(slot.guess == slot.right for slot in all_slots)
-    total = f" Of {len(all_slots):,} masked tokens here {guessed / len(all_slots):.1%} are guessed." if not why else ""
+    share = f"{guessed / max(1, len(all_slots)):.1%}"
+    total = "" if why else f" Of {len(all_slots):,} masked tokens here {share} are guessed."
     said = (
         f"The first {len(slots)} sequences of {batch['input_ids'].shape[1]} tokens from documents that are not trained "
         "on. A frame is a token to predict: ✓ is guessed, ✗ shows the guess and then the right token. Small letters "
