@@ -29,13 +29,14 @@ def step_of(every: int, length: int) -> tuple[Callable[[], Any], float]:
     made = make_model(model, ComputeConfig(scan_layers=False), (Head("hidden_states"),))
     params = jax.jit(made.init)(jax.random.key(0))
     ids = np.random.default_rng(0).integers(5, VOCAB, (TOKENS // length, length)).astype(np.int32)
-    batch = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": np.ones_like(ids)}
+    batch: Any = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": np.ones_like(ids)}
 
     def loss(params: Any) -> jax.Array:
         return (made.apply(params, batch, None)["hidden_states"][-1] ** 2).mean()
 
     program = jax.jit(jax.grad(loss)).lower(params).compile()
-    return lambda: jax.block_until_ready(program(params)), program.memory_analysis().temp_size_in_bytes
+    analysis: Any = program.memory_analysis()
+    return lambda: jax.block_until_ready(program(params)), analysis.temp_size_in_bytes
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ The Python API is the names in `__all__`; docs/api.md shows each at work. They a
 The rooms, in the order of imports: each may import those above it (tests/test_layout.py).
 
     errors.py        the one exception that a mistake of the user raises
+    files.py         files and directories that appear whole, and their digests
     console.py       progress and messages
     config/          fields of a run, recipes, published architectures
     parallel/        mesh and shardings, processes, watchdog, preemption

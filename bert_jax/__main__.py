@@ -1,6 +1,28 @@
-"""`python -m bert_jax VERB`: the command line."""
+"""`bert-jax VERB` and `python -m bert_jax VERB`: the command line."""
 
-from bert_jax.cli.main import main
+import os
+import signal
+import types
+
+
+def run() -> int:
+    """Run the command line; return its exit status."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where the shell ignores it
+        signal.signal(signal.SIGINT, _interrupted)
+    from bert_jax.cli.main import main
+
+    return main()
+
+
+def _interrupted(number: int, frame: types.FrameType | None) -> None:
+    """Raise KeyboardInterrupt; inside an import, where compiled code would crash on it, end the process."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            os.write(2, b"bert-jax: interrupted\n")
+            os._exit(130)
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run())

@@ -18,6 +18,7 @@ MOST_FILES, MOST_LINES = 9, 400
 # A room may import itself and the rooms before it. `__init__` is the map and imports nothing when it is loaded.
 ORDER = (
     "errors",
+    "files",
     "console",
     "config",
     "parallel",
@@ -42,7 +43,7 @@ DATA_ORDER = (
     {"preparation", "sequences", "staging"},
     {"mixture", "statistics"},
 )
-NO_JAX = ("config", "data", "tasks", "errors", "console")
+NO_JAX = ("config", "data", "tasks", "errors", "files", "console")
 # The way of one call of `bert-jax pretrain`, from the arguments to the updated parameters.
 PATH = (
     "cli/main.py",
@@ -67,7 +68,7 @@ PATH = (
     "training/optimizers/__init__.py",
     "training/schedules.py",
 )
-MOST_LINES_OF_PATH = 2_800
+MOST_LINES_OF_PATH = 2_820
 
 
 def imported(path: pathlib.Path) -> set[str]:

@@ -9,12 +9,14 @@ import os
 import pathlib
 import shlex
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from typing import IO, Any
 
 from bert_jax.cli import data_options, model_options, training_options
 from bert_jax.cli.parser import Verb, parse
 from bert_jax.errors import UserError, writing
+from bert_jax.files import new_file
 
 # Heavy imports stand inside the verbs: `--help` and the data verbs need no JAX.
 
@@ -164,7 +166,8 @@ def plot(args: argparse.Namespace) -> None:
     """Draw learning curves."""
     from bert_jax.reports.plots import plot_run as draw
 
-    draw(pathlib.Path(args.workdir), pathlib.Path(args.output))
+    with _console() as console:
+        draw(pathlib.Path(args.workdir), pathlib.Path(args.output), console.say)
     print(args.output)
 
 
@@ -173,6 +176,19 @@ def report(args: argparse.Namespace) -> None:
     from bert_jax.reports.run_page.write import write_report
 
     print(write_report(args.workdir, args.output, args.watts))
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Print what is damaged; return 1 where anything is."""
+    from bert_jax.reports.verify import verify as run
+
+    began = time.monotonic()
+    found = run(pathlib.Path(args.path))
+    for line in found.damage:
+        print(line)
+    read = f"{found.checked}; {found.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
+    print(f"{args.path}: {f'{len(found.damage)} damaged' if found.damage else 'intact'} ({read})")
+    return 1 if found.damage else 0
 
 
 def export(args: argparse.Namespace) -> None:
@@ -274,21 +290,16 @@ def score(args: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _new_file(path: str | None) -> Iterator[TextIO | None]:
+def _new_file(path: str | None) -> Iterator[IO[str] | None]:
     """A text file that appears whole or not at all, opened before the work begins; None without a path."""
     if path is None:
         yield None
         return
-    partial = pathlib.Path(f"{path}.partial")
-    try:
-        with writing(path, "choose another --output"):
-            if os.path.isdir(path):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            with partial.open("w", encoding="utf-8") as file:
-                yield file
-            os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing(path, "choose another --output"):
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with new_file(path) as file:
+            yield file
 
 
 @contextlib.contextmanager
@@ -339,6 +350,7 @@ VERBS = {
     "plot": Verb(model_options.PLOT, plot),
     "report": Verb(model_options.REPORT, report),
     "export": Verb(model_options.EXPORT, export),
+    "verify": Verb(model_options.VERIFY, verify),
     "fill-mask": Verb(model_options.FILL_MASK, fill_mask),
     "attention": Verb(model_options.ATTENTION, attention),
     "finetune": Verb(training_options.FINETUNE, finetune),
@@ -351,9 +363,10 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return its exit status.
 
-    0: done; also after the first Ctrl-C or SIGTERM of `pretrain` and `finetune`, which save. 1: a recipe does not fit.
-    2: a mistake that the user can fix. 124: another process of a run is lost or hangs. 130: Ctrl-C, in `pretrain` and
-    `finetune` the second. 141: the reader of the output is gone, as in `predict | head`, like SIGPIPE in a shell.
+    0: done; also after the first Ctrl-C or SIGTERM of `pretrain` and `finetune`, which save. 1: a recipe does not fit,
+    or `verify` finds damage. 2: a mistake that the user can fix. 124: another process of a run is lost or hangs. 130:
+    Ctrl-C, in `pretrain` and `finetune` the second. 141: the reader of the output is gone, as in `predict | head`, like
+    SIGPIPE in a shell.
     """
     args = parse(VERBS, sys.argv[1:] if argv is None else argv)
     try:

@@ -1,4 +1,7 @@
-"""Help and options of the verbs that use a run or a model: evaluate, plot, report, export, fill-mask, predict, ..."""
+"""Help and options of the verbs that use a run or a model: evaluate, plot, report, export, fill-mask, predict, ...
+
+And of verify, for all that is on disk.
+"""
 
 import argparse
 
@@ -59,6 +62,14 @@ def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--license", metavar="ID", help="license of the model, for its card: an id such as apache-2.0")
     parser.add_argument(
         "--base_model", metavar="ID", help="for the card: id on the Hugging Face Hub of the model it was trained from"
+    )
+
+
+def _verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path",
+        metavar="DIR",
+        help="directory made by `tokenizer`, `prepare` or `export`, or a work directory of `pretrain` or `finetune`",
     )
 
 
@@ -182,6 +193,14 @@ EXPORT = Command(
     "program that jax runs without bert_jax. onnx: an ONNX graph; needs pip install onnxscript torch transformers.",
     "--workdir runs/base --output my-bert/",
     _export,
+)
+VERIFY = Command(
+    "compare every byte of a directory with its digests",
+    "The digests were written with the directory: SHA256SUMS of tokenizers and exports, the manifest of a corpus, the "
+    "sealed records of checkpoints, with which run.json and tokenizer/ are compared as well. Exits with 0 where all is "
+    "intact, with 1 after a line for each damaged part, and with 2 where there is nothing to compare with.",
+    "runs/base",
+    _verify,
 )
 FILL_MASK = Command(
     "guess the [MASK] tokens of a text",

@@ -208,6 +208,8 @@ def from_values(kind: Any, value: Any, path: str) -> Any:
         return float(value)
     if type(value) is not kind:
         raise UserError(f"{path}={value!r}: give {IN_WORDS[kind]}")
+    if kind is float and not math.isfinite(value):
+        raise UserError(f"{path}={value!r}: give a finite number")
     return value
 
 
@@ -352,6 +354,8 @@ def _plain(config: Any) -> Any:
 
 def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
     hints = typing.get_type_hints(kind)
+    if not isinstance(value, dict):
+        raise UserError(f"{path}={value!r} must be a section with the keys {', '.join(hints)}")
     for key in value:
         if key not in hints:
             raise UserError(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bert_jax.errors import UserError
+from bert_jax.files import compare, sha256_of
 
 if TYPE_CHECKING:
     from array_record.python.array_record_module import ArrayRecordReader
@@ -223,6 +224,15 @@ def open_corpus(directory: str | os.PathLike[str]) -> Corpus:
             missing, truncated or changed.
     """
     directory = pathlib.Path(directory)
+    manifest = read_manifest(directory)
+    splits = {name: _open_split(directory, part) for name, part in manifest["splits"].items()}
+    if not splits["train"].num_documents:
+        raise UserError(f"{directory}: the corpus has no training document; prepare it from more text")
+    return Corpus(directory, manifest, splits)
+
+
+def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
+    """Return the manifest of a corpus; UserError where it is missing, of another format, or changed."""
     if not directory.is_dir():
         raise UserError(f"{directory}: no such corpus directory; make one with `prepare --output {directory}`")
     try:
@@ -241,28 +251,37 @@ def open_corpus(directory: str | os.PathLike[str]) -> Corpus:
             f"{directory}: corpus format {version}, but this bert_jax reads format {FORMAT_VERSION}; prepare it again"
         )
     try:
-        unchanged = fingerprint(manifest) == manifest["fingerprint"]
+        same = is_unchanged(manifest)
     except (AttributeError, KeyError, TypeError):
-        unchanged = False
-    if not unchanged:
+        same = False
+    if not same:
         raise UserError(f"{directory / 'manifest.json'}: changed since it was written; prepare the corpus again")
-    splits = {name: _open_split(directory, part) for name, part in manifest["splits"].items()}
-    if not splits["train"].num_documents:
-        raise UserError(f"{directory}: the corpus has no training document; prepare it from more text")
-    return Corpus(directory, manifest, splits)
+    return manifest
 
 
-def verify(corpus: Corpus) -> None:
-    """Read every shard and compare its digest with the manifest.
+def is_unchanged(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a manifest has the fingerprint and the seal that it says; the first ones had no seal.
+
+    Raises AttributeError, KeyError or TypeError where it is not a manifest.
+    """
+    return fingerprint(manifest) == manifest["fingerprint"] and manifest.get("seal") in (None, seal(manifest))
+
+
+def verify(directory: str | os.PathLike[str]) -> list[str]:
+    """Read every shard and index; return a line for each that is missing or differs from the manifest.
 
     Raises:
-        UserError: a shard differs; the message names the first.
+        UserError: as `read_manifest`.
     """
-    for part in corpus.manifest["splits"].values():
-        for shard in part["shards"]:
-            path = corpus.directory / shard["name"]
-            if sha256_of(path) != shard["sha256"]:
-                raise UserError(f"{path}: digest differs from the manifest; copy or prepare the corpus again")
+    directory = pathlib.Path(directory)
+    return compare(directory, digests_of(read_manifest(directory)), "the manifest")
+
+
+def digests_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return file name -> hex SHA-256 of the shards and indexes."""
+    return {
+        one["name"]: one["sha256"] for part in manifest["splits"].values() for one in (*part["shards"], part["index"])
+    }
 
 
 def fingerprint(manifest: Mapping[str, Any]) -> str:
@@ -273,6 +292,12 @@ def fingerprint(manifest: Mapping[str, Any]) -> str:
     }
     content = [manifest["format_version"], manifest["tokenizer"]["sha256"], parts]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def seal(manifest: Mapping[str, Any]) -> str:
+    """Return the hex SHA-256 of all else that a manifest says."""
+    content = json.dumps({name: value for name, value in manifest.items() if name != "seal"})
+    return hashlib.sha256(json.dumps(json.loads(content), sort_keys=True).encode()).hexdigest()
 
 
 def _open_split(directory: pathlib.Path, part: Mapping[str, Any]) -> Split:
@@ -312,9 +337,3 @@ def _load_index(directory: pathlib.Path, part: Mapping[str, Any]) -> np.ndarray:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); copy or prepare the corpus again") from None
     raise UserError(f"{path}: digest differs from the manifest; copy or prepare the corpus again")
-
-
-def sha256_of(path: pathlib.Path) -> str:
-    """Return the hex SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

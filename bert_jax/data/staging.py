@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.data import corpus
 from bert_jax.errors import UserError, writing
+from bert_jax.files import new_file
 
 # Imports of sources and tokenizer are inside functions: they load large libraries, which a local corpus does not need.
 
@@ -80,9 +81,8 @@ def _read_manifest(url: str) -> _Remote:
     try:
         text = _read_url(f"{url}/{MANIFEST}")
         manifest = json.loads(text)
-        parts = [part for split in manifest["splits"].values() for part in (*split["shards"], split["index"])]
-        digests = {part["name"]: part["sha256"] for part in parts}
-        if corpus.fingerprint(manifest) != manifest["fingerprint"] or any("/" in name for name in digests):
+        digests = corpus.digests_of(manifest)
+        if not corpus.is_unchanged(manifest) or any("/" in name for name in digests):
             raise ValueError("changed since it was written")
         tokenizer, size = manifest["tokenizer"]["sha256"], _shard_bytes(manifest)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -142,10 +142,8 @@ def _copy(remote: _Remote, directory: pathlib.Path, say: Callable[[str], None]) 
     if load_tokenizer(directory / TOKENIZER).sha256 != remote.tokenizer:
         raise UserError(f"{remote.url}/{TOKENIZER}: not the tokenizer of the manifest; prepare the corpus again")
     if MANIFEST in missing:
-        with writing(directory):
-            partial = directory / f".{MANIFEST}"
-            partial.write_bytes(remote.manifest)
-            os.replace(partial, directory / MANIFEST)
+        with writing(directory), new_file(directory / MANIFEST, binary=True) as file:
+            file.write(remote.manifest)
 
 
 def _fetch(remote: _Remote, name: str, directory: pathlib.Path) -> None:

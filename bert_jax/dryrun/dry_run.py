@@ -19,7 +19,7 @@ from bert_jax.objectives.base import Objective
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import CHIPS, fraction_of_chip, peak_flops
 from bert_jax.parallel.memory import BatchSettings, Memory, is_out_of_memory, needed_bytes, program_memory, ways_to_fit
-from bert_jax.runs.teacher import teacher_architecture
+from bert_jax.runs.start.teacher import teacher_architecture
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, plan_phases
 from bert_jax.training.step import abstract_state, check_layout, jit_step, state_shardings

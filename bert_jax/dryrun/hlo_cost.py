@@ -113,11 +113,9 @@ def _executed(module: Module, name: str, times: int, loops: bool) -> Iterator[tu
                 yield from _executed(module, part, times, loops)
         elif one.opcode == "conditional":
             listed = re.findall(r"branch_computations=\{([^}]*)\}", one.attributes)
-            names = (
-                re.findall(r"[\w.\-]+", listed[0]) if listed else called(one, "true_computation", "false_computation")
-            )
+            names = [*re.findall(r"[\w.\-]+", "".join(listed)), *called(one, "true_computation", "false_computation")]
             branches = [[*_executed(module, part, times, loops)] for part in names]
-            yield from max(branches, key=lambda branch: sum(n * _flops(module, *of) for n, *of in branch))
+            yield from max(branches, key=lambda branch: sum(n * _flops(module, inside, it) for n, inside, it in branch))
 
 
 def _trips(module: Module, computation: Computation, loop: Instruction) -> int:

@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from bert_jax.errors import UserError, writing
+from bert_jax.files import new_file
 
 # (number of a text, its ids int32 [tokens], its features float32 [width] or [at least tokens, width])
 Put = Callable[[int, np.ndarray, np.ndarray], None]
@@ -90,11 +91,5 @@ def _appearing(path: pathlib.Path, suffix: str) -> Iterator[IO[bytes]]:
         raise UserError(f"{path}: the suffix of this output is {suffix}; end the file name with it")
     if path.exists():
         raise UserError(f"{path} exists; name another file, or remove it")
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with writing(path, "make room, or choose another --output"):
-            with partial.open("wb") as file:
-                yield file
-            partial.rename(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing(path, "make room, or choose another --output"), new_file(path, binary=True) as file:
+        yield file

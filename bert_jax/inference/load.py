@@ -13,7 +13,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, from_json
+from bert_jax import files
+from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig
 from bert_jax.console import Console
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
@@ -25,7 +26,6 @@ from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
-from bert_jax.training.resuming import refused_changes
 
 
 class Weights(NamedTuple):
@@ -95,6 +95,7 @@ def read_weights(
     """
     console = console or Console()
     directory = workdir.model_in(pathlib.Path(place))
+    files.check(directory)
     if part is not None and not (directory / "run.json").is_file():
         raise UserError(f"{directory}: no work directory of `pretrain`, so it has no {part} beside a model")
     sentences = read_sentence_modules(directory)
@@ -120,9 +121,9 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     """Return config, step and parameters (numpy arrays) of a pretraining run: their moving average where it has one.
 
     `step` None: the newest undamaged checkpoint. Raises UserError where there is none, where that of `step` is missing
-    or damaged, and where run.json is not that of the checkpoint.
+    or damaged, and where run.json or the tokenizer is not that of the checkpoint.
     """
-    config, _ = workdir.read_run(directory)
+    config, fingerprint = workdir.read_run(directory)
     if not isinstance(config, PretrainConfig):
         raise UserError(f"{directory} is one training of a `finetune`; give the work directory above it")
     if not (directory / "checkpoints").is_dir():
@@ -142,14 +143,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
         raise UserError(f"{directory}: the checkpoint of step {step} is damaged ({error})") from error
     finally:
         checkpoints.close()
-    different = refused_changes(from_json(record["config"]), config, step)
-    if load_tokenizer(directory / "tokenizer").sha256 != record["fingerprint"]["tokenizer"]:
-        different.append("the tokenizer")
-    if different:
-        raise UserError(
-            f"{directory}: run.json and tokenizer/ are not those of the checkpoint ({'; '.join(different)}); "
-            "put back those of this run"
-        )
+    workdir.check_record(directory, config, fingerprint, record)
     return config, step, params
 
 

@@ -8,11 +8,12 @@ import pathlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TextIO
+from typing import IO, Any, NamedTuple
 
 from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError, writing
+from bert_jax.files import new_file
 from bert_jax.inference.batching import Feed, Outputs, fixed_buckets, local_predictor
 from bert_jax.inference.inputs import Input, name_of, read_inputs
 from bert_jax.inference.load import OpenModel, open_model
@@ -109,7 +110,7 @@ def predict_file(place: str | os.PathLike[str], source: str, target: str, batch_
     predictor = load_predictor(place, batch_size)
     counts: Counter[str] = Counter()
 
-    def write(out: TextIO) -> None:
+    def write(out: IO[str]) -> None:
         for one in predict(predictor, read_inputs(source), counts):
             out.write(json.dumps(one, ensure_ascii=False) + "\n")
         out.flush()
@@ -119,14 +120,8 @@ def predict_file(place: str | os.PathLike[str], source: str, target: str, batch_
     if target == "-":
         write(sys.stdout)
         return counts
-    partial = pathlib.Path(f"{target}.partial")
-    try:
-        with writing(target, "choose another --output"):
-            with partial.open("w", encoding="utf-8") as out:
-                write(out)
-            os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing(target, "choose another --output"), new_file(target) as out:
+        write(out)
     return counts
 
 

@@ -7,7 +7,7 @@ google_tf.py    TensorFlow checkpoints of Google's BERT, in
 stablehlo.py    a program for any JAX, out
 onnx_file.py    a program for other runtimes, out
 sentence_modules.py  pooling, length and prompt of a directory of sentence-transformers, in and out
-directory.py    files of a model directory, and a directory that appears whole or not at all
+directory.py    files of a model directory, and a new directory at an --output
 strict_json.py  JSON from strangers
 
 Formats that `export` writes are rows of runs/export.py.

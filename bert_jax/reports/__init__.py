@@ -5,6 +5,7 @@ inspect_text.py    the figures as text and as JSON
 sequences_text.py  sequences as text: what the model reads, what it predicts
 corpus_checks.py   likely problems of a corpus, one line each: add a row to CHECKS or SEQUENCE_CHECKS
 run_lines.py       what a run is about to do, in lines for its console
+verify.py          `bert-jax verify`: a directory against its digests; add a kind as a function and a row of KINDS
 plateau.py         remarks of a run's console: the loss is still at the unigram entropy, or has left it
 run_page/          `bert-jax report`: one HTML page about a run, or several
 cards/             the model card of an export

@@ -2,10 +2,10 @@
 
 import math
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from bert_jax.errors import UserError
-from bert_jax.training.metrics import Line, read_metrics
+from bert_jax.training.metrics import Line, damaged_lines, read_metrics
 
 # Panels: the losses and accuracies of whatever objective the run has, by the ending of their names, and these metrics.
 MEASURES = {"_loss": "loss (nats)", "_accuracy": "accuracy"}
@@ -14,10 +14,11 @@ MASKED_LOSS = "mlm_loss"  # the one that the unigram entropy is a line for
 IN_WORDS = {"mlm": "masked-token", "nsp": "next-sentence", "sop": "sentence-order", "replaced": "replaced-token"}
 
 
-def plot_run(workdir: pathlib.Path, output: pathlib.Path) -> None:
+def plot_run(workdir: pathlib.Path, output: pathlib.Path, say: Callable[[str], None] = lambda line: None) -> None:
     """Draw `metrics.jsonl` of `workdir` into `output` (.png, .pdf or .svg): training as lines, held-out as points.
 
-    The unigram entropy of the text is a line among the losses of masked tokens.
+    The unigram entropy of the text is a line among the losses of masked tokens. `say` is called with the number of
+    damaged lines, if there are any.
 
     Raises:
         UserError: matplotlib is not installed, the run has no metrics yet, or `output` cannot be written.
@@ -29,7 +30,10 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    lines = read_metrics(workdir / "metrics.jsonl")
+    path = workdir / "metrics.jsonl"
+    lines = read_metrics(path)
+    if damaged := damaged_lines(path):
+        say(f"{path}: damaged lines, left out: {len(damaged)}")
     splits = {split: [line for line in lines if line["split"] == split] for split in ("train", "heldout")}
     panels = panel_titles(dict.fromkeys(name for line in lines for name in line))
     if not splits["train"] or not panels:

@@ -6,7 +6,6 @@ budget/            --budget: a time, tokens or FLOPs -> size, batch and steps of
 corpus_data.py     a corpus as the batches of the loop
 evaluate.py        held-out metrics of a pretraining run
 finetune.py        weights, task and config -> the best model, scores and predictions; its parts are in finetuning/
-initial_weights.py the weights that a run starts from: read, checked, described
-teacher.py         the frozen model that a distillation reads
+start/             what a pretraining starts from: weights, longer positions, a teacher
 export.py          a model for others to use: add a target format as a function and a row of FORMATS
 """

@@ -18,7 +18,7 @@ from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import Batch, Objective, Params
 from bert_jax.parallel import sharding
 from bert_jax.runs.corpus_data import corpus_data, min_documents
-from bert_jax.runs.teacher import read_teacher
+from bert_jax.runs.start.teacher import read_teacher
 from bert_jax.training import workdir
 from bert_jax.training.evaluation import Evaluate, make_evaluate
 from bert_jax.training.schedules import plan_phases

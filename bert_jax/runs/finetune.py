@@ -18,7 +18,7 @@ from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.runs.finetuning.results import summarize, write_results
 from bert_jax.runs.finetuning.setup import Setup, learning_rates, prepare_task, task_objective
 from bert_jax.runs.finetuning.train import train_one
-from bert_jax.runs.initial_weights import describe_start
+from bert_jax.runs.start.initial_weights import describe_start
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
 from bert_jax.training.step import check_layout

@@ -21,8 +21,8 @@ from bert_jax.reports.plateau import Plateau
 from bert_jax.reports.run_lines import run_lines
 from bert_jax.runs.corpus_data import corpus_data, min_documents
 from bert_jax.runs.evaluate import make_evaluation
-from bert_jax.runs.initial_weights import check_exportable, starting_weights
-from bert_jax.runs.teacher import read_teacher
+from bert_jax.runs.start.initial_weights import check_exportable, starting_weights
+from bert_jax.runs.start.teacher import read_teacher
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
 from bert_jax.training.loop import RunContext, fit

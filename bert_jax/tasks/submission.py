@@ -1,6 +1,5 @@
 """Predictions as files in the formats of benchmarks: a format is a row of `FORMATS`."""
 
-import contextlib
 import csv
 import io
 import json
@@ -8,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from bert_jax.errors import writing
+from bert_jax.files import write_text
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Values
 from bert_jax.tasks.task import Example, Task
@@ -99,12 +99,5 @@ FORMATS: dict[str, Callable[[Task, Examples, Values], str]] = {
 
 
 def _replace(path: str | os.PathLike[str], text: str) -> None:
-    partial = f"{os.fspath(path)}.partial"
     with writing(path):
-        try:
-            with open(partial, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-            os.replace(partial, path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(partial)
+        write_text(path, text)

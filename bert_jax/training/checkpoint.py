@@ -30,6 +30,7 @@ from bert_jax.errors import UserError
 
 Tree = Any
 Record = dict[str, Any]  # saved beside the state, as JSON
+Check = Callable[[Record], None]  # raises where a record is not that of this run
 AVERAGE = "opt_state.average"  # where a state has the moving average of the parameters (optimizers/average.py)
 DISK_MARGIN = 16 << 20  # bytes that a disk must have free beside a checkpoint's arrays
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
@@ -89,7 +90,7 @@ class Checkpoints:
 
     def save(self, step: int, state: Tree, record: Record) -> None:
         """Start writing; return once the state is copied, the rest happens in the background."""
-        record = record | {"digests": digests(state), "versions": versions()}
+        record = record | {"step": step, "digests": digests(state), "versions": versions()}
         record["seal"] = _seal(record)
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         with writing(self.directory):
@@ -107,19 +108,13 @@ class Checkpoints:
 
     def record(self, step: int) -> Record:
         """Return the record saved beside the state; CorruptCheckpointError where it cannot be trusted."""
-        try:
-            record = self._reader.restore(step, args=ocp.args.Composite(run=ocp.args.JsonRestore()))["run"]
-        except Exception as error:  # Orbax raises whatever its storage layers raise
-            raise CorruptCheckpointError(f"its record cannot be read: {_first_line(error)}") from error
-        seal = record.pop("seal", None) if isinstance(record, dict) else None
-        if seal is None or seal != _seal(record):
-            raise CorruptCheckpointError("the digest of its record does not match")
-        return record
+        return read_record(self.directory, step)
 
-    def restore(self, step: int, abstract: Tree) -> tuple[Tree, Record]:
+    def restore(self, step: int, abstract: Tree, check: Check = lambda record: None) -> tuple[Tree, Record]:
         """Return the state with the shapes, dtypes and shardings of `abstract`, and the record.
 
         Each process reads other parts, but all of them must resume from the same step, so they decide together.
+        `check` sees the record first: the arrays of another run have other shapes, which is no damage.
 
         Raises:
             CorruptCheckpointError: the bytes are not those that were saved.
@@ -129,9 +124,12 @@ class Checkpoints:
         state: Tree = None
         try:
             record = self.record(step)
-            state = self._reader.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
         except CorruptCheckpointError as error:
             damage = error
+        _raise_together(damage)
+        check(record)
+        try:
+            state = self._reader.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract)))
         except Exception as error:  # Orbax raises whatever its storage layers raise
             damage = CorruptCheckpointError(f"its state cannot be read: {_first_line(error)}")
         _raise_together(damage)
@@ -161,6 +159,20 @@ class Checkpoints:
         _raise_together(damage)
         return params, record
 
+    def verify(self, step: int) -> tuple[Record, int]:
+        """Return the record, and the bytes of the state once all of it was compared with its digests.
+
+        Raises:
+            CorruptCheckpointError: the bytes are not those that were saved.
+        """
+        record = self.record(step)
+        try:
+            state = self._read_part([], self.directory / str(step) / "state")
+        except Exception as error:  # Orbax raises whatever its storage layers raise
+            raise CorruptCheckpointError(f"its state cannot be read: {_first_line(error)}") from error
+        _check_digests(record["digests"], digests(state))
+        return record, sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+
     def _read_part(self, path: list[str], place: pathlib.Path) -> Tree:
         """The part of a state at `path`."""
         handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=self._alone)
@@ -176,13 +188,15 @@ class Checkpoints:
             args = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy, partial_restore=True)
             return functools.reduce(operator.getitem, path, reader.restore(place, args=args))
 
-    def newest(self, abstract: Tree, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
+    def newest(
+        self, abstract: Tree, say: Callable[[str], None], check: Check = lambda record: None
+    ) -> tuple[int, Tree, Record] | None:
         """Return step, state and record of the newest undamaged checkpoint; None where there is no checkpoint.
 
         Raises:
             UserError: every checkpoint is damaged; starting over is the user's decision.
         """
-        return self._newest(lambda step: self.restore(step, abstract), say)
+        return self._newest(lambda step: self.restore(step, abstract, check), say)
 
     def newest_params(self, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
         """Return the same with the parameters alone, as `restore_params` does."""
@@ -218,6 +232,28 @@ class Checkpoints:
         self._reader.close()
         with writing(self.directory):
             self._manager.close()
+
+
+def saved_steps(directory: pathlib.Path) -> list[int]:
+    """Return the steps of the checkpoints in a directory, newest first, as this process sees it."""
+    return sorted((int(place.name) for place in directory.glob("*") if place.name.isdecimal()), reverse=True)
+
+
+def read_record(directory: pathlib.Path, step: int) -> Record:
+    """Return the record of `DIRECTORY/STEP`; CorruptCheckpointError where it cannot be trusted.
+
+    A checkpoint is known by the step in its record: a renamed directory is damage.
+    """
+    try:
+        record = ocp.JsonCheckpointHandler().restore(directory / str(step) / "run")
+    except Exception as error:  # Orbax raises whatever its storage layers raise
+        raise CorruptCheckpointError(f"its record cannot be read: {_first_line(error)}") from error
+    seal = record.pop("seal", None) if isinstance(record, dict) else None
+    if seal is None or seal != _seal(record):
+        raise CorruptCheckpointError("the digest of its record does not match")
+    if record.get("step") != step:
+        raise CorruptCheckpointError(f"it is the checkpoint of step {record.get('step')} under another name")
+    return record
 
 
 @contextlib.contextmanager

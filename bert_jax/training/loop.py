@@ -102,7 +102,7 @@ def fit(run: RunContext) -> bool:
         shapes, shardings = state_shardings(config, objective, optimizer, mesh)
         checkpoints = Checkpoints(run.workdir, config.checkpoint)
         saved = abstract_state(shapes._replace(frozen=()), shardings._replace(frozen=()))
-        found = checkpoints.newest(saved, console.say)
+        found = checkpoints.newest(saved, console.say, functools.partial(_check_record, run))
         if found:
             step, state, means = _resumed(run, checkpoints, *found)
         else:
@@ -112,7 +112,7 @@ def fit(run: RunContext) -> bool:
             console.say(
                 f"evaluating and exporting the moving average of the weights (ema_decay={config.optimizer.ema_decay:g})"
             )
-        file = MetricsFile(run.workdir, step) if jax.process_index() == 0 else None
+        file = MetricsFile(run.workdir, step, console.say) if jax.process_index() == 0 else None
         for line in read_metrics(file.path) if file else ():
             list(run.remarks(line))  # said before the run was stopped
         loop = _Loop(run, mesh, optimizer, shardings, checkpoints, file, means)
@@ -129,9 +129,12 @@ def fit(run: RunContext) -> bool:
 def _resumed(
     run: RunContext, checkpoints: Checkpoints, step: int, state: TrainState, record: Record
 ) -> tuple[int, TrainState, dict[str, Mean]]:
-    """Step, state and unwritten means of a checkpoint, after checks, with one line on the console."""
+    """Step, state and unwritten means of a checkpoint, with a line on the console, two where bits may differ."""
     place = checkpoints.directory / str(step)
-    _check_record(run, record, place)
+    saved, present = record["versions"], versions()
+    changed = [f"{name} {saved[name]} -> {present[name]}" for name in present if saved.get(name) != present[name]]
+    if changed:
+        run.console.say(f"saved with other versions ({', '.join(changed)}): resuming, but not bit for bit")
     checkpoints.set_aside(step)
     if step < run.phases[-1].end:
         run.console.say(f"resuming at step {step:,} from {place}, sequence {record['sequence']:,}")
@@ -153,17 +156,14 @@ def _first_state(run: RunContext, optimizer: Optimizer, shardings: TrainState) -
     return rest(params)._replace(params=params)
 
 
-def _check_record(run: RunContext, record: Record, place: pathlib.Path) -> None:
-    """Refuse the checkpoint of another run; say where packages differ, since bits may then differ too."""
+def _check_record(run: RunContext, record: Record) -> None:
+    """Refuse the checkpoint of another run."""
     different = refused_changes(from_json(record["config"]), run.config, record["step"])
     if record["fingerprint"] != run.data.fingerprint:
         different.append("the corpus or its tokenizer")
     if different:
+        place = run.workdir / "checkpoints" / str(record["step"])
         raise UserError(f"{place} belongs to a run that differs ({'; '.join(different)}); choose another --workdir")
-    saved, present = record["versions"], versions()
-    changed = [f"{name} {saved[name]} -> {present[name]}" for name in present if saved.get(name) != present[name]]
-    if changed:
-        run.console.say(f"saved with other versions ({', '.join(changed)}): resuming, but not bit for bit")
 
 
 class Launched(NamedTuple):

@@ -8,24 +8,27 @@ import pathlib
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from bert_jax.errors import writing
+from bert_jax.files import write_text
 
 Line = dict[str, Any]
+SPLITS = ("train", "heldout")
 
 
 class MetricsFile:
     """`metrics.jsonl` and TensorBoard events of a run that continues after `step`: later lines are cut off first.
 
-    Every method raises UserError where the disk is full or read-only.
+    `say` is called with a line where lines are damaged. Every method raises UserError where the disk is full or
+    read-only.
     """
 
-    def __init__(self, workdir: pathlib.Path, step: int) -> None:
+    def __init__(self, workdir: pathlib.Path, step: int, say: Callable[[str], None] = lambda line: None) -> None:
         self.path = workdir / "metrics.jsonl"
         with self._writing():
-            keep_lines_until(self.path, step)
+            keep_lines_until(self.path, step, say)
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
             self._board = Board(workdir / "tensorboard", step)
 
@@ -59,22 +62,45 @@ class MetricsFile:
 
 
 def read_metrics(path: pathlib.Path) -> list[Line]:
-    """The whole lines of a metrics file; a last line that a killed run left half-written is not one of them."""
-    if not path.exists():
-        return []
-    whole = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-    return [json.loads(line) for line in whole]
+    """The lines of a metrics file that are whole; `damaged_lines` returns the others."""
+    return [line for _, line in _lines(path) if line is not None]
 
 
-def keep_lines_until(path: pathlib.Path, step: int) -> None:
-    """Drop every line after `step`, atomically: the resumed run writes them again."""
+def damaged_lines(path: pathlib.Path) -> list[bytes]:
+    """The other lines, but for a last one that a killed run left half-written."""
+    return [text for text, line in _lines(path) if line is None]
+
+
+def _lines(path: pathlib.Path) -> list[tuple[bytes, Line | None]]:
+    """Each line with what it says, None where it is damaged; a half-written last line is left out."""
+    text = path.read_bytes() if path.exists() else b""
+    return [(line, _line(line)) for line in text.split(b"\n")[:-1]]
+
+
+def _line(text: bytes) -> Line | None:
+    try:
+        line = json.loads(text)
+        numbers = [value for name, value in line.items() if name != "split"]
+        whole = line["split"] in SPLITS and type(line["step"]) is int
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return line if whole and all(type(one) in (int, float, type(None)) for one in numbers) else None
+
+
+def keep_lines_until(path: pathlib.Path, step: int, say: Callable[[str], None] = lambda line: None) -> None:
+    """Drop every line after `step`, atomically: the resumed run writes them again.
+
+    Damaged lines are appended to `metrics.damaged` beside the file, and counted in what is said.
+    """
+    if damaged := damaged_lines(path):
+        aside = path.with_suffix(".damaged")
+        with open(aside, "ab") as file:
+            file.writelines(line + b"\n" for line in damaged)
+            file.flush()
+            os.fsync(file.fileno())
+        say(f"{path}: damaged lines: {len(damaged)}, moved to {aside}")
     lines = [json.dumps(line) + "\n" for line in read_metrics(path) if line["step"] <= step]
-    fresh = path.with_suffix(".jsonl.tmp")
-    with open(fresh, "w", encoding="utf-8") as file:
-        file.writelines(lines)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
+    write_text(path, "".join(lines))
 
 
 class Board:

@@ -12,12 +12,16 @@ import jax
 
 from bert_jax import __version__
 from bert_jax.config import Config, flatten, from_json, to_json
-from bert_jax.data.tokenizer import copy_tokenizer
+from bert_jax.data.tokenizer import copy_tokenizer, load_tokenizer
 from bert_jax.errors import UserError, writing
-from bert_jax.training.checkpoint import versions
+from bert_jax.files import new_directory, remove_partial, write_text
+from bert_jax.training.checkpoint import CorruptCheckpointError, Record, read_record, saved_steps, versions
 from bert_jax.training.resuming import refused_changes
 
 ELSEWHERE = "make room, or choose another --workdir"
+RESTORE = "put back that of this run, or remove it: the command that began the run writes it again"
+# What processes that held the lock wrote.
+WRITTEN = ("run.json", "tokenizer", "metrics.jsonl", "result.json", "results.json", "model", "best-*")
 # Part of the fingerprint -> the key of the config that says where it is.
 PATH_KEYS = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
 
@@ -39,37 +43,93 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise UserError(f"{workdir}: another process is training here; choose another --workdir") from error
+        with writing(workdir, ELSEWHERE):
+            for directory in (workdir, *workdir.glob("runs/lr*_seed*")):
+                remove_partial(directory, WRITTEN)
         yield
 
 
 def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], tokenizer: pathlib.Path) -> None:
-    """Write config and tokenizer of a new run; UserError where the directory holds a run with other ones."""
+    """Write config and tokenizer of a new run; UserError where the directory holds a run with other ones.
+
+    Where run.json was removed, the newest checkpoint says which run it is.
+    """
     run = {"config": to_json(config), "fingerprint": fingerprint, "machine": machine()}
-    path = workdir / "run.json"
+    path, record = workdir / "run.json", _newest_record(workdir)
+    found: tuple[Config, dict[str, str]] | None = None
     if path.exists():
-        saved, old = read_run(workdir)
-        steps = [int(place.name) for place in (workdir / "checkpoints").glob("*") if place.name.isdigit()]
-        different = refused_changes(saved, config, max(steps, default=0))
-        different += [
-            f"{key}: {_named(saved, key, old)} -> {_named(config, key, fingerprint)}"
-            for key in fingerprint
-            if old.get(key) != fingerprint[key]
-        ]
-        if different:
+        found = read_run(workdir)
+    elif record:
+        found = from_json(record["config"]), record["fingerprint"]
+    if found:
+        changed = _changes(*found, config, fingerprint, max(saved_steps(workdir / "checkpoints"), default=0))
+        if changed and record and path.exists():
+            _check_run_file(workdir, *found, record)
+        if changed:
             raise UserError(
-                f"{workdir} holds a run that differs ({'; '.join(different)}); "
+                f"{workdir} holds a run that differs ({'; '.join(changed)}); "
                 "resume with the same settings, or choose another --workdir"
             )
-    elif (workdir / "checkpoints").exists():
-        raise UserError(f"{workdir} holds checkpoints without their run.json; choose another --workdir")
+    elif saved_steps(workdir / "checkpoints"):
+        raise UserError(f"{workdir} holds damaged checkpoints without their run.json; choose another --workdir")
     with writing(workdir, ELSEWHERE):
         if not (workdir / "tokenizer").exists():
-            (workdir / "tokenizer.tmp").mkdir(exist_ok=True)
-            copy_tokenizer(tokenizer, workdir / "tokenizer.tmp")
-            os.replace(workdir / "tokenizer.tmp", workdir / "tokenizer")
-        fresh = workdir / "run.json.tmp"
-        fresh.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
-        os.replace(fresh, path)
+            with new_directory(workdir / "tokenizer") as partial:
+                copy_tokenizer(tokenizer, partial)
+        _check_tokenizer(workdir, fingerprint["tokenizer"])
+        write_text(path, json.dumps(run, indent=1) + "\n")
+
+
+def check_record(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], record: Record) -> None:
+    """Compare config and fingerprint of run.json, and the tokenizer, with the sealed record of a checkpoint.
+
+    Raises UserError with the one of the three that is not of this run.
+    """
+    place, sealed = workdir / "checkpoints" / str(record["step"]), record["fingerprint"]
+    if sealed["tokenizer"] != fingerprint["tokenizer"] == load_tokenizer(workdir / "tokenizer").sha256:
+        raise UserError(
+            f"{place} is the checkpoint of another run, with another tokenizer than run.json and tokenizer/; remove it"
+        )
+    _check_run_file(workdir, config, fingerprint, record)
+    _check_tokenizer(workdir, sealed["tokenizer"])
+
+
+def _check_run_file(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], record: Record) -> None:
+    saved, sealed = from_json(record["config"]), record["fingerprint"]
+    changed = _changes(saved, sealed, config, fingerprint, record["step"])
+    if changed:
+        raise UserError(
+            f"{workdir / 'run.json'} was changed: the sealed record of checkpoints/{record['step']} says otherwise "
+            f"({'; '.join(changed)}); {RESTORE}"
+        )
+
+
+def _check_tokenizer(workdir: pathlib.Path, sha256: str) -> None:
+    place = workdir / "tokenizer"
+    found = load_tokenizer(place).sha256
+    if found != sha256:
+        raise UserError(
+            f"{place} is not the tokenizer of this run (digest {found[:12]}, of the run {sha256[:12]}); remove it, and "
+            "the command that began the run copies the right one"
+        )
+
+
+def _newest_record(workdir: pathlib.Path) -> Record | None:
+    """The newest record that can be trusted."""
+    directory = workdir / "checkpoints"
+    for step in saved_steps(directory):
+        with contextlib.suppress(CorruptCheckpointError):
+            return read_record(directory, step)
+    return None
+
+
+def _changes(saved: Config, old: dict[str, str], config: Config, fingerprint: dict[str, str], step: int) -> list[str]:
+    """What differs between two runs, of which the first took `step` steps."""
+    return refused_changes(saved, config, step) + [
+        f"{key}: {_named(saved, key, old)} -> {_named(config, key, fingerprint)}"
+        for key in old | fingerprint
+        if old.get(key) != fingerprint.get(key)
+    ]
 
 
 def _named(config: Config, key: str, fingerprint: dict[str, str]) -> str:
@@ -79,19 +139,23 @@ def _named(config: Config, key: str, fingerprint: dict[str, str]) -> str:
 
 
 def read_run(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
-    """Return config and data fingerprint of the run in `workdir`; UserError where there is none."""
+    """Return config and data fingerprint of the run in `workdir`; UserError where there is none, or it is damaged."""
     path = workdir / "run.json"
+    if not path.exists():
+        raise UserError(f"{workdir}: no run here (no run.json); train one with `bert-jax pretrain`")
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
         values, fingerprint = run["config"], run["fingerprint"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{workdir}: no run here (no readable run.json); train one with `bert-jax pretrain`") from error
+        if not isinstance(values, dict) or "tokenizer" not in fingerprint:
+            raise ValueError("no config or no fingerprint")
+        if not all(isinstance(one, str) for one in fingerprint.values()):
+            raise ValueError("a fingerprint that is no text")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path}: damaged ({error}); {RESTORE}") from None
     try:
         return from_json(values), fingerprint
     except UserError as error:
-        raise UserError(
-            f"{path} is of another version of bert_jax ({error}); train again in another --workdir"
-        ) from None
+        raise UserError(f"{path}: damaged, or of another version of bert_jax ({error}); {RESTORE}") from None
 
 
 def machine() -> dict[str, str | int]:

@@ -29,7 +29,7 @@ def test_export_an_earlier_step(world, tmp_path, run) -> None:
     assert files(tmp_path / "4") == files(world.model)
     assert run("export", "--workdir", world.run, "--step", 2, "--output", tmp_path / "2")[0] == 0
     differing = {name for name, content in files(tmp_path / "2").items() if content != files(world.model)[name]}
-    assert differing == {"model.safetensors", "README.md"}
+    assert differing == {"model.safetensors", "README.md", "SHA256SUMS"}
 
 
 def test_other_formats(world, tmp_path, run, refused, monkeypatch) -> None:
@@ -95,8 +95,9 @@ def test_directories_that_are_no_model(world, tmp_path, refused) -> None:
     for place in (tmp_path / "absent", world.texts, world.tokenizer):
         refused("fill-mask", "--model", place, "[MASK]", says=(str(place), "config.json"))
     for lost, says in [
-        (("model.safetensors",), "model.safetensors"),
-        (("tokenizer.json", "vocab.txt"), "no such vocabulary"),
+        (("model.safetensors",), "model.safetensors: missing, but listed in SHA256SUMS; copy"),
+        (("model.safetensors", "SHA256SUMS"), "model.safetensors"),
+        (("tokenizer.json", "vocab.txt", "SHA256SUMS"), "no such vocabulary"),
     ]:
         shutil.rmtree(tmp_path / "model", ignore_errors=True)
         shutil.copytree(world.model, tmp_path / "model")
@@ -109,6 +110,7 @@ def test_directories_that_are_no_model(world, tmp_path, refused) -> None:
 def test_one_file_of_the_tokenizer_is_enough(world, tmp_path, run, lost: str) -> None:
     model = pathlib.Path(shutil.copytree(world.model, tmp_path / "model"))
     (model / lost).unlink()
+    (model / "SHA256SUMS").unlink()
     argv = ["--json", f"{vocabulary()[0]} [MASK]."]
     status, out, err = run("fill-mask", "--model", model, *argv)
     assert (status, err) == (0, "")
@@ -133,6 +135,8 @@ def test_a_model_with_the_tokenizer_of_another(world, tmp_path, refused) -> None
     model = pathlib.Path(shutil.copytree(world.model, tmp_path / "model"))
     with open(model / "vocab.txt", "a") as file:
         file.write("more\n")
+    refused("fill-mask", "--model", model, "[MASK]", says=("vocab.txt: differs from SHA256SUMS; copy",))
+    (model / "SHA256SUMS").unlink()
     refused("fill-mask", "--model", model, "[MASK]", says=(str(model), "of 201 tokens", "of 200", "remove the wrong"))
     (model / "tokenizer.json").unlink()
     says = (str(model), "the tokenizer has 201 tokens, the model 200", "the tokenizer of another model")

@@ -1,11 +1,13 @@
 """What every verb takes and how it explains itself; words that it does not know."""
 
 import shlex
+import signal
 import subprocess
 import sys
 
 import pytest
 
+from bert_jax.__main__ import _interrupted
 from bert_jax.cli.main import VERBS, main
 from bert_jax.cli.parser import make_parser, parse
 from bert_jax.errors import UserError
@@ -24,6 +26,7 @@ OPTIONS = {
     "plot": "--workdir --output",
     "report": "--output --watts",
     "export": "--workdir --output --format --head --part --step --license --base_model",
+    "verify": "",
     "fill-mask": "--model --top_k --json --input",
     "attention": "--model --output",
     "finetune": f"--config --workdir --json {PROCESSES}",
@@ -249,3 +252,14 @@ def test_choices_are_the_rows_of_their_tables() -> None:
         action = verbs[verb]._option_string_actions[option]
         assert set(action.choices) == rows, (verb, option)
     assert {f"--{name}" for name in BENCHMARKS} <= verbs["score"]._option_string_actions.keys()
+
+
+def test_ctrl_c_inside_an_import_ends_without_a_traceback(tmp_path) -> None:
+    """Compiled modules crash on a KeyboardInterrupt, or turn it into an ImportError; this one stands for them."""
+    text = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    [0] * 9\nexcept BaseException:\n"
+    (tmp_path / "tokenizers.py").write_text(text + "    raise ImportError('initialization failed')\n")
+    argv = [sys.executable, "-m", "bert_jax", "tokenizer", "--input", "x", "--vocab_size", "9", "--output", "y"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "bert-jax: interrupted\n")
+    with pytest.raises(KeyboardInterrupt):
+        _interrupted(signal.SIGINT, None)

@@ -206,6 +206,8 @@ def test_the_tokenizer_of_a_corpus_exchanged(world, tmp_path, corpus_copy, refus
     tokens = path.read_text().splitlines()
     path.write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]) + "\n")
     argv = pretrain_command(world, tmp_path / "run", corpus=corpus_copy)
+    refused(*argv, says=(str(path), "differs from SHA256SUMS", "copy"))
+    path.with_name("SHA256SUMS").unlink()
     refused(*argv, says=(str(path.parent), "vocab.txt beside it", "differs from its own vocabulary"))
     path.with_name("tokenizer.json").unlink()
     refused(*argv, says=(str(path.parent), "not the tokenizer that made this corpus", "prepare"))

@@ -1,6 +1,8 @@
 """The work directory as `pretrain`, `evaluate` and `export` find it: another run's, in use, damaged, none."""
 
 import os
+import pathlib
+import re
 import shutil
 
 import pytest
@@ -8,7 +10,11 @@ import pytest
 from bert_jax.data.corpus import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.training import workdir
-from tests.cli.commands import is_empty, pretrain_command
+from tests.cli.commands import is_empty, losses, pretrain_command
+
+
+def files_of(directory: pathlib.Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 def test_a_corpus_made_with_another_tokenizer(world, other, run_copy, refused) -> None:
@@ -37,10 +43,70 @@ def test_a_work_directory_of_another_run(world, run_copy, refused) -> None:
     )
     assert (run_copy / "run.json").read_text() == before
     (run_copy / "run.json").write_text("[]")
-    refused(*pretrain_command(world, run_copy), says=(str(run_copy), "run.json"))
-    (run_copy / "run.json").unlink()
-    refused(*pretrain_command(world, run_copy), says=(str(run_copy), "without their run.json"))
+    refused(*pretrain_command(world, run_copy), says=(f"{run_copy / 'run.json'}: damaged", "or remove it"))
     assert {path.name for path in (run_copy / "checkpoints").iterdir()} >= {"2", "4"}
+
+
+def test_a_changed_run_json_is_blamed_and_can_be_made_again(world, run_copy, run, refused, tmp_path) -> None:
+    path, output = run_copy / "run.json", tmp_path / "out"
+    good = path.read_text()
+    path.write_text(good.replace('"num_heads": 2', '"num_heads": 4'))
+    says = (f"{path} was changed", "checkpoints/4 says otherwise (model.num_heads: 2 -> 4)", "or remove it")
+    for argv in (
+        pretrain_command(world, run_copy),
+        ["evaluate", "--workdir", run_copy],
+        ["export", "--workdir", run_copy, "--output", output],
+        ["fill-mask", "--model", run_copy, "[MASK]"],
+    ):
+        refused(*argv, says=says)
+    path.write_text(re.sub(r'"corpus": "[0-9a-f]{64}"', f'"corpus": "{64 * "0"}"', good))
+    refused("evaluate", "--workdir", run_copy, says=(f"{path} was changed", "corpus: ", "-> ", "000000000000)"))
+    path.unlink()
+    refused(*pretrain_command(world, run_copy, "--config.seed=7"), says=(f"{run_copy} holds a run that differs (seed",))
+    assert not path.exists()
+    assert run(*pretrain_command(world, run_copy))[0] == 0
+    assert path.read_text() == good
+    assert not output.exists()
+
+
+def test_a_recipe_of_another_run_with_its_run_json(world, run_copy, refused) -> None:
+    """The checkpoints are of another run, and not damaged."""
+    path = run_copy / "run.json"
+    path.write_text(path.read_text().replace('"mlp_size": 32', '"mlp_size": 64'))
+    argv = pretrain_command(world, run_copy, "--config.model.mlp_size=64")
+    refused(*argv, says=("checkpoints/4 belongs to a run that differs (model.mlp_size: 32 -> 64)",), after=4)
+    assert not (run_copy / "damaged").exists()
+
+
+def test_the_tokenizer_of_another_run(world, other, run_copy, run, refused, tmp_path) -> None:
+    shutil.rmtree(run_copy / "tokenizer")
+    shutil.copytree(other.tokenizer, run_copy / "tokenizer")
+    says = (f"{run_copy / 'tokenizer'} is not the tokenizer of this run", "remove it")
+    for argv in (
+        pretrain_command(world, run_copy),
+        ["evaluate", "--workdir", run_copy],
+        ["export", "--workdir", run_copy, "--output", tmp_path / "out"],
+    ):
+        refused(*argv, says=says)
+    shutil.rmtree(run_copy / "tokenizer")
+    assert run(*pretrain_command(world, run_copy))[0] == 0
+    assert files_of(run_copy / "tokenizer") == files_of(world.run / "tokenizer")
+    # That of a corpus which the run never read, in a directory whose run has not begun.
+    shutil.copytree(other.tokenizer, tmp_path / "new" / "tokenizer")
+    refused(*pretrain_command(world, tmp_path / "new"), says=(f"{tmp_path / 'new' / 'tokenizer'} is not",))
+
+
+def test_a_renamed_checkpoint(world, run_copy, run, refused, tmp_path) -> None:
+    (run_copy / "checkpoints" / "4").rename(run_copy / "checkpoints" / "6")
+    argv = ["export", "--workdir", run_copy, "--output", tmp_path / "out"]
+    refused(*argv, "--step", 6, says=("it is the checkpoint of step 4 under another name",))
+    status, _, err = run(*argv)
+    assert (status, "checkpoints/6 is damaged (it is the checkpoint of step 4" in err) == (0, True)
+    assert "weights of step 2" in err
+    (run_copy / "checkpoints" / "6").rename(run_copy / "checkpoints" / "3")
+    status, _, err = run(*pretrain_command(world, run_copy))
+    assert (status, "resuming at step 2" in err) == (0, True)
+    assert losses(run_copy) == losses(world.run)
 
 
 def test_a_place_that_is_no_work_directory(world, tmp_path, refused) -> None:

@@ -45,7 +45,7 @@ def test_reads_what_was_written(tmp_path, vocab_size, documents_per_shard):
     manifest = store(tmp_path / "c", train, heldout, vocab_size, documents_per_shard)
     assert len(manifest["splits"]["train"]["shards"]) == (6 if documents_per_shard == 7 else 1)
     found = open_corpus(tmp_path / "c")
-    verify(found)
+    assert verify(found.directory) == []
     assert (found.vocab_size, found.fingerprint) == (vocab_size, manifest["fingerprint"])
     for name, expected in (("train", train), ("heldout", heldout)):
         split = found.split(name)

@@ -340,6 +340,7 @@ def test_a_broken_tokenizer_json(tmp_path, change, says):
     byte_level(tmp_path)
     place = tmp_path / "broken"
     save_tokenizer(load_tokenizer(tmp_path), place)
+    (place / "SHA256SUMS").unlink()
     (place / "tokenizer.json").write_text(json.dumps(saved_json(place) | change))
     with pytest.raises(UserError, match=says) as caught:
         load_tokenizer(place)
@@ -354,6 +355,9 @@ def test_tokens_added_to_a_vocabulary(tmp_path):
     content = saved_json(place)
     content["added_tokens"].append(added(id=tokenizer.vocab_size, content="cab"))
     (place / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"tokenizer\.json: differs from SHA256SUMS; .* or remove SHA256SUMS"):
+        load_tokenizer(place)
+    (place / "SHA256SUMS").unlink()
     more = load_tokenizer(place)
     assert more.tokens == (*tokenizer.tokens, "cab")
     assert more.sha256 != tokenizer.sha256
@@ -364,6 +368,7 @@ def test_files_that_contradict_each_other(tmp_path):
     tokenizer = wordpiece_tokenizer([*SPECIAL_TOKENS, *WORDS], UNCASED)
     save_tokenizer(tokenizer, tmp_path / "one")
     place = tmp_path / "one"
+    (place / "SHA256SUMS").unlink()
     (place / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     with pytest.raises(UserError, match=r"do_lower_case is True in it, but False in tokenizer_config\.json"):
         load_tokenizer(place)

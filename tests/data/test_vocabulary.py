@@ -208,7 +208,7 @@ def test_the_same_text_gives_the_same_bytes_in_any_process(tmp_path, languages):
         assert process.wait() == 0
         paths = sorted(path for path in place.rglob("*") if path.is_file())
         found.append({str(path.relative_to(place)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths})
-    assert len(found[0]) == 2 * 5 + 1 + 2  # vocab.txt of WordPiece, spiece.model of two
+    assert len(found[0]) == 3 * 5 + 1 + 2  # vocab.txt of WordPiece, spiece.model of two
     assert found[0] == found[1] == found[2]
 
 
@@ -327,7 +327,7 @@ def test_what_is_saved_is_what_the_definition_says(tmp_path, trained):
     tokenizer, files = trained("unigram", "de")
     save_tokenizer(tokenizer, tmp_path / "saved", files)
     names = sorted(path.name for path in (tmp_path / "saved").iterdir())
-    assert names == ["spiece.model", "tokenizer.json", "tokenizer_config.json"]
+    assert names == ["SHA256SUMS", "spiece.model", "tokenizer.json", "tokenizer_config.json"]
     assert json.loads((tmp_path / "saved" / "tokenizer.json").read_text(encoding="utf-8")) == tokenizer.definition
     assert set(TOKENIZERS) == {"wordpiece", "bpe", "byte_level", "unigram", "sentencepiece_bpe"}
 

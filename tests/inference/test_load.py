@@ -131,6 +131,18 @@ def test_a_changed_config_or_tokenizer_is_not_used(run):
         read_weights(run, console=QUIET)
 
 
+def test_a_checkpoint_of_another_run_is_not_used(run):
+    """run.json and the tokenizer agree with each other, so the checkpoint is the wrong one."""
+    found = json.loads((run / "run.json").read_text())
+    found["fingerprint"] |= {"tokenizer": "t"}
+    checkpoints = Checkpoints(run, CheckpointConfig())
+    checkpoints.save(3, {"params": {"x": jnp.ones(7)}}, found)
+    checkpoints.close()
+    with pytest.raises(UserError, match=r"checkpoints/3 is the checkpoint of another run, .*; remove it"):
+        read_weights(run, console=QUIET)
+    assert read_weights(run, console=QUIET, step=2).heads == HEADS
+
+
 def test_a_work_directory_opens_like_an_export(run, tmp_path, capsys):
     save(tmp_path / "theirs", "bert")
     for place, layers in ((run, 2), (tmp_path / "theirs", 4)):
@@ -145,7 +157,7 @@ def test_a_work_directory_opens_like_an_export(run, tmp_path, capsys):
     [
         (lambda place: None, "no model here"),
         (lambda place: (place / "runs").mkdir(), "this `finetune` has not ended"),
-        (lambda place: (place / "run.json").write_text("[]"), "no run here"),
+        (lambda place: (place / "run.json").write_text("[]"), r"run\.json: damaged .* put back that of this run"),
         (lambda place: (place / "config.json").write_text("{}"), "config.json"),
         (lambda place: (place / "bert_config.json").write_text("{}"), "0 checkpoints of TensorFlow"),
     ],

@@ -375,6 +375,14 @@ def test_a_file_without_a_vocabulary_is_refused():
         parse_model_config({name: x for name, x in BERT.items() if name != "vocab_size"}, "config.json")
 
 
+def test_a_number_beyond_the_largest_is_refused(tmp_path):
+    """JSON has no infinity, but Python reads one."""
+    text = json.dumps(BERT).replace("1e-12", "1e999")
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"layer_norm_eps is inf; it must lie from 0 to 1\.79769e"):
+        read_model_config(tmp_path / "config.json")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

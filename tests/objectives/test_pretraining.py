@@ -17,7 +17,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.pretraining.masked_tokens import PAIR_LABELS
-from bert_jax.runs.initial_weights import check_exportable
+from bert_jax.runs.start.initial_weights import check_exportable
 from tests.synthetic import NO_DROPOUT, packed_batch, random_batch, tiny_config, unpacked
 
 MASKED = {"mlm_loss", "mlm_accuracy"}

@@ -57,7 +57,7 @@ def test_the_card_of_a_fine_tuned_model(tmp_path: pathlib.Path) -> None:
     place.mkdir()
     made = finetune_config()
     made.init_from, made.task.name, made.task.data = str(tmp_path / "start"), "qnli", str(tmp_path / "glue")
-    run = {"config": to_json(resolve(FinetuneConfig, made)), "fingerprint": {"task": "f00"}}
+    run = {"config": to_json(resolve(FinetuneConfig, made)), "fingerprint": {"task": "f00", "tokenizer": "beef"}}
     (place / "run.json").write_text(json.dumps(run))
     runs = [{"learning_rate": 3e-5, "seed": seed, "scores": {"accuracy": 0.5 + 0.1 * seed}} for seed in (0, 1)]
     mean = {"3e-05": {"accuracy": {"mean": 0.55, "standard_deviation": 0.0707}}}

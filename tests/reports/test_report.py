@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bert_jax.console import Console
+from bert_jax.data.corpus import seal
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.data.tokenizer.training.train import train_tokenizer
@@ -43,14 +44,15 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     manifest = prepare([str(place / "texts")], place / "tokenizer", place / "corpus", workers=1, heldout_fraction=0.5)
     path = place / "corpus" / "manifest.json"
     rejected = {"rejected": {HOSTILE[0]: 3}}
-    path.write_text(json.dumps(manifest | {"documents": manifest["documents"] | rejected}))
-    lines = [line | {f"{HOSTILE[1]}_loss": 1.0, "tokens_per_second": HOSTILE[0]} for line in curve(1000, 20)]
+    forged = manifest | {"documents": manifest["documents"] | rejected}
+    path.write_text(json.dumps(forged | {"seal": seal(forged)}))
+    lines = [line | {f"{HOSTILE[1]}_loss": 1.0} for line in curve(1000, 20)]
     run = place / HOSTILE[1].replace("/", "")
     machine = {"devices": 1, "device_kind": HOSTILE[0], HOSTILE[2]: HOSTILE[3], "control": HOSTILE[5]}
     data = {"corpus": str(place / "corpus"), "sentence_pairs": "full_sentences"}
     write_run(run, lines, machine, data=data, train=STEPS, model={"vocab_size": 360})
     values = json.loads((run / "run.json").read_text())
-    values["fingerprint"] = {"corpus": manifest["fingerprint"], HOSTILE[0]: HOSTILE[4]}
+    values["fingerprint"] = {"corpus": manifest["fingerprint"], "tokenizer": "beef", HOSTILE[0]: HOSTILE[4]}
     values["config"]["init_from"] = HOSTILE[3]
     (run / "run.json").write_text(json.dumps(values))
     return run
@@ -113,6 +115,7 @@ def test_a_browser_finds_no_more_in_it_than_the_reader_does(hostile, tmp_path) -
 
 HEALTHY = curve(1000, 10)
 WRONG = {
+    "damaged": ([*HEALTHY, {"step": "<b>", "split": "train"}], "1 damaged lines of metrics.jsonl are left out"),
     "not finite": ([*HEALTHY[:-1], HEALTHY[-1] | {"loss": None}], "1 lines of metrics have a loss"),
     "skipped": ([line | {"skipped_steps": 40} for line in HEALTHY], "40 steps were skipped"),
     "plateau": (curve(1000, 10, loss=5.9), "still at the unigram entropy of 6.00"),
@@ -200,7 +203,9 @@ def test_a_grid_of_fine_tuning_shows_each_training(tmp_path: pathlib.Path) -> No
     made.init_from, made.task.name, made.task.num_seeds = "my-bert", "mrpc", 2
     (tmp_path / "grid").mkdir()
     config = resolve(FinetuneConfig, made)
-    (tmp_path / "grid" / "run.json").write_text(json.dumps({"config": to_json(config), "fingerprint": {"task": "f00"}}))
+    (tmp_path / "grid" / "run.json").write_text(
+        json.dumps({"config": to_json(config), "fingerprint": {"task": "f00", "tokenizer": "beef"}})
+    )
     runs = []
     for seed, score in ((0, 0.8), (1, 0.9)):
         place = tmp_path / "grid" / "runs" / f"lr2e-05_seed{seed}"
@@ -230,7 +235,7 @@ def test_refusals(tmp_path: pathlib.Path) -> None:
     for places, says in {
         ("absent",): "no run here",
         ("new",): "no metrics yet",
-        ("damaged",): "metrics.jsonl: cannot be read",
+        ("damaged",): "no metrics yet",
         ("run", "run"): "given twice",
         ("run", "new/../run"): "given twice",
     }.items():

@@ -193,6 +193,45 @@ def test_an_interrupted_run_resumes_to_the_same_result(grid, world, tmp_path, mo
         assert (tmp_path / name).read_bytes() == (workdir / name).read_bytes()
 
 
+def test_a_damaged_result_is_made_again(grid, world, tmp_path, capsys):
+    """From metrics.jsonl, of which a damaged line is set aside."""
+    workdir, results = grid
+    place = shutil.copytree(workdir, tmp_path / "run")
+    runs = [place / "runs" / one["run"] for one in results["runs"]]
+    (runs[0] / "result.json").write_text("")
+    (runs[1] / "result.json").write_text('{"step": 5, "scores": {}}')
+    with open(runs[0] / "metrics.jsonl", "a") as file:
+        file.write("\0\0\n")
+    capsys.readouterr()
+    assert finetune(world, place, "sequence_classification", *GRID) == results
+    said = capsys.readouterr().err
+    assert said.count("result.json: damaged (") == 2
+    for run in runs:
+        name = f"{run.name}/result.json"
+        assert (run / "result.json").read_bytes() == (workdir / "runs" / name).read_bytes()
+    assert (runs[0] / "metrics.damaged").read_bytes() == b"\0\0\n"
+    assert main(["verify", str(place)]) == 0
+    model, best = place / "model" / "model.safetensors", place / "runs" / results["best"]["run"] / "result.json"
+    model.write_bytes(model.read_bytes()[:-1])
+    best.write_text("")
+    assert main(["verify", str(place)]) == 1
+    assert f"{model}: differs from SHA256SUMS" in (said := capsys.readouterr().out)
+    assert f"{best}: " in said
+
+
+def test_a_lost_line_of_the_best_model_is_refused(grid, world, tmp_path, capsys):
+    workdir, results = grid
+    place = shutil.copytree(workdir, tmp_path / "run")
+    run = place / "runs" / results["best"]["run"]
+    (run / "result.json").unlink()
+    lines = read_lines(run / "metrics.jsonl")
+    kept = [line for line in lines if (line["step"], line["split"]) != (results["best"]["step"], "heldout")]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    with pytest.raises(AssertionError):
+        finetune(world, place, "sequence_classification", *GRID)
+    assert f"{run}: metrics.jsonl lost the line of its best model; remove this directory" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_patience_stops_a_training_also_after_a_resume(world, tmp_path):
     # At a learning rate of 0 no score improves.

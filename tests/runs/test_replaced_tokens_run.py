@@ -17,7 +17,7 @@ from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.inference.load import read_weights, restore_params
 from bert_jax.models import make_model
-from bert_jax.runs.initial_weights import starting_weights
+from bert_jax.runs.start.initial_weights import starting_weights
 from bert_jax.training.metrics import read_metrics
 from tests.generated_corpus import generated_corpus
 

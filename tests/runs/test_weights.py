@@ -1,15 +1,21 @@
 """Weights to start from: of a pretraining, of an export, into a task and into more pretraining."""
 
+import dataclasses
+import io
+import pathlib
+
 import numpy as np
 import pytest
 import safetensors.numpy
 import transformers
 
 from bert_jax.cli.main import main
+from bert_jax.config import EncoderConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.inference.load import read_weights
+from bert_jax.inference.load import Weights, read_weights
 from bert_jax.models import Head
+from bert_jax.runs.start.longer_positions import with_longer_positions
 from tests.finetuning_runs import finetune, make_world, read_lines
 from tests.generated_corpus import generated_corpus
 
@@ -74,6 +80,55 @@ def test_pretraining_goes_on_with_the_weights_of_a_run_and_of_its_export(world, 
         assert all(np.array_equal(before[key], after[key]) for key in before)
 
 
+def test_pretraining_goes_on_with_more_positions(world, tmp_path, capsys):
+    """Each stretch of the longer table is the trained one; nothing is learned at a rate of 0."""
+    more = ["--config.model.max_positions=70", "--config.optimizer.peak_learning_rate=0.0"]
+    assert main(pretrain_command(world, tmp_path / "run", f"--config.init_from={world / 'model'}", *more)) == 0
+    assert "32 positions extended to 70, by repeating their table" in capsys.readouterr().err
+    assert main(["export", "--workdir", str(tmp_path / "run"), "--output", str(tmp_path / "model")]) == 0
+    name = "bert.embeddings.position_embeddings.weight"
+    before, after = tensors(world / "model").pop(name), tensors(tmp_path / "model").pop(name)
+    assert after.shape == (70, 16)
+    for row in range(70):
+        np.testing.assert_array_equal(after[row], before[row % 32])
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "says"),
+    [
+        ({"position_offset": 2}, {"max_positions": 40}, "16 positions extended to 40, by repeating their table"),
+        ({"positions": "rotary"}, {"max_positions": 40}, "16 positions extended to 40"),
+        (
+            {"positions": "rotary"},
+            {"max_positions": 4000, "rotary_base": 160_000.0},
+            "16 positions extended to 4,000, with the rotary base 160,000 instead of 10,000",
+        ),
+        ({}, {"max_positions": 16}, ""),
+        ({}, {"max_positions": 8}, ""),
+        ({"positions": "rotary"}, {"rotary_base": 5.0}, ""),
+        ({}, {"max_positions": 40, "positions": "rotary"}, ""),
+    ],
+    ids=str,
+)
+def test_positions_are_extended_and_never_cut(there, wanted, says):
+    out = io.StringIO()
+    config = EncoderConfig(vocab_size=9, hidden_size=8, num_layers=1, num_heads=2, mlp_size=8, max_positions=16)
+    config = dataclasses.replace(config, **there)
+    table = np.arange(8 * (16 + config.position_offset), dtype=np.float32).reshape(-1, 8)
+    params = {"encoder": {"embeddings": {"position": table, "token": np.ones(3)}}}
+    found = Weights(config, (), params, (), (), (), pathlib.Path())
+    longer = with_longer_positions(found, dataclasses.replace(config, **wanted), Console(out))
+    assert out.getvalue().strip() == says
+    if not says:
+        assert longer == found
+        return
+    assert longer.config == dataclasses.replace(config, **wanted)
+    first = config.position_offset
+    for row, one in enumerate(longer.params["encoder"]["embeddings"]["position"][first:] if first else ()):
+        np.testing.assert_array_equal(one, table[first + row % 16])
+    assert longer.params["encoder"]["embeddings"]["token"] is params["encoder"]["embeddings"]["token"]
+
+
 @pytest.fixture
 def run_lines():
     def of(workdir):
@@ -108,6 +163,7 @@ def test_another_vocabulary_of_the_same_size_is_refused(world, tmp_path, capsys)
     tokens[-1], tokens[-2] = tokens[-2], tokens[-1]
     (model / "vocab.txt").write_text("\n".join(tokens) + "\n")
     (model / "tokenizer.json").unlink(missing_ok=True)
+    (model / "SHA256SUMS").unlink()
     assert main(pretrain_command(world, tmp_path / "run", f"--config.init_from={model}")) == 2
     assert "another vocabulary" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

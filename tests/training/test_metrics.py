@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax.objectives.means import Mean, merge, values
-from bert_jax.training.metrics import MetricsFile, read_metrics
+from bert_jax.training.metrics import MetricsFile, damaged_lines, read_metrics
 
 
 def test_means_merge_to_the_mean_of_everything() -> None:
@@ -41,6 +41,39 @@ def test_lines_after_the_checkpoint_are_cut_off(tmp_path: pathlib.Path) -> None:
     lines = read_metrics(tmp_path / "metrics.jsonl")
     assert [(line["step"], line["loss"]) for line in lines] == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 9.0)]
     assert list((tmp_path / "tensorboard").iterdir())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"\0\0\0",
+        b"\xff\xfe",
+        b"[1]",
+        b"3",
+        b'{"step": 2, "spl',
+        b'{"step": 2}',
+        b'{"split": "train", "loss": 1}',
+        b'{"step": "2", "split": "train"}',
+        b'{"step": 2, "split": "test"}',
+        b'{"step": 2, "split": []}',
+        b'{"step": 2, "split": "train", "loss": "1.0"}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_damaged_line_is_set_aside(tmp_path: pathlib.Path, bad: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    good = [json.dumps({"step": step, "split": "train", "loss": 1.0}).encode() for step in (1, 3)]
+    path.write_bytes(b"\n".join([good[0], bad, good[1], b""]))
+    assert [line["step"] for line in read_metrics(path)] == [1, 3]
+    assert damaged_lines(path) == [bad]
+    said: list[str] = []
+    MetricsFile(tmp_path, 3, said.append).close()
+    assert said == [f"{path}: damaged lines: 1, moved to {tmp_path / 'metrics.damaged'}"]
+    assert path.read_bytes() == b"\n".join([*good, b""])
+    assert (tmp_path / "metrics.damaged").read_bytes() == bad + b"\n"
+    MetricsFile(tmp_path, 3, said.append).close()
+    assert len(said) == 1
 
 
 def test_lines_are_json(tmp_path: pathlib.Path) -> None:

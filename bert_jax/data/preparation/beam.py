@@ -16,7 +16,6 @@ from typing import Any
 
 from bert_jax import __version__
 from bert_jax.data import sources
-from bert_jax.data.corpus import sha256_of
 from bert_jax.data.preparation import chunks, corpus_writer
 from bert_jax.data.preparation.corpus_writer import PackedRecords, ShardInfo, token_dtype
 from bert_jax.data.preparation.encoding import Chunk, DocumentCounts, PrepareSettings, encode_chunk, sum_counts
@@ -25,6 +24,7 @@ from bert_jax.data.preparation.summary import summarize
 from bert_jax.data.sources import ReadOptions, storage
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from bert_jax.errors import UserError, check_output, writing
+from bert_jax.files import sha256_of
 
 try:
     import apache_beam as beam

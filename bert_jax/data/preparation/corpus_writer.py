@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from bert_jax.data.corpus import FORMAT_VERSION, MAX_RECORD, MAX_SENTENCE, SPLITS, fingerprint, sha256_of
+from bert_jax.data.corpus import FORMAT_VERSION, MAX_RECORD, MAX_SENTENCE, SPLITS, fingerprint, seal
+from bert_jax.files import sha256_of, sync, write_text
 
 # One record per chunk gives random access; uncompressed files read 2.5 times as fast as zstd (docs/decisions/).
 WRITER_OPTIONS = "group_size:1,uncompressed"
@@ -228,9 +229,10 @@ def split_manifest(split: str, shards: Sequence[ShardInfo], dtype: np.dtype, ind
 
 
 def make_manifest(summary: Mapping[str, Any], splits: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest with its fingerprint, from `summarize` and from `split_manifest` for each split."""
+    """Return the manifest with its fingerprint and seal, from `summarize` and from `split_manifest` for each split."""
     manifest = {"format_version": FORMAT_VERSION, **summary, "splits": splits}
-    return {**manifest, "fingerprint": fingerprint(manifest)}
+    manifest = {**manifest, "fingerprint": fingerprint(manifest)}
+    return {**manifest, "seal": seal(manifest)}
 
 
 def write_index(path: pathlib.Path, parts: Sequence[tuple[pathlib.Path, int]]) -> None:
@@ -247,17 +249,4 @@ def write_index(path: pathlib.Path, parts: Sequence[tuple[pathlib.Path, int]]) -
 
 def write_json(path: pathlib.Path, content: Any) -> None:
     """Write a file that appears complete or not at all, and is on disk when this returns."""
-    partial = path.with_name(f"{path.name}.open")
-    partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    sync(partial)
-    os.replace(partial, path)
-    sync(path.parent)
-
-
-def sync(path: pathlib.Path) -> None:
-    """Return when the file or directory is on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -20,19 +20,18 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from bert_jax import errors
-from bert_jax.data.corpus import sha256_of
 from bert_jax.data.preparation.corpus_writer import (
     ShardInfo,
     assemble_corpus,
     final_name,
     shards_by_split,
-    sync,
     write_json,
 )
 from bert_jax.data.preparation.encoding import DocumentCounts
 from bert_jax.data.preparation.summary import count_noun
 from bert_jax.data.tokenizer import Tokenizer, save_tokenizer
 from bert_jax.errors import UserError, check_output
+from bert_jax.files import sha256_of, sync
 
 
 class Block(NamedTuple):

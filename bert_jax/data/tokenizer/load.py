@@ -6,6 +6,7 @@ Only this file reads the files of a tokenizer, in this order:
 2. `special_tokens_map.json` and `tokenizer_config.json` beside it: the names of special tokens, and the casing;
 3. the other files of a vocabulary: `merges.txt` beside `vocab.json`;
 4. to check that they agree: `added_tokens.json` beside a vocabulary, the vocabulary beside a `tokenizer.json`.
+The digests of these files are compared with `SHA256SUMS` first, where a directory has one.
 """
 
 import os
@@ -18,12 +19,20 @@ from bert_jax.data.tokenizer.kinds.table import TOKENIZERS, TokenizerKind, kind_
 from bert_jax.data.tokenizer.tokenizer import Tokenizer, build_tokenizer
 from bert_jax.data.tokenizer.tokenizer_json import SpecialTokens
 from bert_jax.errors import UserError
+from bert_jax.files import check
 
 DEFINITION = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 NAMES = "special_tokens_map.json"
 ADDED = "added_tokens.json"
 KIND_OF_FILE = {name: kind for kind in TOKENIZERS.values() for name in (*kind.vocabulary_files[:1], *kind.published)}
+FILES = (
+    DEFINITION,
+    CONFIG,
+    NAMES,
+    ADDED,
+    *(name for kind in TOKENIZERS.values() for name in (*kind.vocabulary_files, *kind.published)),
+)
 OTHER_NAME = TOKENIZERS["wordpiece"]  # the kind of a vocabulary file of any other name
 
 
@@ -36,10 +45,12 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
             decides. WordPiece is uncased unless a token has a capital letter.
 
     Raises:
-        UserError: no tokenizer there, a broken file, an unknown kind, ids with holes, a missing special token, files
-            that contradict each other, or `lowercase` contradicts them.
+        UserError: no tokenizer there, a broken file, one that differs from `SHA256SUMS`, an unknown kind, ids with
+            holes, a missing special token, files that contradict each other, or `lowercase` contradicts them.
     """
     file = _find(pathlib.Path(path))
+    if pathlib.Path(path).is_dir():
+        check(file.parent, FILES)
     try:
         config = _json_beside(file, CONFIG)
         if lowercase is not None and config.get("do_lower_case", lowercase) != lowercase:

@@ -7,41 +7,28 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.data.tokenizer.kinds.table import TOKENIZERS
-from bert_jax.data.tokenizer.load import ADDED, CONFIG, DEFINITION, NAMES, load_tokenizer
+from bert_jax.data.tokenizer.load import CONFIG, DEFINITION, FILES, load_tokenizer
 from bert_jax.data.tokenizer.tokenizer import Tokenizer
+from bert_jax.files import new_directory
 
-FILES = (
-    DEFINITION,
-    CONFIG,
-    NAMES,
-    ADDED,
-    *(name for kind in TOKENIZERS.values() for name in (*kind.vocabulary_files, *kind.published)),
-)
 MAX_LENGTH = 512  # tokens, for `AutoTokenizer`; an export writes the maximum of its model
 
 
 def save_tokenizer(tokenizer: Tokenizer, directory: str | os.PathLike[str], files: Mapping[str, bytes] = {}) -> None:
     """Write `tokenizer.json`, `tokenizer_config.json` and `files`; the directory appears complete or not at all.
 
-    A WordPiece vocabulary is also written as `vocab.txt`.
+    It has `SHA256SUMS`. A WordPiece vocabulary is also written as `vocab.txt`.
 
     Raises:
         OSError: the directory cannot be written, or is not empty.
     """
-    directory = pathlib.Path(directory).absolute()
-    partial = directory.with_name(f".{directory.name}.incomplete")
-    try:
-        partial.mkdir(parents=True, exist_ok=True)
+    with new_directory(directory) as partial:
         if tokenizer.kind.writes_vocabulary:
             lines = "".join(token + "\n" for token in tokenizer.tokens)
             (partial / tokenizer.kind.vocabulary_files[0]).write_bytes(lines.encode())
         for name, content in files.items():
             (partial / name).write_bytes(content)
         _write(tokenizer, partial, {})
-        os.replace(partial, directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def tokenizer_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:

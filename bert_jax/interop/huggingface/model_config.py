@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -167,8 +168,7 @@ def _check(theirs: str, value: Any, of: Field, where: str) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, number)):
         raise UserError(f"{where}: {theirs} is {value!r}, not {'a number' if number is float else 'an integer'}")
     lowest, highest = field.metadata["allowed"]
-    if number is int:
-        highest = 2**31 - 1
+    highest = 2**31 - 1 if number is int else min(highest, sys.float_info.max)
     if not lowest <= value <= highest:
         raise UserError(f"{where}: {theirs} is {value!r}; it must lie from {lowest:g} to {highest:g}")
 

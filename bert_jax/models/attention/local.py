@@ -56,7 +56,8 @@ def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
     if rate > 0:
         first = jnp.arange(number)[:, None, None] * chunk
         index = ((first + query) * length + first + key).astype(jnp.uint32)[:, None]
-        kept = keep_mask(index, *(inputs.keys[:, None, :, i, None, None] for i in (0, 1)), rate)
+        first_key, second_key = (inputs.keys[:, None, :, i, None, None] for i in (0, 1))
+        kept = keep_mask(index, first_key, second_key, rate)
         probabilities = jnp.where(kept, probabilities / (1 - rate), 0.0)
     context = jnp.einsum("bnhqk,bnkhd->bnqhd", probabilities.astype(v.dtype), v)
     return context.reshape(batch, number * chunk, -1)[:, :length]

@@ -1,12 +1,11 @@
 """HTML elements whose text is always escaped, and the page around them."""
 
 import html
-import os
-import pathlib
 import re
 from collections.abc import Callable, Iterable
 
 from bert_jax.errors import UserError, writing
+from bert_jax.files import new_file
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 # Without a closing tag in HTML, or closed at once in SVG.
@@ -99,12 +98,6 @@ def write_page(output: str, make: Callable[[], str]) -> str:
     """
     if not output.endswith(".html"):
         raise UserError(f"--output {output}: give the name of an .html file")
-    partial = pathlib.Path(f"{output}.partial")
-    try:
-        with writing(output, "choose another --output"):
-            with partial.open("w", encoding="utf-8") as file:
-                file.write(make())
-            os.replace(partial, output)
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing(output, "choose another --output"), new_file(output) as file:
+        file.write(make())
     return output

@@ -1,7 +1,6 @@
 """What a work directory holds, read without trusting it: a report of a damaged run is still a report."""
 
 import json
-import math
 import os
 import pathlib
 from collections.abc import Sequence
@@ -9,11 +8,12 @@ from typing import Any, NamedTuple
 
 from bert_jax.config import Config, PretrainConfig
 from bert_jax.errors import UserError
-from bert_jax.training.metrics import Line, Session, read_metrics, read_sessions
+from bert_jax.training.metrics import Line, Session, damaged_lines, read_metrics, read_sessions
 from bert_jax.training.schedules import Phase, plan_phases
 from bert_jax.training.workdir import read_machine, read_run
 
 Point = tuple[float, float | None]  # step and value
+LARGEST = 1e300
 
 
 class Training(NamedTuple):
@@ -23,6 +23,7 @@ class Training(NamedTuple):
     lines: list[Line]
     sessions: list[Session]
     checkpoints: list[int]  # steps on disk
+    damaged: int = 0  # lines of its metrics that cannot be read
 
     @property
     def last_step(self) -> int:
@@ -84,23 +85,15 @@ def _read_run(place: pathlib.Path, label: str) -> Run:
 
 def _read_training(place: pathlib.Path, label: str) -> Training:
     path = place / "metrics.jsonl"
-    try:
-        lines = [_numbers(line) for line in read_metrics(path) if _is_line(line)]
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from error
+    lines = [{name: _finite(value) for name, value in line.items()} for line in read_metrics(path)]
     kept = (one.name for one in (place / "checkpoints").glob("*"))
-    return Training(label, lines, read_sessions(place), sorted(int(name) for name in kept if name.isdecimal()))
+    checkpoints = sorted(int(name) for name in kept if name.isdecimal())
+    return Training(label, lines, read_sessions(place), checkpoints, len(damaged_lines(path)))
 
 
-def _is_line(line: Any) -> bool:
-    return isinstance(line, dict) and type(line.get("step")) is int and line.get("split") in ("train", "heldout")
-
-
-def _numbers(line: Line) -> Line:
-    """A line without what is neither a number nor null; JSON may hold NaN, infinities and whole numbers of any size."""
-    kept = {name: value for name, value in line.items() if value is None or type(value) in (int, float)}
-    finite = {name: value if value is not None and abs(value) < math.inf else None for name, value in kept.items()}
-    return finite | {"split": line["split"]}
+def _finite(value: Any) -> Any:
+    """A value of a line; None for a number that is not finite, or too large to be drawn."""
+    return value if isinstance(value, str) or (value is not None and abs(value) < LARGEST) else None
 
 
 def _read_results(place: pathlib.Path) -> dict[str, Any]:

@@ -57,6 +57,10 @@ def _not_finite(run: Run, training: Training) -> str:
     return f"{len(bad):,} lines of metrics have a loss or a gradient that is not finite" if bad else ""
 
 
+def _damaged(run: Run, training: Training) -> str:
+    return f"{training.damaged:,} damaged lines of metrics.jsonl are left out" if training.damaged else ""
+
+
 def _skipped(run: Run, training: Training) -> str:
     count = training.last("skipped_steps", "train") or 0
     return f"{count:,.0f} steps were skipped as not finite" if count > SKIPPED * training.last_step else ""
@@ -98,6 +102,7 @@ def _heldout_rises(run: Run, training: Training) -> str:
 # What may look wrong: (run, training) -> a clause, or "" where it does not apply.
 SIGNS: tuple[Callable[[Run, Training], str], ...] = (
     _not_finite,
+    _damaged,
     _skipped,
     _on_plateau,
     _gradient_grows,

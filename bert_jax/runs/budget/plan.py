@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import pathlib
 from collections.abc import Collection
 from typing import Any
@@ -15,6 +14,7 @@ from bert_jax.config import PretrainConfig, check_choices, with_vocab_size
 from bert_jax.console import Console, format_seconds
 from bert_jax.data.mixture import Mixture, open_mixture
 from bert_jax.errors import UserError, writing
+from bert_jax.files import write_text
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.runs.budget.amounts import Budget, parse_budget
 from bert_jax.runs.budget.measure import measure
@@ -209,7 +209,5 @@ def _record(directory: pathlib.Path, text: str, choice: Choice, rates: list[tupl
     with writing(directory, "make room, or choose another --workdir"):
         directory.mkdir(parents=True, exist_ok=True)
         measured = [{"num_layers": a, "hidden_size": b, "flops_per_second": rate} for a, b, rate in rates]
-        fresh = directory / f"{FILE}.tmp"
         content = {"budget": text, "measured": measured, "choice": choice._asdict()}
-        fresh.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        os.replace(fresh, directory / FILE)
+        write_text(directory / FILE, json.dumps(content, indent=1) + "\n")

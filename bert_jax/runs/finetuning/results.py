@@ -1,12 +1,12 @@
 """The summary of all trainings of a task, the best model and its predictions."""
 
 import json
-import os
 import pathlib
 import shutil
 import statistics
 from typing import Any
 
+from bert_jax import files
 from bert_jax.errors import writing
 from bert_jax.inference.batching import local_predictor
 from bert_jax.interop import huggingface
@@ -40,10 +40,8 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
     """Write the best model, its predictions of the dev and test sets in each benchmark's format, and results.json."""
     task, settings, best = setup.task, setup.config.task, summary["best"]
     source = directory / "runs" / best["run"] / f"best-{best['step']}"
-    partial = directory / "model.partial"
+    files.check(source, largest=None)
     with writing(directory, ELSEWHERE):
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(source, partial)
         (directory / "predictions").mkdir(exist_ok=True)
     loaded = huggingface.load_model(source, setup.start.heads)
     model = make_model(loaded.config, setup.config.compute, loaded.heads)
@@ -62,13 +60,12 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
         outputs = predict(part.features)
         made = KINDS[task.kind].predict(part.examples, part.features, outputs, settings, threshold)
         write(part, made)
-    if threshold is not None:
-        path = partial / TASK_FILE
-        values = json.loads(path.read_text(encoding="utf-8")) | {"null_threshold": threshold}
-        path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     with writing(directory, ELSEWHERE):
-        shutil.rmtree(directory / "model", ignore_errors=True)
-        partial.rename(directory / "model")
-        fresh = directory / "results.json.tmp"
-        fresh.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-        os.replace(fresh, directory / "results.json")
+        with files.new_directory(directory / "model") as partial:
+            shutil.copytree(source, partial, dirs_exist_ok=True)
+            if threshold is not None:
+                path = partial / TASK_FILE
+                values = json.loads(path.read_text(encoding="utf-8")) | {"null_threshold": threshold}
+                path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+            shutil.rmtree(directory / "model", ignore_errors=True)
+        files.write_text(directory / "results.json", json.dumps(summary, indent=1) + "\n")

@@ -10,7 +10,8 @@ import jax
 
 from bert_jax.config import TaskConfig
 from bert_jax.console import Console
-from bert_jax.errors import writing
+from bert_jax.errors import UserError, writing
+from bert_jax.files import write_text
 from bert_jax.interop import huggingface
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
@@ -38,8 +39,7 @@ def train_one(
 ) -> dict[str, Any] | None:
     """Run or resume one training; return the scores and the step of its best evaluation, None where interrupted."""
     done = directory / "result.json"
-    if done.exists():
-        found: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+    if (found := _read_result(done, console)) is not None:
         return found
     config, task = setup.config, setup.task
     evaluation = Evaluation(config.task, task, setup.dev, setup.evaluation_feed, task_model(setup), mesh)
@@ -74,12 +74,31 @@ def train_one(
     if not stopped and not fit(run):
         return None
     best, _ = best_of(history, setup.metric)
+    if jax.process_index() == 0 and not (directory / f"best-{best}").is_dir():
+        raise UserError(
+            f"{directory}: metrics.jsonl lost the line of its best model; remove this directory to train again"
+        )
     scores = {k: v for k, v in history[best].items() if k not in ("step", "split", "seq_len")}
     result = {"step": best, "scores": scores}
     if jax.process_index() == 0:
         with writing(directory, ELSEWHERE):
-            done.write_text(json.dumps(result) + "\n", encoding="utf-8")
+            write_text(done, json.dumps(result) + "\n")
     return result
+
+
+def _read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
+    """The result of a training that ended; None where there is none, or one that is damaged."""
+    try:
+        found = json.loads(path.read_bytes())
+        numbers = [found["step"], *found["scores"].values()]
+        if not all(isinstance(one, int | float) for one in numbers) or not found["scores"]:
+            raise ValueError("no step and scores")
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        console.say(f"{path}: damaged ({error}); made again from metrics.jsonl and the checkpoints")
+        return None
+    return {"step": found["step"], "scores": found["scores"]}
 
 
 def best_of(history: dict[int, dict[str, float]], metric: str) -> tuple[int, int]:

@@ -17,7 +17,8 @@ from bert_jax.interop.tensors import class_for
 from bert_jax.models import Params, draw_missing
 from bert_jax.objectives import OBJECTIVES, Part
 from bert_jax.objectives.pretraining.distillation import layers_of, student_of
-from bert_jax.runs.teacher import Teacher
+from bert_jax.runs.start.longer_positions import with_longer_positions
+from bert_jax.runs.start.teacher import Teacher
 
 # Fields of an architecture that continued training may change.
 MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range", "initialization")
@@ -72,6 +73,7 @@ def starting_weights(
             return student_of(dict(teacher.params), teacher.config, config)
         return None
     found = read_weights(config.init_from, row.heads(config), jax.random.key(config.seed), console)
+    found = with_longer_positions(found, config.model, console)
     _check_architecture(found, config.model, f"--config.init_from={config.init_from}", "config.model")
     if load_tokenizer(found.directory).tokens != tokenizer.tokens:
         raise UserError(

@@ -1,0 +1,157 @@
+"""Files and directories that appear whole or not at all, and digests of what a directory holds.
+
+`SHA256SUMS` is written last into every directory that others are given, in the format of `sha256sum --check`. What is
+unfinished is called `.NAME.XXXXXXXX.partial` and stands beside its target; only a killed process leaves it behind.
+"""
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import re
+import secrets
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import IO, Any
+
+from bert_jax.errors import UserError
+
+SUMS = "SHA256SUMS"
+LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+SMALL_BYTES = 32 << 20  # up to this size a file is read at every opening: config, tokenizer, small weights
+
+
+@contextlib.contextmanager
+def new_directory(target: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """Yield a directory to write into; when the block ends without an error, it is sealed and named `target`.
+
+    Raises:
+        OSError: it cannot be written, or `target` holds something when the block ends.
+    """
+    target = pathlib.Path(target).absolute()
+    partial = _partial(target)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        write_sums(partial)
+        for path in [*partial.rglob("*"), partial]:
+            sync(path)
+        os.rename(partial, target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def new_file(target: str | os.PathLike[str], binary: bool = False) -> Iterator[IO[Any]]:
+    """Yield a file to write, UTF-8 or `binary`, which replaces `target` when the block ends without an error.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    target = pathlib.Path(target).absolute()
+    partial = _partial(target)
+    try:
+        with open(partial, "xb") if binary else open(partial, "x", encoding="utf-8", newline="") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+        sync(target.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(target: str | os.PathLike[str], text: str) -> None:
+    """Write a text file that appears whole or not at all, and is on disk when this returns."""
+    with new_file(target) as file:
+        file.write(text)
+
+
+def _partial(target: pathlib.Path) -> pathlib.Path:
+    """A name that no other process has."""
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+
+
+def remove_partial(directory: pathlib.Path, names: Iterable[str]) -> None:
+    """Remove what killed processes left of files and directories that only the caller may write now."""
+    for path in [path for name in names for path in directory.glob(f".{name}.????????.partial")]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def sync(path: pathlib.Path) -> None:
+    """Return when the file or directory is on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """Return the hex SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_sums(directory: pathlib.Path) -> None:
+    """Write `SHA256SUMS` with the digest of every other file at any depth of a directory."""
+    paths = sorted(path for path in directory.rglob("*") if path.is_file() and path != directory / SUMS)
+    write_text(directory / SUMS, "".join(f"{sha256_of(path)}  {path.relative_to(directory)}\n" for path in paths))
+
+
+def read_sums(directory: pathlib.Path) -> dict[str, str]:
+    """Return file name -> hex SHA-256 as `SHA256SUMS` of a directory says; {} where there is no such file.
+
+    Raises:
+        UserError: the file is damaged, or names a file outside of the directory.
+    """
+    path = directory / SUMS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    found = [LINE.fullmatch(line) for line in lines]
+    names = {one[2]: one[1] for one in found if one}
+    if path.exists() and (not lines or len(names) < len(lines)):
+        raise UserError(f"{path}: damaged, not lines of `DIGEST  NAME`; copy the directory again, or remove this file")
+    for name in names:
+        if pathlib.PurePosixPath(name).is_absolute() or ".." in pathlib.PurePosixPath(name).parts:
+            raise UserError(f"{path}: names {name}, which is not in this directory")
+    return names
+
+
+def damage(directory: pathlib.Path, names: Collection[str] | None = None, largest: int | None = None) -> list[str]:
+    """Return a line for each file in `SHA256SUMS` that is missing or differs; [] where there is no `SHA256SUMS`.
+
+    Args:
+        directory: with the files.
+        names: the files to look at; None: all that are listed.
+        largest: bytes of the largest file that is read; None: all are.
+
+    Raises:
+        UserError: as `read_sums`.
+    """
+    sums = read_sums(directory)
+    return compare(directory, {name: sums[name] for name in sums if names is None or name in names}, SUMS, largest)
+
+
+def compare(directory: pathlib.Path, digests: Mapping[str, str], source: str, largest: int | None = None) -> list[str]:
+    """Return a line for each file that is missing or has another digest than `source`, a name for the message, says."""
+    lines = []
+    for name, digest in digests.items():
+        path = directory / name
+        try:
+            if (largest is None or path.stat().st_size <= largest) and sha256_of(path) != digest:
+                lines.append(f"{path}: differs from {source}")
+        except FileNotFoundError:
+            lines.append(f"{path}: missing, but listed in {source}")
+        except OSError as error:
+            lines.append(f"{path}: cannot be read ({error.strerror or error})")
+    return lines
+
+
+def check(directory: pathlib.Path, names: Collection[str] | None = None, largest: int | None = SMALL_BYTES) -> None:
+    """Raise UserError for the first line of `damage`."""
+    for line in damage(directory, names, largest):
+        raise UserError(f"{line}; copy the directory again, or remove {SUMS} if you changed the file yourself")

@@ -1,0 +1,126 @@
+"""`bert-jax verify`: every byte of a directory against the digests that were written with it."""
+
+import json
+import pathlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bert_jax import files
+from bert_jax.config import CheckpointConfig
+from bert_jax.data import corpus
+from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.errors import UserError
+
+
+class Verified(NamedTuple):
+    """What was compared, and what is wrong."""
+
+    checked: str  # such as "corpus of 7 files"
+    damage: list[str]  # a line for each damaged part
+    bytes: int  # that were read
+
+
+def verify(place: pathlib.Path) -> Verified:
+    """Read all of a corpus, a tokenizer, a work directory or an export, and compare it with its digests.
+
+    Raises:
+        UserError: no such directory, or none that has digests.
+    """
+    if not place.is_dir():
+        raise UserError(f"{place}: no such directory")
+    for pattern, row in KINDS.items():
+        if any(place.glob(pattern)):
+            try:
+                return row.verify(place)
+            except UserError as error:
+                return Verified(row.name, [str(error)], 0)
+    raise UserError(
+        f"{place}: nothing to compare with (no {files.SUMS}); seal it where you trust it: "
+        f"`cd {place} && sha256sum * > {files.SUMS}`"
+    )
+
+
+def _sealed(place: pathlib.Path) -> Verified:
+    names = files.read_sums(place)
+    return Verified(f"{len(names)} files of {files.SUMS}", files.damage(place), _size(place, *names))
+
+
+def _corpus(place: pathlib.Path) -> Verified:
+    manifest = corpus.read_manifest(place)
+    names = corpus.digests_of(manifest)
+    damage = corpus.verify(place) + _tokenizer(place / "tokenizer", manifest["tokenizer"]["sha256"], "the manifest")
+    return Verified(f"corpus of {len(names)} files and tokenizer/", damage, _size(place, *names))
+
+
+def _work_directory(place: pathlib.Path) -> Verified:
+    """Checkpoints against their records, run.json and tokenizer against these, and the models of a `finetune`."""
+    from bert_jax.training import workdir
+    from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
+    from bert_jax.training.metrics import damaged_lines
+
+    damage, count, size, run = list[str](), 0, 0, None
+    try:
+        run = workdir.read_run(place)
+        damage += _tokenizer(place / "tokenizer", run[1]["tokenizer"], "run.json")
+    except UserError as error:
+        damage.append(str(error))
+    for directory in (place, *sorted(place.glob("runs/*"))):
+        steps = saved_steps(directory / "checkpoints")
+        checkpoints = Checkpoints(directory, CheckpointConfig(), read_only=True) if steps else None
+        for step in steps:
+            assert checkpoints
+            count += 1
+            try:
+                record, read = checkpoints.verify(step)
+                size += read
+                if run and directory == place:
+                    workdir.check_record(place, *run, record)
+                elif run and record["fingerprint"] != run[1]:
+                    damage.append(f"{directory / 'checkpoints' / str(step)}: of another run than run.json")
+            except CorruptCheckpointError as error:
+                damage.append(f"{directory / 'checkpoints' / str(step)}: {error}")
+            except UserError as error:
+                damage.append(str(error))
+        if checkpoints:
+            checkpoints.close()
+        if lines := damaged_lines(directory / "metrics.jsonl"):
+            damage.append(f"{directory / 'metrics.jsonl'}: damaged lines: {len(lines)}")
+    for path in (*place.glob("results.json"), *place.glob("runs/*/result.json")):
+        try:
+            json.loads(path.read_bytes())
+        except ValueError as error:
+            damage.append(f"{path}: {error}")
+    for model in (place / "model", *place.glob("runs/*/best-*")):
+        damage += files.damage(model)
+        size += _size(model, *files.read_sums(model))
+    return Verified(f"{count} checkpoints, run.json, tokenizer/", list(dict.fromkeys(damage)), size)
+
+
+def _tokenizer(place: pathlib.Path, sha256: str, source: str) -> list[str]:
+    """What is wrong with a tokenizer of which `source` says the digest."""
+    try:
+        same = load_tokenizer(place).sha256 == sha256
+    except UserError as error:
+        return [str(error)]
+    return files.damage(place) + ([] if same else [f"{place}: not the tokenizer of {source}"])
+
+
+def _size(place: pathlib.Path, *names: str) -> int:
+    """Bytes of the files that are there."""
+    return sum((place / name).stat().st_size for name in names if (place / name).is_file())
+
+
+class Kind(NamedTuple):
+    """A row of KINDS."""
+
+    name: str
+    verify: Callable[[pathlib.Path], Verified]
+
+
+# A file that such a directory has -> what it is; the first that fits.
+KINDS = {
+    files.SUMS: Kind("sealed directory", _sealed),
+    "run.json": Kind("work directory", _work_directory),
+    "checkpoints": Kind("work directory", _work_directory),
+    "*.arrayrecord": Kind("corpus", _corpus),
+}

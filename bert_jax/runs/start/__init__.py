@@ -1,0 +1,6 @@
+"""What a pretraining run starts from.
+
+initial_weights.py     the weights of `config.init_from`: read, checked, described
+longer_positions.py    weights of a model of short sequences, for longer ones
+teacher.py             the frozen model that a distillation reads
+"""
