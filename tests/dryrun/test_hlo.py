@@ -230,3 +230,18 @@ def test_without_loops_it_is_xlas_count() -> None:
     found, xla = program_cost(compiled.as_text()), compiled.cost_analysis()
     assert found.flops == pytest.approx(xla["flops"], rel=0.02)
     assert found.bytes == pytest.approx(xla["bytes accessed"], rel=0.05)
+
+
+def test_of_a_conditional_the_costlier_branch_counts() -> None:
+    """A scan whose rounds take a product of 8 x 16 x 32 or one of 8 x 16 x 16, as local and global layers do."""
+
+    def one(x: jax.Array, flag: jax.Array) -> tuple[jax.Array, None]:
+        wide, narrow = jnp.ones((16, 32)) + x[0, 0], jnp.ones((16, 16)) + x[0, 0]
+        return jax.lax.cond(flag, lambda x: (x @ wide)[:, :16], lambda x: x @ narrow, x), None
+
+    text = (
+        jax.jit(lambda x, flags: jax.lax.scan(one, x, flags)[0]).lower(jnp.ones((8, 16)), jnp.ones(5, bool)).compile()
+    )
+    assert "conditional(" in text.as_text()
+    products = 5 * 2 * 8 * 16 * 32
+    assert products <= program_cost(text.as_text()).flops < products + 5 * 2 * 8 * 16 * 16
