@@ -18,13 +18,13 @@ began=$SECONDS
 export GLIBC_TUNABLES=glibc.malloc.hugetlb=1  # fewer page faults: a sixth of the step (docs/decisions)
 say() { printf '\n== %s\n' "$*"; }
 
-say "1/6  train a tokenizer on the documentation strings of this Python installation"
+say "1/7  train a tokenizer on the documentation strings of this Python installation"
 bert-jax tokenizer --input python-docs --kind wordpiece --vocab_size 4096 --output "$out/tokenizer"
 
-say "2/6  prepare the corpus: sentences, token ids, shards"
+say "2/7  prepare the corpus: sentences, token ids, shards"
 bert-jax prepare --input python-docs --tokenizer "$out/tokenizer" --output "$out/corpus" --heldout_fraction 0.05
 
-say "3/6  pretrain a small modern encoder, interrupted on purpose"
+say "3/7  pretrain a small modern encoder, interrupted on purpose"
 train=(bert-jax pretrain --config configs/demo.py --workdir "$out/run" --config.data.corpus="$out/corpus")
 "${train[@]}" 2> >(tee "$out/log" >&2) &
 pid=$!
@@ -34,17 +34,20 @@ wait $pid
 say "... the same command again resumes the run"
 "${train[@]}"
 
-say "4/6  evaluate on held-out documents, plot learning curves"
+say "4/7  evaluate on held-out documents, plot learning curves"
 bert-jax evaluate --workdir "$out/run" --json | tee "$out/evaluation.json"
 bert-jax plot --workdir "$out/run" --output "$out/curves.png"
 
-say "5/6  export"
+say "5/7  export"
 bert-jax export --workdir "$out/run" --output "$out/model"
 
-say "6/6  load the model and fill masks"
+say "6/7  load the model and fill masks"
 printf '%s\n' 'Return a new [MASK] with the same values.' 'If the file does not [MASK], an error is raised.' \
     'The default [MASK] is None.' | tee "$out/sentences.txt"
 bert-jax fill-mask --model "$out/model" --input "$out/sentences.txt" | tee "$out/guesses.txt"
+
+say "7/7  write the report"
+bert-jax report "$out/run" --output "$out/report.html"
 
 say "done in $((SECONDS - began)) s"
 python - "$out" <<'PYTHON'
@@ -59,5 +62,6 @@ held-out masked-token accuracy   {found['mlm_accuracy']:.1%}
 {out}/corpus       the prepared text
 {out}/run          checkpoints, metrics.jsonl, TensorBoard events
 {out}/curves.png   learning curves
-{out}/model        for transformers: AutoModelForMaskedLM.from_pretrained("{out}/model")""")
+{out}/model        for transformers: AutoModelForMaskedLM.from_pretrained("{out}/model")
+{out}/report.html  the whole run on one page: open {(out / 'report.html').resolve().as_uri()}""")
 PYTHON

@@ -69,7 +69,7 @@ PATH = (
     "training/optimizers/__init__.py",
     "training/schedules.py",
 )
-MOST_LINES_OF_PATH = 2_800
+MOST_LINES_OF_PATH = 2_820
 
 
 def imported(path: pathlib.Path) -> set[str]:

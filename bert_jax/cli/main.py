@@ -188,6 +188,13 @@ def plot(args: argparse.Namespace) -> None:
     print(args.output)
 
 
+def report(args: argparse.Namespace) -> None:
+    """Write a run, or several, as a page."""
+    from bert_jax.reports.run_page.write import write_report
+
+    print(write_report(args.workdir, args.output, args.watts))
+
+
 def verify(args: argparse.Namespace) -> int:
     """Print what is damaged; return 1 where anything is."""
     from bert_jax.reports.verify import verify as run
@@ -205,9 +212,9 @@ def export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
     from bert_jax.runs.export import export as run
 
+    place, output = pathlib.Path(args.workdir), pathlib.Path(args.output)
     with _console() as console:
-        output = pathlib.Path(args.output)
-        run(pathlib.Path(args.workdir), args.step, output, args.format, console, args.head, args.part)
+        run(place, args.step, output, args.format, console, args.head, args.part, args.license, args.base_model)
 
 
 def fill_mask(args: argparse.Namespace) -> None:
@@ -230,6 +237,13 @@ def fill_mask(args: argparse.Namespace) -> None:
             print()
         for guess in guesses:
             print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
+
+
+def attention(args: argparse.Namespace) -> None:
+    """Write what each head reads as a page."""
+    from bert_jax.reports.attention_page.page import write_attention
+
+    print(write_attention(args.model, args.text, args.pair, args.output))
 
 
 def predict(args: argparse.Namespace) -> None:
@@ -351,9 +365,11 @@ VERBS = {
     "pretrain": Verb(training_options.PRETRAIN, pretrain),
     "evaluate": Verb(model_options.EVALUATE, evaluate),
     "plot": Verb(model_options.PLOT, plot),
+    "report": Verb(model_options.REPORT, report),
     "export": Verb(model_options.EXPORT, export),
     "verify": Verb(model_options.VERIFY, verify),
     "fill-mask": Verb(model_options.FILL_MASK, fill_mask),
+    "attention": Verb(model_options.ATTENTION, attention),
     "finetune": Verb(training_options.FINETUNE, finetune),
     "predict": Verb(model_options.PREDICT, predict),
     "embed": Verb(model_options.EMBED, embed),

@@ -1,4 +1,4 @@
-"""Help and options of the verbs that use a trained model: evaluate, plot, export, fill-mask, predict, embed, score.
+"""Help and options of the verbs that use a run or a model: evaluate, plot, report, export, fill-mask, predict, ...
 
 And of verify, for all that is on disk.
 """
@@ -25,6 +25,20 @@ def _plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, metavar="FILE", help="picture to create: .png, .pdf or .svg")
 
 
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "workdir", nargs="+", metavar="WORKDIR", help="work directory of `pretrain` or `finetune`; several are compared"
+    )
+    parser.add_argument("--output", required=True, metavar="FILE", help=".html file to create")
+    parser.add_argument(
+        "--watts",
+        type=float,
+        metavar="W",
+        help="power of all devices of a run, for its energy (default: published figures of accelerators; 12 W per core "
+        "of a CPU)",
+    )
+
+
 def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir",
@@ -45,6 +59,10 @@ def _export(parser: argparse.ArgumentParser) -> None:
         "--part", metavar="NAME", help="another model that a run trains: generator (default: the run's config.model)"
     )
     parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
+    parser.add_argument("--license", metavar="ID", help="license of the model, for its card: an id such as apache-2.0")
+    parser.add_argument(
+        "--base_model", metavar="ID", help="for the card: id on the Hugging Face Hub of the model it was trained from"
+    )
 
 
 def _verify(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +81,13 @@ def _fill_mask(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "text", nargs="?", metavar="TEXT", help="text with [MASK] in it, in quotes; RoBERTa spells it <mask>"
     )
+
+
+def _attention(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--output", required=True, metavar="FILE", help=".html file to create")
+    parser.add_argument("text", metavar="TEXT", help="a text of up to 128 tokens, in quotes")
+    parser.add_argument("pair", nargs="?", metavar="PAIR", help="a second text, in quotes")
 
 
 def _predict(parser: argparse.ArgumentParser) -> None:
@@ -155,6 +180,13 @@ PLOT = Command(
     "--workdir runs/base --output curves.png",
     _plot,
 )
+REPORT = Command(
+    "write a run, or several, as one HTML page",
+    "What was trained and whether it looks healthy, curves, corpus, held-out sequences with the model's guesses, "
+    "settings, cost, and how to train it again. The page loads nothing and runs nothing.",
+    "runs/base --output report.html",
+    _report,
+)
 EXPORT = Command(
     "write a model for other programs",
     "huggingface: a directory that AutoModelFor... and AutoTokenizer of transformers open as it is. stablehlo: a "
@@ -176,6 +208,14 @@ FILL_MASK = Command(
     "--model my-bert/ 'The capital of France is [MASK].'",
     _fill_mask,
     stray="; put the whole text in quotes",
+)
+ATTENTION = Command(
+    "draw what each head of a model reads in a text",
+    "Writes an HTML page that loads nothing: a heat map for each head of each layer, with its tokens, and how much of "
+    "its attention follows the patterns that Clark et al. 2019 name: next and previous token, [SEP], broad.",
+    "--model my-bert/ --output attention.html 'The cat sat.' 'It slept.'",
+    _attention,
+    stray="; put each text in quotes",
 )
 PREDICT = Command(
     "answer a task with a fine-tuned model",

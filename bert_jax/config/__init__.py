@@ -6,6 +6,7 @@ load.py        recipe + overrides -> a frozen config, or an error that names the
 find_recipe.py where a recipe is: a file, or a name in configs/
 suggestions.py which key was meant: add a spelling of another trainer to ALIASES
 presets.py     published architectures: add a row to PRESETS
+write_recipe.py a config as the recipe that gives it: what differs from the defaults
 recipes.py     published training settings, which configs/ starts from: add a function
 """
 

@@ -39,6 +39,7 @@ class Weights(NamedTuple):
     unused: tuple[str, ...]  # parameters or tensors that no wanted head has
     directory: pathlib.Path  # of its tokenizer
     sentences: SentenceModules | None = None  # of a directory of sentence-transformers
+    step: int | None = None  # of a checkpoint of `pretrain`
 
 
 class OpenModel(NamedTuple):
@@ -167,9 +168,9 @@ def _of_run(directory: pathlib.Path, step: int | None, part: str | None, console
         heads = tuple(Head(name) for name in HEADS if name in params and name not in parts)
         shapes = jax.eval_shape(make_model(config.model, ComputeConfig(), heads).init, jax.random.key(0))
         own = {name: params[name] for name in shapes}  # not what an objective learns beside the model
-        return Weights(config.model, heads, own, (), (), (), directory / "tokenizer")
+        return Weights(config.model, heads, own, (), (), (), directory / "tokenizer", step=step)
     found = parts[part]
-    return Weights(found.config, found.heads, found.whole(params), (), (), (), directory / "tokenizer")
+    return Weights(found.config, found.heads, found.whole(params), (), (), (), directory / "tokenizer", step=step)
 
 
 def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array | None) -> Weights:

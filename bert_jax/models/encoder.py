@@ -6,6 +6,8 @@ position scheme, MLP and the residual stream are rows of tables.
 """
 
 import functools
+import operator
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
@@ -15,6 +17,7 @@ import jax.numpy as jnp
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models.attention.inputs import MASKED_SCORE, Surroundings, Window
+from bert_jax.models.attention.self_attention import WEIGHTS
 from bert_jax.models.blocks import Block, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.layers import KEPT, Linear, deviations, kernel_init, lookup, param, table_width
@@ -233,6 +236,33 @@ class Encoder(nn.Module):
         if config.global_every == 0:
             return within, None
         return everywhere, None if within is everywhere else within
+
+
+def attention_weights(config: EncoderConfig, params: Any, batch: Mapping[str, jax.Array]) -> list[jax.Array]:
+    """Return what each head of each layer reads: float32 `[batch, heads, queries, keys]` per layer.
+
+    Args:
+        config: of the encoder.
+        params: its parameters, `encoder` of a model's.
+        batch: input_ids, token_type_ids and attention_mask, int32 `[batch, length]`; packed sequences are not read.
+    """
+    encoder, length = Encoder(config, ComputeConfig(attention="xla"), every_layer=True), batch["input_ids"].shape[1]
+    names = ("input_ids", "token_type_ids", "attention_mask")
+    _, inputs = cast(Any, encoder.apply({"params": params}, *(batch[name] for name in names), None, None))
+
+    def surroundings(encoder: Encoder) -> tuple[Surroundings, Surroundings | None]:
+        return encoder._surroundings(batch["attention_mask"], None, encoder._bias(length), encoder.distances(length))
+
+    everywhere, within = cast(Any, encoder.apply({"params": params}, method=surroundings))
+    block, found = Block(config, jnp.dtype("float32"), "xla"), []
+    for number, different in enumerate(_differences(config, within is not None)):
+        at = 0 if config.share_layers else number
+        own: Any = jax.tree.map(operator.itemgetter(at), params["layers"])
+        reads = _select(different.local, within, everywhere)
+        arguments = (inputs[number], None, reads, different.skip_first_norm)
+        _, state = cast(Any, block.apply({"params": own}, *arguments, mutable=[WEIGHTS]))
+        found.append(state[WEIGHTS]["attention"]["weights"][0])
+    return found
 
 
 def _differences(config: EncoderConfig, some_local: bool) -> list[Differences]:

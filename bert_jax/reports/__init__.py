@@ -7,6 +7,10 @@ corpus_checks.py   likely problems of a corpus, one line each: add a row to CHEC
 run_lines.py       what a run is about to do, in lines for its console
 verify.py          `bert-jax verify`: a directory against its digests; add a kind as a function and a row of KINDS
 plateau.py         remarks of a run's console: the loss is still at the unigram entropy, or has left it
+run_page/          `bert-jax report`: one HTML page about a run, or several
+cards/             the model card of an export
+attention_page/    `bert-jax attention`: what each head reads in a text, as an HTML page
+html/              elements, style sheet and charts of pages
 plots.py           `bert-jax plot`: learning curves; add a row to PANELS for a metric that is no loss or accuracy
 
 A report computes nothing that training needs: it reads a corpus, a configuration or a metrics file and returns text or

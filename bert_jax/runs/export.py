@@ -2,7 +2,7 @@
 
 import pathlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -19,6 +19,7 @@ from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
 from bert_jax.interop.tensors import class_for, shapes_of
 from bert_jax.models import Head
+from bert_jax.reports.cards.card import CARD, model_card
 from bert_jax.training.workdir import model_in
 
 
@@ -30,6 +31,8 @@ def export(
     console: Console,
     head: str | None = None,
     part: str | None = None,
+    license_: str | None = None,
+    base_model: str | None = None,
 ) -> None:
     """Write the model in `place` to the directory `output`, which appears whole or not at all.
 
@@ -42,6 +45,8 @@ def export(
         head: the only one to write; None: all, or where transformers has no class with all of them, those of the class
             with the most.
         part: of a work directory of `pretrain`, another model that the run trains, such as "generator".
+        license_: of the model, for its card (huggingface alone); None: none is given.
+        base_model: id on the Hugging Face Hub of the model that this one was trained from, for its card.
 
     Raises:
         UserError: `place` holds no model, the format cannot express it, or `output` is in use.
@@ -55,7 +60,7 @@ def export(
     shapes = shapes_of(found.config, kept)
     params = {name: x for name, x in found.params.items() if any(path.startswith(f"{name}/") for path in shapes)}
     found = found._replace(heads=kept, params=params)
-    row.write(found, output)
+    row.write(found, output, {CARD: _card(found, place, license_, base_model)} if row.write is _huggingface else {})
     if found.sentences is not None and row.write is not _huggingface:
         console.say("left out: what modules.json says of pooling, length and prompt; this format has the encoder alone")
     if left_out:
@@ -78,20 +83,29 @@ def _kept(found: Weights, is_class: bool, head: str | None) -> tuple[Head, ...]:
     return tuple(head for head in found.heads if one is None or head.name in one.heads)
 
 
-def _huggingface(found: Weights, output: pathlib.Path) -> None:
+def _card(found: Weights, place: pathlib.Path, license_: str | None, base_model: str | None) -> str:
+    """The card of a model that has one, unless something else is to be said in it; else a new one."""
+    path = found.directory / CARD
+    if path.is_file() and license_ is None and base_model is None:
+        return path.read_text(encoding="utf-8", errors="replace")
+    return model_card(found, place, license_, base_model)
+
+
+def _huggingface(found: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
     path = found.directory / TASK_FILE
-    extra = {TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {}
+    extra = {**extra, **({TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {})}
     if found.sentences is not None:
         extra |= sentence_module_files(found.sentences, found.config.hidden_size)
     params = jax.device_get(found.params)
     huggingface.export_model(params, found.config, found.heads, found.directory, output, found.labels, extra)
 
 
-def _stablehlo(found: Weights, output: pathlib.Path) -> None:
+def _stablehlo(found: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
+    del extra  # a directory for people, beside what a program reads
     export_stablehlo(found.params, found.config, found.heads, output, found.labels)
 
 
-def _onnx(found: Weights, output: pathlib.Path) -> None:
+def _onnx(found: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
     if not FAMILIES[found.config.family].in_transformers:
         raise UserError(
             f"transformers, which computes the program, has no model.family={found.config.family}; "
@@ -99,14 +113,14 @@ def _onnx(found: Weights, output: pathlib.Path) -> None:
         )
     with tempfile.TemporaryDirectory() as directory:
         model = pathlib.Path(directory) / "model"
-        _huggingface(found, model)
+        _huggingface(found, model, extra)
         export_onnx(model, output)
 
 
 class Format(NamedTuple):
     """A row of FORMATS."""
 
-    write: Callable[[Weights, pathlib.Path], None]  # a model to a directory
+    write: Callable[[Weights, pathlib.Path, Mapping[str, str]], None]  # a model to a directory, with other files
     is_class: bool  # of transformers, whose classes have few heads
 
 

@@ -5,10 +5,11 @@ import json
 import math
 import os
 import pathlib
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.errors import writing
 from bert_jax.files import write_text
@@ -133,6 +134,40 @@ class Board:
 
     def _add(self, step: int, **content: Any) -> None:
         self._events.write_event(self._event(wall_time=time.time(), step=step, **content))
+
+
+class Session(NamedTuple):
+    """One start of a run: its first step, and when it began and last wrote, in seconds since 1970."""
+
+    first_step: int
+    began: float
+    ended: float
+
+
+def read_sessions(workdir: pathlib.Path) -> list[Session]:
+    """Return the starts of a run, first to last, as its TensorBoard events say; a damaged file counts up to its damage.
+
+    A file is a row of records: uint64 length, uint32 checksum, an `Event`, uint32 checksum.
+    """
+    with _torch_hidden():
+        from google.protobuf.message import DecodeError
+        from tensorboardX.proto import event_pb2
+
+    found = []
+    for path in sorted((workdir / "tensorboard").glob("events.*")):
+        data, at, events = path.read_bytes(), 0, []
+        while at + 12 <= len(data):
+            (length,) = struct.unpack_from("<Q", data, at)
+            record = data[at + 12 : at + 12 + length]
+            try:
+                events.append(event_pb2.Event.FromString(record))
+            except DecodeError:
+                break
+            at += length + 16
+        starts = [event for event in events if event.HasField("session_log")]
+        if starts:
+            found.append(Session(starts[0].step, starts[0].wall_time, events[-1].wall_time))
+    return sorted(found, key=lambda session: session.began)
 
 
 @contextlib.contextmanager

@@ -3,14 +3,19 @@
 import contextlib
 import fcntl
 import json
+import os
 import pathlib
+import platform
 from collections.abc import Iterator
 
+import jax
+
+from bert_jax import __version__
 from bert_jax.config import Config, flatten, from_json, to_json
 from bert_jax.data.tokenizer import copy_tokenizer, load_tokenizer
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_directory, remove_partial, write_text
-from bert_jax.training.checkpoint import CorruptCheckpointError, Record, read_record, saved_steps
+from bert_jax.training.checkpoint import CorruptCheckpointError, Record, read_record, saved_steps, versions
 from bert_jax.training.resuming import refused_changes
 
 ELSEWHERE = "make room, or choose another --workdir"
@@ -49,7 +54,7 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
 
     Where run.json was removed, the newest checkpoint says which run it is.
     """
-    run = {"config": to_json(config), "fingerprint": fingerprint}
+    run = {"config": to_json(config), "fingerprint": fingerprint, "machine": machine()}
     path, record = workdir / "run.json", _newest_record(workdir)
     found: tuple[Config, dict[str, str]] | None = None
     if path.exists():
@@ -151,6 +156,28 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
         return from_json(values), fingerprint
     except UserError as error:
         raise UserError(f"{path}: damaged, or of another version of bert_jax ({error}); {RESTORE}") from None
+
+
+def machine() -> dict[str, str | int]:
+    """Return devices and versions of this run, for its report; nothing that a resumed run must find again."""
+    return {
+        "devices": jax.device_count(),
+        "device_kind": jax.devices()[0].device_kind,
+        "processes": jax.process_count(),
+        "cores": os.cpu_count() or 1,  # of this host
+        "bert_jax": __version__,
+        "python": platform.python_version(),
+        **versions(),
+    }
+
+
+def read_machine(workdir: pathlib.Path) -> dict[str, str | int]:
+    """Return what `machine` said when the run in `workdir` last began; {} for a run of an older version."""
+    try:
+        found = json.loads((workdir / "run.json").read_text(encoding="utf-8")).get("machine", {})
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return {str(name): value for name, value in found.items() if isinstance(value, str | int)}
 
 
 def model_in(directory: pathlib.Path) -> pathlib.Path:

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from bert_jax.models import HEADS
+from bert_jax.reports.cards.card import USES
 from tests.cli.commands import is_empty, vocabulary
 
 
@@ -27,7 +29,7 @@ def test_export_an_earlier_step(world, tmp_path, run) -> None:
     assert files(tmp_path / "4") == files(world.model)
     assert run("export", "--workdir", world.run, "--step", 2, "--output", tmp_path / "2")[0] == 0
     differing = {name for name, content in files(tmp_path / "2").items() if content != files(world.model)[name]}
-    assert differing == {"model.safetensors", "SHA256SUMS"}
+    assert differing == {"model.safetensors", "README.md", "SHA256SUMS"}
 
 
 def test_other_formats(world, tmp_path, run, refused, monkeypatch) -> None:
@@ -139,3 +141,22 @@ def test_a_model_with_the_tokenizer_of_another(world, tmp_path, refused) -> None
     (model / "tokenizer.json").unlink()
     says = (str(model), "the tokenizer has 201 tokens, the model 200", "the tokenizer of another model")
     refused("fill-mask", "--model", model, "[MASK]", says=says)
+
+
+def test_an_export_has_a_card_whose_code_runs(world, tmp_path, run, refused, monkeypatch) -> None:
+    argv = ["export", "--workdir", world.run, "--output", tmp_path / "made", "--license"]
+    refused(*argv, "My License", says=("--license My License", "apache-2.0"), after=1)
+    assert run(*argv, "mit")[0] == 0
+    text = (tmp_path / "made" / "README.md").read_text()
+    assert 'license: "mit"' in text
+    assert text.replace('license: "mit"\n', "") == (world.model / "README.md").read_text().replace(
+        "No license was given with this model.\n\n", ""
+    )
+    monkeypatch.chdir(tmp_path / "made")
+    namespace: dict[str, object] = {}
+    exec(text.split("```python\n")[1].split("```")[0], namespace)
+    assert type(namespace["model"]).__name__ == "BertForMaskedLM"
+    assert len(namespace["tokenizer"]) == 200
+    transformers = pytest.importorskip("transformers")
+    assert set(USES) - {""} <= set(HEADS)
+    assert {use.opener for use in USES.values()} <= set(dir(transformers))

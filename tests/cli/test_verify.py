@@ -23,7 +23,7 @@ def files_of(directory: pathlib.Path) -> list[pathlib.Path]:
     ("name", "says"),
     [
         ("tokenizer", "3 files of SHA256SUMS"),
-        ("model", "5 files of SHA256SUMS"),
+        ("model", "6 files of SHA256SUMS"),
         ("corpus", "corpus of 4 files and tokenizer/"),
         ("run", "2 checkpoints, run.json, tokenizer/"),
     ],

@@ -7,10 +7,13 @@ import jax.numpy as jnp
 from bert_jax.config import EncoderConfig
 from bert_jax.models.attention.inputs import AtDistances, Surroundings, attention_inputs
 from bert_jax.models.attention.kernels import KERNELS
+from bert_jax.models.attention.xla import probabilities
 from bert_jax.models.layers import Linear, deviations, keep, lookup
 from bert_jax.models.norms import Norm, rms_norm
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.sharding import constrain
+
+WEIGHTS = "intermediates"  # the collection that gets the attention weights of a layer, where it is asked for
 
 
 class SelfAttention(nn.Module):
@@ -34,6 +37,8 @@ class SelfAttention(nn.Module):
         rate = 0.0 if seed is None else config.attention_dropout
         distances = _at_distances(query, key, surroundings.distances) if surroundings.distances else None
         inputs = attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, distances)
+        if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
+            self.sow(WEIGHTS, "weights", probabilities(inputs))
         context = keep(KERNELS[self.kernel].attend(inputs, rate))
         return self._linear("output", ("heads", "embed"), deviations(config).output)(context)
 

@@ -74,9 +74,19 @@ def _by_reach(
 
 def whole(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the same from the scores of all pairs."""
-    keys, bias = inputs.keys, inputs.bias
-    length, heads = inputs.q.shape[1], keys.shape[1]
-    q, k, v = (split_heads(x, heads) for x in (inputs.q, inputs.k, inputs.v))
+    length, keys, weights = inputs.q.shape[1], inputs.keys, probabilities(inputs)
+    v = split_heads(inputs.v, keys.shape[1])
+    if rate > 0:
+        index = jnp.arange(length * length, dtype=jnp.uint32).reshape(length, length)
+        kept = keep_mask(index, keys[:, :, 0, None, None], keys[:, :, 1, None, None], rate)
+        weights = jnp.where(kept, weights / (1 - rate), 0.0)
+    return jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v).reshape(inputs.q.shape)
+
+
+def probabilities(inputs: AttentionInputs) -> jax.Array:
+    """Return how much each query reads of each key: float32 `[batch, heads, length, length]`, rows that sum to 1."""
+    heads, bias = inputs.keys.shape[1], inputs.bias
+    q, k = (split_heads(x, heads) for x in (inputs.q, inputs.k))
     scale = ((1 if inputs.distances is None else 3) * q.shape[-1]) ** -0.5
     scores = jnp.einsum("bqhd,bkhd->bhqk", q * scale, k, preferred_element_type=jnp.float32)
     if inputs.distances is not None:
@@ -84,12 +94,7 @@ def whole(inputs: AttentionInputs, rate: float) -> jax.Array:
         scores += read_distances(q * scale, keys_there) + read_distances(k * scale, queries_there).swapaxes(2, 3)
     scores = scores if bias is None else scores + bias
     scores = jnp.where(readable_keys(inputs), scores, MASKED_SCORE)
-    probabilities = jax.nn.softmax(scores)
-    if rate > 0:
-        index = jnp.arange(length * length, dtype=jnp.uint32).reshape(length, length)
-        kept = keep_mask(index, keys[:, :, 0, None, None], keys[:, :, 1, None, None], rate)
-        probabilities = jnp.where(kept, probabilities / (1 - rate), 0.0)
-    return jnp.einsum("bhqk,bkhd->bqhd", probabilities.astype(v.dtype), v).reshape(inputs.q.shape)
+    return jax.nn.softmax(scores)
 
 
 def read_distances(x: jax.Array, there: jax.Array) -> jax.Array:

@@ -1,0 +1,5 @@
+"""The model card of an export: README.md with the metadata that the Hugging Face Hub reads.
+
+card.py        the text: add a row to USES for a head
+provenance.py  what a work directory says about how its model was made
+"""

@@ -1,0 +1,103 @@
+"""HTML elements whose text is always escaped, and the page around them."""
+
+import html
+import re
+from collections.abc import Callable, Iterable
+
+from bert_jax.errors import UserError, writing
+from bert_jax.files import new_file
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+# Without a closing tag in HTML, or closed at once in SVG.
+EMPTY = {"meta", "rect", "line", "path", "circle", "image", "use"}
+# Control characters but tab and newline, and halves of surrogate pairs: no HTML file may hold them.
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+class Html(str):
+    """Text that is HTML already; `element` and `joined` alone make it."""
+
+    __slots__ = ()
+
+
+def escaped(text: object) -> Html:
+    """Return any value as text of a page; HTML stays as it is."""
+    if isinstance(text, Html):
+        return text
+    return Html(html.escape(UNPRINTABLE.sub("\ufffd", str(text)), quote=True))
+
+
+def joined(parts: Iterable[object]) -> Html:
+    """Return the parts one after another, escaped where they are no HTML."""
+    return Html("".join(map(escaped, parts)))
+
+
+def element(tag: str, *children: object, **attributes: object) -> Html:
+    """Return `<tag attributes>children</tag>`.
+
+    Args:
+        tag: a constant of this project.
+        children: escaped where they are no HTML.
+        attributes: `class_` is class, `aria_label` is aria-label; None and False leave one out, True has no value.
+    """
+    words = [tag]
+    for name, value in attributes.items():
+        if value is None or value is False:
+            continue
+        spelled = name.rstrip("_").replace("_", "-")
+        words.append(spelled if value is True else f'{spelled}="{escaped(value)}"')
+    if tag in EMPTY and not children:
+        return Html(f"<{' '.join(words)}/>")
+    return Html(f"<{' '.join(words)}>{joined(children)}</{tag}>")
+
+
+def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, class_: str | None = None) -> Html:
+    """Return a table that scrolls sideways on a narrow screen, also by keyboard; the first cell names its row.
+
+    `head` () is a table of names and values.
+    """
+    cells = [element("th", cell, scope="col") for cell in head]
+    top = element("thead", element("tr", *cells)) if cells else ""
+    body = [
+        element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in rest))
+        for first, *rest in rows
+    ]
+    whole = element("table", top, element("tbody", *body), class_=class_)
+    return element("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def folded(title: object, *children: object, open_: bool = False) -> Html:
+    """Return a part that opens at a click or at a key."""
+    return element("details", element("summary", title), *children, open=open_)
+
+
+def section(title: str, *children: object) -> Html:
+    """Return a titled part of the page."""
+    return element("section", element("h2", title), *children)
+
+
+def page(title: str, style: str, *children: object) -> str:
+    """Return a whole HTML file in which nothing is loaded and nothing runs."""
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", title),
+        Html(f"<style>{style}</style>"),
+    )
+    return f"<!DOCTYPE html>\n{element('html', head, element('body', element('main', *children)), lang='en')}\n"
+
+
+def write_page(output: str, make: Callable[[], str]) -> str:
+    """Write the page that `make` returns, whole or not at all, and return `output`; the place is tried first.
+
+    Raises UserError where `output` is no .html file or cannot be written.
+    """
+    if not output.endswith(".html"):
+        raise UserError(f"--output {output}: give the name of an .html file")
+    with writing(output, "choose another --output"), new_file(output) as file:
+        file.write(make())
+    return output

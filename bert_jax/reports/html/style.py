@@ -1,0 +1,87 @@
+"""The style sheet of a report: light and dark, wide and narrow.
+
+Colors of lines follow those of Okabe and Ito, which color-blind people distinguish, darker on a light page and lighter
+on a dark one for contrast (3 to 1; text has 4.5 to 1). Lines differ in their dashes as well.
+"""
+
+LIGHT = ("#0072b2", "#d55e00", "#007a5a", "#a64d85", "#5b5b5b", "#8a6d00", "#2a8cc4")
+DARK = ("#56b4e9", "#f0914d", "#2bc79b", "#e199c3", "#b5b5b5", "#e3c53d", "#9fd0ef")
+DASHES = ("none", "7 4", "2 3", "9 3 2 3")
+
+
+def _colors(values: tuple[str, ...]) -> str:
+    return "".join(f"--line{number}:{color};" for number, color in enumerate(values))
+
+
+_PAGE = "--page:#fff;--text:#1b1f24;--soft:#59636e;--rule:#d0d7de;--panel:#f6f8fa;--band:#eaeef2;"
+_DARK_PAGE = "--page:#14181d;--text:#e6e9ed;--soft:#a3adb8;--rule:#3a424b;--panel:#1d232a;--band:#262d35;"
+_MARKS = "--good:#116329;--goodback:#dafbe1;--bad:#a40e26;--badback:#ffebe9;--changed:#fff3c4;--read:#6639ba;"
+_DARK_MARKS = "--good:#7ee2a0;--goodback:#12351f;--bad:#ff9d97;--badback:#461a1d;--changed:#453a12;--read:#d2b3ff;"
+
+STYLE = (
+    f":root{{color-scheme:light dark;{_PAGE}{_MARKS}{_colors(LIGHT)}}}"
+    f"@media (prefers-color-scheme:dark){{:root{{{_DARK_PAGE}{_DARK_MARKS}{_colors(DARK)}}}}}"
+    + "".join(f".line{number}{{stroke:var(--line{number});}}" for number in range(len(LIGHT)))
+    + "".join(f".fill{number}{{fill:var(--line{number});}}" for number in range(len(LIGHT)))
+    + "".join(f".dash{number}{{stroke-dasharray:{dash};}}" for number, dash in enumerate(DASHES))
+    + """
+*{box-sizing:border-box}
+body{margin:0;background:var(--page);color:var(--text);font:16px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
+main{max-width:72rem;margin:0 auto;padding:1rem}
+h1{font-size:1.6rem;line-height:1.25;margin:.5rem 0;overflow-wrap:anywhere}
+h2{font-size:1.2rem;margin:2rem 0 .5rem;padding-bottom:.25rem;border-bottom:1px solid var(--rule)}
+h3{font-size:1rem;margin:1rem 0 .25rem;overflow-wrap:anywhere}
+p{margin:.5rem 0;max-width:48rem;overflow-wrap:anywhere}
+.lead{font-size:1.1rem}
+.note,figcaption,.legend{color:var(--soft);font-size:.9rem}
+.good,.bad{display:inline-block;padding:.1rem .6rem;border-radius:1rem;font-weight:600}
+.good{color:var(--good);background:var(--goodback)}
+.bad{color:var(--bad);background:var(--badback)}
+nav a{margin-right:1rem}
+a{color:var(--line0)}
+:focus-visible{outline:3px solid var(--line0);outline-offset:2px}
+details{margin:.5rem 0;border:1px solid var(--rule);border-radius:6px;padding:0 .75rem}
+details[open]{padding-bottom:.75rem}
+summary{cursor:pointer;padding:.5rem 0;overflow-wrap:anywhere}
+.scroll{overflow-x:auto;max-width:100%}
+table{border-collapse:collapse;font-size:.9rem;margin:.5rem 0;font-variant-numeric:tabular-nums}
+th,td{border:1px solid var(--rule);padding:.25rem .6rem;text-align:left;vertical-align:top;overflow-wrap:break-word;
+max-width:32rem}
+thead th{background:var(--panel)}
+tbody th{font-weight:500}
+.changed tbody td:first-of-type{background:var(--changed);font-weight:600}
+pre{background:var(--panel);border:1px solid var(--rule);border-radius:6px;padding:.75rem;overflow-x:auto;
+font-size:.85rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}
+figure{margin:0;padding:.5rem;border:1px solid var(--rule);border-radius:6px;min-width:0}
+figure h3{margin:0 .25rem}
+svg{display:block;width:100%;height:auto}
+svg text{fill:var(--soft);font-size:13px}
+svg .line{fill:none;stroke-width:1.8;stroke-linejoin:round}
+svg .thin{stroke-width:1.1}
+svg .grid{stroke:var(--rule);stroke-width:.6}
+svg .axis{stroke:var(--soft);stroke-width:1}
+svg .band{fill:var(--band)}
+svg .restart{stroke:var(--text);stroke-width:1.2;stroke-dasharray:1 3}
+svg .checkpoint{fill:var(--soft)}
+svg .broken{stroke:var(--bad);stroke-width:1.5}
+.legend{display:flex;flex-wrap:wrap;gap:.1rem 1rem;margin:.25rem;padding:0;list-style:none}
+.legend li{display:flex;align-items:center;gap:.4rem;overflow-wrap:anywhere}
+.legend svg{width:34px;height:12px;flex:none}
+.sequence{line-height:1.9;max-width:none;white-space:pre-wrap}
+.special{color:var(--soft);font-size:.8em}
+.pair{border-left:3px solid var(--line0);padding-left:.6rem}
+mark{padding:.05rem .3rem;border-radius:4px;white-space:normal}
+mark.hit{color:var(--good);background:var(--goodback)}
+mark.miss{color:var(--bad);background:var(--badback);border-bottom:2px dashed var(--bad)}
+mark .read{color:var(--read);font-size:.8em}
+@media (max-width:30rem){svg text{font-size:17px}}
+.maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:1rem}
+.maps .map{image-rendering:pixelated}
+.frame{fill:none;stroke:var(--rule)}
+.label{font-size:10px;fill:var(--text)}
+.defined{position:absolute}
+@media (prefers-color-scheme:dark){.map{filter:invert(1)}}
+@media print{details{border:0}.scroll{overflow:visible}}
+"""
+)

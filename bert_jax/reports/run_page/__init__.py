@@ -1,0 +1,10 @@
+"""`bert-jax report`: one run or several as one HTML page.
+
+write.py     the page written, on the CPU
+page.py      the parts put together
+record.py    what a work directory holds, read without trusting it
+summary.py   the run in three sentences, and what looks wrong: add a row to SIGNS
+curves.py    the charts of one training, or of several on top of each other
+sections.py  corpus, end values, settings, cost, how to train it again, as tables
+guesses.py   held-out sequences as the model reads them, with its guesses
+"""

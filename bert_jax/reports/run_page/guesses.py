@@ -1,0 +1,171 @@
+"""Held-out sequences as the model reads them, with its guesses."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from bert_jax.config import ComputeConfig, PretrainConfig
+from bert_jax.console import Console
+from bert_jax.data.mixture import Mixture
+from bert_jax.data.sequences.masking import evaluation_masking
+from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
+from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import UserError
+from bert_jax.inference.load import read_weights
+from bert_jax.models import Head, make_model
+from bert_jax.objectives.base import Batch, Params
+from bert_jax.reports.html.markup import Html, element, escaped, folded, joined, section
+from bert_jax.reports.run_page.record import Run
+from bert_jax.reports.sequences_text import Example, Piece, examples_of, printable, vocabulary_entry
+
+HEAD = Head("masked_token")
+NUM_OPEN = 2  # sequences that are unfolded
+PREDICTED = ("mask", "random", "kept")  # styles of tokens to predict
+
+
+class Slot(NamedTuple):
+    """A token to predict: what the model reads there, what is right, its guess, and the probability of the right one.
+
+    `guess` and `probability` are None where there is no model.
+    """
+
+    read: int
+    right: int
+    guess: int | None = None
+    probability: float | None = None
+
+
+def sequences_section(run: Run, corpus: Mixture | str, number: int, console: Console) -> Html:
+    """Return `number` held-out sequences with masks and guesses, or the reason why there are none."""
+    title = "What the model reads and guesses"
+    if isinstance(corpus, str) or not isinstance(run.config, PretrainConfig):
+        why = corpus if isinstance(corpus, str) else "this is no pretraining run"
+        return section(title, element("p", f"No sequences: {why}.", class_="note"))
+    try:
+        batch = heldout_batch(run, run.config, corpus, number)
+    except UserError as error:
+        return section(title, element("p", f"No sequences: {error}.", class_="note"))
+    tokenizer = corpus.tokenizer()
+    try:
+        slots, why = guesses_of(run, batch, tokenizer, console), ""
+    except UserError as error:
+        slots, why = slots_of(batch), f" The guesses are left out: {error}."
+    rows = range(len(slots))
+    all_slots = [slot for row in slots for slot in row]
+    guessed = sum(slot.guess == slot.right for slot in all_slots)
+    share = f"{guessed / max(1, len(all_slots)):.1%}"
+    total = "" if why else f" Of {len(all_slots):,} masked tokens here {share} are guessed."
+    said = (
+        f"The first {len(slots)} sequences of {batch['input_ids'].shape[1]} tokens from documents that are not trained "
+        "on. A frame is a token to predict: ✓ is guessed, ✗ shows the guess and then the right token. Small letters "
+        f"say what the model reads there where that is no mask.{total}{why}"
+    )
+    pairs = run.config.data.sentence_pairs
+    shown = [_sequence(row, examples_of(batch, row, tokenizer), slots[row], pairs, tokenizer) for row in rows]
+    return section(title, element("p", said), *shown)
+
+
+def heldout_batch(run: Run, config: PretrainConfig, corpus: Mixture, number: int) -> Batch:
+    """Return the first held-out sequences as an evaluation of the run's last step reads them, with two token types.
+
+    Raises UserError where nothing is held out.
+    """
+    rule = SENTENCE_PAIRS[config.data.sentence_pairs]
+    held = corpus.split("heldout", rule.min_documents)
+    if held.num_documents < rule.min_documents:
+        raise UserError("too few documents are held out")
+    step = run.trainings[0].last_step
+    phase = next((one for one in run.phases if step <= one.end), run.phases[-1])
+    data = evaluation_masking(dataclasses.replace(config.data, weights=None, smoothing=1.0, dupe_factor=None))
+    source = make_sequences(held, symbols_of(corpus.tokenizer()), phase.seq_len, config.seed, data, num_token_types=2)
+    return source.batch(np.arange(min(number, source.num_per_epoch)))
+
+
+def slots_of(batch: Batch, probabilities: Sequence[np.ndarray] | None = None) -> list[list[Slot]]:
+    """Return the tokens to predict of each sequence, in the order of the text.
+
+    Args:
+        batch: of `make_sequences`.
+        probabilities: of each sequence, float32 [predictions, vocab_size]; None: there is no model.
+    """
+    found = []
+    for row, ids in enumerate(batch["input_ids"]):
+        positions, labels = batch["masked_positions"][row], batch["masked_labels"][row]
+        used = np.flatnonzero(batch["masked_weights"][row] > 0)
+        used = used[np.argsort(positions[used], kind="stable")]
+        slots = [Slot(int(ids[positions[at]]), int(labels[at])) for at in used]
+        if probabilities is not None:
+            likely = probabilities[row][used]
+            slots = [
+                slot._replace(guess=int(one.argmax()), probability=float(one[slot.right]))
+                for slot, one in zip(slots, likely, strict=True)
+            ]
+        found.append(slots)
+    return found
+
+
+def guesses_of(run: Run, batch: Batch, tokenizer: Tokenizer, console: Console) -> list[list[Slot]]:
+    """Return `slots_of` with the guesses of the newest checkpoint; UserError without a checkpoint or a head."""
+    found = read_weights(run.place, console=console)
+    if HEAD not in found.heads:
+        names = ", ".join(head.name for head in found.heads) or "none"
+        raise UserError(f"the model has no masked-token head (its heads: {names})")
+    if found.config.num_token_types < 2:
+        batch = batch | {"token_type_ids": np.zeros_like(batch["token_type_ids"])}
+    model = make_model(found.config, ComputeConfig(), (HEAD,))
+
+    @jax.jit
+    def probabilities(params: Params, batch: Batch) -> jax.Array:
+        return jax.nn.softmax(model.apply(params, batch, None)["mlm_logits"][..., : tokenizer.vocab_size])
+
+    # One by one: the logits of a sequence are large enough.
+    params = jax.device_put(found.params)
+    rows = [{name: x[row : row + 1] for name, x in batch.items()} for row in range(len(batch["input_ids"]))]
+    return slots_of(batch, [np.asarray(probabilities(params, one))[0] for one in rows])
+
+
+def _sequence(
+    number: int, examples: Sequence[Example], slots: list[Slot], sentence_pairs: str, tokenizer: Tokenizer
+) -> Html:
+    left, parts = iter(slots), []
+    meanings = SENTENCE_PAIRS[sentence_pairs].label_meanings or ("", "")
+    for example in examples:
+        if example.label is not None:
+            parts.append(element("p", f"label {example.label}: {meanings[example.label]}", class_="note"))
+        for order, pieces in enumerate(example.texts):
+            spans = [_piece(piece, left, tokenizer) for piece in pieces]
+            parts.append(element("p", *spans, class_="sequence pair" if order else "sequence", dir="auto"))
+    score = (
+        "" if not slots or slots[0].guess is None else f", {sum(slot.guess == slot.right for slot in slots)} guessed"
+    )
+    return folded(f"Sequence {number}: {len(slots)} to predict{score}", *parts, open_=number < NUM_OPEN)
+
+
+def _piece(piece: Piece, slots: Iterator[Slot], tokenizer: Tokenizer) -> Html:
+    if piece.style not in PREDICTED:
+        return (
+            element("span", printable(piece.text), class_="special")
+            if piece.style == "special"
+            else escaped(printable(piece.text))
+        )
+    slot = next(slots)
+    right = element("bdi", _word(slot.right, tokenizer))
+    kept = slot.read == slot.right
+    shown = "kept " if kept else f"{_word(slot.read, tokenizer)} " if slot.read != tokenizer.mask_id else ""
+    read = element("span", shown, class_="read") if shown else ""
+    space = " " * piece.text.startswith(" ")
+    if slot.guess is None:
+        return joined([space, element("mark", read, right)])
+    tip = f"probability of the right token: {slot.probability:.1%}"
+    if slot.guess == slot.right:
+        return joined([space, element("mark", read, "✓ ", right, class_="hit", title=tip)])
+    guess = element("bdi", _word(slot.guess, tokenizer))
+    return joined([space, element("mark", read, "✗ ", guess, " → ", right, class_="miss", title=tip)])
+
+
+def _word(token: int, tokenizer: Tokenizer) -> str:
+    return printable(vocabulary_entry(token, tokenizer))

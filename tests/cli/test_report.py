@@ -1,0 +1,65 @@
+"""`report`: a page about a real run."""
+
+import io
+import json
+import math
+
+import pytest
+
+from bert_jax.console import Console
+from bert_jax.reports.run_page.guesses import guesses_of, heldout_batch
+from bert_jax.reports.run_page.record import read_runs
+from bert_jax.reports.run_page.sections import find_corpus
+from tests.cli.commands import is_empty
+from tests.reports.written_pages import Page
+
+
+def test_a_page_of_a_run(world, run, tmp_path) -> None:
+    status, out, err = run("report", world.run, "--output", tmp_path / "report.html")
+    assert (status, out) == (0, f"{tmp_path / 'report.html'}\n")
+    assert err == f"weights of step 4 of {world.run}\n"
+    text = Page((tmp_path / "report.html").read_text()).text
+    manifest = json.loads((world.corpus / "manifest.json").read_text())
+    assert f"40 of 40none{manifest['settings']['language']}" in text
+    assert f"{manifest['splits']['train']['tokens']:,}" in text
+    assert "It has done all of its 4 steps" in text
+    assert "masked tokens here" in text
+    assert "Energy is an estimate" in text
+    assert "version of jax" in text
+    assert manifest["fingerprint"] in text
+
+
+def test_the_guesses_are_those_that_the_run_was_evaluated_on(world) -> None:
+    """The same sequences with the same masks: loss and accuracy are those of the last line of metrics."""
+    found = read_runs([world.run])[0]
+    corpus = find_corpus(found)
+    assert not isinstance(corpus, str), corpus
+    batch = heldout_batch(found, found.config, corpus, found.config.evaluate.num_sequences)
+    rows = guesses_of(found, batch, corpus.tokenizer(), Console(io.StringIO()))
+    slots = [slot for row in rows for slot in row]
+    lines = [json.loads(line) for line in (world.run / "metrics.jsonl").read_text().splitlines()]
+    last = next(line for line in lines if line["split"] == "heldout" and line["step"] == 4)
+    losses = [-math.log(slot.probability) for slot in slots]
+    assert sum(losses) / len(slots) == pytest.approx(last["mlm_loss"], rel=1e-5)
+    assert sum(slot.guess == slot.right for slot in slots) / len(slots) == pytest.approx(last["mlm_accuracy"])
+
+
+def test_what_cannot_be_reported(world, refused, tmp_path) -> None:
+    refused("report", world.texts, "--output", tmp_path / "a.html", says=(str(world.texts), "no run here"))
+    says = ("a.pdf", "give the name of an .html file")
+    refused("report", world.run, "--output", tmp_path / "a.pdf", says=says)
+    says = (str(tmp_path), "cannot be written")
+    refused("report", world.run, "--output", tmp_path / "absent" / "a.html", says=says)
+    says = ("is given twice",)
+    refused("report", world.run, world.run, "--output", tmp_path / "a.html", says=says)
+    assert is_empty(tmp_path)
+
+
+def test_a_page_of_what_heads_read(world, run, refused, tmp_path) -> None:
+    argv = ["attention", "--model", world.model, "--output", tmp_path / "heads.html"]
+    assert run(*argv, "one text", "and its pair") == (0, f"{tmp_path / 'heads.html'}\n", "")
+    text = Page((tmp_path / "heads.html").read_text()).text
+    assert "2 layers of 2 heads" in text
+    assert "one text / and its pair" in text
+    refused("attention", "--model", world.model, "--output", tmp_path / "a.png", "x", says=("a.png", ".html file"))
+    refused(*argv, "word " * 40, says=("more than 32 tokens", "shorten it"))

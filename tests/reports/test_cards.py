@@ -1,0 +1,108 @@
+"""Model cards: what the Hub's own library reads in them, and text that stays text."""
+
+import json
+import pathlib
+
+import markdown_it
+import pytest
+from huggingface_hub import ModelCard
+
+from bert_jax.config import EncoderConfig, FinetuneConfig, finetune_config, resolve, to_json
+from bert_jax.errors import UserError
+from bert_jax.inference.load import Weights
+from bert_jax.models import Head
+from bert_jax.reports.cards.card import model_card
+from tests.reports.written_pages import HOSTILE, curve, write_run
+
+
+def weights(*heads: str, step: int | None = None) -> Weights:
+    found = tuple(Head(name, 2 if name == "sequence_classification" else 0) for name in heads)
+    return Weights(EncoderConfig(vocab_size=100), found, {}, (), (), (), pathlib.Path(), None, step)
+
+
+def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
+    """The scores are those of the last evaluation up to the step; no directory of this machine is named."""
+    lines = curve(1000, 10)
+    place = tmp_path / "my_run"
+    machine = {"devices": 1, "device_kind": "cpu", "jax": "0.10.2", "python": "3.11.7"}
+    (tmp_path / "books").mkdir()
+    manifest = {"splits": {"train": {"documents": 7, "tokens": 12_345}}, "settings": {"language": "fr"}}
+    (tmp_path / "books" / "manifest.json").write_text(json.dumps(manifest))
+    corpus = f"{tmp_path / 'books'}, {tmp_path / 'absent'}"
+    write_run(place, lines, machine, data={"corpus": corpus}, train={"steps": 1000})
+    text = model_card(weights("masked_token", "next_sentence", step=650), place, "apache-2.0", "google-bert/bert-tiny")
+    card = ModelCard(text)
+    assert card.data.to_dict() == {
+        "language": ["fr"],
+        "license": "apache-2.0",
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "tags": ["bert", "bert_jax", "masked_tokens"],
+        "base_model": "google-bert/bert-tiny",
+    }
+    line = [line for line in lines if line["split"] == "heldout" and line["step"] <= 650][-1]
+    assert line["step"] == 600
+    assert f"| mlm loss | {line['mlm_loss']:.4f} |" in card.text
+    assert "| unigram entropy | 6.0000 |" in card.text
+    assert "held out of training, at step 600" in card.text
+    assert "step 650 of 1,000" in card.text
+    assert "books: 7 documents, 12,345 tokens; absent." in card.text
+    assert "| fingerprint of the corpus | c0ffee |" in card.text
+    assert "| version of jax | 0.10.2 |" in card.text
+    assert str(tmp_path) not in text
+
+
+def test_the_card_of_a_fine_tuned_model(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "qnli"
+    place.mkdir()
+    made = finetune_config()
+    made.init_from, made.task.name, made.task.data = str(tmp_path / "start"), "qnli", str(tmp_path / "glue")
+    run = {"config": to_json(resolve(FinetuneConfig, made)), "fingerprint": {"task": "f00", "tokenizer": "beef"}}
+    (place / "run.json").write_text(json.dumps(run))
+    runs = [{"learning_rate": 3e-5, "seed": seed, "scores": {"accuracy": 0.5 + 0.1 * seed}} for seed in (0, 1)]
+    mean = {"3e-05": {"accuracy": {"mean": 0.55, "standard_deviation": 0.0707}}}
+    results = {"task": "qnli", "metric": "accuracy", "best": runs[1], "mean": mean, "runs": runs}
+    (place / "results.json").write_text(json.dumps(results))
+    card = ModelCard(model_card(weights("sequence_classification"), place))
+    assert card.data.pipeline_tag == "text-classification"
+    assert card.data.datasets == ["nyu-mll/glue"]
+    assert card.data.license is None
+    assert "No license was given" in card.text
+    assert "| accuracy | 60.0% |" in card.text
+    assert "| accuracy, mean and deviation of 2 seeds | 55.0% ± 7.1% |" in card.text
+    assert "from the weights of start" in card.text
+    assert str(tmp_path) not in str(card)
+
+
+def test_a_directory_that_says_nothing_has_a_card_that_says_so(tmp_path: pathlib.Path) -> None:
+    card = ModelCard(model_card(weights(), tmp_path))
+    assert card.data.pipeline_tag == "feature-extraction"
+    assert "How it was trained is not recorded here." in card.text
+
+
+def test_hostile_names_stay_text(tmp_path: pathlib.Path) -> None:
+    """markdown-it, which knows CommonMark and tables, finds no HTML, link or image, and one block of code each."""
+    place = tmp_path / "<img src=x> [a](b) `c` ```"
+    write_run(place, curve(90, 10) + [{"step": 100, "split": "heldout", HOSTILE[1]: 1.0}], train={"steps": 100})
+    run = json.loads((place / "run.json").read_text())
+    run["config"]["init_from"] = f"```\n{HOSTILE[0]}\n---\n````"
+    run["fingerprint"][f"a | {HOSTILE[2]}"] = "![x](http://y)"
+    (place / "run.json").write_text(json.dumps(run))
+    text = model_card(weights("masked_token", step=100), place)
+    card = ModelCard(text)
+    assert card.data.pipeline_tag == "fill-mask"
+    tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(card.text)
+    every = [child for token in tokens for child in (token, *(token.children or []))]
+    assert not {token.type for token in every} & {"html_block", "html_inline", "image", "link_open"}
+    code = [token.content for token in tokens if token.type == "fence"]
+    assert len(code) == 2
+    assert "def get_config" in code[1]
+    shown = "".join(child.content for child in every if child.type.startswith("text"))
+    assert "<img src=x> [a](b) `c` ```" in shown
+    assert 'onerror="alert' in shown
+
+
+@pytest.mark.parametrize("words", [{"license_": "Apache 2"}, {"license_": "a\nb"}, {"base_model": "a/b/c"}])
+def test_identifiers_that_the_hub_refuses(words: dict[str, str], tmp_path: pathlib.Path) -> None:
+    with pytest.raises(UserError, match="Hugging Face Hub"):
+        model_card(weights("masked_token"), tmp_path, **words)

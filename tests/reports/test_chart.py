@@ -1,0 +1,110 @@
+"""Charts: round ticks that enclose the values, extremes that survive downsampling, points at their places."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from bert_jax.reports.html.chart import Chart, Line, Marks, downsample, draw, log_ticks, number_text, ticks
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_ticks_are_round_even_and_enclose(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    low = float(rng.normal() * 10 ** rng.uniform(-6, 6))
+    high = low + float(10 ** rng.uniform(-6, 6))
+    found = ticks(low, high)
+    steps = np.diff(found)
+    size = steps[0] / 10 ** math.floor(math.log10(steps[0] * (1 + 1e-6)))
+    assert min(abs(size - each) for each in (1, 2, 2.5, 5)) < 1e-3
+    np.testing.assert_allclose(steps, steps[0], rtol=1e-6)
+    slack = 1e-6 * steps[0] + 1e-9 * abs(low)
+    assert found[0] <= low + slack
+    assert found[-1] >= high - slack
+    assert 3 <= len(found) <= 8
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_logarithmic_ticks_enclose(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    low = float(10 ** rng.uniform(-6, 3))
+    high = low * float(10 ** rng.uniform(0.1, 8))
+    found = log_ticks(low, high)
+    assert found[0] <= low
+    assert found[-1] >= high
+    assert found == sorted(set(found))
+    assert all(f"{tick:e}"[0] in "125" for tick in found)
+    assert 2 <= len(found) <= 9
+
+
+def test_one_value_has_an_axis() -> None:
+    for value in (0.0, 3.0, -2.0):
+        found = ticks(value, value)
+        assert found[0] <= value <= found[-1]
+        assert len(found) > 1
+
+
+@pytest.mark.parametrize("buckets", [40, 100, 400])
+def test_each_stretch_keeps_its_lowest_and_highest_point(buckets: int) -> None:
+    rng = np.random.default_rng(buckets)
+    points = [(float(10 * step), float(y)) for step, y in enumerate(rng.normal(size=10_000))]
+    found = downsample(points, buckets)
+    assert found == sorted(found)
+    assert set(found) <= set(points)
+    assert len(found) <= 2 * buckets + 2
+    assert {points[0], points[-1]} <= set(found)
+    for part in np.array_split(np.array(points), buckets):  # as long as the stretches, within a point
+        inner = part[1:-1]
+        kept = {y for x, y in found if part[0, 0] <= x <= part[-1, 0]}
+        assert max(kept) >= inner[:, 1].max()
+        assert min(kept) <= inner[:, 1].min()
+
+
+def test_a_gap_survives_downsampling() -> None:
+    points = [(float(step), None if 5_000 <= step < 5_100 else 1.0) for step in range(10_000)]
+    assert any(y is None and 5_000 <= x < 5_100 for x, y in downsample(points, 100))
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_points_are_drawn_at_their_places(log: bool) -> None:
+    """The drawing spans 62 to 470 and 254 up to 20; both axes begin and end at a tick here."""
+    points = [(0.0, 1.0), (50.0, 10.0), (100.0, 100.0)]
+    text = draw(Chart("a", [Line("b", points, 0)], log=log, from_zero=False))
+    (path,) = re.findall(r'<path class="line line0 dash0" d="(.*?)"/>', text)[:1]
+    drawn = [tuple(map(float, pair)) for pair in re.findall(r"[ML]([\d.]+) ([\d.]+)", path)]
+    share = (lambda y: math.log10(y) / 2) if log else (lambda y: y / 100)  # ticks from 1 to 100, and from 0 to 100
+    expected = [(62 + 408 * x / 100, 254 - 234 * share(y)) for x, y in points]
+    np.testing.assert_allclose(drawn, expected, atol=0.06)
+
+
+def test_phases_checkpoints_and_restarts_are_marked() -> None:
+    marks = Marks([(0, 80, "128 tokens"), (80, 100, "512 tokens")], [60, 100], [30])
+    text = draw(Chart("a", [Line("b", [(0.0, 1.0), (100.0, 2.0)], 0)], marks=marks))
+    assert '<rect class="band" x="388.4" y="20" width="81.6" height="234"/>' in text
+    assert "128 tokens</text>" in text
+    assert text.count('class="checkpoint"') == 3  # two and the legend
+    assert '<line class="restart" x1="184.4" x2="184.4"' in text
+    assert "restart</li>" in text
+
+
+def test_a_chart_without_numbers_says_so() -> None:
+    assert "no finite number" in draw(Chart("a", [Line("b", [(0.0, None)], 0)]))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.00021, "0.00021"),
+        (6.17, "6.17"),
+        (2500, "2,500"),
+        (20_000, "20,000"),
+        (150_000, "150k"),
+        (1e6, "1M"),
+        (2.5e9, "2.5G"),
+    ],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert number_text(value) == text
+    assert number_text(0.125, percent=True) == "12.5%"

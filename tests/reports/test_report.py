@@ -1,0 +1,304 @@
+"""The page about a run: what it says, what it refuses, what it lets no text do, how large it is."""
+
+import io
+import json
+import math
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+
+from bert_jax.console import Console
+from bert_jax.data.corpus import seal
+from bert_jax.data.preparation.prepare import prepare
+from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.data.tokenizer.training.train import train_tokenizer
+from bert_jax.errors import UserError
+from bert_jax.reports.run_page import guesses
+from bert_jax.reports.run_page.page import report_page
+from bert_jax.reports.run_page.record import read_runs
+from bert_jax.reports.run_page.summary import summarize
+from tests.reports.written_pages import HOSTILE, Page, curve, write_run
+
+STEPS = {"steps": 1000}
+
+
+def report(*places: pathlib.Path, watts: float | None = None) -> str:
+    return report_page(places, Console(io.StringIO()), watts)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A run on hostile documents, with hostile settings, metrics, machine, manifest and directory."""
+    place = tmp_path_factory.mktemp("<b onclick=alert(0)>")
+    words = " ".join(f"word{number} of plain text." for number in range(20))
+    (place / "texts").mkdir()
+    for number in range(12):
+        text = "\n".join(f"{one} Document {number}. {words}" for one in HOSTILE[:5])
+        (place / "texts" / f"{number}.txt").write_text(text)
+    train_tokenizer([[str(place / "texts")]], 360, str(place / "tokenizer"), kind="byte_level")
+    manifest = prepare([str(place / "texts")], place / "tokenizer", place / "corpus", workers=1, heldout_fraction=0.5)
+    path = place / "corpus" / "manifest.json"
+    rejected = {"rejected": {HOSTILE[0]: 3}}
+    forged = manifest | {"documents": manifest["documents"] | rejected}
+    path.write_text(json.dumps(forged | {"seal": seal(forged)}))
+    lines = [line | {f"{HOSTILE[1]}_loss": 1.0} for line in curve(1000, 20)]
+    run = place / HOSTILE[1].replace("/", "")
+    machine = {"devices": 1, "device_kind": HOSTILE[0], HOSTILE[2]: HOSTILE[3], "control": HOSTILE[5]}
+    data = {"corpus": str(place / "corpus"), "sentence_pairs": "full_sentences"}
+    write_run(run, lines, machine, data=data, train=STEPS, model={"vocab_size": 360})
+    values = json.loads((run / "run.json").read_text())
+    values["fingerprint"] = {"corpus": manifest["fingerprint"], "tokenizer": "beef", HOSTILE[0]: HOSTILE[4]}
+    values["config"]["init_from"] = HOSTILE[3]
+    (run / "run.json").write_text(json.dumps(values))
+    return run
+
+
+def test_hostile_text_stays_text(hostile, monkeypatch) -> None:
+    """In documents, masked tokens, settings, metric names, versions, fingerprints, the manifest and the path."""
+
+    def random_guesses(run, batch, tokenizer, console):
+        rng, shape = np.random.default_rng(0), batch["masked_positions"].shape
+        return guesses.slots_of(batch, rng.random((*shape, tokenizer.vocab_size)))
+
+    monkeypatch.setattr(guesses, "guesses_of", random_guesses)
+    page = Page(report(hostile))
+    sequences = page.text[page.text.index("What the model reads") :]
+    assert "Sequence 4" in sequences
+    assert "✗" in sequences
+    shown = "".join(sequences.split())  # masks interrupt some of the copies, not all
+    for text in HOSTILE[:5]:
+        assert text in page.text or "".join(text.split()) in shown, text
+    assert HOSTILE[1].replace("/", "") in page.text  # the directory
+    assert f"3 {HOSTILE[0]}" in page.text  # the manifest
+    assert f"version of {HOSTILE[2]}" in page.text
+    assert repr(HOSTILE[3]) in page.text  # the recipe
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", page.text)
+
+
+def test_the_page_loads_nothing_and_runs_nothing(hostile) -> None:
+    text = report(hostile)
+    page = Page(text)
+    (policy,) = (meta["content"] for meta in page.metas if meta.get("http-equiv") == "Content-Security-Policy")
+    rules = dict(rule.split(maxsplit=1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    assert "script-src" not in rules
+    assert text.index("Content-Security-Policy") < text.index("<style>")
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "prefers-color-scheme:dark" in style
+
+
+def test_a_browser_finds_no_more_in_it_than_the_reader_does(hostile, tmp_path) -> None:
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("no chromium here")
+    (tmp_path / "page.html").write_text(report(hostile), encoding="utf-8")
+    argv = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--dump-dom",
+        f"--user-data-dir={tmp_path / 'user'}",
+    ]
+    done = subprocess.run([*argv, f"file://{tmp_path / 'page.html'}"], capture_output=True, timeout=120, check=True)
+    page = Page(done.stdout.decode())
+    assert "Train it again" in page.text
+    assert f"3 {HOSTILE[0]}" in page.text
+
+
+HEALTHY = curve(1000, 10)
+WRONG = {
+    "damaged": ([*HEALTHY, {"step": "<b>", "split": "train"}], "1 damaged lines of metrics.jsonl are left out"),
+    "not finite": ([*HEALTHY[:-1], HEALTHY[-1] | {"loss": None}], "1 lines of metrics have a loss"),
+    "skipped": ([line | {"skipped_steps": 40} for line in HEALTHY], "40 steps were skipped"),
+    "plateau": (curve(1000, 10, loss=5.9), "still at the unigram entropy of 6.00"),
+    "gradient": ([line | {"grad_norm": 1.3 ** (line["step"] / 40)} for line in HEALTHY], "the gradient norm grows"),
+    "repeats": (
+        [line | ({"mlm_loss": 3 + line["step"] / 500} if line["split"] == "heldout" else {}) for line in HEALTHY],
+        "rose from 3.20 to 5.00",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_looks_wrong_is_said(name: str, tmp_path: pathlib.Path) -> None:
+    lines, says = WRONG[name]
+    write_run(tmp_path / "run", lines, train=STEPS)
+    found = summarize(read_runs([tmp_path / "run"])[0])
+    assert len(found.signs) == 1
+    assert says in found.signs[0]
+    assert found.sentences[2].startswith("Something looks wrong")
+
+
+def test_three_sentences_of_a_healthy_run(tmp_path: pathlib.Path) -> None:
+    write_run(tmp_path / "run", HEALTHY[: len(HEALTHY) // 2], train=STEPS | {"batch_size": 32})
+    found = summarize(read_runs([tmp_path / "run"])[0])
+    last = [line for line in HEALTHY[: len(HEALTHY) // 2] if line["split"] == "heldout"][-1]
+    below = 6.0 - last["mlm_loss"]
+    assert not found.signs
+    what, how_far, health = found.sentences
+    assert "12 layers of width 768 was pretrained by masked tokens and next sentence on nowhere" in what
+    assert how_far == f"It has done 50% of its 1,000 steps, {500 * 32 * 128:,} tokens with padding."
+    assert f"held-out masked-token loss is {last['mlm_loss']:.3f} nats" in health
+    assert f"{abs(below):.2f} nats {'below' if below > 0 else 'above'} the unigram entropy of 6.00" in health
+
+
+def test_a_page_without_corpus_and_checkpoint_says_so(tmp_path: pathlib.Path) -> None:
+    write_run(tmp_path / "run", HEALTHY, train=STEPS)
+    text = Page(report(tmp_path / "run")).text
+    assert "The corpus is not shown: not found" in text
+    assert "No sequences: not found" in text
+    assert "Energy is not estimated, as the machine is not recorded" in text
+
+
+def write_events(place: pathlib.Path, name: str, first_step: int, times: list[float]) -> None:
+    """A TensorBoard file by hand: the start of a session at times[0], then a summary at each later time."""
+    place.mkdir(exist_ok=True)
+    content = b""
+    for number, time in enumerate(times):
+        event = b"\x09" + struct.pack("<d", time) + b"\x10" + bytes([first_step + number])
+        event += b"\x3a\x02\x08\x01" if number == 0 else b""  # session_log { status: START }
+        content += struct.pack("<QI", len(event), 0) + event + struct.pack("<I", 0)
+    (place / name).write_bytes(content + b"\x0b\x00\x00half")
+
+
+def test_time_and_energy_of_a_run_that_was_started_twice(tmp_path: pathlib.Path) -> None:
+    """Two starts of 1,800 s on two GPUs of 360 W are 0.7 kWh; the second start is marked in the curves."""
+    gpu = {"devices": 2, "device_kind": "NVIDIA H200", "processes": 1, "cores": 16}
+    write_run(tmp_path / "run", curve(100, 2), gpu, train={"steps": 100})
+    write_events(tmp_path / "run" / "tensorboard", "events.1", 1, [1000.0, 1600.0, 2800.0])
+    write_events(tmp_path / "run" / "tensorboard", "events.2", 51, [9000.0, 10800.0])
+    page = Page(report(tmp_path / "run"))
+    assert "wall-clock time1:00:00" in page.text
+    assert "energy, estimated1.4 kWh" in page.text
+    assert "1400 W, the figure of NVIDIA H200 data sheet" in page.text
+    assert "started again once" in page.text
+    assert "energy, estimated0.1 kWh" in Page(report(tmp_path / "run", watts=100.0)).text
+
+
+def test_several_runs_share_their_charts(tmp_path: pathlib.Path) -> None:
+    for name, loss in (("first", 3.0), ("second", 2.0)):
+        write_run(tmp_path / name, curve(1000, 10, loss=loss), train=STEPS)
+    text = report(tmp_path / "first", tmp_path / "second")
+    page = Page(text)
+    assert page.text.index("2 runs: first, second") < page.text.index("Each run")
+    figures = re.findall("<figure>.*?</figure>", text)
+    assert figures
+    assert all(figure.count("<li>") == 2 for figure in figures)
+    assert "masked-token loss (nats), held out: first from" in text
+    assert page.text.count("Train it again") == 2
+
+
+def test_a_grid_of_fine_tuning_shows_each_training(tmp_path: pathlib.Path) -> None:
+    from bert_jax.config import FinetuneConfig, finetune_config, resolve, to_json
+
+    made = finetune_config()
+    made.init_from, made.task.name, made.task.num_seeds = "my-bert", "mrpc", 2
+    (tmp_path / "grid").mkdir()
+    config = resolve(FinetuneConfig, made)
+    (tmp_path / "grid" / "run.json").write_text(
+        json.dumps({"config": to_json(config), "fingerprint": {"task": "f00", "tokenizer": "beef"}})
+    )
+    runs = []
+    for seed, score in ((0, 0.8), (1, 0.9)):
+        place = tmp_path / "grid" / "runs" / f"lr2e-05_seed{seed}"
+        place.mkdir(parents=True)
+        lines = [{"step": 10, "split": "train", "loss": 0.5, "task_loss": 0.5, "grad_norm": 1.0}]
+        lines += [{"step": 10, "split": "heldout", "f1": score - 0.1, "seq_len": 64}]
+        lines += [{"step": 20, "split": "heldout", "f1": score, "seq_len": 64}]
+        (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        runs.append({"learning_rate": 2e-5, "seed": seed, "run": place.name, "step": 20, "scores": {"f1": score}})
+    mean = {"2e-05": {"f1": {"mean": 0.85, "standard_deviation": 0.0707}}}
+    results = {"task": "mrpc", "metric": "f1", "best": runs[1], "mean": mean, "runs": runs}
+    (tmp_path / "grid" / "results.json").write_text(json.dumps(results))
+    text = report(tmp_path / "grid")
+    page = Page(text)
+    assert "The task mrpc was fine-tuned from the weights of my-bert." in page.text
+    assert "the best training scores f1 0.9000; f1 over the seeds 0.8500 ± 0.0707" in page.text
+    assert "f1, held out: lr2e-05_seed0 from 0.7 at step 10 to 0.8 at 20" in text
+    assert "bert-jax finetune --config recipe.py" in page.text
+
+
+def test_refusals(tmp_path: pathlib.Path) -> None:
+    write_run(tmp_path / "run", HEALTHY, train=STEPS)
+    write_run(tmp_path / "new", [], train=STEPS)
+    (tmp_path / "damaged").mkdir()
+    shutil.copy(tmp_path / "run" / "run.json", tmp_path / "damaged")
+    (tmp_path / "damaged" / "metrics.jsonl").write_text("{no JSON}\n")
+    for places, says in {
+        ("absent",): "no run here",
+        ("new",): "no metrics yet",
+        ("damaged",): "no metrics yet",
+        ("run", "run"): "given twice",
+        ("run", "new/../run"): "given twice",
+    }.items():
+        with pytest.raises(UserError, match=says):
+            report(*(tmp_path / place for place in places))
+    with pytest.raises(UserError, match="--watts -1: give a number above 0"):
+        report(tmp_path / "run", watts=-1.0)
+
+
+def test_a_million_steps_are_a_small_file(tmp_path: pathlib.Path) -> None:
+    """10,000 lines of training with noise, and 1,000 evaluations; the highest and the lowest value are drawn."""
+    rng = np.random.default_rng(0)
+    lines = curve(1_000_000, 100)
+    for line in lines:
+        line["mlm_loss"] += float(rng.normal(0, 0.1))
+    lines[4_321]["mlm_loss"], lines[7_654]["mlm_loss"] = 20.0, 0.5
+    write_run(tmp_path / "run", lines, train={"steps": 1_000_000})
+    text = report(tmp_path / "run")
+    assert len(text.encode()) < 3_000_000
+    assert "least 0.5" in text
+    heights = drawn_heights(text)
+    # The axis runs from 0 to 20, over 234 units that end 26 above the bottom of 280.
+    assert min(heights) == pytest.approx(254 - 234 * 20 / 20, abs=0.1)
+    assert max(heights) == pytest.approx(254 - 234 * 0.5 / 20, abs=0.1)
+
+
+def drawn_heights(text: str) -> list[float]:
+    """The vertical coordinates of the first line of the first chart."""
+    path = next(one["d"] for one in Page(text).paths if one["class"].startswith("line line0"))
+    return [float(y) for _, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", path)]
+
+
+def test_a_value_that_is_not_finite_breaks_the_line(tmp_path: pathlib.Path) -> None:
+    lines = curve(100, 10)
+    lines[4] |= {"mlm_loss": None}
+    lines[6] |= {"mlm_loss": math.nan}  # no JSON, but what Python writes
+    write_run(tmp_path / "run", lines, train={"steps": 100})
+    paths = Page(report(tmp_path / "run")).paths
+    assert next(one["d"] for one in paths if one["class"].startswith("line line0")).count("M") == 3
+    assert next(one["d"] for one in paths if one["class"] == "broken").count("M") in (1, 2)
+
+
+def test_guesses_are_at_their_tokens(hostile) -> None:
+    """A model that is certain of the right token everywhere but at one place."""
+    run = read_runs([hostile])[0]
+    corpus = guesses_corpus(run)
+    batch = guesses.heldout_batch(run, run.config, corpus, 2)
+    labels = batch["masked_labels"]
+    certain = np.eye(360, dtype=np.float32)[labels]
+    certain[1, 2] = np.eye(360)[(labels[1, 2] + 1) % 360]
+    slots = guesses.slots_of(batch, list(certain))
+    wrong = [(row, at) for row, one in enumerate(slots) for at, slot in enumerate(one) if slot.guess != slot.right]
+    order = np.argsort(batch["masked_positions"][1][batch["masked_weights"][1] > 0])
+    assert wrong == [(1, order.tolist().index(2))]
+    tokenizer = load_tokenizer(corpus.tokenizer_directory)
+    text = guesses._sequence(0, guesses.examples_of(batch, 1, tokenizer), slots[1], "full_sentences", tokenizer)
+    assert text.count('class="miss"') == 1
+    assert text.count('class="hit"') == len(slots[1]) - 1
+
+
+def guesses_corpus(run):
+    from bert_jax.reports.run_page.sections import find_corpus
+
+    corpus = find_corpus(run)
+    assert not isinstance(corpus, str), corpus
+    return corpus
