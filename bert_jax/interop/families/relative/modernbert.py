@@ -156,11 +156,9 @@ def _every(types: Any, fields: Mapping[str, Any], where: str) -> int:
         raise UserError(f"{where}: layer_types is not a list of {GLOBAL} and {LOCAL}")
     if len(types) != (layers := fields.get("num_hidden_layers", NUM_LAYERS)):
         raise UserError(f"{where}: layer_types names {len(types)} layers, but num_hidden_layers is {layers!r}")
-    if GLOBAL not in types:
-        return 0
-    second = next((i for i, kind in enumerate(types) if i and kind == GLOBAL), len(types))
+    second = next((i for i, kind in enumerate(types) if i and kind == GLOBAL), len(types)) if GLOBAL in types else 0
     every = fields.get(EVERY, second)
-    if not isinstance(every, int) or every < 1 or types != _layer_types(every, len(types)):
+    if not isinstance(every, int) or every < 0 or types != _layer_types(every, len(types)):
         if types == _layer_types(second, len(types)):
             raise UserError(f"{where}: layer_types are not those of {EVERY}={every!r}")
         raise UserError(f"{where}: layer_types name other layers than every n-th as {GLOBAL}, from the first on")

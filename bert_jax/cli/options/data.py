@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from bert_jax.cli.command import Command
+from bert_jax.cli.options.command import Command
 
 INPUT_HELP = (
     "files, directories with all files of known formats below them, or quoted glob patterns, also of gs:// and s3://; "

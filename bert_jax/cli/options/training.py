@@ -2,7 +2,7 @@
 
 import argparse
 
-from bert_jax.cli.command import Command, add_processes, add_recipe
+from bert_jax.cli.options.command import Command, add_processes, add_recipe
 
 
 def _config(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ And of verify, for all that is on disk.
 
 import argparse
 
-from bert_jax.cli.command import INPUT_FILE_HELP, MODEL_HELP, RUN_HELP, STEP_HELP, Command, add_model
+from bert_jax.cli.options.command import INPUT_FILE_HELP, MODEL_HELP, RUN_HELP, STEP_HELP, Command, add_model
 
 
 def _evaluate(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,90 @@
+"""tokenizer, prepare, inspect."""
+
+import argparse
+import shlex
+import sys
+from typing import Any
+
+from bert_jax.cli.verbs.outputs import open_console
+from bert_jax.errors import UserError
+
+
+def tokenizer(args: argparse.Namespace) -> None:
+    """Train a vocabulary and save it."""
+    from bert_jax.data.tokenizer.training.train import train_tokenizer
+
+    with open_console() as console:
+        report = train_tokenizer(
+            args.input,
+            args.vocab_size,
+            args.output,
+            kind=args.kind,
+            lowercase=not args.cased,
+            read_options=_read_options(args),
+            sample_characters=args.sample_characters,
+            smoothing=args.smoothing,
+            weights=args.weights,
+            progress=console.preparation,
+            say=console.say,
+        )
+    print(report)
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """Turn documents into a corpus."""
+    from bert_jax.data.preparation.prepare import format_summary
+    from bert_jax.data.preparation.prepare import prepare as run
+
+    inputs = [item for group in args.input for item in group]
+    read_options = _read_options(args)
+    if args.runner == "beam":
+        if args.deduplicate != "none":
+            raise UserError("--deduplicate: only with --runner local; remove copies before the job")
+        from bert_jax.data.preparation.beam import prepare_with_beam
+
+        options = shlex.split(args.beam_options)
+        manifest = prepare_with_beam(
+            inputs,
+            args.tokenizer,
+            args.output,
+            read_options,
+            args.heldout_fraction,
+            args.language,
+            options,
+            args.max_rejected_fraction,
+        )
+    else:
+        if args.beam_options:
+            raise UserError("--beam_options: only with --runner beam")
+        with open_console() as console:
+            manifest = run(
+                inputs,
+                args.tokenizer,
+                args.output,
+                read_options,
+                args.workers,
+                args.heldout_fraction,
+                args.language,
+                console.preparation,
+                console.say,
+                args.deduplicate,
+                args.keep_removed,
+                args.max_rejected_fraction,
+            )
+    for warning in manifest["warnings"]:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(format_summary(manifest, args.output))
+
+
+def _read_options(args: argparse.Namespace) -> Any:
+    """The `ReadOptions` of a verb that reads texts."""
+    from bert_jax.data.sources import ReadOptions
+
+    return ReadOptions(**{name: getattr(args, name) for name in ReadOptions._fields if hasattr(args, name)})
+
+
+def inspect(args: argparse.Namespace) -> None:
+    """Print a corpus and sequences of it."""
+    from bert_jax.reports.inspect import inspect_corpus as run
+
+    run(args.corpus, args.config, args.overrides, args.sequence, args.json)

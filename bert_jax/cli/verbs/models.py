@@ -1,0 +1,149 @@
+"""evaluate, plot, report, export, verify; fill-mask, attention, predict, embed, score."""
+
+import argparse
+import functools
+import json
+import pathlib
+import sys
+import time
+
+from bert_jax.cli.verbs.outputs import new_output, open_console
+from bert_jax.errors import UserError
+
+
+def evaluate(args: argparse.Namespace) -> None:
+    """Print the held-out metrics of a run."""
+    from bert_jax.cli.results_text import evaluation_table
+    from bert_jax.runs.evaluate import evaluate as run
+
+    with open_console() as console:
+        other = pathlib.Path(args.corpus) if args.corpus else None
+        metrics = run(pathlib.Path(args.workdir), args.step, console, other)
+    print(json.dumps(metrics) if args.json else evaluation_table(metrics, args.corpus))
+
+
+def plot(args: argparse.Namespace) -> None:
+    """Draw learning curves."""
+    from bert_jax.reports.plots import plot_run as draw
+
+    with open_console() as console:
+        draw(pathlib.Path(args.workdir), pathlib.Path(args.output), console.say)
+    print(args.output)
+
+
+def report(args: argparse.Namespace) -> None:
+    """Write a run, or several, as a page."""
+    from bert_jax.reports.run_page.write import write_report
+
+    print(write_report(args.workdir, args.output, args.watts))
+
+
+def export(args: argparse.Namespace) -> None:
+    """Write a model for other programs."""
+    from bert_jax.runs.export import export as run
+
+    place, output = pathlib.Path(args.workdir), pathlib.Path(args.output)
+    with open_console() as console:
+        run(place, args.step, output, args.format, console, args.head, args.part, args.license, args.base_model)
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Print what is damaged; return 1 where anything is."""
+    from bert_jax.reports.verify import verify as run
+
+    began = time.monotonic()
+    found = run(pathlib.Path(args.path))
+    for line in found.damage:
+        print(line)
+    read = f"{found.checked}; {found.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
+    print(f"{args.path}: {f'{len(found.damage)} damaged' if found.damage else 'intact'} ({read})")
+    return 1 if found.damage else 0
+
+
+def fill_mask(args: argparse.Namespace) -> None:
+    """Print the most probable tokens at each [MASK]."""
+    if (args.text is None) == (args.input is None):
+        raise UserError("give a TEXT in quotes or --input FILE, and not both")
+
+    from bert_jax.inference import fill_mask as module
+    from bert_jax.inference.inputs import read_inputs, texts_of
+    from bert_jax.inference.load import open_model
+
+    texts = [args.text] if args.input is None else (texts_of(one)["text"] for one in read_inputs(args.input))
+    model = open_model(args.model, module.HEADS)
+    for number, text in enumerate(texts):
+        guesses = module.fill_mask(model, text, args.top_k)
+        if args.json:
+            print(json.dumps(guesses, ensure_ascii=False))
+            continue
+        if number:
+            print()
+        for guess in guesses:
+            print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
+
+
+def attention(args: argparse.Namespace) -> None:
+    """Write what each head reads as a page."""
+    from bert_jax.reports.attention_page.page import write_attention
+
+    print(write_attention(args.model, args.text, args.pair, args.output))
+
+
+def predict(args: argparse.Namespace) -> None:
+    """Write the predictions of a fine-tuned model as JSON lines."""
+    from bert_jax.inference.predict import predict_file as run
+    from bert_jax.parallel.compilation import use_compilation_cache
+
+    use_compilation_cache()
+    counts = run(args.model, args.input, args.output, args.batch_size)
+    print(", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count), file=sys.stderr)
+
+
+def embed(args: argparse.Namespace) -> None:
+    """Write the vectors of texts."""
+    from bert_jax.inference.embed import embed as run
+    from bert_jax.parallel.compilation import use_compilation_cache
+
+    use_compilation_cache()
+    with open_console() as console:
+        made = run(
+            args.model,
+            args.input,
+            pathlib.Path(args.output),
+            args.pooling,
+            args.layers,
+            args.batch_size,
+            args.max_seq_len,
+            args.truncate,
+            normalize=args.normalize,
+            progress=lambda done, total: console.progress("embedding", done, total, "texts"),
+        )
+    cut = f", {made.truncated:,} of them cut" if made.truncated else ""
+    empty = f", {made.empty:,} of them empty" if made.empty else ""
+    print(f"{made.texts:,} texts{cut}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}")
+
+
+def score(args: argparse.Namespace) -> None:
+    """Print what a model scores on minimal pairs, text and bias pairs."""
+    from bert_jax.cli.results_text import score_table
+    from bert_jax.inference.load import open_model
+    from bert_jax.inference.scoring.log_probabilities import HEADS
+    from bert_jax.inference.scoring.score import BENCHMARKS, results_json, run_benchmark, scoring_model
+    from bert_jax.parallel.compilation import use_compilation_cache
+
+    wanted = [(name, source) for name in BENCHMARKS for source in getattr(args, name)]
+    if not wanted:
+        raise UserError(f"nothing to score; give {' or '.join(f'--{name}' for name in BENCHMARKS)}")
+    use_compilation_cache()
+    results = []
+    with open_console() as console, new_output(args.output) as file:
+        model = scoring_model(open_model(args.model, HEADS), args.masking, args.temperature)
+        for name, source in wanted:
+            progress = functools.partial(console.progress, f"scoring {source}", unit="tokens")
+            results.append(run_benchmark(model, name, source, args.fraction, progress))
+        if file:
+            json.dump(results_json(args.model, results, sentences=True), file, ensure_ascii=False)
+    if args.json:
+        print(json.dumps(results_json(args.model, results), ensure_ascii=False))
+    else:
+        print("\n\n".join(score_table(report) for report, _ in results))
