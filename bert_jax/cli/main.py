@@ -23,6 +23,7 @@ VERBS = {
     "report": Verb(model_options.REPORT, models.report),
     "export": Verb(model_options.EXPORT, models.export),
     "verify": Verb(model_options.VERIFY, models.verify),
+    "vocabulary": Verb(model_options.VOCABULARY, models.vocabulary),
     "fill-mask": Verb(model_options.FILL_MASK, models.fill_mask),
     "attention": Verb(model_options.ATTENTION, models.attention),
     "finetune": Verb(training_options.FINETUNE, training.finetune),

@@ -7,5 +7,6 @@ corpus_data.py     a corpus as the batches of the loop
 evaluate.py        held-out metrics of a pretraining run
 finetune.py        weights, task and config -> the best model, scores and predictions; its parts are in finetuning/
 start/             what a pretraining starts from: weights, longer positions, a teacher
+vocabulary.py      a model with another vocabulary, whose rows are carried over
 export.py          a model for others to use: add a target format as a function and a row of FORMATS
 """

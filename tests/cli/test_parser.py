@@ -27,6 +27,7 @@ OPTIONS = {
     "report": "--output --watts",
     "export": "--workdir --output --format --head --part --step --license --base_model",
     "verify": "",
+    "vocabulary": "--model --tokenizer --output",
     "fill-mask": "--model --top_k --json --input",
     "attention": "--model --output",
     "finetune": f"--config --workdir --json {PROCESSES}",

@@ -73,6 +73,12 @@ def _verify(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _vocabulary(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--tokenizer", required=True, metavar="DIR", help="the new vocabulary, made by `tokenizer`")
+    parser.add_argument("--output", required=True, metavar="DIR", help="model directory to create")
+
+
 def _fill_mask(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--top_k", type=int, default=5, metavar="K", help="guesses for each [MASK] (default: 5)")
@@ -201,6 +207,14 @@ VERIFY = Command(
     "intact, with 1 after a line for each damaged part, and with 2 where there is nothing to compare with.",
     "runs/base",
     _verify,
+)
+VOCABULARY = Command(
+    "give a model another vocabulary",
+    "For text that the old vocabulary splits into many pieces: another language or field. Tokens that both have keep "
+    "their embeddings; a new one takes the mean of its old pieces. Train the result further on a corpus prepared with "
+    "the new tokenizer: pretrain --config.init_from=DIR.",
+    "--model my-bert/ --tokenizer german-tok/ --output german-bert/",
+    _vocabulary,
 )
 FILL_MASK = Command(
     "guess the [MASK] tokens of a text",

@@ -1,4 +1,4 @@
-"""evaluate, plot, report, export, verify; fill-mask, attention, predict, embed, score."""
+"""evaluate, plot, report, export, verify, vocabulary; fill-mask, attention, predict, embed, score."""
 
 import argparse
 import functools
@@ -58,6 +58,14 @@ def verify(args: argparse.Namespace) -> int:
     read = f"{found.checked}; {found.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
     print(f"{args.path}: {f'{len(found.damage)} damaged' if found.damage else 'intact'} ({read})")
     return 1 if found.damage else 0
+
+
+def vocabulary(args: argparse.Namespace) -> None:
+    """Write a model with another vocabulary."""
+    from bert_jax.runs.vocabulary import change_vocabulary
+
+    with open_console() as console:
+        change_vocabulary(pathlib.Path(args.model), pathlib.Path(args.tokenizer), pathlib.Path(args.output), console)
 
 
 def fill_mask(args: argparse.Namespace) -> None:

@@ -1,0 +1,92 @@
+"""A model with another vocabulary: rows against a lookup written out, and the result in transformers."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tokenizers
+import transformers
+
+from bert_jax.cli.main import main
+from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.runs.vocabulary import sources_of
+from tests.interop.tokenizer_directories import wordpiece
+from tests.models.family_cases import CASES, model_of
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+OLD = [*SPECIAL, "play", "##ing", "##s", "un", "##play", "##un", "the", "a", "##a"]
+TABLE, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
+
+
+@pytest.fixture
+def model(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A random BERT with the old vocabulary."""
+    theirs = model_of(CASES["bert"], "BertForPreTraining")
+    theirs.resize_token_embeddings(len(OLD))
+    theirs.save_pretrained(tmp_path / "model")
+    wordpiece(tmp_path / "model", OLD)
+    return tmp_path / "model"
+
+
+def test_rows_are_carried_over(model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture) -> None:
+    new = ["[MASK]", "[SEP]", "[CLS]", "[UNK]", "[PAD]", "the", "plays", "##ing", "##playing", "xyz", "unplay", "##s"]
+    (tmp_path / "new").mkdir()
+    wordpiece(tmp_path / "new", new)
+    out = tmp_path / "out"
+    words = ["vocabulary", "--model", str(model), "--tokenizer", str(tmp_path / "new"), "--output", str(out)]
+    assert main(words) == 0
+    said = "12 tokens: 8 as in the old vocabulary, 3 from the mean of their old pieces, 1 from that of all old tokens"
+    assert said in capsys.readouterr().err
+    wanted = {
+        "plays": ["play", "##s"],
+        "##playing": ["##play", "##ing"],
+        "unplay": ["un", "##play"],
+        "xyz": OLD,
+    }
+    before, after = (safetensors.numpy.load_file(place / "model.safetensors") for place in (model, out))
+    assert before.keys() - {"cls.predictions.decoder.bias"} == after.keys()
+    for name in after:
+        if name not in (TABLE, BIAS):
+            np.testing.assert_array_equal(before[name], after[name])
+            continue
+        for number, token in enumerate(new):
+            rows = [before[name][OLD.index(one)] for one in wanted.get(token, [token])]
+            np.testing.assert_allclose(after[name][number], np.mean(rows, axis=0), rtol=0, atol=1e-6)
+    theirs, report = transformers.BertForPreTraining.from_pretrained(out, output_loading_info=True)
+    assert not any(report.values())
+    assert theirs.config.vocab_size == len(new)
+    assert transformers.AutoTokenizer.from_pretrained(out)("the plays")["input_ids"] == [2, 5, 6, 1]
+    again = ["--model", str(out), "--tokenizer", str(tmp_path / "new"), "--output", str(tmp_path / "again")]
+    assert main(["vocabulary", *again]) == 2
+    assert "the model has this vocabulary already" in capsys.readouterr().err
+
+
+def test_kinds_that_spell_differently_share_tokens(tmp_path: pathlib.Path) -> None:
+    """A byte-level vocabulary marks the space before a word, WordPiece what continues one."""
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *letters, "\u0120play", "ing", "\u0120the", "play", "<mask>"]
+    (tmp_path / "bytes").mkdir()
+    (tmp_path / "bytes" / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+    (tmp_path / "bytes" / "merges.txt").write_text("#version: 0.2\n")
+    (tmp_path / "old").mkdir()
+    old, new = load_tokenizer(wordpiece(tmp_path / "old", OLD)), load_tokenizer(tmp_path / "bytes")
+    found = sources_of(old, new)
+    source = {token: [OLD[piece] for piece in found.pieces[found.owners == i]] for i, token in enumerate(tokens)}
+    expected = {
+        "\u0120play": ["play"],
+        "play": ["##play"],
+        "ing": ["##ing"],
+        "\u0120the": ["the"],
+        "a": ["##a"],
+        "<s>": ["[CLS]"],
+        "<pad>": ["[PAD]"],
+        "</s>": ["[SEP]"],
+        "<unk>": ["[UNK]"],
+        "<mask>": ["[MASK]"],
+        "\u00c3": [],  # the first byte of many letters
+    }
+    assert {token: source[token] for token in expected} == expected
+    assert found.shared == 11  # with the letter s
+    assert found.unknown == sum(not own for own in source.values())
