@@ -46,13 +46,13 @@ def test_heads_get_the_name_of_what_they_do(name: str) -> None:
     of_mixed = -2 * 0.49 * np.log(0.49) - 4 * 0.005 * np.log(0.005)
     entropies = {"broad": np.log(NUMBER), "[SEP]": np.log(2), "mixed": of_mixed}
     assert found.entropy == pytest.approx(entropies.get(name, 0.0))
-    assert name not in found.shares or found.shares[name] == pytest.approx(1)
+    assert name not in found.fractions or found.fractions[name] == pytest.approx(1)
 
 
 def test_shares_by_hand() -> None:
     weights = np.array([[0.1, 0.7, 0.2], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]])
     found = reading_of(weights, np.array([2, 7, 3]), SPECIAL)
-    assert found.shares == pytest.approx(
+    assert found.fractions == pytest.approx(
         {
             "next token": (0.7 + 0.4) / 2,
             "previous token": (0.3 + 0.25) / 2,

@@ -100,8 +100,8 @@ def _layer(number: int, weights: np.ndarray, readings: list[Reading]) -> Html:
 def _head(layer: int, head: int, weights: np.ndarray, reading: Reading) -> Html:
     size = CELL * len(weights)
     gray = np.round(255 * (1 - weights / weights.max())).astype(np.uint8)
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in reading.shares.items())
-    words = f"layer {layer}, head {head}: {reading.name}; {shares}; entropy {reading.entropy:.2f} nats"
+    fractions = ", ".join(f"{name} {fraction:.0%}" for name, fraction in reading.fractions.items())
+    words = f"layer {layer}, head {head}: {reading.name}; {fractions}; entropy {reading.entropy:.2f} nats"
     drawing = element(
         "svg",
         element("image", class_="map", x=MARGIN, y=MARGIN, width=size, height=size, href=data_uri(gray)),
@@ -111,7 +111,7 @@ def _head(layer: int, head: int, weights: np.ndarray, reading: Reading) -> Html:
         role="img",
         aria_label=words,
     )
-    caption = element("figcaption", f"{shares}; entropy {reading.entropy:.2f} nats")
+    caption = element("figcaption", f"{fractions}; entropy {reading.entropy:.2f} nats")
     return element("figure", element("h3", f"Head {head}: {reading.name}"), drawing, caption)
 
 

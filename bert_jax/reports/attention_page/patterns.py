@@ -21,19 +21,19 @@ PATTERNS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray, Special], np.n
 
 
 class Reading(NamedTuple):
-    """What a head reads in a text: its name, the share of each pattern from 0 to 1, and the entropy in nats."""
+    """What a head reads in a text: its name, the fraction of each pattern from 0 to 1, and the entropy in nats."""
 
     name: str
-    shares: dict[str, float]
+    fractions: dict[str, float]
     entropy: float
 
 
 def reading_of(weights: np.ndarray, ids: np.ndarray, special: Special) -> Reading:
     """Return the patterns of one head.
 
-    The share of a pattern is the mean, over the queries that have such a key, of the attention on it. The name is that
-    of the largest share from `NAMED_FROM` on; else "broad" where the entropy is near that of reading all alike; else
-    "mixed".
+    The fraction of a pattern is the mean, over the queries that have such a key, of the attention on it. The name is
+    that of the largest fraction from `NAMED_FROM` on; else "broad" where the entropy is near that of reading all alike;
+    else "mixed".
 
     Args:
         weights: float `[queries, keys]`, rows that sum to 1.
@@ -42,15 +42,15 @@ def reading_of(weights: np.ndarray, ids: np.ndarray, special: Special) -> Readin
     """
     grid = np.indices(weights.shape)
     query, key = grid[0], grid[1]
-    shares = {}
+    fractions = {}
     for name, pattern in PATTERNS.items():
         chosen = pattern(query, key, ids[key], special)
         has = chosen.any(-1)
-        shares[name] = float((weights * chosen).sum(-1)[has].mean()) if has.any() else 0.0
+        fractions[name] = float((weights * chosen).sum(-1)[has].mean()) if has.any() else 0.0
     positive = np.maximum(weights, 1e-30)
     entropy = float(-(weights * np.log(positive)).sum(-1).mean())
     readable = np.maximum((weights > 0).sum(-1), 2)  # a local head reads a window
-    largest = max(shares, key=lambda name: shares[name])
+    largest = max(fractions, key=lambda name: fractions[name])
     broad = entropy >= BROAD_FROM * float(np.log(readable).mean())
-    name = largest if shares[largest] >= NAMED_FROM else "broad" if broad else "mixed"
-    return Reading(name, shares, entropy)
+    name = largest if fractions[largest] >= NAMED_FROM else "broad" if broad else "mixed"
+    return Reading(name, fractions, entropy)
