@@ -1,0 +1,113 @@
+"""What another vocabulary is worth: a model trained further on the documentation of Python, in three ways.
+
+    python benchmarks/vocabulary_gain.py --model small/ --output vocabulary/ [--steps 200] [--seeds 1]
+
+The model keeps its own vocabulary, or is given one trained on the new text (`bert-jax vocabulary`), or starts from
+random weights with the new one. All three read as many characters (their steps differ), and are scored on the same
+held-out lines: bits per character of the pseudo-likelihood, which vocabularies do not change. The split is made by the
+text, so that the same documents are held out with either vocabulary.
+"""
+
+import argparse
+import json
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+from typing import Any
+
+import jax
+
+from bert_jax.data.corpus import open_corpus
+from bert_jax.data.preparation.duplicates.normal_form import split_hash
+from bert_jax.data.preparation.encoding import choose_split
+from bert_jax.data.sources import read_documents
+from bert_jax.data.tokenizer import load_tokenizer
+
+STARTS = ("own", "carried", "random")
+HELDOUT = 0.05
+LINES, LINE = 150, slice(80, 400)  # held-out lines that are scored, and their lengths in characters
+
+
+def main() -> None:
+    """Print a row for each start."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=pathlib.Path, required=True, help="an export of small_cpu, or one of its size")
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="for tokenizer, corpora, runs and scores")
+    parser.add_argument("--steps", type=int, default=200, help="of 64 x 64 tokens, with the model's own vocabulary")
+    parser.add_argument("--seeds", type=int, default=1)
+    args = parser.parse_args()
+    place, size = args.output, load_tokenizer(args.model).vocab_size
+    place.mkdir(parents=True, exist_ok=True)
+    new = place / "tokenizer"
+    run("tokenizer", input="python-docs", kind="wordpiece", vocab_size=size, output=new)
+    run("vocabulary", model=args.model, tokenizer=new, output=place / "carried")
+    corpora = {"own": prepare(args.model, place / "own-corpus"), "new": prepare(new, place / "new-corpus")}
+    tokens = {name: open_corpus(corpus).split("train").num_tokens for name, corpus in corpora.items()}
+    text = heldout_lines(place / "heldout.txt")
+    ratio = tokens["own"] / tokens["new"]
+    print(f"{args.seeds} seeds, JAX {jax.__version__}, {platform.machine()}")
+    print(f"The model's own vocabulary needs {ratio:.2f} tokens where the new one needs one.")
+    print("| start | steps | bits per character |\n| --- | --- | --- |")
+    for start in STARTS:
+        kind = "own" if start == "own" else "new"
+        steps, found = round(args.steps * tokens[kind] / tokens["own"]), []
+        for seed in range(args.seeds):
+            workdir = place / f"{start}-{seed}"
+            first = {"own": args.model, "carried": place / "carried"}.get(start)
+            train(workdir, corpora[kind], first, steps, seed)
+            found.append(bits(workdir, text, place / f"{start}-{seed}.json"))
+        spread = f" ± {statistics.stdev(found):.3f}" if args.seeds > 1 else ""
+        print(f"| {start} | {steps} | {statistics.mean(found):.3f}{spread} |", flush=True)
+
+
+def run(verb: str, *words: str, **options: Any) -> str:
+    """Run a verb of the command line unless its output is there; return what it prints."""
+    if "output" in options and pathlib.Path(options["output"]).exists():
+        return ""
+    given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    command = [sys.executable, "-m", "bert_jax", verb, *words, *given]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def prepare(tokenizer: pathlib.Path, output: pathlib.Path) -> pathlib.Path:
+    """The documentation of Python as a corpus."""
+    run("prepare", input="python-docs", tokenizer=tokenizer, output=output, heldout_fraction=HELDOUT)
+    return output
+
+
+def heldout_lines(path: pathlib.Path) -> pathlib.Path:
+    """Write lines of the documents that no start has read."""
+    if not path.exists():
+        documents = [one.text for one in read_documents(["python-docs"])]
+        held = [text for text in documents if choose_split(split_hash(text), HELDOUT) == "heldout"]
+        lines = [line for text in held for line in text.splitlines() if LINE.start < len(line) < LINE.stop]
+        path.write_text("\n".join(lines[:: max(1, len(lines) // LINES)][:LINES]) + "\n")
+    return path
+
+
+def train(workdir: pathlib.Path, corpus: pathlib.Path, start: pathlib.Path | None, steps: int, seed: int) -> None:
+    """Pretrain with the settings of small_cpu at its shorter length."""
+    overrides = {
+        "data.corpus": corpus,
+        "train.steps": steps,
+        "train.phases": "[{'seq_len': 64}]",
+        "seed": seed,
+        "evaluate.every": steps,
+        "checkpoint.every": steps,
+        **({"init_from": start} if start else {}),
+    }
+    words = [f"--config.{name}={value}" for name, value in overrides.items()]
+    run("pretrain", "--config=small_cpu", *words, workdir=workdir)
+
+
+def bits(workdir: pathlib.Path, text: pathlib.Path, output: pathlib.Path) -> float:
+    """Bits per character of the pseudo-likelihood of the held-out lines."""
+    run("score", model=workdir, text=text, output=output)
+    (report,) = json.loads(output.read_text())["results"]
+    return float(report["total"]["bits_per_character"])
+
+
+if __name__ == "__main__":
+    main()
