@@ -5,6 +5,7 @@ import pathlib
 
 import markdown_it
 import pytest
+import transformers
 from huggingface_hub import ModelCard
 
 from bert_jax.config import EncoderConfig, FinetuneConfig, finetune_config, resolve, to_json
@@ -16,7 +17,8 @@ from tests.reports.written_pages import HOSTILE, curve, write_run
 
 
 def weights(*heads: str, step: int | None = None) -> Weights:
-    found = tuple(Head(name, 2 if name == "sequence_classification" else 0) for name in heads)
+    labeled = ("sequence_classification", "token_classification")
+    found = tuple(Head(name, 2 if name in labeled else 0) for name in heads)
     return Weights(EncoderConfig(vocab_size=100), found, {}, (), (), (), pathlib.Path(), None, step)
 
 
@@ -78,6 +80,24 @@ def test_a_directory_that_says_nothing_has_a_card_that_says_so(tmp_path: pathlib
     card = ModelCard(model_card(weights(), tmp_path))
     assert card.data.pipeline_tag == "feature-extraction"
     assert "How it was trained is not recorded here." in card.text
+
+
+@pytest.mark.parametrize(
+    ("heads", "tag", "opener"),
+    [
+        (("masked_token", "next_sentence"), "fill-mask", "AutoModelForMaskedLM"),
+        (("token_classification",), "token-classification", "AutoModelForTokenClassification"),
+        (("question_answering",), "question-answering", "AutoModelForQuestionAnswering"),
+        (("multiple_choice",), "multiple-choice", "AutoModelForMultipleChoice"),
+        (("sentence_embedding",), "sentence-similarity", "AutoModel"),
+        (("pooled",), "feature-extraction", "AutoModel"),
+    ],
+)
+def test_the_card_says_how_to_open_it(heads: tuple[str, ...], tag: str, opener: str, tmp_path: pathlib.Path) -> None:
+    card = ModelCard(model_card(weights(*heads), tmp_path))
+    assert card.data.pipeline_tag == tag
+    assert f"import AutoTokenizer, {opener}\n" in card.text
+    assert hasattr(transformers, opener)
 
 
 def test_hostile_names_stay_text(tmp_path: pathlib.Path) -> None:

@@ -10,7 +10,9 @@ from bert_jax import __version__
 from bert_jax.errors import UserError
 from bert_jax.inference.load import Weights
 from bert_jax.interop.families import FAMILIES
+from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_for
 from bert_jax.reports.cards.provenance import Provenance, provenance_of
+from bert_jax.tasks.kinds import KINDS
 
 CARD = "README.md"
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")  # an identifier of the Hub, such as apache-2.0
@@ -25,24 +27,28 @@ class Use(NamedTuple):
     purpose: str
 
 
-# The first head that a model has decides; a bare encoder has the last row.
+# The first head of pretraining that a model has decides, then that of a kind of task.
 USES = {
     "masked_token": Use("fill-mask", "AutoModelForMaskedLM", "filling masked words, and fine-tuning on a task"),
     "next_token": Use("text-generation", "AutoModelForCausalLM", "continuing texts, and fine-tuning on a task"),
     "replaced_token": Use("feature-extraction", "AutoModelForPreTraining", "fine-tuning on a task"),
-    "sequence_classification": Use(
-        "text-classification", "AutoModelForSequenceClassification", "classifying texts like those it was trained on"
-    ),
-    "token_classification": Use(
-        "token-classification", "AutoModelForTokenClassification", "tagging texts like those it was trained on"
-    ),
-    "question_answering": Use(
-        "question-answering", "AutoModelForQuestionAnswering", "finding the answer to a question in a text"
-    ),
-    "multiple_choice": Use("multiple-choice", "AutoModelForMultipleChoice", "choosing between a few answers"),
-    "sentence_embedding": Use("sentence-similarity", "AutoModel", "comparing sentences by their vectors"),
-    "": Use("feature-extraction", "AutoModel", "vectors of texts, and fine-tuning on a task"),
 }
+BARE = Use("feature-extraction", "AutoModel", "vectors of texts, and fine-tuning on a task")
+
+
+def use_of(found: Weights) -> Use:
+    """Return what a model is for."""
+    heads = {head.name: head.classes for head in found.heads}
+    for head, use in USES.items():
+        if head in heads:
+            return use
+    for kind in KINDS.values():
+        classes = heads.get(kind.head)
+        if classes is not None and (classes > 1 if kind.classes is None else classes == kind.classes):
+            one = class_for(FAMILIES[found.config.family], {*heads} - {*WITHOUT_PARAMETERS})
+            ending = "" if one is None else one.name.partition("For")[2]
+            return Use(kind.pipeline_tag, f"AutoModel{'For' * bool(ending)}{ending}", kind.purpose)
+    return BARE
 
 
 def model_card(found: Weights, place: pathlib.Path, license_: str | None = None, base_model: str | None = None) -> str:
@@ -63,8 +69,7 @@ def model_card(found: Weights, place: pathlib.Path, license_: str | None = None,
         raise UserError(f"--base_model {base_model}: give an id of the Hugging Face Hub, such as owner/name")
     known = provenance_of(place, found.step)
     name = place.resolve().name
-    heads = [head.name for head in found.heads]
-    use = next(row for head, row in USES.items() if head in heads or not head)
+    use = use_of(found)
     in_transformers = FAMILIES[found.config.family].in_transformers
     metadata: dict[str, object] = {
         "language": list(known.languages),

@@ -75,6 +75,8 @@ class Kind(NamedTuple):
     # The predictions at the threshold for no answer that is best on labeled examples, and that threshold.
     tune: Callable[[Examples, Predictions], tuple[Predictions, float]] | None = None
     impossible: bool = False  # in a custom task, questions may have no answer
+    pipeline_tag: str = "feature-extraction"  # what the Hugging Face Hub calls it, in the card of a model
+    purpose: str = "the task that it was trained on"  # of a model, as a noun phrase
     unlabeled: tuple[str, ...] = ("test",)  # splits whose examples may have no labels
 
     @property

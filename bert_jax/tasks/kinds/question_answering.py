@@ -93,6 +93,8 @@ QUESTION_ANSWERING = Kind(
     make=_make,
     features=window_features,
     head="question_answering",
+    pipeline_tag="question-answering",
+    purpose="finding the answer to a question in a text",
     # Both ends over all positions of the sequence, padding included, as in google-research/bert, run_squad.py.
     loss=Loss("cross_entropy", (("start_logits", "starts"), ("end_logits", "ends"))),
     predict=_predict,

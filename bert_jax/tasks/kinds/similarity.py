@@ -58,6 +58,8 @@ SIMILARITY = Kind(
     make=_make,
     features=_features,
     head="sentence_embedding",
+    pipeline_tag="sentence-similarity",
+    purpose="comparing sentences by their vectors",
     classes=0,
     loss=Loss("in_batch_negatives", ((OUTPUT, "positives"),), "positives", whole_batch=True),
     predict=_predict,

@@ -160,6 +160,8 @@ TOKEN_CLASSIFICATION = Kind(
     make=_make,
     features=_features,
     head="token_classification",
+    pipeline_tag="token-classification",
+    purpose="tagging texts like those it was trained on",
     classes=None,
     loss=Loss("cross_entropy", ((OUTPUT, "token_labels"),), weights="token_weights"),
     predict=_predict,
