@@ -26,7 +26,9 @@ run benchmarks/planted_duplicates.py --input "$books" --tokenizer "$work/tokeniz
 run benchmarks/prepare_speed.py --input "$text" --vocab "$work/tokenizer" --repeats 5
 run benchmarks/step_speed.py
 run benchmarks/block_speed.py
+run benchmarks/long_sequences.py
 run benchmarks/input_wait.py --corpus "$work/corpus"
 run benchmarks/start_time.py --corpus "$work/corpus"
 run benchmarks/finetune_speed.py --data "$pairs" --vocab "$work/tokenizer"
+run benchmarks/hostile_inputs.py
 run benchmarks/score_speed.py --tokenizer "$work/tokenizer"

@@ -35,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=pathlib.Path, required=True, help="an export of small_cpu, or one of its size")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="for tokenizer, corpora, runs and scores")
-    parser.add_argument("--steps", type=int, default=200, help="of 64 x 64 tokens, with the model's own vocabulary")
+    parser.add_argument("--steps", type=int, default=200, help="of 4,096 tokens, with the model's own vocabulary")
     parser.add_argument("--seeds", type=int, default=1)
     args = parser.parse_args()
     place, size = args.output, load_tokenizer(args.model).vocab_size
@@ -88,11 +88,10 @@ def heldout_lines(path: pathlib.Path) -> pathlib.Path:
 
 
 def train(workdir: pathlib.Path, corpus: pathlib.Path, start: pathlib.Path | None, steps: int, seed: int) -> None:
-    """Pretrain with the settings of small_cpu at its shorter length."""
+    """Pretrain with the settings of small_cpu, in fewer steps."""
     overrides = {
         "data.corpus": corpus,
         "train.steps": steps,
-        "train.phases": "[{'seq_len': 64}]",
         "seed": seed,
         "evaluate.every": steps,
         "checkpoint.every": steps,

@@ -90,6 +90,7 @@ def test_a_stopped_run_ends_with_the_same_bits(world: pathlib.Path, tmp_path: pa
     assert {"mlm_loss", "soft_loss", "cosine_loss", "teacher_accuracy"} <= before[0].keys()
 
 
+@pytest.mark.slow
 def test_a_narrower_student_learns_a_map_that_it_does_not_export(world: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """With hidden states of every layer; stopped and resumed to the same bits, as the map is in the checkpoints."""
     narrower = (*STUDENT, "model.hidden_size=8", "distillation.cosine_weight=0", "distillation.hidden_weight=1")

@@ -99,6 +99,7 @@ def test_training_continues_from_both_models(world: pathlib.Path, exported: bool
     jax.tree.map(np.testing.assert_array_equal, start, params_of(world / "run"))
 
 
+@pytest.mark.slow
 def test_other_embeddings_of_a_generator_are_named(world: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:
     """The generator reads the model's; its own are left out, and with equal ones nothing is said."""
     assert main(command(world, tmp_path / "run", "--config.seed=1")) == 0
