@@ -39,7 +39,9 @@ def _tokenizer(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", required=True, metavar="DIR", help="directory to create")
     parser.add_argument(
-        "--cased", action="store_true", help="keep capitals and accents (default: lowercase the text, strip accents)"
+        "--cased",
+        action="store_true",
+        help="keep capitals and accents (default: lowercase the text; wordpiece and bpe also strip accents)",
     )
     parser.add_argument(
         "--sample_characters",
@@ -100,7 +102,8 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
         choices=["none", "exact", "near"],
         default="none",
         help="documents to remove: exact, those that differ from an earlier one in white space, case, width and "
-        "punctuation alone; near, also those that share 80%% of their sequences of five words with one (default: none)",
+        "punctuation alone; near, also those whose sets of five consecutive words have a Jaccard similarity of 0.8 or "
+        "more with an earlier document (default: none)",
     )
     parser.add_argument(
         "--keep_removed", metavar="FILE", help="JSON lines file for the documents that --deduplicate removes"

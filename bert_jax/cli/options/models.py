@@ -75,7 +75,12 @@ def _verify(parser: argparse.ArgumentParser) -> None:
 
 def _vocabulary(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--tokenizer", required=True, metavar="DIR", help="the new vocabulary, made by `tokenizer`")
+    parser.add_argument(
+        "--tokenizer",
+        required=True,
+        metavar="DIR",
+        help="directory with the new vocabulary: made by `tokenizer`, or of a published tokenizer",
+    )
     parser.add_argument("--output", required=True, metavar="DIR", help="model directory to create")
 
 
@@ -144,7 +149,7 @@ def _score(parser: argparse.ArgumentParser) -> None:
             "PATH",
             "minimal pairs: a .jsonl file with sentence_good, sentence_bad and perhaps UID, as in BLiMP; a "
             ".txt file with the unacceptable sentence on odd and the acceptable one on even lines, as in Zorro; or a "
-            "directory of such files",
+            "directory of such files; or the word zorro_small: 460 English pairs that come with bert-jax",
         ),
         ("text", "FILE", "running text, one text per line, or JSON lines: pseudo-perplexity"),
         ("crows_pairs", "FILE", "crows_pairs_anonymized.csv"),
