@@ -22,11 +22,13 @@ SMALL_BYTES = 32 << 20  # up to this size a file is read at every opening: confi
 
 
 @contextlib.contextmanager
-def new_directory(target: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+def new_directory(target: str | os.PathLike[str], replace: bool = False) -> Iterator[pathlib.Path]:
     """Yield a directory to write into; when the block ends without an error, it is sealed and named `target`.
 
+    With `replace` it takes the place of a directory of that name.
+
     Raises:
-        OSError: it cannot be written, or `target` holds something when the block ends.
+        OSError: it cannot be written, or without `replace` `target` holds something when the block ends.
     """
     target = pathlib.Path(target).absolute()
     partial = _partial(target)
@@ -36,8 +38,12 @@ def new_directory(target: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         write_sums(partial)
         for path in [*partial.rglob("*"), partial]:
             sync(path)
+        aside = _partial(target)
+        if replace and target.exists():
+            os.rename(target, aside)
         os.rename(partial, target)
         sync(target.parent)
+        shutil.rmtree(aside, ignore_errors=True)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -112,12 +118,13 @@ def read_sums(directory: pathlib.Path) -> dict[str, str]:
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
     found = [LINE.fullmatch(line) for line in lines]
-    names = {one[2]: one[1] for one in found if one}
+    names = {one[2].removeprefix("./"): one[1] for one in found if one}
     if path.exists() and (not lines or len(names) < len(lines)):
         raise UserError(f"{path}: damaged, not lines of `DIGEST  NAME`; copy the directory again, or remove this file")
     for name in names:
         if pathlib.PurePosixPath(name).is_absolute() or ".." in pathlib.PurePosixPath(name).parts:
             raise UserError(f"{path}: names {name}, which is not in this directory")
+    names.pop(SUMS, None)  # of itself no file holds the digest
     return names
 
 

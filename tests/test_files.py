@@ -123,3 +123,22 @@ def test_leftovers_of_ones_own_are_removed(tmp_path) -> None:
     (tmp_path / ".export.0123abcd.partial").mkdir()  # perhaps another process writes it now
     files.remove_partial(tmp_path, ["run.json", "best-*"])
     assert names(tmp_path) == [".export.0123abcd.partial"]
+
+
+def test_a_list_that_names_itself_is_read(sealed) -> None:
+    """`sha256sum * > SHA256SUMS` lists the file that the shell has just emptied, `find` writes `./` before names."""
+    for command in ("sha256sum *.txt SHA256SUMS", "find . -type f -exec sha256sum {} +"):
+        subprocess.run(f"{command} > SHA256SUMS", shell=True, cwd=sealed, check=True)
+        assert "a.txt" in files.read_sums(sealed)
+        assert files.damage(sealed) == []
+
+
+def test_a_directory_takes_the_place_of_another(sealed) -> None:
+    with pytest.raises(OSError, match="not empty"), files.new_directory(sealed) as place:
+        (place / "new").write_text("two")
+    assert "a.txt" in names(sealed)
+    with files.new_directory(sealed, replace=True) as place:
+        (place / "new").write_text("two")
+        assert "a.txt" in names(sealed)
+    assert names(sealed) == ["SHA256SUMS", "new"]
+    assert [path.name for path in sealed.parent.iterdir()] == [sealed.name]

@@ -19,6 +19,7 @@ from bert_jax.console import Console
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.interop import google_tf, huggingface
+from bert_jax.interop.directory import CARD
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules
 from bert_jax.interop.tensors import shared_parts
@@ -95,7 +96,7 @@ def read_weights(
     """
     console = console or Console()
     directory = workdir.model_in(pathlib.Path(place))
-    files.check(directory)
+    files.check(directory, [name for name in files.read_sums(directory) if name != CARD])
     if part is not None and not (directory / "run.json").is_file():
         raise UserError(f"{directory}: no work directory of `pretrain`, so it has no {part} beside a model")
     sentences = read_sentence_modules(directory)

@@ -8,6 +8,7 @@ from bert_jax.errors import UserError, writing
 from bert_jax.files import new_directory
 
 TASK_FILE = "task.json"  # beside a fine-tuned model: the task that `predict` answers
+CARD = "README.md"  # for people, who may edit it
 
 
 @contextlib.contextmanager

@@ -36,7 +36,8 @@ def verify(place: pathlib.Path) -> Verified:
                 return Verified(row.name, [str(error)], 0)
     raise UserError(
         f"{place}: nothing to compare with (no {files.SUMS}); seal it where you trust it: "
-        f"`cd {place} && sha256sum * > {files.SUMS}`"
+        f""
+        f"cd {place} && find . -type f ! -name {files.SUMS} -exec sha256sum {{}} + > {files.SUMS}"
     )
 
 
@@ -91,8 +92,11 @@ def _work_directory(place: pathlib.Path) -> Verified:
         except ValueError as error:
             damage.append(f"{path}: {error}")
     for model in (place / "model", *place.glob("runs/*/best-*")):
-        damage += files.damage(model)
-        size += _size(model, *files.read_sums(model))
+        try:
+            damage += files.damage(model)
+            size += _size(model, *files.read_sums(model))
+        except UserError as error:
+            damage.append(str(error))
     return Verified(f"{count} checkpoints, run.json, tokenizer/", list(dict.fromkeys(damage)), size)
 
 
@@ -122,5 +126,6 @@ KINDS = {
     files.SUMS: Kind("sealed directory", _sealed),
     "run.json": Kind("work directory", _work_directory),
     "checkpoints": Kind("work directory", _work_directory),
+    "manifest.json": Kind("corpus", _corpus),
     "*.arrayrecord": Kind("corpus", _corpus),
 }

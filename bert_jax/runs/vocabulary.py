@@ -16,6 +16,8 @@ from bert_jax.interop.huggingface import export_model
 from bert_jax.interop.tensors import class_for, flatten, shapes_of, unflatten
 from bert_jax.models import padded_vocab
 
+POSITIONS = "encoder/embeddings/position"
+
 
 class Sources(NamedTuple):
     """The old tokens that each new one takes its row from: their mean, or where there are none that of all.
@@ -43,12 +45,12 @@ def change_vocabulary(place: pathlib.Path, tokenizer: pathlib.Path, output: path
     """
     found = read_weights(place, console=console)
     old, new = load_tokenizer(found.directory), load_tokenizer(tokenizer)
-    if old.tokens == new.tokens:
+    if old.sha256 == new.sha256:
         raise UserError(f"{tokenizer}: the model has this vocabulary already")
     sources = sources_of(old, new)
     one = class_for(FAMILIES[found.config.family], {head.name for head in found.heads})
     heads = tuple(head for head in found.heads if one is None or head.name in one.heads)
-    carried = carry_over(found._replace(heads=heads), sources, new.vocab_size)
+    carried = carry_over(found._replace(heads=heads), sources, new)
     export_model(carried.params, carried.config, heads, tokenizer, output, found.labels)
     console.say(
         f"{new.vocab_size:,} tokens: {sources.shared:,} as in the old vocabulary, "
@@ -80,9 +82,12 @@ def sources_of(old: Tokenizer, new: Tokenizer) -> Sources:
     return Sources(flat, owners, shared, sum(not own for own in pieces))
 
 
-def carry_over(found: Weights, sources: Sources, vocab_size: int) -> Weights:
-    """Return the model with the rows of `sources` in every array over the vocabulary, for the heads of `found`."""
-    family, old_size = FAMILIES[found.config.family], found.config.vocab_size
+def carry_over(found: Weights, sources: Sources, new: Tokenizer) -> Weights:
+    """Return the model with the rows of `sources` in every array over the vocabulary, for the heads of `found`.
+
+    Positions that follow the padding follow that of the new vocabulary.
+    """
+    family, old_size, vocab_size = FAMILIES[found.config.family], found.config.vocab_size, new.vocab_size
     modules = [*family.encoder, *(module for one in family.classes for module in one.modules)]
     over_vocabulary = {module.path for module in modules if module.vocabulary}
     counts = np.bincount(sources.owners, minlength=vocab_size)
@@ -98,8 +103,14 @@ def carry_over(found: Weights, sources: Sources, vocab_size: int) -> Weights:
 
     shapes = shapes_of(found.config, found.heads)
     flat = {path: np.asarray(x) for path, x in flatten(found.params).items() if path in shapes}
-    params = unflatten({path: carried(x) if path in over_vocabulary else x for path, x in flat.items()})
-    return found._replace(config=dataclasses.replace(found.config, vocab_size=vocab_size), params=params)
+    flat = {path: carried(x) if path in over_vocabulary else x for path, x in flat.items()}
+    config = dataclasses.replace(found.config, vocab_size=vocab_size)
+    if family.follow_padding:
+        first, table = new.pad_id + 1, flat[POSITIONS]
+        unused = np.resize(table[: config.position_offset], (first, table.shape[1]))
+        flat[POSITIONS] = np.concatenate([unused, table[config.position_offset :]])
+        config = dataclasses.replace(config, position_offset=first)
+    return found._replace(config=config, params=unflatten(flat))
 
 
 def _keys(tokenizer: Tokenizer) -> list[tuple[str, bool]]:

@@ -175,9 +175,9 @@ def read_machine(workdir: pathlib.Path) -> dict[str, str | int]:
     """Return what `machine` said when the run in `workdir` last began; {} for a run of an older version."""
     try:
         found = json.loads((workdir / "run.json").read_text(encoding="utf-8")).get("machine", {})
-    except (OSError, ValueError, AttributeError):
+        return {str(name): value for name, value in found.items() if isinstance(value, str | int)}
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}
-    return {str(name): value for name, value in found.items() if isinstance(value, str | int)}
 
 
 def model_in(directory: pathlib.Path) -> pathlib.Path:

@@ -119,3 +119,19 @@ def test_an_export_seals_no_damaged_export(world, tmp_path, refused) -> None:
     argv = ["export", "--model", model, "--output", tmp_path / "again"]
     refused(*argv, says=("model.safetensors: differs from SHA256SUMS",))
     assert not (tmp_path / "again").exists()
+
+
+def test_a_corpus_without_its_shards(world, run, tmp_path) -> None:
+    place = pathlib.Path(shutil.copytree(world.corpus, tmp_path / "corpus"))
+    for path in place.glob("*.arrayrecord"):
+        path.unlink()
+    status, out, _ = run("verify", place)
+    assert status == 1
+    assert "missing, but listed in the manifest" in out
+
+
+def test_an_edited_card_is_damage_for_verify_alone(world, run, tmp_path) -> None:
+    place = pathlib.Path(shutil.copytree(world.model, tmp_path / "model"))
+    (place / "README.md").write_text("mine")
+    assert run("verify", place)[0] == 1
+    assert run("fill-mask", "--model", place, "[MASK]")[0] == 0

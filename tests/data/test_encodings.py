@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import re
 import tarfile
 
 import pytest
@@ -92,3 +93,20 @@ def test_what_cannot_be_decoded_is_counted(tmp_path):
             read(path, encoding=name)
     with pytest.raises(UserError, match="--encoding latin-1: no input is a file of text"):
         check_read_options(["python-docs"], ReadOptions(encoding="latin-1"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "punycode"])
+def test_text_that_an_encoding_cannot_be(tmp_path, encoding):
+    """Also where Python's decoder asks no handler of errors."""
+    path = write(tmp_path / "a.txt", "Hello, ü and \ud83d\\ud83d +2D0-".encode("utf-16-le", "surrogatepass"))
+    with pytest.raises(UserError, match=re.escape(str(path))):
+        read(path, encoding=encoding)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "iso-8859-1"])
+def test_xml_names_its_own_encoding(tmp_path, encoding):
+    page = "<page><title>T</title><ns>0</ns><revision><text>Das caf\u00e9 ist offen.</text></revision></page>"
+    text = f'<?xml version="1.0" encoding="{encoding}"?>\n<mediawiki>{page}</mediawiki>'
+    path = write(tmp_path / "a.xml", text.encode(encoding))
+    for options in ({}, {"encoding": "latin-1"}):
+        assert [one for one in read(path, **options) if "caf\u00e9" in one]

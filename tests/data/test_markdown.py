@@ -55,3 +55,16 @@ def test_a_code_block_over_several_sections_is_left_out_but_not_the_prose_after_
     for size in range(20, 300):
         monkeypatch.setattr(markdown, "_SECTION", size)
         assert markdown.markdown_text(content, ReadOptions()) == whole, size
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\n# Title\n---\nbody",
+        "+++\nlots of prose here\nmore\n+++\nbody",
+    ],
+)
+def test_text_between_rules_is_no_front_matter(text):
+    found = markdown.markdown_text(text, ReadOptions())
+    assert "body" in found
+    assert any(word in found for word in ("Title", "prose"))

@@ -136,6 +136,8 @@ def test_a_path_that_ends_early_is_a_rejection(tmp_path):
         ("{title}\\n\\n{text}", "T\n\nbody"),
         ("{title}: {meta.by} ({{x}})", "T: me ({x})"),
         ("<{a.b}>", "<dot>"),
+        ("{title}: {{x}} {text}", "T: {x} body"),
+        ("{{n}} {title}", "{n} T"),
         ("{title}{title}", "TT"),
     ],
 )

@@ -12,7 +12,7 @@ import transformers
 from bert_jax.cli.main import main
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.runs.vocabulary import sources_of
-from tests.interop.tokenizer_directories import wordpiece
+from tests.interop.tokenizer_directories import of_family, wordpiece
 from tests.models.family_cases import CASES, model_of
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -90,3 +90,28 @@ def test_kinds_that_spell_differently_share_tokens(tmp_path: pathlib.Path) -> No
     assert {token: source[token] for token in expected} == expected
     assert found.shared == 11  # with the letter s
     assert found.unknown == sum(not own for own in source.values())
+
+
+def test_positions_follow_the_padding_of_the_new_vocabulary(tmp_path: pathlib.Path) -> None:
+    """A RoBERTa counts positions from the id of its padding + 1."""
+    theirs = model_of(CASES["roberta"], "RobertaForMaskedLM")
+    theirs.save_pretrained(tmp_path / "model")
+    of_family("roberta", tmp_path / "model")
+    (tmp_path / "new").mkdir()
+    wordpiece(tmp_path / "new", OLD)
+    words = [
+        "--model",
+        str(tmp_path / "model"),
+        "--tokenizer",
+        str(tmp_path / "new"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert main(["vocabulary", *words]) == 0
+    name = "roberta.embeddings.position_embeddings.weight"
+    before, after = (
+        safetensors.numpy.load_file(tmp_path / one / "model.safetensors")[name] for one in ("model", "out")
+    )
+    np.testing.assert_array_equal(after[1:], before[2:])
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["pad_token_id"], config["max_position_embeddings"]) == (0, len(after))

@@ -14,7 +14,6 @@ from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_for
 from bert_jax.reports.cards.provenance import Provenance, provenance_of
 from bert_jax.tasks.kinds import KINDS
 
-CARD = "README.md"
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")  # an identifier of the Hub, such as apache-2.0
 HUB_ID = re.compile(r"([\w.-]+/)?[\w.-]+")
 

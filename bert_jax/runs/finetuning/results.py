@@ -61,11 +61,10 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
         made = KINDS[task.kind].predict(part.examples, part.features, outputs, settings, threshold)
         write(part, made)
     with writing(directory, ELSEWHERE):
-        with files.new_directory(directory / "model") as partial:
+        with files.new_directory(directory / "model", replace=True) as partial:
             shutil.copytree(source, partial, dirs_exist_ok=True)
             if threshold is not None:
                 path = partial / TASK_FILE
                 values = json.loads(path.read_text(encoding="utf-8")) | {"null_threshold": threshold}
                 path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-            shutil.rmtree(directory / "model", ignore_errors=True)
         files.write_text(directory / "results.json", json.dumps(summary, indent=1) + "\n")

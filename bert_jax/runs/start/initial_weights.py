@@ -104,6 +104,7 @@ def _part_weights(name: str, part: Part, config: PretrainConfig, console: Consol
     else:
         console.say(f"randomly initialized: the {name}")
         return draw_missing(part.config, part.heads, {}, key)
+    found = with_longer_positions(found, part.config, console)
     _check_architecture(found, part.config, f"the {name} in {place}", name)
     describe_start(place, found, console)
     return found.params

@@ -14,6 +14,7 @@ import numpy as np
 
 from bert_jax.data.corpus import sha256_of
 from bert_jax.data.preparation.corpus_writer import sync, write_json
+from bert_jax.data.preparation.duplicates.decisions import Decisions, save
 from bert_jax.data.preparation.duplicates.signatures import ROW, Signatures
 
 PARTS = ("rows", "sketches")
@@ -58,12 +59,18 @@ class FirstPass:
                 with self._writing():
                     for file, array in zip(files, own, strict=True):
                         file.write(array.tobytes())
+                        file.flush()  # here, where an error is worded
         with self._writing():
             for part in PARTS:
                 sync(self._path(name, part))
             content = {"partition": partition, "block": block, "last": last, "sha256": self._digests(name)}
             write_json(self._path(name, "json"), content)
         self.finished[partition, block] = last
+
+    def save(self, decisions: Decisions) -> None:
+        """Write what was decided."""
+        with self._writing():
+            save(decisions, self.decisions)
 
     def open_all(self) -> list[Signatures]:
         """Return the signatures of all blocks, in the order of their documents, mapped into memory."""

@@ -60,5 +60,5 @@ def find_copies(
         for key, results in itertools.groupby(report(signed), lambda result: (result[0].partition, result[0].block)):
             first_pass.write_block(*key, ((chunk.last, signatures) for chunk, signatures in results))
     found = decisions.decide(first_pass.open_all(), [partition for partition, _ in sorted(first_pass.finished)], near)
-    decisions.save(found, first_pass.decisions)
+    first_pass.save(found)
     return found

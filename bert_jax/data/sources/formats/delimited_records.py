@@ -2,7 +2,6 @@
 
 import codecs
 import csv
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
 
@@ -87,9 +86,8 @@ def _raw_document(name: str, row: _Row, parts: Sequence[Part], columns: Sequence
     where = f"{name}:{row.line}"
     if row.rejected or len(row.values) != width:
         return RawDocument(where, rejected=row.rejected or "wrong number of columns")
-    values = [row.values[column] for column in columns]
-    filled = itertools.zip_longest((part.literal.encode() for part in parts), values, fillvalue=b"")
-    return RawDocument(where, b"".join(itertools.chain.from_iterable(filled)))
+    values = (row.values[column] for column in columns)
+    return RawDocument(where, b"".join(part.literal.encode() + (next(values) if part.name else b"") for part in parts))
 
 
 def _unquoted_rows(stream: IO[bytes]) -> Iterator[_Row]:

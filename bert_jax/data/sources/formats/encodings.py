@@ -44,7 +44,7 @@ class _Utf8Stream(io.RawIOBase):
     """The UTF-8 of an encoded stream."""
 
     def __init__(self, stream: IO[bytes], encoding: str):
-        self._stream, self._ready, self._ended = stream, b"", False
+        self._stream, self._encoding, self._ready, self._ended = stream, encoding, b"", False
         self._decode = codecs.getincrementaldecoder(encoding)(_INVALID).decode
 
     def readable(self) -> bool:
@@ -56,7 +56,11 @@ class _Utf8Stream(io.RawIOBase):
         while not self._ready and not self._ended:
             data = self._stream.read(_BYTES_AT_ONCE)
             self._ended = not data
-            self._ready = self._decode(data, self._ended).encode("utf-8", "surrogateescape")
+            try:
+                self._ready = self._decode(data, self._ended).encode("utf-8", "surrogateescape")
+            except UnicodeError as error:  # which the handler of undecodable bytes does not see
+                advice = "without a byte order mark give utf-16-le or utf-16-be"
+                raise UserError(f"cannot be read as {self._encoding} ({error}); {advice}") from None
         size = min(len(target), len(self._ready))
         target[:size], self._ready = self._ready[:size], self._ready[size:]
         return size

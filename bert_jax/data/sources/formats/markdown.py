@@ -15,8 +15,8 @@ _KEPT = {"text": None, "code_inline": None, "softbreak": " ", "hardbreak": " "} 
 # Metadata before the text, of YAML (lines of `key: value`, indented, listed, commented or empty) or of TOML. Each line
 # matches in one way only, so that the time is linear.
 _FRONT_MATTER = re.compile(
-    r"---[ \t\r]*\n(?:(?:\w[\w.-]*:.*|[ \t#-].*|\r?)\n)*?(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)|"
-    r"\+\+\+[ \t\r]*\n(?:.*\n)*?\+\+\+[ \t\r]*(?:\n|\Z)"
+    r"---[ \t\r]*\n(?=\w[\w.-]*:)(?:(?:\w[\w.-]*:.*|[ \t#-].*|\r?)\n)*?(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)|"
+    r"\+\+\+[ \t\r]*\n(?:(?:[\w.\"'-]+[ \t]*=.*|[\[\]}\"' \t#].*|\r?)\n)*?\+\+\+[ \t\r]*(?:\n|\Z)"
 )
 
 

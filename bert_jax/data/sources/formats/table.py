@@ -57,7 +57,7 @@ FORMATS: dict[str, Format] = {
     "tsv": Format(read_tsv_records, patterns=("*.tsv",), option="field", has_header=True),
     "parquet": Format(read_parquet_records, patterns=("*.parquet",), option="field", is_text=False),
     "wikiextractor": Format(read_wikiextractor, wikiextractor_text, ("wiki_[0-9][0-9]",)),
-    "mediawiki": Format(read_wiki_dump, wiki_markup_text, ("*.xml",)),
+    "mediawiki": Format(read_wiki_dump, wiki_markup_text, ("*.xml",), is_text=False),  # XML names its own encoding
 }
 
 
