@@ -104,6 +104,7 @@ def test_fsdp_gathers_each_kernel_forward_and_backward() -> None:
     assert phase_on("fsdp")["parameter_bytes_per_chip"] < PARAMETERS / 6
 
 
+@pytest.mark.slow
 def test_tensor_parallel_reduces_activations() -> None:
     """Forward: after attention and mlp. Backward: before the mlp, and before query, key and value, three sums."""
     activation = 4 * ROWS * LENGTH * HIDDEN
@@ -288,6 +289,7 @@ def test_the_verb_prints_a_table(tmp_path: pathlib.Path, capfd: pytest.CaptureFi
     assert rows["limited by"] == "compute"
 
 
+@pytest.mark.slow
 def test_a_preset_is_teacher_enough(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Its parameters are on the device, beside those of the student and its moments."""
     (tmp_path / "recipe.py").write_text(RECIPE)

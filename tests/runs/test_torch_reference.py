@@ -21,6 +21,7 @@ def get_config():
 """
 
 
+@pytest.mark.slow
 def test_both_sides_end_at_the_same_loss(tmp_path) -> None:
     corpus = open_mixture(str(place := generated_corpus(tmp_path)))
     (tmp_path / "recipe.py").write_text(RECIPE)
