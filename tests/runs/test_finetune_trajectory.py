@@ -105,7 +105,7 @@ TARGETS = {
         ("regression", "roberta", (MAX_POSITIONS,)),
         ("token_classification", "distilbert", (MAX_POSITIONS,)),
         ("question_answering", "bert", (16, MAX_POSITIONS)),
-        pytest.param("question_answering", "electra", (MAX_POSITIONS,), marks=pytest.mark.slow),
+        ("question_answering", "electra", (MAX_POSITIONS,)),
         ("multiple_choice", "albert", (MAX_POSITIONS,)),
         ("sequence_classification", "modernbert", (16, MAX_POSITIONS)),
     ],
