@@ -1,5 +1,6 @@
 """Copies among documents: found as a literal comparison finds them, removed, reported, and never in both splits."""
 
+import functools
 import hashlib
 import json
 import os
@@ -9,9 +10,12 @@ import unicodedata
 import numpy as np
 import pytest
 
+from bert_jax import errors
 from bert_jax.data import corpus
 from bert_jax.data.preparation.duplicates import decisions, signatures
+from bert_jax.data.preparation.duplicates.first_pass import FirstPass
 from bert_jax.data.preparation.duplicates.normal_form import normal_form, normal_words, split_hash
+from bert_jax.data.preparation.duplicates.signatures import ROW, Signatures
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sources import ReadOptions
 from bert_jax.errors import UserError
@@ -290,3 +294,18 @@ def test_too_many_rejected_documents_are_an_error_that_keeps_the_work(tmp_path, 
     assert manifest["documents"] == {"in": 10, "stored": 8, "rejected": {"broken JSON": 2}}
     assert sum("resumes after 1 finished block" in line for line in messages) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "c"]
+
+
+@pytest.mark.parametrize("name", ["open-decisions.npz", "00000-00000.rows"])
+def test_a_full_disk_is_an_error_of_one_line(tmp_path, name):
+    """Whatever is written in the first pass."""
+    first_pass = FirstPass(tmp_path, functools.partial(errors.writing, tmp_path))
+    (tmp_path / name).symlink_to("/dev/full")
+    signatures = Signatures(np.zeros(3, ROW), np.zeros(0, "<u4"))
+
+    def write():
+        first_pass.write_block(0, 0, [(True, signatures)])
+        first_pass.save(decisions.decide(first_pass.open_all(), [0], near=False))
+
+    with pytest.raises(errors.UserError, match="No space left"):
+        write()

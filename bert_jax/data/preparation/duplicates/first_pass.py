@@ -50,16 +50,16 @@ class FirstPass:
     def write_block(self, partition: int, block: int, signatures: Iterable[tuple[bool, Signatures]]) -> None:
         """Write the signatures of the chunks of a block as they arrive, each with whether its partition ends."""
         name, last = _name(partition, block), False
-        with contextlib.ExitStack() as stack:
-            with self._writing():
-                self._directory.mkdir(exist_ok=True)
-                files = [stack.enter_context(open(self._path(name, part), "wb")) for part in PARTS]
-            for ends, own in signatures:
-                last = last or ends
-                with self._writing():
-                    for file, array in zip(files, own, strict=True):
+        with self._writing():
+            self._directory.mkdir(exist_ok=True)
+            for part in PARTS:
+                self._path(name, part).write_bytes(b"")
+        for ends, own in signatures:
+            last = last or ends
+            with self._writing():  # around the closing, too, which writes what is left
+                for part, array in zip(PARTS, own, strict=True):
+                    with self._path(name, part).open("ab") as file:
                         file.write(array.tobytes())
-                        file.flush()  # here, where an error is worded
         with self._writing():
             for part in PARTS:
                 sync(self._path(name, part))
