@@ -151,7 +151,7 @@ def published(family: str, pairing: str, **model: object) -> tuple[PretrainConfi
 @pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.in_transformers])
 @pytest.mark.parametrize("pairing", SENTENCE_PAIRS)
 def test_a_family_without_the_head_is_refused(family: str, pairing: str) -> None:
-    """BertForPreTraining and AlbertForPreTraining have one; those of ModernBERT and NomicBERT are exported as classifiers."""
+    """BertForPreTraining and AlbertForPreTraining have one; others export theirs as classifiers."""
     if pairing not in PAIRED or family in ("bert", "albert", "modernbert", "nomic_bert"):
         check_exportable(*published(family, pairing))
         return
