@@ -35,6 +35,7 @@ Record = dict[str, Any]  # saved beside the state, as JSON
 Check = Callable[[Record], None]  # raises where a record is not that of this run
 AVERAGE = "opt_state.average"  # where a state has the moving average of the parameters (optimizers/average.py)
 MIN_SECONDS = 10.0  # of work between two checkpoints by the clock (docs/reliability.md)
+MAX_RATE = 10e6  # bytes per second that these checkpoints write on average: disks wear, buckets have a price
 DISK_MARGIN = 16 << 20  # bytes that a disk must have free beside a checkpoint's arrays
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
 
@@ -90,8 +91,8 @@ class Checkpoints:
         seen = np.resize(np.array(found or [0], np.int32), count)  # another process may see more or fewer
         return [int(step) for step in multihost_utils.broadcast_one_to_all(seen)]
 
-    def save(self, step: int, state: Tree, record: Record) -> None:
-        """Start writing; return once the state is copied, the rest happens in the background."""
+    def save(self, step: int, state: Tree, record: Record) -> int:
+        """Start writing; return the state's bytes once it is copied, the rest happens in the background."""
         record = record | {"step": step, "digests": digests(state), "versions": versions()}
         record["seal"] = _seal(record)
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
@@ -102,6 +103,7 @@ class Checkpoints:
             self._manager.save(
                 step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), run=ocp.args.JsonSave(record))
             )
+        return size
 
     def wait(self) -> None:
         """Wait until everything is on disk; UserError where it cannot be written."""
@@ -240,12 +242,14 @@ class Cadence:
     """When a run saves: at multiples of `every` and `keep_period`, and between them by the clock.
 
     By the clock, MIN_SECONDS of work or more lie between two checkpoints, enough for saving to take at most
-    `max_time_fraction` of the time. Process 0's clock decides, at steps that all processes know.
+    `max_time_fraction` of the time and to write at most MAX_RATE. Process 0's clock decides, at steps that all
+    processes know.
     """
 
     def __init__(self, config: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self._clock = config, clock
-        self._save_seconds = 0.0  # that the last save held up the steps
+        self._save_seconds = (0.0, 0.0)  # that the last two saves held up the steps
+        self._size = 0  # bytes of the last
         self._since: tuple[int, float] | None = None  # step and time from which on work is not saved
         self._look = 0  # the next step at which the clock is read
 
@@ -260,14 +264,15 @@ class Cadence:
             self._since, self._look = (step, self._clock()), step + 1
             return False
         first, began = self._since
-        wanted = max(MIN_SECONDS, self._save_seconds / fraction)
+        save_seconds = min(self._save_seconds)  # the first save compiles, and any may be slow
+        wanted = max(MIN_SECONDS, save_seconds / fraction, self._size / MAX_RATE)
         wait = np.array(steps_until_save(step - first, self._clock() - began, wanted), np.int32)
         self._look = step + int(multihost_utils.broadcast_one_to_all(wait))
         return self._look == step
 
-    def saved(self, step: int, seconds: float) -> None:
-        """Count from `step` on, whose save held up the steps for `seconds`."""
-        self._save_seconds = seconds
+    def saved(self, step: int, seconds: float, size: int) -> None:
+        """Count from `step` on, whose save held up the steps for `seconds` and writes `size` bytes."""
+        self._save_seconds, self._size = (self._save_seconds[1], seconds), size
         self._since, self._look = (step, self._clock()), step + 1
 
 

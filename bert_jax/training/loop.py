@@ -383,8 +383,8 @@ class _Loop:
             "fingerprint": self.data.fingerprint,
             "metrics": self.file.digest() if self.file else None,
         }
-        self.checkpoints.save(step, state._replace(frozen=()), record)
-        self.cadence.saved(step, seconds := time.perf_counter() - began)
+        size = self.checkpoints.save(step, state._replace(frozen=()), record)
+        self.cadence.saved(step, seconds := time.perf_counter() - began, size)
         self.watch.pause(seconds)
 
 

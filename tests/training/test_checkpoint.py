@@ -77,7 +77,9 @@ def test_the_clock_is_read_again_after_at_most_twice_the_steps() -> None:
     assert steps_until_save(steps=1, seconds=0.0, wanted=10.0) == 1
 
 
-def clocked_saves(config: CheckpointConfig, step_seconds: float, save_seconds: float, steps: int) -> list[int]:
+def clocked_saves(
+    config: CheckpointConfig, step_seconds: float, save_seconds: float, steps: int, size: int = 0
+) -> list[int]:
     """The steps that a run saves after, where steps and saves always take the same time."""
     now, saved = 0.0, []
     cadence = Cadence(config, lambda: now)
@@ -86,7 +88,7 @@ def clocked_saves(config: CheckpointConfig, step_seconds: float, save_seconds: f
         if cadence.due(step):
             now += save_seconds
             saved.append(step)
-            cadence.saved(step, save_seconds)
+            cadence.saved(step, save_seconds, size)
     return saved
 
 
@@ -103,12 +105,18 @@ def clocked_saves(config: CheckpointConfig, step_seconds: float, save_seconds: f
 def test_saves_by_the_clock_take_their_fraction_of_the_time(
     step_seconds: float, save_seconds: float, fraction: float, gap: int
 ) -> None:
-    """10 s apart, or the seconds of a save over the fraction; the first save knows no seconds of another."""
+    """10 s apart, or the seconds of a save over the fraction, once two saves have shown them."""
     config = CheckpointConfig(every=None, max_time_fraction=fraction)
-    first, *others = clocked_saves(config, step_seconds, save_seconds, steps=5_000)
-    assert first == 1 + math.ceil(10 / step_seconds)
+    zeroth, first, *others = clocked_saves(config, step_seconds, save_seconds, steps=5_000)
+    assert zeroth == 1 + math.ceil(10 / step_seconds)
+    assert first == zeroth + math.ceil(10 / step_seconds)
     assert {after - before for before, after in itertools.pairwise([first, *others])} == {gap}
     assert save_seconds * len(others) <= fraction * step_seconds * others[-1]
+
+
+def test_large_checkpoints_write_ten_megabytes_a_second() -> None:
+    saved = clocked_saves(CheckpointConfig(every=None), 1.0, 0.125, steps=1_000, size=1_300_000_000)
+    assert [after - before for before, after in itertools.pairwise(saved)] == [130] * 7
 
 
 def test_multiples_of_every_and_keep_period_are_saved_whatever_the_clock_says() -> None:
@@ -134,8 +142,8 @@ def test_the_clock_of_process_0_decides_for_all(monkeypatch: pytest.MonkeyPatch)
             assert fast.due(step) == due
         assert len(sent) == before  # each message was received
         if due:
-            cadence.saved(step, 0.1)
-            fast.saved(step, 0.2)
+            cadence.saved(step, 0.1, 0)
+            fast.saved(step, 0.2, 0)
             saved += 1
     assert 20 <= saved <= 30
 
