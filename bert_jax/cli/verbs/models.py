@@ -37,11 +37,11 @@ def report(args: argparse.Namespace) -> None:
     from bert_jax.reports.run_page.write import serve_report, write_report
 
     if args.follow:
-        serve_report(args.workdir, FOLLOW_PORT if args.port is None else args.port, args.watts)
+        serve_report(args.workdir, FOLLOW_PORT if args.port is None else args.port, args.watts, args.grams_per_kwh)
         return
     if args.port is not None:
         raise UserError("--port: only with --follow")
-    print(write_report(args.workdir, args.output, args.watts))
+    print(write_report(args.workdir, args.output, args.watts, args.grams_per_kwh))
 
 
 def export(args: argparse.Namespace) -> None:
