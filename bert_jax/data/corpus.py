@@ -20,7 +20,7 @@ import resource
 import statistics
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -316,14 +316,16 @@ def is_unchanged(manifest: Mapping[str, Any]) -> bool:
     return fingerprint(manifest) == manifest["fingerprint"] and manifest.get("seal") in (None, seal(manifest))
 
 
-def verify(directory: str | os.PathLike[str]) -> list[str]:
+def verify(directory: str | os.PathLike[str], read: Callable[[int], None] = lambda count: None) -> list[str]:
     """Read every shard and index; return a line for each that is missing or differs from the manifest.
+
+    `read` is called with the number of bytes of each piece that was read.
 
     Raises:
         UserError: as `read_manifest`.
     """
     directory = pathlib.Path(directory)
-    return compare(directory, digests_of(read_manifest(directory)), "the manifest")
+    return compare(directory, digests_of(read_manifest(directory)), "the manifest", read=read)
 
 
 def digests_of(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -20,7 +20,7 @@ def write_report(
         from bert_jax.reports.run_page.page import report_page
         from bert_jax.reports.run_page.sections import Assumed
 
-        with contextlib.closing(Console()) as console:
+        with contextlib.closing(Console()) as console, console.working("making the page"):
             return report_page([pathlib.Path(place) for place in workdirs], console, Assumed(watts, grams_per_kwh))
 
     return write_page(output, make)
