@@ -1,11 +1,12 @@
-"""What a person sees while a command runs."""
+"""What a person sees: progress and messages of a command, and an object in a notebook."""
 
 import contextlib
+import html
 import math
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 LIVE_SECONDS = 0.1  # between two states of a progress line on a terminal
@@ -163,3 +164,9 @@ def format_seconds(seconds: float) -> str:
     if days:
         return f"{days}d {hours:02}:{minutes:02}:{rest:02}"
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def notebook_table(rows: Mapping[str, object]) -> str:
+    """Return names and values, escaped, as an HTML table in the colors of the notebook; empty values are left out."""
+    cells = ((html.escape(name), html.escape(f"{value}")) for name, value in rows.items() if f"{value}")
+    return f"<table>{''.join(f'<tr><th>{name}</th><td>{value}</td></tr>' for name, value in cells)}</table>"
