@@ -75,6 +75,9 @@ def test_hostile_text_stays_text(hostile, monkeypatch) -> None:
         assert text in page.text or "".join(text.split()) in shown, text
     assert HOSTILE[1].replace("/", "") in page.text  # the directory
     assert f"3 {HOSTILE[0]}" in page.text  # the manifest
+    assert f"The first training document begins: {HOSTILE[0]}" in page.text
+    tokens = json.loads((hostile.parent / "corpus" / "manifest.json").read_text())["splits"]["train"]["tokens"]
+    assert f"{round(1000 * 256 * 128 / tokens, -1):.0f} times as many tokens as the {tokens:,} of" in page.text
     assert f"version of {HOSTILE[2]}" in page.text
     assert repr(HOSTILE[3]) in page.text  # the recipe
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", page.text)

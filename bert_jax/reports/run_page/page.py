@@ -88,7 +88,7 @@ def _body(run: Run, number: int, assumed: sections.Assumed, console: Console, cu
         parts += _comparison(run.trainings)
     if run.phases:
         corpus = sections.find_corpus(run)
-        parts.append(sections.corpus_section(corpus))
+        parts.append(sections.corpus_section(run, corpus))
         parts += [sequences_section(run, corpus, number, console)] if number else []
     else:
         why = "A fine-tuning run has a task instead of a corpus and masks; its answers lie in predictions/."

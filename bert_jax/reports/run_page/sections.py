@@ -23,6 +23,7 @@ from bert_jax.training.trackers.tensorboard import Session
 
 WATTS_PER_CORE = 12.0  # of a CPU, where nothing better is known; Lannelongue et al. 2021, "Green Algorithms"
 MAX_EVALUATIONS = 200  # in a table
+SHOWN_TOKENS = 40  # of a document
 MEASURED_ALL = 0.01  # of the time, up to which nothing is estimated beside what was measured
 MACHINE = ("devices", "device_kind", "processes", "cores")
 NOT_VERSIONS = (*MACHINE, "energy")  # what run.json says of a machine beside versions
@@ -55,8 +56,8 @@ def find_corpus(run: Run) -> Mixture | str:
     return found
 
 
-def corpus_section(corpus: Mixture | str) -> Html:
-    """Return documents, tokens, lengths and rejections."""
+def corpus_section(run: Run, corpus: Mixture | str) -> Html:
+    """Return documents, tokens, how often the run has read them, lengths and rejections."""
     if isinstance(corpus, str):
         return section("Corpus", element("p", f"The corpus is not shown: {corpus}.", class_="note"))
     rows = [_corpus_row(one, name) for one in corpus.corpora for name in ("train", "heldout")]
@@ -66,8 +67,17 @@ def corpus_section(corpus: Mixture | str) -> Html:
     shown = dict(zip(QUANTILES, found.quantiles, strict=True))
     quantiles = [(name, f"{shown[at]:,}") for at, name in SHOWN_QUANTILES.items()]
     tokenizer = corpus.corpora[0].manifest["tokenizer"]
+    num_tokens = sum(one.split("train").num_tokens for one in corpus.corpora)
+    epochs = tokens_read(run, run.trainings[0].last_step) / num_tokens
+    times = np.format_float_positional(epochs, precision=3, fractional=False, trim="-")
     return section(
         "Corpus",
+        element(
+            "p",
+            f"The run has read {times} times as many tokens as the {num_tokens:,} of the training documents. The "
+            "documents that are held out measure what it has learned.",
+        ),
+        _beginning(corpus),
         table(head, rows, "corpus"),
         element(
             "p",
@@ -77,6 +87,16 @@ def corpus_section(corpus: Mixture | str) -> Html:
         ),
         table(("tokens of a training document", "tokens"), quantiles, "lengths of documents"),
     )
+
+
+def _beginning(corpus: Mixture) -> Html:
+    """The first words of a training document, for people who do not know the corpus."""
+    try:
+        tokens, _, _ = corpus.corpora[0].split("train").read(np.array([0]))
+        text = corpus.tokenizer().decode(tokens[:SHOWN_TOKENS].tolist())
+    except UserError as error:
+        return element("p", f"No text is shown: {error}.", class_="note")
+    return element("p", "The first training document begins: ", element("bdi", text), " ...")
 
 
 def _corpus_row(corpus: Corpus, name: str) -> tuple[object, ...]:
