@@ -11,7 +11,7 @@ positions/    add a position scheme as a file with its functions and its row in 
 mlps.py       add an MLP as a function and its row in MLPS
 heads/        add a head as a function and its row in HEADS, a pooling likewise in POOLINGS
 layers.py     linear map, activations (ACTIVATIONS), initializations (INITIALIZATIONS), parameters with logical axes
-neighbors.py  heads that read neighbors from the start, for one row of INITIALIZATIONS
+starts/       what heads of the first block read from the start, for rows of INITIALIZATIONS
 dropout.py    dropout by a hash of the element's index, the same on every mesh
 """
 

@@ -44,7 +44,8 @@ class Deviations(NamedTuple):
     output: float  # of the matrices at the end of attention and MLP, which write to it
     dense: float  # of the dense layer in a head
     identity: float = 0.0  # added to the diagonal of that layer
-    neighbors: bool = False  # heads of the first block start by reading neighbors (neighbors.py)
+    neighbors: bool = False  # heads of the first block start by reading neighbors (starts/neighbors.py)
+    matches: bool = False  # and the last of them by reading the token in the other text (starts/matches.py)
 
 
 def normal(config: EncoderConfig) -> Deviations:
@@ -70,8 +71,13 @@ def identity_head(config: EncoderConfig) -> Deviations:
 
 
 def neighbors(config: EncoderConfig) -> Deviations:
-    """As `identity_head`, and heads of the first block start by reading the tokens beside theirs (neighbors.py)."""
+    """As `identity_head`, and heads of the first block start by reading the tokens beside theirs (starts/)."""
     return identity_head(config)._replace(neighbors=True)
+
+
+def matches(config: EncoderConfig) -> Deviations:
+    """As `neighbors`, and the last head of the first block starts by reading its token in the other text of a pair."""
+    return neighbors(config)._replace(matches=True)
 
 
 INITIALIZATIONS: dict[str, Callable[[EncoderConfig], Deviations]] = {
@@ -79,6 +85,7 @@ INITIALIZATIONS: dict[str, Callable[[EncoderConfig], Deviations]] = {
     "depth_scaled": depth_scaled,
     "identity_head": identity_head,
     "neighbors": neighbors,
+    "matches": matches,
 }
 
 

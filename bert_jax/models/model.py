@@ -18,9 +18,10 @@ from bert_jax.models.heads import Head, Network
 from bert_jax.models.heads.pooling import POOLINGS
 from bert_jax.models.layers import ACTIVATIONS, INITIALIZATIONS, deviations, table_width
 from bert_jax.models.mlps import MLPS
-from bert_jax.models.neighbors import can_read_neighbors, read_neighbors
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS
+from bert_jax.models.starts.matches import can_read_matches, read_matches
+from bert_jax.models.starts.neighbors import can_read_neighbors, read_neighbors
 
 Params = dict[str, Any]  # nested, leaves float32 arrays
 Batch = Mapping[str, jax.Array]
@@ -60,7 +61,9 @@ def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head,
 
     def init(rng: jax.Array) -> Params:
         params: Params = nn.unbox(boxed(rng))
-        return read_neighbors(params, config) if deviations(config).neighbors else params
+        start = deviations(config)
+        params = read_neighbors(params, config) if start.neighbors else params
+        return read_matches(params, config) if start.matches else params
 
     def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
         return cast(dict[str, jax.Array], module.apply({"params": params}, batch, rng))
@@ -211,4 +214,7 @@ def _without_effect(config: EncoderConfig) -> dict[str, bool]:
         f"{config.embedding_size}: set model.initialization=identity_head": (
             deviations(config).neighbors and not can_read_neighbors(config)
         ),
+        f"model.initialization={config.initialization} starts a head by the two texts of a pair; it needs rotary "
+        "positions, tables as wide as the blocks, model.num_token_types=2 and at least 32 features a head: set "
+        "model.initialization=neighbors": (deviations(config).matches and not can_read_matches(config)),
     }

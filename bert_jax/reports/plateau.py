@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bert_jax.config import PretrainConfig
 from bert_jax.models.blocks import BLOCKS
 from bert_jax.models.layers import deviations
-from bert_jax.models.neighbors import STARTS
+from bert_jax.models.starts.neighbors import STARTS
 from bert_jax.training.metrics import Line
 from bert_jax.training.schedules import Phase, warmup_steps
 

@@ -90,7 +90,8 @@ class EncoderConfig:
         "normal",
         "normal: initializer_range; depth_scaled: over sqrt(2 * num_layers) in the last matrix of a sublayer; "
         "identity_head: likewise, and heads start with the identity; "
-        "neighbors: likewise, and the first block starts by reading neighbors (rotary or learned positions)",
+        "neighbors: likewise, and the first block starts by reading neighbors (rotary or learned positions); "
+        "matches: likewise, and its last head by matching the words of two texts (rotary positions, token types)",
         table="bert_jax.models.layers.INITIALIZATIONS",
     )
 

@@ -68,7 +68,7 @@ def learned_start(config: EncoderConfig) -> Start:
     width, head_dim = config.hidden_size, config.hidden_size // config.num_heads
     speeds = WAVES[-(head_dim // 2) :]
     number = len(speeds)
-    cosine, sine = np.split(_directions(width, 2 * number), 2, axis=1)
+    cosine, sine = np.split(directions(width, range(width - 2 * number, width)), 2, axis=1)
     angles = np.arange(config.position_offset + config.max_positions)[:, None] * speeds
     waves = np.cos(angles) @ cosine.T + np.sin(angles) @ sine.T
     # What a norm leaves of the waves beside token, position and token type as they are drawn.
@@ -93,9 +93,9 @@ def _size(config: EncoderConfig, score: float, fraction: float) -> float:
     return math.sqrt(score * math.sqrt(config.hidden_size // config.num_heads) / (fraction * config.hidden_size))
 
 
-def _directions(width: int, number: int) -> np.ndarray:
-    """Return `number` orthonormal columns, `[width, number]`, of mean 0, which norms keep (DCT-II)."""
-    angles = math.pi / width * np.outer(np.arange(width) + 0.5, np.arange(width - number, width))
+def directions(width: int, frequencies: range) -> np.ndarray:
+    """Return an orthonormal column for each frequency of 1 to `width - 1`, of mean 0, which norms keep (DCT-II)."""
+    angles = math.pi / width * np.outer(np.arange(width) + 0.5, frequencies)
     return math.sqrt(2 / width) * np.cos(angles)
 
 
