@@ -20,12 +20,13 @@ import resource
 import statistics
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bert_jax import strict_json
+from bert_jax.console import notebook_table
 from bert_jax.errors import UserError
 from bert_jax.files import compare, sha256_of
 
@@ -259,6 +260,14 @@ class Corpus(NamedTuple):
         """Return the split 'train' or 'heldout'; the latter may be empty."""
         return self.splits[name]
 
+    def _repr_html_(self) -> str:
+        """Return the corpus as a table, which a notebook shows."""
+        found, splits = self.manifest, self.splits.items()
+        sizes = {name: f"{one.num_documents:,} documents, {one.num_tokens:,} tokens" for name, one in splits}
+        rejected = ", ".join(f"{count:,} {why}" for why, count in found["documents"]["rejected"].items())
+        rows = {"directory": self.directory, **sizes, "rejected": rejected, "language": found["settings"]["language"]}
+        return notebook_table(rows | {"vocabulary": f"{found['tokenizer']['kind']}, {self.vocab_size:,} tokens"})
+
 
 def open_corpus(directory: str | os.PathLike[str]) -> Corpus:
     """Open the corpus in a directory that `prepare` made.
@@ -316,14 +325,16 @@ def is_unchanged(manifest: Mapping[str, Any]) -> bool:
     return fingerprint(manifest) == manifest["fingerprint"] and manifest.get("seal") in (None, seal(manifest))
 
 
-def verify(directory: str | os.PathLike[str]) -> list[str]:
+def verify(directory: str | os.PathLike[str], read: Callable[[int], None] = lambda count: None) -> list[str]:
     """Read every shard and index; return a line for each that is missing or differs from the manifest.
+
+    `read` is called with the number of bytes of each piece that was read.
 
     Raises:
         UserError: as `read_manifest`.
     """
     directory = pathlib.Path(directory)
-    return compare(directory, digests_of(read_manifest(directory)), "the manifest")
+    return compare(directory, digests_of(read_manifest(directory)), "the manifest", read=read)
 
 
 def digests_of(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -13,12 +13,13 @@ from typing import Any
 from bert_jax import strict_json
 from bert_jax.errors import writing
 from bert_jax.files import write_text
+from bert_jax.parallel.energy import Meter
 from bert_jax.training.trackers.sending import Sending
-from bert_jax.training.trackers.tensorboard import TensorBoard
+from bert_jax.training.trackers.tensorboard import ENERGY, TensorBoard
 
 Line = dict[str, Any]
 SPLITS = ("train", "heldout")
-TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction")  # they depend on the clock
+TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")  # measured
 
 
 class MetricsFile:
@@ -32,6 +33,7 @@ class MetricsFile:
         digest: of the lines that the checkpoint of `step` recorded; None: not compared.
         settings: of the run, by key, for the tracker.
         root: the work directory that `workdir` is in; None: itself.
+        meter: of the energy since this start, which each line of training gets as `energy_joules`; None: not measured.
 
     Raises:
         UserError: as the tracker; every method, where the disk is full or read-only.
@@ -46,8 +48,10 @@ class MetricsFile:
         digest: str | None = None,
         settings: Mapping[str, Any] | None = None,
         root: pathlib.Path | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.path = workdir / "metrics.jsonl"
+        self._meter, self._step = meter, step
         self._tracker = Sending(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
         with self._writing():
             keep_lines_until(self.path, step, say)
@@ -61,6 +65,8 @@ class MetricsFile:
 
     def write(self, line: Line) -> None:
         """Append one line: `step`, `split` and numbers; JSON has no NaN, so what is not finite is null."""
+        self._step = line["step"]
+        line = line | (self._energy() if line["split"] == "train" else {})
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
         numbers = {f"{line['split']}/{name}": value for name, value in line.items() if name not in ("step", "split")}
         with self._writing():
@@ -92,7 +98,16 @@ class MetricsFile:
         if self._tracker:
             self._tracker.close()
         with self._writing(), contextlib.closing(self._board), self._file:
+            if energy := self._energy():  # with the last evaluation
+                self._board.write(self._step, {ENERGY: energy["energy_joules"]})
             self.flush()
+        if self._meter:
+            self._meter.close()
+
+    def _energy(self) -> dict[str, float]:
+        """What the meter says, to a tenth of a joule; {} where it measures nothing."""
+        joules = self._meter.joules() if self._meter else None
+        return {} if joules is None else {"energy_joules": round(joules, 1)}
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return writing(self.path, "make room, then start again: the run resumes")

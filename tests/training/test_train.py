@@ -131,7 +131,7 @@ def run(config: PretrainConfig, workdir: pathlib.Path) -> tuple[TrainState, list
     state, record = checkpoints.restore(config.train.steps, abstract)
     checkpoints.close()
     assert record["sequence"] == config.train.steps * config.train.batch_size
-    timing = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction")
+    timing = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")
     lines = read_metrics(workdir / "metrics.jsonl")
     return state, [{k: v for k, v in line.items() if k not in timing} for line in lines]
 
