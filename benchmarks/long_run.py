@@ -143,7 +143,7 @@ def report(lives: Sequence[Life], minutes: float) -> None:
     pairs = [(one, after.began_at) for one, after in itertools.pairwise(lives)]
     restart = statistics.mean(life.restart for life, _ in pairs)
     lost = statistics.mean(life.lost(resumed_at) for life, resumed_at in pairs)
-    goodput = sum((at - life.began_at) * life.step_seconds for life, at in pairs) / sum(one.seconds for one, _ in pairs)
+    goodput = sum(life.goodput(at) * life.seconds for life, at in pairs) / sum(life.seconds for life, _ in pairs)
     print(f"kills: {len(pairs)}, {minutes:g} minutes apart; steps: {pairs[-1][1] - lives[0].began_at:,}")
     print(f"step: {statistics.median(one.step_seconds for one, _ in pairs):.3f} s, with evaluations and saves")
     print(f"restart: {restart:.1f} s on average, {max(one.restart for one, _ in pairs):.1f} s at most")

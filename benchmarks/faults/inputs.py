@@ -5,6 +5,7 @@ import importlib
 import json
 import pathlib
 import random
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -21,20 +22,33 @@ HOSTILE = {"refused": DETECTED, "left out and counted": DETECTED, "silent": SURV
 COMMAND_SECONDS = 20.0  # a random command line that works longer is ended: nothing is wrong with it
 
 
+def make_hostile(world: World, seed: int) -> None:
+    """Write every file of benchmarks/hostile_inputs.py: making some takes longer than a trial."""
+    suite = importlib.import_module("benchmarks.hostile_inputs")  # torch and others, only if this class runs
+    harmed, index = world.place / "hostile", list[tuple[str, str]]()
+    harmed.mkdir()
+    suite.make_world(harmed)
+    for name, (trials, _) in suite.CLASSES.items():
+        for file, content in trials(random.Random(f"{seed} {name}"), _hostile_world(world)):
+            (harmed / str(len(index))).write_bytes(content)
+            index.append((name, file))
+    (harmed / "index.json").write_text(json.dumps(index))
+
+
+def _hostile_world(world: World) -> Any:
+    suite = importlib.import_module("benchmarks.hostile_inputs")
+    return suite.World(*(world.place / "hostile" / name for name in suite.World._fields))
+
+
 def hostile(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
     """A file of benchmarks/hostile_inputs.py through the verb that reads it, within 8 GiB and a minute of a core."""
-    suite = importlib.import_module("benchmarks.hostile_inputs")  # torch and others, only if this class runs
+    suite = importlib.import_module("benchmarks.hostile_inputs")
     harmed = world.place / "hostile"
-    right = suite.World(*(harmed / name for name in suite.World._fields))
-    if not harmed.exists():
-        making = harmed.with_name(f"{place.name}.hostile")
-        making.mkdir()
-        suite.make_world(making)
-        making.rename(harmed) if not harmed.exists() else None
-    name = rng.choice(list(suite.CLASSES))
-    trials, command = suite.CLASSES[name]
-    file, content = rng.choice(list(trials(rng, right)))
-    outcome, peak, text = suite.attempt(command(place, right, file, content))
+    index = json.loads((harmed / "index.json").read_text())
+    number = rng.randrange(len(index))
+    name, file = index[number]
+    argv = suite.CLASSES[name][1](place, _hostile_world(world), file, (harmed / str(number)).read_bytes())
+    outcome, peak, text = suite.attempt(argv)
     harm = f"{name}: {file}"
     if peak > suite.MAX_MEMORY:
         return Outcome(TRACEBACK, f"{harm}: {peak >> 20} MiB", text)

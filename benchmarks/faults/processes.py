@@ -14,7 +14,7 @@ from benchmarks.faults.world import SECONDS, Ended, Running, World, pretrain, st
 
 FOUR = 4
 COUNTS = (1, 2, 4)
-LIMIT = 40  # seconds of each stage, after which a stopped process counts as lost
+LIMIT = 30  # seconds of each stage, after which a stopped process counts as lost
 # Stage of process 0 -> the line that it prints right before; "" at once.
 STAGES = {"start": "", "compile": "compiling the step", "step": "step 2/", "evaluate": "step 6/", "save": "step 4/"}
 

@@ -27,7 +27,8 @@ def stopped(number: signal.Signals, rng: random.Random, world: World, place: pat
         sent = time.monotonic()
         process.signal(number)
         ended = process.wait()
-        harm += f" after {sent - process.began:.2f} s"
+        late = number == signal.SIGKILL and ended.status == 0
+        harm += f" {'too late at' if late else 'after'} {sent - process.began:.2f} s"
         if found := _badly(ended, number, name, time.monotonic() - sent, harm):
             return found
         if ended.status == 0 and not verb.resumes:
