@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bert_jax import strict_json
@@ -59,6 +59,7 @@ class MetricsFile:
                 say(
                     f"{self.path}: differs from what the checkpoint of step {step:,} recorded; its numbers may be wrong"
                 )
+            self._digest = _Digest(read_metrics(self.path))
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
             self._board = TensorBoard(workdir, step)
             if settings:
@@ -73,6 +74,7 @@ class MetricsFile:
         with self._writing():
             self._file.write(json.dumps(finite, allow_nan=False) + "\n")
             self._board.write(line["step"], numbers)
+        self._digest.add(finite)
         if self._tracker:
             self._tracker.write(line["step"], numbers)
 
@@ -84,7 +86,7 @@ class MetricsFile:
     def digest(self) -> str:
         """Make every line durable, and return their number and digest."""
         self.flush()
-        return digest_of(self.path)
+        return str(self._digest)
 
     def flush(self) -> None:
         """Make every line durable; called before a checkpoint, which must never be newer than its metrics."""
@@ -123,9 +125,26 @@ def digest_of(path: pathlib.Path, number: int | None = None) -> str:
 
     Of the first ones, since a resumed run may add a line of the step of its checkpoint.
     """
-    lines = read_metrics(path)[:number]
-    timeless = [{name: value for name, value in line.items() if name not in TIMED} for line in lines]
-    return f"{len(lines)}:{hashlib.sha256(json.dumps(timeless, sort_keys=True).encode()).hexdigest()}"
+    return str(_Digest(read_metrics(path)[:number]))
+
+
+class _Digest:
+    """What `digest_of` returns, as lines are added: SHA-256 of a JSON list of them."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._number, self._hash = 0, hashlib.sha256(b"[")
+        for line in lines:
+            self.add(line)
+
+    def add(self, line: Line) -> None:
+        timeless = {name: value for name, value in line.items() if name not in TIMED}
+        self._hash.update(f"{', ' if self._number else ''}{json.dumps(timeless, sort_keys=True)}".encode())
+        self._number += 1
+
+    def __str__(self) -> str:
+        whole = self._hash.copy()
+        whole.update(b"]")
+        return f"{self._number}:{whole.hexdigest()}"
 
 
 def damaged_lines(path: pathlib.Path) -> list[bytes]:

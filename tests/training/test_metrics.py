@@ -1,6 +1,8 @@
 """Means merge exactly; the metrics file holds each step once, whatever killed the run."""
 
+import hashlib
 import json
+import math
 import pathlib
 import struct
 import subprocess
@@ -104,6 +106,18 @@ def test_a_metrics_file_does_not_load_torch(tmp_path: pathlib.Path) -> None:
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert any((tmp_path / "tensorboard").iterdir())
+
+
+def test_the_digest_is_that_of_the_lines_as_one_list(tmp_path: pathlib.Path) -> None:
+    lines = [{"step": step, "split": "train", "loss": value} for step, value in enumerate((0.1, 1e-9, None), start=1)]
+    for number in range(4):
+        file = MetricsFile(tmp_path, number - 1)
+        for line in lines[max(0, number - 1) : number]:
+            timed = {"loss": math.nan} if line["loss"] is None else {}
+            file.write(line | timed | {"tokens_per_second": 3.0})
+        expected = hashlib.sha256(json.dumps(lines[:number], sort_keys=True).encode()).hexdigest()
+        assert file.digest() == f"{number}:{expected}"
+        file.close()
 
 
 def test_changed_numbers_are_reported_unless_they_depend_on_the_clock(tmp_path: pathlib.Path) -> None:
