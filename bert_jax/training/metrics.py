@@ -31,7 +31,7 @@ class MetricsFile:
         say: called with a line where lines are damaged or are not those of `digest`, or where a tracker fails.
         tracker: name of a row of TRACKERS that gets the metrics beside TensorBoard; None: none does.
         digest: of the lines that the checkpoint of `step` recorded; None: not compared.
-        settings: of the run, by key, for the tracker.
+        settings: of the run, by key, for TensorBoard and the tracker.
         root: the work directory that `workdir` is in; None: itself.
         meter: of the energy since this start, which each line of training gets as `energy_joules`; None: not measured.
 
@@ -62,6 +62,8 @@ class MetricsFile:
             self._digest = _Digest(read_metrics(self.path))
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
             self._board = TensorBoard(workdir, step)
+            if settings:
+                self._board.write_text(step, "config", (f"{key} = {value!r}" for key, value in settings.items()))
 
     def write(self, line: Line) -> None:
         """Append one line: `step`, `split` and numbers; JSON has no NaN, so what is not finite is null."""

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import pathlib
+import struct
 import subprocess
 import sys
 
@@ -150,3 +151,19 @@ def test_lines_of_training_carry_the_energy_of_this_start_and_the_end_of_the_fil
     (session,) = read_sessions(tmp_path)
     assert session.joules == 8.0
     assert session.measured == session.ended
+
+
+def test_tensorboard_shows_the_config_as_text(tmp_path: pathlib.Path) -> None:
+    """Read with the event reader of its own format; a path may hold bytes that are no UTF-8."""
+    from tensorboardX.proto import event_pb2
+
+    MetricsFile(tmp_path, 0, settings={"train.steps": 9, "data.corpus": "a*b\udcff"}).close()
+    (path,) = (tmp_path / "tensorboard").iterdir()
+    data, at, values = path.read_bytes(), 0, []
+    while at < len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        values += event_pb2.Event.FromString(data[at + 12 : at + 12 + length]).summary.value
+        at += length + 16
+    (value,) = values
+    assert (value.tag, value.metadata.plugin_data.plugin_name) == ("config/text_summary", "text")
+    assert value.tensor.string_val == [b"    train.steps = 9\n    data.corpus = 'a*b\\udcff'"]

@@ -5,7 +5,7 @@ import pathlib
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 ENERGY = "train/energy_joules"  # since this start of the run
@@ -21,8 +21,9 @@ class TensorBoard:
         with _torch_hidden():
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto import event_pb2, summary_pb2
+            from tensorboardX.summary import text
 
-        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._event, self._summary, self._text = event_pb2.Event, summary_pb2.Summary, text
         directory = workdir / "tensorboard"
         directory.mkdir(exist_ok=True)
         self._events = EventsWriter(str(directory / "events"))
@@ -32,6 +33,11 @@ class TensorBoard:
         """Write each number under its name."""
         values = [self._summary.Value(tag=name, simple_value=x) for name, x in numbers.items()]
         self._add(step, summary=self._summary(value=values))
+
+    def write_text(self, step: int, name: str, lines: Iterable[str]) -> None:
+        """Write lines for the text page, as code, of which Markdown changes nothing."""
+        code = "\n".join(f"    {line}" for line in lines)
+        self._add(step, summary=self._text(name, code.encode(errors="replace").decode()))
 
     def flush(self) -> None:
         """To the file."""
