@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bert_jax import files
 from bert_jax.config import CheckpointConfig
-from bert_jax.data import corpus
+from bert_jax.data import manifest
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
 
@@ -47,9 +47,8 @@ def _sealed(place: pathlib.Path) -> Verified:
 
 
 def _corpus(place: pathlib.Path) -> Verified:
-    manifest = corpus.read_manifest(place)
-    names = corpus.digests_of(manifest)
-    damage = corpus.verify(place) + _tokenizer(place / "tokenizer", manifest["tokenizer"]["sha256"], "the manifest")
+    names, tokenizer = manifest.all_digests(place), manifest.read_manifest(place)["tokenizer"]["sha256"]
+    damage = manifest.verify(place) + _tokenizer(place / "tokenizer", tokenizer, "the manifest")
     return Verified(f"corpus of {len(names)} files and tokenizer/", damage, _size(place, *names))
 
 

@@ -60,7 +60,11 @@ def prepare(args: argparse.Namespace) -> None:
     if args.runner == "local" and "://" in args.output:  # of which a directory such as `gs:` would be made
         raise UserError(f"--output {args.output}: a URL, which --runner beam alone writes to; give a directory")
     if args.runner == "beam":
-        if args.deduplicate != "none":
+        if args.append:
+            raise UserError("--append: only with --runner local")
+        if args.tokenizer is None:
+            raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
+        if args.deduplicate not in (None, "none"):
             raise UserError("--deduplicate: only with --runner local; remove copies before the job")
         if args.clean is not None:
             raise UserError("--clean: only with --runner local; clean the texts first, with `bert-jax clean`")
@@ -72,8 +76,7 @@ def prepare(args: argparse.Namespace) -> None:
             args.tokenizer,
             args.output,
             read_options,
-            args.heldout_fraction,
-            args.language,
+            *(0.02 if args.heldout_fraction is None else args.heldout_fraction, args.language or "en"),
             options,
             args.max_rejected_fraction,
         )
@@ -95,6 +98,7 @@ def prepare(args: argparse.Namespace) -> None:
                 args.keep_removed,
                 args.max_rejected_fraction,
                 args.clean,
+                args.append,
             )
     for warning in manifest["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
