@@ -15,6 +15,7 @@ from bert_jax.data import corpus
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.manifest import read_manifest, verify
 from bert_jax.data.mixture import name_snapshots, open_mixture
+from bert_jax.data.preparation.growing.comparison import compare_corpora, format_comparison
 from bert_jax.data.preparation.prepare import format_summary, prepare
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.staging import staged
@@ -271,3 +272,33 @@ def test_a_cleaned_corpus_is_added_to_by_the_same_recipe(tmp_path, tokenizer):
     whole = read_manifest(tmp_path / "all")
     assert documents(open_corpus(tmp_path / "c")) == documents(open_corpus(tmp_path / "all"))
     assert (manifest["documents"], manifest["cleaning"]) == (whole["documents"], whole["cleaning"])
+
+
+@pytest.mark.parametrize("kinds", [("near", "near"), ("exact", "near"), ("none", "none")])
+def test_copies_between_two_corpora(tmp_path, tokenizer, kinds):
+    """As a literal comparison of the texts finds them; the tokenizers differ."""
+    other = tmp_path / "other"
+    save_tokenizer(wordpiece_tokenizer([*SPECIAL_TOKENS, *WORDS[:99], "dog"], Normalizer()), other)
+    texts = make_texts(45, seed=9)
+    parts, sets = (texts[:30], texts[30:]), []
+    for part, own, deduplicate, name in zip(parts, (tokenizer, other), kinds, "ab", strict=True):
+        forms = [text.casefold().strip("!").split() for text in part]
+        shingles = [{tuple(words[i : i + 5]) for i in range(max(1, len(words) - 4))} for words in forms]
+        kept = [  # so that the corpus has what is compared
+            number
+            for number, own_set in enumerate(shingles)
+            if all(len(own_set & one) / len(own_set | one) < 0.8 for one in shingles[:number])
+        ]
+        sets.append([shingles[number] for number in kept])
+        inputs = write(tmp_path / f"{name}.jsonl", [part[number] for number in kept])
+        prepare(inputs, own, tmp_path / name, workers=1, heldout_fraction=0.3, deduplicate=deduplicate)
+    best = [max(len(one & two) / len(one | two) for two in sets[1]) for one in sets[0]]
+    exact, near = sum(value == 1 for value in best), sum(0.8 <= value < 1 for value in best)
+    assert min(exact, near) > 0
+    found = compare_corpora(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert found == (len(sets[0]), exact, near if kinds == ("near", "near") else None)
+    line = format_comparison(found, "a", "b")
+    assert line.startswith(f"a: of {len(sets[0])} documents {exact} are exact copies of documents of b (")
+    assert line.endswith("near copies are not known, as one was not prepared with --deduplicate near") == (
+        found.near is None
+    )

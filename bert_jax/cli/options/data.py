@@ -184,6 +184,11 @@ def _inspect(parser: argparse.ArgumentParser) -> None:
         help=".html file to create instead: statistics, and 100 sequences token by token, filtered by source, language "
         "and warning",
     )
+    form.add_argument(
+        "--against",
+        metavar="CORPUS",
+        help="another corpus: print instead how many documents of the first are exact or near copies of its documents",
+    )
 
 
 def _add_documents(parser: argparse.ArgumentParser) -> None:

@@ -113,7 +113,14 @@ def _read_options(args: argparse.Namespace) -> Any:
 
 
 def inspect(args: argparse.Namespace) -> None:
-    """Print a corpus and sequences of it, or write them as a page."""
+    """Print a corpus and sequences of it, or write them as a page, or compare it with another corpus."""
+    if args.against is not None:
+        if args.config or args.overrides or args.sequence is not None:
+            raise UserError("--against compares documents: leave out --config, --sequence and the fields of a config")
+        from bert_jax.data.preparation.growing.comparison import compare_corpora, format_comparison
+
+        print(format_comparison(compare_corpora(args.corpus, args.against), args.corpus, args.against))
+        return
     from bert_jax.reports.inspect import inspect_corpus as run
 
     run(args.corpus, args.config, args.overrides, args.sequence, args.json, args.html)
