@@ -15,8 +15,10 @@ from bert_jax.data import corpus
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.manifest import read_manifest, verify
 from bert_jax.data.mixture import name_snapshots, open_mixture
+from bert_jax.data.preparation.corpus_writer import Base
 from bert_jax.data.preparation.growing.comparison import compare_corpora, format_comparison
 from bert_jax.data.preparation.prepare import format_summary, prepare
+from bert_jax.data.preparation.unfinished import UnfinishedCorpus
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.staging import staged
 from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
@@ -175,7 +177,11 @@ def test_nothing_new_leaves_the_corpus_as_it_is(tmp_path, tokenizer):
     inputs, lines = write(tmp_path / "1.jsonl", make_texts(9, seed=4)), []
     manifest = prepare(inputs, tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.3)
     before = contents(tmp_path / "c")
-    again = prepare(inputs, tokenizer, tmp_path / "c", workers=1, append=True, say=lines.append)
+    removed = tmp_path / "removed.jsonl"
+    again = prepare(inputs, tokenizer, tmp_path / "c", workers=1, append=True, say=lines.append, keep_removed=removed)
+    found = [json.loads(line) for line in removed.read_text().splitlines()]
+    assert [one["repeats"] for one in found] == [f"a document of {tmp_path / 'c'}"] * 15
+    removed.unlink()
     assert again == manifest
     assert contents(tmp_path / "c") == before
     assert lines == [f"{tmp_path / 'c'}: unchanged; of 15 new documents 0 are added, 15 rejected (15 exact duplicate)"]
@@ -226,6 +232,20 @@ def test_killed_before_every_write(tmp_path, tokenizer, monkeypatch):
         assert contents(place) == expected
         assert not work.exists()
     assert resumed > 5
+
+
+def test_two_appends_at_once(tmp_path, tokenizer):
+    """The second has read the manifest of before; it must not write over the files of the first."""
+    texts = make_texts(12, seed=10)
+    prepare(write(tmp_path / "1.jsonl", texts[:9]), tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.3)
+    base = Base(tmp_path / "c", read_manifest(tmp_path / "c"))
+    prepare(write(tmp_path / "2.jsonl", texts[9:]), None, tmp_path / "c", workers=1, append=True)
+    before = contents(tmp_path / "c")
+    stale = UnfinishedCorpus(base.directory, {}, print, base)
+    with pytest.raises(UserError, match="has added to this corpus meanwhile"), stale:
+        pass
+    assert contents(tmp_path / "c") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.jsonl", "2.jsonl", "c"]
 
 
 def test_what_contradicts_the_corpus_is_refused(tmp_path, tokenizer):

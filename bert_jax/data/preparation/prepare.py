@@ -20,7 +20,7 @@ from bert_jax.data.preparation.cleaning.chunk import sum_counts as sum_cleaning
 from bert_jax.data.preparation.cleaning.recipe import Recipe, read_recipe
 from bert_jax.data.preparation.cleaning.stage import Cleaned, clean_documents, copy_removed, num_passes, pass_reports
 from bert_jax.data.preparation.corpus_writer import Base, ShardWriter, token_dtype
-from bert_jax.data.preparation.duplicates.decisions import DEDUPLICATION, NEAR_COPIES, THRESHOLD, TOGETHER
+from bert_jax.data.preparation.duplicates.decisions import DEDUPLICATION, NEAR_COPIES, THRESHOLD, TOGETHER, Decisions
 from bert_jax.data.preparation.duplicates.normal_form import SPLIT_CHARACTERS
 from bert_jax.data.preparation.duplicates.removed import removed_file, write_removed
 from bert_jax.data.preparation.duplicates.search import find_copies
@@ -171,6 +171,7 @@ def prepare(
         if existing:
             check_rejected(counts.rejected, counts.documents, counts.fields, settings)
             if not shards:
+                _write_removed(removed, cleaned, decisions, partitions, read_options, output)
                 say(f"{output}: unchanged; of {added(counts.documents, counts.rejected)}")
                 unfinished.discard()
                 return dict(existing.base.manifest)
@@ -186,12 +187,9 @@ def prepare(
             raise
         if recipe:
             summary["cleaning"] = {**recipe.description(), **sum_cleaning(cleaning_counts).description()}
-        if removed and cleaned:
-            copy_removed(removed, cleaned)
+        _write_removed(removed, cleaned, decisions, partitions, read_options, output)
         signatures = None
         if decisions:
-            if removed:
-                write_removed(removed, partitions, read_options, decisions, f"a document of {output}")
             near = NEAR_COPIES.get(settings.deduplicate, False)
             signatures = kept_signatures(unfinished.first_pass.open_all(), decisions, near)
         return unfinished.publish(tokenizer, token_dtype(tokenizer.vocab_size), summary, signatures)
@@ -218,6 +216,21 @@ def _deduplication(deduplicate: str, recipe: Recipe | None) -> str:
     if recipe and len(asked) > 1:
         raise UserError(f"--deduplicate {deduplicate}: {recipe.name} has {recipe.deduplicate}; leave one of them out")
     return next(iter(asked), "none")
+
+
+def _write_removed(
+    removed: pathlib.Path | None,
+    cleaned: Cleaned | None,
+    decisions: Decisions | None,
+    partitions: Sequence[chunks.Partition],
+    read_options: ReadOptions,
+    output: str | os.PathLike[str],
+) -> None:
+    """Write the documents that were removed, where they are asked for."""
+    if removed and cleaned:
+        copy_removed(removed, cleaned)
+    if removed and decisions:
+        write_removed(removed, partitions, read_options, decisions, f"a document of {output}")
 
 
 def _removed_counts(cleaned: Cleaned | None) -> list[DocumentCounts]:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from bert_jax import errors, strict_json
+from bert_jax.data.manifest import read_manifest
 from bert_jax.data.preparation.cleaning import repeated_lines, stage
 from bert_jax.data.preparation.cleaning.blocks import BlockFiles
 from bert_jax.data.preparation.corpus_writer import (
@@ -101,6 +102,8 @@ class UnfinishedCorpus:
             os.close(self._lock)
             raise UserError(f"{self.output}: another preparation is writing this corpus; wait for it to end") from None
         try:
+            if self._base and read_manifest(self.output)["fingerprint"] != self._base.manifest["fingerprint"]:
+                raise UserError(f"{self.output}: another preparation has added to this corpus meanwhile; run it again")
             with self.writing():
                 self._resume()
         except BaseException:
