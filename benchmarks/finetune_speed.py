@@ -77,7 +77,8 @@ def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> No
             write("compiled", seconds=duration_secs, step=of["fun_name"] == "jit(train_step)")
 
     values = recipe(epochs=ENDLESS, batch_size=arguments.batch, learning_rate=5e-5)
-    values.init_from, values.checkpoint.every = str(place / "model"), sys.maxsize
+    values.init_from = str(place / "model")
+    values.checkpoint.update(every=sys.maxsize, max_time_fraction=None)
     values.task.update({"name": "qnli", "data": str(place), "max_seq_len": arguments.max_length})
     with open(place / "ours.log", "w", encoding="utf-8") as log:
         console = Console(log)

@@ -33,6 +33,7 @@ def main() -> None:
         "evaluate.every": None,
         "evaluate.num_sequences": 1,
         "checkpoint.every": None,
+        "checkpoint.max_time_fraction": None,
     }
     config = read_config(
         PretrainConfig, arguments.config, [*overrides, *(f"--config.{key}={value}" for key, value in fixed.items())]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         read_config,
         resolve,
     )
+    from bert_jax.data.corpus import open_corpus
     from bert_jax.data.preparation.prepare import prepare
     from bert_jax.data.tokenizer import load_tokenizer
     from bert_jax.data.tokenizer.training.train import train_tokenizer
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from bert_jax.interop.huggingface.model import export_model
     from bert_jax.models import Head, make_model
     from bert_jax.objectives import make_objective
-    from bert_jax.runs.api import batches, finetune, pretrain
+    from bert_jax.runs.api import OpenRun, batches, finetune, open_run, pretrain
 
 __version__ = "0.1.0"
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "FinetuneConfig",
     "Head",
     "LoadedModel",
+    "OpenRun",
     "PretrainConfig",
     "UserError",
     "batches",
@@ -65,6 +67,8 @@ __all__ = [
     "load_tokenizer",
     "make_model",
     "make_objective",
+    "open_corpus",
+    "open_run",
     "prepare",
     "pretrain",
     "pretrain_config",
@@ -80,6 +84,7 @@ _MODULES = {
     "FinetuneConfig": "config",
     "Head": "models",
     "LoadedModel": "inference.loaded_model",
+    "OpenRun": "runs.api",
     "PretrainConfig": "config",
     "UserError": "errors",
     "batches": "runs.api",
@@ -90,6 +95,8 @@ _MODULES = {
     "load_tokenizer": "data.tokenizer",
     "make_model": "models",
     "make_objective": "objectives",
+    "open_corpus": "data.corpus",
+    "open_run": "runs.api",
     "prepare": "data.preparation.prepare",
     "pretrain": "runs.api",
     "pretrain_config": "config",

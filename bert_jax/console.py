@@ -1,12 +1,17 @@
-"""What a person sees while a command runs."""
+"""What a person sees: progress and messages of a command, and an object in a notebook."""
 
+import contextlib
+import html
 import math
 import sys
+import threading
 import time
+from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 LIVE_SECONDS = 0.1  # between two states of a progress line on a terminal
 LOG_SECONDS = 5.0  # between two progress lines elsewhere
+QUIET_SECONDS = 3.0  # of work of which no part can be counted, before its first line
 
 
 class Console:
@@ -22,6 +27,7 @@ class Console:
         self._silent = silent
         self._live = self._out.isatty()
         self._open_line = False
+        self._lock = threading.Lock()  # `working` writes from a thread
         self._what = ""  # the work that the progress line is about
         self._began = self._shown = 0.0  # when that work began, and when its line was last printed
 
@@ -87,6 +93,32 @@ class Console:
                 pace += "" if total is None else f"  eta {format_seconds((total - done) / rate)}"
             self._write(f"{what} {done:,}{of} {unit}".rstrip() + pace, keep=not self._live)
 
+    @contextlib.contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """While the block runs, print `what` and how long it has taken: work of which no part can be counted.
+
+        Nothing in its first `QUIET_SECONDS`; on a terminal the line is gone when the block ends.
+        """
+        done, began = threading.Event(), time.monotonic()
+
+        def tick() -> None:
+            pause = QUIET_SECONDS
+            while not done.wait(pause):
+                pause = 1.0 if self._live else LOG_SECONDS
+                self._write(f"{what} ... {format_seconds(time.monotonic() - began)}", keep=not self._live)
+
+        thread = threading.Thread(target=tick, name="console", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+            if self._open_line:
+                self._out.write("\r\x1b[K")
+                self._out.flush()
+                self._open_line = False
+
     def say(self, text: str) -> None:
         """Print a line that stays."""
         self._write(text, keep=True)
@@ -110,10 +142,11 @@ class Console:
     def _write(self, text: str, keep: bool) -> None:
         if self._silent:
             return
-        start = "\r\x1b[K" if self._open_line else ""
-        self._out.write(start + text + ("\n" if keep else ""))
-        self._out.flush()
-        self._open_line = not keep
+        with self._lock:
+            start = "\r\x1b[K" if self._open_line else ""
+            self._out.write(start + text + ("\n" if keep else ""))
+            self._out.flush()
+            self._open_line = not keep
 
 
 def format_metric(name: str, value: float) -> str:
@@ -131,3 +164,9 @@ def format_seconds(seconds: float) -> str:
     if days:
         return f"{days}d {hours:02}:{minutes:02}:{rest:02}"
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def notebook_table(rows: Mapping[str, object]) -> str:
+    """Return names and values, escaped, as an HTML table in the colors of the notebook; empty values are left out."""
+    cells = ((html.escape(name), html.escape(f"{value}")) for name, value in rows.items() if f"{value}")
+    return f"<table>{''.join(f'<tr><th>{name}</th><td>{value}</td></tr>' for name, value in cells)}</table>"

@@ -11,13 +11,14 @@ import pathlib
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from bert_jax.errors import UserError
 
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+PIECE_BYTES = 1 << 20
 SMALL_BYTES = 32 << 20  # up to this size a file is read at every opening: config, tokenizer, small weights
 
 
@@ -94,10 +95,14 @@ def sync(path: pathlib.Path) -> None:
         os.close(handle)
 
 
-def sha256_of(path: str | os.PathLike[str]) -> str:
-    """Return the hex SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def sha256_of(path: str | os.PathLike[str], read: Callable[[int], None] = lambda count: None) -> str:
+    """Return the hex SHA-256 of a file; `read` is called with the number of bytes of each piece."""
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(PIECE_BYTES):
+            digest.update(piece)
+            read(len(piece))
+    return digest.hexdigest()
 
 
 def write_sums(directory: pathlib.Path) -> None:
@@ -128,28 +133,44 @@ def read_sums(directory: pathlib.Path) -> dict[str, str]:
     return names
 
 
-def damage(directory: pathlib.Path, names: Collection[str] | None = None, largest: int | None = None) -> list[str]:
+def damage(
+    directory: pathlib.Path,
+    names: Collection[str] | None = None,
+    largest: int | None = None,
+    read: Callable[[int], None] = lambda count: None,
+) -> list[str]:
     """Return a line for each file in `SHA256SUMS` that is missing or differs; [] where there is no `SHA256SUMS`.
 
     Args:
         directory: with the files.
         names: the files to look at; None: all that are listed.
         largest: bytes of the largest file that is read; None: all are.
+        read: is called with the number of bytes of each piece that was read.
 
     Raises:
         UserError: as `read_sums`.
     """
     sums = read_sums(directory)
-    return compare(directory, {name: sums[name] for name in sums if names is None or name in names}, SUMS, largest)
+    chosen = {name: sums[name] for name in sums if names is None or name in names}
+    return compare(directory, chosen, SUMS, largest, read)
 
 
-def compare(directory: pathlib.Path, digests: Mapping[str, str], source: str, largest: int | None = None) -> list[str]:
-    """Return a line for each file that is missing or has another digest than `source`, a name for the message, says."""
+def compare(
+    directory: pathlib.Path,
+    digests: Mapping[str, str],
+    source: str,
+    largest: int | None = None,
+    read: Callable[[int], None] = lambda count: None,
+) -> list[str]:
+    """Return a line for each file that is missing or has another digest than `source`, a name for the message, says.
+
+    The other arguments are as in `damage`.
+    """
     lines = []
     for name, digest in digests.items():
         path = directory / name
         try:
-            if (largest is None or path.stat().st_size <= largest) and sha256_of(path) != digest:
+            if (largest is None or path.stat().st_size <= largest) and sha256_of(path, read) != digest:
                 lines.append(f"{path}: differs from {source}")
         except FileNotFoundError:
             lines.append(f"{path}: missing, but listed in {source}")

@@ -14,7 +14,9 @@ import torch
 import bert_jax
 from bert_jax.errors import UserError
 from bert_jax.runs.api import as_config
+from tests.data.stored_corpus import store
 from tests.generated_corpus import generated_corpus
+from tests.reports.written_pages import curve, write_run
 from tests.tiny_models import save
 
 ROOT = pathlib.Path(bert_jax.__file__).parent
@@ -77,6 +79,27 @@ def test_a_notebook_shows_a_table(bert) -> None:
     assert f"{len(tokenizer):,} tokens" in found
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in found
     assert "<script" not in found
+
+
+def test_a_notebook_shows_a_corpus_and_a_run_with_what_is_hostile_escaped(tmp_path) -> None:
+    """Three documents of two tokens; the names of a directory, a language and a label come from outside."""
+    hostile = "<img src=x onerror=alert(1)>"
+    place = tmp_path / hostile
+    store(place, [(np.array([2]), np.array([5, 6]))] * 3, vocab_size=100)
+    corpus = bert_jax.open_corpus(place)
+    shown = {"documents": {"rejected": {hostile: 4}}, "settings": {"language": hostile}}
+    tokenizer = corpus.manifest["tokenizer"] | {"kind": "wordpiece"}
+    corpus = corpus._replace(manifest=corpus.manifest | shown | {"tokenizer": tokenizer})
+    write_run(tmp_path / hostile / "run", curve(1000, 10), train={"steps": 1000})
+    run = bert_jax.open_run(tmp_path / hostile / "run")
+    assert len(run.trainings[0].lines) == 110
+    tables = corpus._repr_html_(), run._repr_html_()
+    assert "<th>train</th><td>3 documents, 6 tokens</td>" in tables[0]
+    assert "4 &lt;img src" in tables[0]
+    assert "It has done all of its 1,000 steps" in tables[1]
+    for table in tables:
+        assert "<img" not in table
+        assert table.count("<td>") == table.count("</td>") == table.count("<tr>")
 
 
 def test_texts_that_are_too_long_are_refused_or_cut(bert) -> None:

@@ -84,3 +84,24 @@ def test_a_silent_console_prints_nothing() -> None:
     console.say("done")
     console.close()
     assert out.getvalue() == ""
+
+
+def test_work_that_cannot_be_counted_shows_its_time_and_leaves_nothing_behind(monkeypatch) -> None:
+    monkeypatch.setattr("bert_jax.console.QUIET_SECONDS", 0.001)
+    out = Terminal()
+    console = Console(out)
+    with console.working("exporting"):
+        while not out.getvalue():
+            time.sleep(0.001)
+    assert out.getvalue() == "exporting ... 0:00\r\x1b[K"
+    console.close()
+    assert out.getvalue().endswith("\x1b[K")
+
+
+def test_short_work_and_that_of_a_silent_console_show_nothing() -> None:
+    out = Terminal()
+    with Console(out).working("exporting"):
+        pass
+    with pytest.raises(ValueError, match="inside"), Console(out).working("exporting"):
+        raise ValueError("inside")
+    assert out.getvalue() == ""

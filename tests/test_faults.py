@@ -1,7 +1,9 @@
-"""The suite of faults counts its own processes: one that fails is no success."""
+"""The suite of faults counts its own processes, and one that fails is no success; the definition of goodput."""
 
 import subprocess
 import sys
+
+from benchmarks.long_run import Life
 
 CODE = """
 import os
@@ -21,3 +23,10 @@ def test_processes_that_fail_are_counted_and_their_tracebacks_printed() -> None:
     ended = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     assert ended.stdout == "2\n"
     assert ended.stderr.count("ValueError: planted") == 1
+
+
+def test_goodput_is_the_fraction_of_a_life_in_steps_that_count() -> None:
+    """100 s: 8 s until the first step begins, 46 steps of 2 s, of which a checkpoint has 40."""
+    life = Life(100.0, 500, tuple((8.0 + 2.0 * number, 500 + number) for number in range(1, 47)))
+    assert (life.restart, life.step_seconds) == (8.0, 2.0)
+    assert (life.lost(540), life.goodput(540)) == (12.0, 0.8)

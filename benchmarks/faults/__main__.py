@@ -2,8 +2,9 @@
 
     python -m benchmarks.faults --minutes 20
 
-The scratch directory may be on the file system that runs will write to. A class gets time by its weight, and a trial is
-a function of seed, class, process and number: --only, --seed and --jobs repeat it. Failing writes need a C compiler
+The scratch directory may be on the file system that runs will write to. Classes get trials in proportion to the numbers
+of CLASSES, which is how many two idle cores make in 20 minutes; a trial is a function of seed, class, process and
+number: --only, --seed and --jobs repeat it. Failing writes need a C compiler
 (`cc`). The status is 1 where any trial is silent, ends in a traceback or hangs, where a process of
 the suite fails, and where no trial ran.
 """
@@ -16,6 +17,7 @@ import os
 import pathlib
 import platform
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -45,25 +47,28 @@ class Class(NamedTuple):
 
     module: str
     function: str
-    weight: float  # of the time
+    trials: int  # of 20 minutes
 
 
 CLASSES = {
-    "SIGKILL": Class("stops", "killed", 3),
-    "SIGTERM": Class("stops", "terminated", 1),
-    "Ctrl-C": Class("stops", "interrupted", 1),
-    "n-th write, fsync, rename fails": Class("writes", "failing", 3),
-    "damaged tokenizer": Class("damage", "tokenizers", 0.5),
-    "damaged corpus": Class("damage", "corpora", 1.5),
-    "damaged run, resumed": Class("damage", "unfinished_runs", 2),
-    "damaged run, exported": Class("damage", "runs", 1.5),
-    "damaged fine-tuning": Class("damage", "tunings", 1),
-    "damaged export": Class("damage", "exports", 1),
-    "files from strangers": Class("inputs", "hostile", 1),
-    "command lines": Class("inputs", "command_lines", 1),
-    "NaN and Inf": Class("inputs", "not_finite", 1),
-    "resumed on another mesh": Class("stops", "other_mesh", 0.5),
-    "one of two processes lost": Class("stops", "lost_process", 0.5),
+    "SIGKILL": Class("stops", "killed", 210),
+    "SIGTERM": Class("stops", "terminated", 20),
+    "Ctrl-C": Class("stops", "interrupted", 20),
+    "n-th write, fsync, rename fails": Class("writes", "failing", 30),
+    "damaged tokenizer": Class("damage", "tokenizers", 350),
+    "damaged corpus": Class("damage", "corpora", 250),
+    "damaged run, resumed": Class("damage", "unfinished_runs", 50),
+    "damaged run, exported": Class("damage", "runs", 120),
+    "damaged fine-tuning": Class("damage", "tunings", 20),
+    "damaged export": Class("damage", "exports", 200),
+    "files from strangers": Class("inputs", "hostile", 310),
+    "command lines": Class("inputs", "command_lines", 510),
+    "NaN and Inf": Class("inputs", "not_finite", 20),
+    "clock jumps": Class("stops", "other_clock", 10),
+    "resumed on another mesh": Class("stops", "other_mesh", 4),
+    "resumed by other processes": Class("processes", "other_count", 4),
+    "one of four processes lost": Class("processes", "lost", 5),
+    "slow process, false alarms": Class("processes", "slow", 4),
 }
 
 
@@ -147,23 +152,28 @@ def in_processes(count: int, work: Callable[[int], None]) -> int:
 
 def _work(right: Any, names: list[str], seed: int, number: int, end: float, place: pathlib.Path) -> None:
     """Trials of one process until the end, each of the class that is behind; a line of JSON for each."""
-    spent, counts = dict.fromkeys(names, 0.0), collections.Counter[str]()
+    counts = collections.Counter[str]()
     with open(place / f"outcomes.{number}", "w") as file:
         while time.monotonic() < end:
-            name = min(names, key=lambda one: spent[one] / CLASSES[one].weight)
+            name = min(names, key=lambda one: (counts[one] + 0.5) / CLASSES[one].trials)
             row, trial = CLASSES[name], f"{seed} {name} {number} {counts[name]}"
-            began, scratch = time.monotonic(), _new(place / f"trial.{number}")
+            began, scratch = _cpu_seconds(), _new(place / f"trial.{number}")
             function = getattr(importlib.import_module(f"benchmarks.faults.{row.module}"), row.function)
             try:
                 outcome, harm, text = function(random.Random(trial), right, scratch)
             except Exception:  # of the suite itself: not to be counted, nor hidden
                 outcome, harm, text = "suite", trial, traceback.format_exc()
-            spent[name] += time.monotonic() - began
             counts[name] += 1
             record = {"class": name, "trial": trial, "outcome": outcome, "harm": harm, "text": text[-3000:]}
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps(record | {"cpu_seconds": _cpu_seconds() - began}) + "\n")
             file.flush()
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of all that it started and waited for."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def _new(place: pathlib.Path) -> pathlib.Path:
@@ -173,7 +183,7 @@ def _new(place: pathlib.Path) -> pathlib.Path:
     return place
 
 
-def _report(lines: list[dict[str, str]], args: argparse.Namespace, names: list[str]) -> int:
+def _report(lines: list[dict[str, Any]], args: argparse.Namespace, names: list[str]) -> int:
     from scipy.stats import beta
 
     from benchmarks.faults.outcome import FAILURES, OUTCOMES
@@ -184,11 +194,15 @@ def _report(lines: list[dict[str, str]], args: argparse.Namespace, names: list[s
         found = collections.Counter(line["outcome"] for line in lines if name in (line["class"], "all"))
         trials, failed = sum(found[one] for one in OUTCOMES), sum(found[one] for one in FAILURES)
         bound = float(beta.ppf(0.95, failed + 1, trials - failed)) if failed < trials else 1.0
-        rows.append({"class": name, "trials": trials, **{one: found[one] for one in OUTCOMES}, "upper_bound": bound})
-    print(f"\n| {' | '.join(('class', 'trials', *OUTCOMES, '95 % upper bound of the last three'))} |")
-    print("| --- " * (3 + len(OUTCOMES)) + "|")
+        used = [line["cpu_seconds"] for line in lines if name in (line["class"], "all")]
+        mean = sum(used) / max(1, len(used))
+        counted = {one: found[one] for one in OUTCOMES}
+        rows.append({"class": name, "trials": trials, **counted, "upper_bound": bound, "cpu_seconds": mean})
+    print(f"\n| {' | '.join(('class', 'trials', *OUTCOMES, '95 % upper bound', 'CPU s'))} |")
+    print("| --- " * (4 + len(OUTCOMES)) + "|")
     for row in rows:
         cells = [row["class"], *(f"{row[one]:,}" for one in ("trials", *OUTCOMES)), f"{row['upper_bound']:.1%}"]
+        cells.append(f"{row['cpu_seconds']:.1f}")
         print(f"| {' | '.join(cells)} |")
     software = {"python": platform.python_version()} | versions()
     print(f"\n{args.minutes:g} minutes, {args.jobs} at a time, seed {args.seed}; {platform.machine()}, ", end="")

@@ -1,14 +1,14 @@
-"""Signals at random moments, a process lost of two, and runs that resume on another mesh."""
+"""Signals at random moments, clocks that jump, and runs that resume on another mesh."""
 
 import json
 import pathlib
 import random
 import signal
-import socket
 import time
+from collections.abc import Callable
 
-from benchmarks.faults.outcome import DETECTED, HUNG, SILENT, SURVIVED, TRACEBACK, Outcome, broken, same_result
-from benchmarks.faults.world import STEPS, VERBS, Ended, Running, World, pretrain, run_of, start
+from benchmarks.faults.outcome import HUNG, SILENT, SURVIVED, TRACEBACK, Outcome, broken, same_result
+from benchmarks.faults.world import STEPS, VERBS, Ended, World, pretrain, run_of, start
 
 MOST_STOPS = 3
 STOP_SECONDS = 5.0  # within which Ctrl-C ends a verb
@@ -70,6 +70,32 @@ def interrupted(rng: random.Random, world: World, place: pathlib.Path) -> Outcom
     return stopped(signal.SIGINT, rng, world, place)
 
 
+JUMPS = (-3e7, -3_600.0, -1.0, 0.0, 1.0, 3_600.0, 3e7)  # seconds, a year at most
+
+
+def other_clock(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+    """A run that is killed, and one that resumes it, each with a clock that is wrong and jumps once."""
+    output, harm, ended = place / "out", "", None
+    for last in (False, True):
+        wrong, jump, after = rng.choice(JUMPS), rng.choice(JUMPS), rng.uniform(0, seconds_of(world, "pretrain"))
+        harm += f"{' then ' * last}{wrong:g} s, {jump:g} s more after {after:.1f} s"
+        process = start(pretrain(world, output), place, clock=_jumping(wrong, jump, after))
+        if not last:
+            time.sleep(rng.uniform(0.5, 1) * seconds_of(world, "pretrain"))
+            process.signal(signal.SIGKILL)
+        ended = process.wait()
+        if ended.status not in (0, -signal.SIGKILL):
+            return broken(ended, harm) or Outcome(TRACEBACK, harm, ended.text)
+    same = same_result(VERBS["pretrain"], world, output)
+    return Outcome(SURVIVED if same else SILENT, harm, ended.text if ended else "")
+
+
+def _jumping(wrong: float, jump: float, after: float) -> Callable[[], float]:
+    """`time.time` of a clock that is wrong by some seconds, and by `jump` more after a while."""
+    right, began = time.time, time.monotonic()
+    return lambda: right() + wrong + (jump if time.monotonic() - began > after else 0.0)
+
+
 MESHES = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (1, 2, 2), (4, 1, 1))  # data, fsdp, tensor
 
 
@@ -88,42 +114,12 @@ def other_mesh(rng: random.Random, world: World, place: pathlib.Path) -> Outcome
         ended = process.wait()
         if ended.status not in (0, -signal.SIGTERM):
             return broken(ended, harm) or Outcome(TRACEBACK, harm, ended.text)
-    return Outcome(SURVIVED if _close(world, output) else SILENT, harm, ended.text if ended else "")
+    return Outcome(SURVIVED if close_to_right(world, output) else SILENT, harm, ended.text if ended else "")
 
 
-def _close(world: World, output: pathlib.Path) -> bool:
+def close_to_right(world: World, output: pathlib.Path) -> bool:
     """Whether a run ended at the last step with the losses of the undisturbed one, up to the order of sums."""
     found, right = run_of(output), run_of(world.run)
     pairs = list(zip(found["metrics"], right["metrics"], strict=True))
     near = all(abs(a["loss"] - b["loss"]) <= TOLERANCE * b["loss"] and a["step"] == b["step"] for a, b in pairs)
     return bool(found["step"] == STEPS and near)
-
-
-def lost_process(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
-    """One of two processes is killed or stopped: the other names it and ends; then both end the run."""
-    number, victim = rng.choice((signal.SIGKILL, signal.SIGSTOP)), rng.randrange(2)
-    output, harm = place / "out", f"{number.name} to process {victim} of 2"
-    both = _two(world, output, place)
-    delay = rng.uniform(0.2, 1.5) * seconds_of(world, "pretrain")
-    time.sleep(delay)
-    both[victim].signal(number)
-    ends = [both[1 - victim].wait()]
-    if number == signal.SIGSTOP:
-        both[victim].signal(signal.SIGKILL)
-    both[victim].wait()
-    if ends[0].status != 0 and (found := broken(ends[0], f"{harm} after {delay:.1f} s")):
-        return found
-    named = f"process {victim}" in ends[0].text
-    ends = [process.wait() for process in _two(world, output, place)]
-    for ended in ends:
-        if ended.status != 0:
-            return broken(ended, harm) or Outcome(TRACEBACK, harm, f"cannot be started again: {ended.text}")
-    return Outcome((DETECTED if named else SURVIVED) if _close(world, output) else SILENT, harm)
-
-
-def _two(world: World, output: pathlib.Path, place: pathlib.Path) -> list[Running]:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{sock.getsockname()[1]}"
-    argv = pretrain(world, output, "--coordinator", address, "--num_processes", "2", "--process_id")
-    return [start([*argv, str(number)], place, NPROC="64") for number in range(2)]

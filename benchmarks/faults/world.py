@@ -197,16 +197,28 @@ class Running:
         self.log.unlink()
         return Ended(status, text, time.monotonic() - self.began)
 
+    def is_running(self) -> bool:
+        """Whether it has not ended; a stopped process has not."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
     def signal(self, number: int) -> None:
         """Send a signal; a process that has ended gets none."""
-        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if self.is_running():
             os.kill(self.pid, number)
 
 
 def start(
-    argv: list[str], place: pathlib.Path, fault: Fault | None = None, memory: int = 0, **environment: str
+    argv: list[str],
+    place: pathlib.Path,
+    fault: Fault | None = None,
+    memory: int = 0,
+    clock: Callable[[], float] | None = None,
+    **environment: str,
 ) -> Running:
-    """Start a verb in a process and a session of its own, with its messages in a file of `place`."""
+    """Start a verb in a process and a session of its own, with its messages in a file of `place`.
+
+    `clock` takes the place of `time.time`.
+    """
     log = place.with_name(f"{place.name}.{time.monotonic_ns()}.log")  # beside it: its writes never fail
     log.touch()  # also for a process that is killed at once
     sys.stdout.flush()
@@ -223,6 +235,8 @@ def start(
         os.environ.update(environment)
         if memory:
             resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        if clock:
+            time.time = clock
         if fault:
             arm(place, fault)
         sys.argv = ["bert-jax", *argv]

@@ -132,6 +132,28 @@ def modernbert(layers: int, hidden: int, heads: int, mlp: int) -> EncoderConfig:
     )
 
 
+def nomic_bert(layers: int, hidden: int, heads: int, mlp: int) -> EncoderConfig:
+    """Return NomicBERT: BERT with rotary positions, gated MLPs, and no biases or dropout in its blocks."""
+    return EncoderConfig(
+        family="nomic_bert",
+        vocab_size=30528,
+        num_layers=layers,
+        hidden_size=hidden,
+        num_heads=heads,
+        mlp_size=mlp,
+        max_positions=2048,
+        attention_bias=False,
+        mlp_bias=False,
+        positions="rotary",
+        rotary_base=1_000.0,
+        mlp="gated",
+        activation="silu",
+        dropout=0.0,
+        attention_dropout=0.0,
+        classifier_dropout=0.0,
+    )
+
+
 BERT_SIZES: dict[str, EncoderConfig] = {
     "tiny": bert(2, 128),
     "mini": bert(4, 256),
@@ -165,6 +187,8 @@ PRESETS: dict[str, EncoderConfig] = {
     "electra_base_generator": electra(12, 256, 4, 768),
     "electra_large": electra(24, 1024, 16, 1024),
     "electra_large_generator": electra(24, 256, 4, 1024),
+    "nomic_bert_mini": nomic_bert(6, 192, 3, 512),
+    "nomic_bert_base": nomic_bert(12, 768, 12, 3072),
     "modern_tiny": modernbert(4, 128, 2, 352),
     "modern_mini": modernbert(6, 192, 3, 512),
     "modern_small": modernbert(12, 384, 6, 1024),

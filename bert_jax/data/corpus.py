@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bert_jax.console import notebook_table
 from bert_jax.data.manifest import read_manifest
 from bert_jax.errors import UserError
 from bert_jax.files import sha256_of
@@ -259,6 +260,14 @@ class Corpus(NamedTuple):
     def split(self, name: str) -> Split:
         """Return the split 'train' or 'heldout'; the latter may be empty."""
         return self.splits[name]
+
+    def _repr_html_(self) -> str:
+        """Return the corpus as a table, which a notebook shows."""
+        found, splits = self.manifest, self.splits.items()
+        sizes = {name: f"{one.num_documents:,} documents, {one.num_tokens:,} tokens" for name, one in splits}
+        rejected = ", ".join(f"{count:,} {why}" for why, count in found["documents"]["rejected"].items())
+        rows = {"directory": self.directory, **sizes, "rejected": rejected, "language": found["settings"]["language"]}
+        return notebook_table(rows | {"vocabulary": f"{found['tokenizer']['kind']}, {self.vocab_size:,} tokens"})
 
 
 def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus:

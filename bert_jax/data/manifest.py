@@ -8,7 +8,7 @@ import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_jax import strict_json
@@ -96,15 +96,16 @@ def is_unchanged(manifest: Mapping[str, Any]) -> bool:
     return fingerprint(manifest) == manifest["fingerprint"] and manifest.get("seal") in (None, seal(manifest))
 
 
-def verify(directory: pathlib.Path) -> list[str]:
+def verify(directory: pathlib.Path, read: Callable[[int], None] = lambda count: None) -> list[str]:
     """Read every file of all snapshots; return a line for each that is missing or differs from its manifest.
 
-    A staged copy has no signatures, which training does not read.
+    `read` is called with the number of bytes of each piece that was read. A staged copy has no signatures, which
+    training does not read.
 
     Raises:
         UserError: as `read_manifest`.
     """
-    return compare(directory, all_digests(directory), "the manifest")
+    return compare(directory, all_digests(directory), "the manifest", read=read)
 
 
 def all_digests(directory: pathlib.Path) -> dict[str, str]:

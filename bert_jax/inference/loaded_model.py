@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import html
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import EncoderConfig
+from bert_jax.console import notebook_table
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.inference import embed, fill_mask
@@ -52,7 +52,7 @@ class LoadedModel:
         return self.model.tokenizer
 
     def _repr_html_(self) -> str:
-        """Return the model as a table, which a notebook shows; labels come from a file, so all text is escaped."""
+        """Return the model as a table, which a notebook shows."""
         config, tokenizer = self.config, self.tokenizer
         rows = {
             "directory": self.model.directory,
@@ -63,8 +63,7 @@ class LoadedModel:
             "heads": ", ".join(head.name for head in self.model.heads) or "none",
             "labels": ", ".join(self.model.labels),
         }
-        cells = ((name, html.escape(f"{value}")) for name, value in rows.items() if f"{value}")
-        return f"<table>{''.join(f'<tr><th>{name}</th><td>{value}</td></tr>' for name, value in cells)}</table>"
+        return notebook_table(rows)
 
     def encode(
         self,

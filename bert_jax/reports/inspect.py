@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config
+from bert_jax.console import Console
 from bert_jax.data.corpus import Corpus
 from bert_jax.data.mixture import Mixture, open_mixture
 from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_of
@@ -42,6 +43,7 @@ def inspect_corpus(
     overrides: Sequence[str],
     number: int | None,
     as_json: bool,
+    console: Console,
     html: str | None = None,
 ) -> None:
     """Print figures, warnings and the first sequences of a corpus or mixture; with `number`, that sequence alone.
@@ -54,6 +56,7 @@ def inspect_corpus(
         overrides: of the recipe.
         number: of a sequence, from 0; the numbers continue from one epoch to the next.
         as_json: print one JSON object with all figures, and with that sequence or the first ones.
+        console: for the time that the figures of a large corpus take.
         html: .html file for a page with all figures, and sequences from that number on.
 
     Raises:
@@ -69,17 +72,15 @@ def inspect_corpus(
     tokenizer = mixture.tokenizer()
     seq_len = config.train.phases[0].seq_len
     sequences, no_sequences = _make_sequences(mixture, tokenizer, seq_len, config, number is not None)
+
+    def figures() -> Report:
+        with console.working("counting"):
+            return make_report(mixture, tokenizer, sequences, no_sequences, seq_len, config.data)
+
     if html is not None:
-
-        def make() -> str:
-            report = make_report(mixture, tokenizer, sequences, no_sequences, seq_len, config.data)
-            return inspect_page(report, tokenizer, sequences, number or 0)
-
-        print(write_page(html, make))
+        print(write_page(html, lambda: inspect_page(figures(), tokenizer, sequences, number or 0)))
         return
-    report = None
-    if number is None or as_json:
-        report = make_report(mixture, tokenizer, sequences, no_sequences, seq_len, config.data)
+    report = figures() if number is None or as_json else None
     numbers = range(NUM_SHOWN) if number is None else [number]
     shown = {each: _examples(sequences, each, tokenizer) for each in numbers} if sequences else {}
     if as_json:

@@ -11,6 +11,8 @@ from bert_jax.data import manifest
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
 
+Progress = Callable[[str, int, int, str], None]
+
 
 class Verified(NamedTuple):
     """What was compared, and what is wrong."""
@@ -20,8 +22,12 @@ class Verified(NamedTuple):
     bytes: int  # that were read
 
 
-def verify(place: pathlib.Path) -> Verified:
+def verify(place: pathlib.Path, progress: Progress = lambda what, done, total, unit: None) -> Verified:
     """Read all of a corpus, a tokenizer, a work directory or an export, and compare it with its digests.
+
+    Args:
+        place: a directory.
+        progress: is called with what is read, how much of it is done and how much it is in all, and the unit of both.
 
     Raises:
         UserError: no such directory, or none that has digests.
@@ -31,28 +37,31 @@ def verify(place: pathlib.Path) -> Verified:
     for pattern, row in KINDS.items():
         if any(place.glob(pattern)):
             try:
-                return row.verify(place)
+                return row.verify(place, progress)
             except UserError as error:
                 return Verified(row.name, [str(error)], 0)
     raise UserError(
         f"{place}: nothing to compare with (no {files.SUMS}); seal it where you trust it: "
-        f""
         f"cd {place} && find . -type f ! -name {files.SUMS} -exec sha256sum {{}} + > {files.SUMS}"
     )
 
 
-def _sealed(place: pathlib.Path) -> Verified:
+def _sealed(place: pathlib.Path, progress: Progress) -> Verified:
     names = files.read_sums(place)
-    return Verified(f"{len(names)} files of {files.SUMS}", files.damage(place), _size(place, *names))
+    size = _size(place, *names)
+    found = files.damage(place, read=_megabytes(progress, size))
+    return Verified(f"{len(names)} files of {files.SUMS}", found, size)
 
 
-def _corpus(place: pathlib.Path) -> Verified:
+def _corpus(place: pathlib.Path, progress: Progress) -> Verified:
     names, tokenizer = manifest.all_digests(place), manifest.read_manifest(place)["tokenizer"]["sha256"]
-    damage = manifest.verify(place) + _tokenizer(place / "tokenizer", tokenizer, "the manifest")
-    return Verified(f"corpus of {len(names)} files and tokenizer/", damage, _size(place, *names))
+    size = _size(place, *names)
+    damage = manifest.verify(place, _megabytes(progress, size))
+    damage += _tokenizer(place / "tokenizer", tokenizer, "the manifest")
+    return Verified(f"corpus of {len(names)} files and tokenizer/", damage, size)
 
 
-def _work_directory(place: pathlib.Path) -> Verified:
+def _work_directory(place: pathlib.Path, progress: Progress) -> Verified:
     """Checkpoints against their records, run.json and tokenizer against these, and the models of a `finetune`."""
     from bert_jax.training import workdir
     from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
@@ -64,12 +73,15 @@ def _work_directory(place: pathlib.Path) -> Verified:
         damage += _tokenizer(place / "tokenizer", run[1]["tokenizer"], "run.json")
     except UserError as error:
         damage.append(str(error))
-    for directory in (place, *sorted(place.glob("runs/*"))):
-        steps = saved_steps(directory / "checkpoints")
+    directories = (place, *sorted(place.glob("runs/*")))
+    saved = {directory: saved_steps(directory / "checkpoints") for directory in directories}
+    total = sum(len(steps) for steps in saved.values())
+    for directory, steps in saved.items():
         checkpoints = Checkpoints(directory, CheckpointConfig(), read_only=True) if steps else None
         for step in steps:
             assert checkpoints
             count += 1
+            progress("verifying", count - 1, total, "checkpoints")
             try:
                 record, read = checkpoints.verify(step)
                 size += read
@@ -108,6 +120,18 @@ def _tokenizer(place: pathlib.Path, sha256: str, source: str) -> list[str]:
     return files.damage(place) + ([] if same else [f"{place}: not the tokenizer of {source}"])
 
 
+def _megabytes(progress: Progress, size: int) -> Callable[[int], None]:
+    """What is called with the bytes of each piece that was read, of `size` in all."""
+    done = 0
+
+    def read(count: int) -> None:
+        nonlocal done
+        done += count
+        progress("verifying", done // 10**6, size // 10**6, "MB")
+
+    return read
+
+
 def _size(place: pathlib.Path, *names: str) -> int:
     """Bytes of the files that are there."""
     return sum((place / name).stat().st_size for name in names if (place / name).is_file())
@@ -117,7 +141,7 @@ class Kind(NamedTuple):
     """A row of KINDS."""
 
     name: str
-    verify: Callable[[pathlib.Path], Verified]
+    verify: Callable[[pathlib.Path, Progress], Verified]
 
 
 # A file that such a directory has -> what it is; the first that fits.

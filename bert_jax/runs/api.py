@@ -3,16 +3,18 @@
 import os
 import pathlib
 from collections.abc import Generator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import ml_collections
 
-from bert_jax.config import FinetuneConfig, PretrainConfig, read_config, resolve, with_vocab_size
-from bert_jax.console import Console
+from bert_jax.config import Config, FinetuneConfig, PretrainConfig, read_config, resolve, with_vocab_size
+from bert_jax.console import Console, notebook_table
 from bert_jax.data.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel.sharding import BatchBlocks
+from bert_jax.reports.run_page.record import Training, read_runs
+from bert_jax.reports.run_page.summary import Summary, summarize
 from bert_jax.runs import finetune as finetuning
 from bert_jax.runs import pretrain as pretraining
 from bert_jax.runs.budget.plan import plan
@@ -21,6 +23,32 @@ from bert_jax.training.schedules import plan_phases
 
 AnyConfig = TypeVar("AnyConfig", PretrainConfig, FinetuneConfig)
 Overrides = Mapping[str, Any]  # {"train.steps": 9}
+
+
+class OpenRun(NamedTuple):
+    """A work directory as it was when it was read; made by `open_run`."""
+
+    directory: pathlib.Path
+    config: Config
+    trainings: tuple[Training, ...]  # with `lines` of metrics and `checkpoints`; several of a `finetune`
+    summary: Summary  # three sentences, and what looks wrong
+
+    def _repr_html_(self) -> str:
+        """Return the run as a table, which a notebook shows."""
+        checkpoints = {f"{step:,}": None for one in self.trainings for step in one.checkpoints}
+        sentences = zip(("what", "how far", "health"), self.summary.sentences, strict=True)
+        rows = {"directory": self.directory, **dict(sentences), "looks wrong": "; ".join(self.summary.signs)}
+        return notebook_table(rows | {"checkpoints": ", ".join(checkpoints)})
+
+
+def open_run(workdir: str | os.PathLike[str]) -> OpenRun:
+    """Read config, metrics and checkpoints of a work directory of `pretrain` or `finetune`, finished or not.
+
+    Raises:
+        UserError: it holds no run, or no metrics yet.
+    """
+    (run,) = read_runs([pathlib.Path(workdir)])
+    return OpenRun(run.place, run.config, run.trainings, summarize(run))
 
 
 def pretrain(

@@ -7,14 +7,16 @@ import hashlib
 import importlib.metadata
 import json
 import logging
+import math
 import operator
 import os
 import pathlib
 import re
 import shutil
 import sys
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import absl.logging
@@ -32,6 +34,8 @@ Tree = Any
 Record = dict[str, Any]  # saved beside the state, as JSON
 Check = Callable[[Record], None]  # raises where a record is not that of this run
 AVERAGE = "opt_state.average"  # where a state has the moving average of the parameters (optimizers/average.py)
+MIN_SECONDS = 10.0  # of work between two checkpoints by the clock (docs/reliability.md)
+MAX_RATE = 10e6  # bytes per second that these checkpoints write on average: disks wear, buckets have a price
 DISK_MARGIN = 16 << 20  # bytes that a disk must have free beside a checkpoint's arrays
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
 
@@ -64,8 +68,7 @@ class Checkpoints:
         _silence_dropped_reads()
         self.directory = workdir.absolute() / "checkpoints"
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=None if read_only else config.keep,
-            keep_period=config.keep_period or None,
+            preservation_policy=None if read_only else _Kept(config),
             read_only=read_only,
             create=not read_only,
             cleanup_tmp_directories=not read_only,
@@ -88,8 +91,8 @@ class Checkpoints:
         seen = np.resize(np.array(found or [0], np.int32), count)  # another process may see more or fewer
         return [int(step) for step in multihost_utils.broadcast_one_to_all(seen)]
 
-    def save(self, step: int, state: Tree, record: Record) -> None:
-        """Start writing; return once the state is copied, the rest happens in the background."""
+    def save(self, step: int, state: Tree, record: Record) -> int:
+        """Start writing; return the state's bytes once it is copied, the rest happens in the background."""
         record = record | {"step": step, "digests": digests(state), "versions": versions()}
         record["seal"] = _seal(record)
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
@@ -100,6 +103,7 @@ class Checkpoints:
             self._manager.save(
                 step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), run=ocp.args.JsonSave(record))
             )
+        return size
 
     def wait(self) -> None:
         """Wait until everything is on disk; UserError where it cannot be written."""
@@ -232,6 +236,70 @@ class Checkpoints:
         self._reader.close()
         with writing(self.directory):
             self._manager.close()
+
+
+class Cadence:
+    """When a run saves: at multiples of `every` and `keep_period`, and between them by the clock.
+
+    By the clock, MIN_SECONDS of work or more lie between two checkpoints, enough for saving to take at most
+    `max_time_fraction` of the time and to write at most MAX_RATE. Process 0's clock decides, at steps that all
+    processes know.
+    """
+
+    def __init__(self, config: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config, self._clock = config, clock
+        self._save_seconds = (0.0, 0.0)  # that the last two saves held up the steps
+        self._size = 0  # bytes of the last
+        self._since: tuple[int, float] | None = None  # step and time from which on work is not saved
+        self._look = 0  # the next step at which the clock is read
+
+    def due(self, step: int) -> bool:
+        """Whether to save after `step`. Every process calls it after every step."""
+        if any(every and step % every == 0 for every in (self._config.every, self._config.keep_period)):
+            return True
+        fraction = self._config.max_time_fraction
+        if fraction is None or step < self._look:
+            return False
+        if self._since is None:  # the step before compiled
+            self._since, self._look = (step, self._clock()), step + 1
+            return False
+        first, began = self._since
+        save_seconds = min(self._save_seconds)  # the first save compiles, and any may be slow
+        wanted = max(MIN_SECONDS, save_seconds / fraction, self._size / MAX_RATE)
+        wait = np.array(steps_until_save(step - first, self._clock() - began, wanted), np.int32)
+        self._look = step + int(multihost_utils.broadcast_one_to_all(wait))
+        return self._look == step
+
+    def saved(self, step: int, seconds: float, size: int) -> None:
+        """Count from `step` on, whose save held up the steps for `seconds` and writes `size` bytes."""
+        self._save_seconds, self._size = (self._save_seconds[1], seconds), size
+        self._since, self._look = (step, self._clock()), step + 1
+
+
+def steps_until_save(steps: int, seconds: float, wanted: float) -> int:
+    """Return how many more steps `wanted` seconds need, where `steps` took `seconds`; 0 where that time is over.
+
+    At most as many as there were, so that an estimate from few steps cannot be far off.
+    """
+    return 0 if seconds >= wanted else min(steps, math.ceil((wanted - seconds) * steps / max(seconds, 1e-9)))
+
+
+def kept_steps(steps: Sequence[int], config: CheckpointConfig) -> set[int]:
+    """Return which of the ascending steps keep their checkpoints; of those between multiples of `every`, the newest."""
+    regular = [step for step in steps if step % (config.every or 1) == 0]
+    forever = [step for step in steps if config.keep_period and step % config.keep_period == 0]
+    return {*steps[-1:], *regular[-config.keep :], *forever}
+
+
+class _Kept:
+    """`kept_steps`, as Orbax asks for it."""
+
+    def __init__(self, config: CheckpointConfig) -> None:
+        self._config = config
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        kept = kept_steps([one.step for one in checkpoints], self._config)
+        return [one.step in kept for one in checkpoints]
 
 
 def saved_steps(directory: pathlib.Path) -> list[int]:

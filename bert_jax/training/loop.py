@@ -19,10 +19,11 @@ from bert_jax.objectives.base import Batch, Objective, Params
 from bert_jax.objectives.means import Mean, fetched, merge, values
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
+from bert_jax.parallel.energy import Meter, find_counters
 from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
-from bert_jax.training.checkpoint import Checkpoints, Record, versions
+from bert_jax.training.checkpoint import Cadence, Checkpoints, Record, versions
 from bert_jax.training.evaluation import Evaluate, make_evaluate
 from bert_jax.training.metrics import Line, MetricsFile, Stopwatch, read_metrics
 from bert_jax.training.optimizers import Optimizer, make_optimizer
@@ -116,7 +117,8 @@ def fit(run: RunContext) -> bool:
                 f"evaluating and exporting the moving average of the weights (ema_decay={config.optimizer.ema_decay:g})"
             )
         extra = config.train.tracker, found[2].get("metrics") if found else None, flatten(to_json(config)), run.root
-        file = MetricsFile(run.workdir, step, console.say, *extra) if jax.process_index() == 0 else None
+        first = jax.process_index() == 0
+        file = MetricsFile(run.workdir, step, console.say, *extra, Meter(find_counters())) if first else None
         for line in read_metrics(file.path) if file else ():
             list(run.remarks(line))  # said before the run was stopped
         loop = _Loop(run, mesh, optimizer, shardings, checkpoints, file, means)
@@ -198,7 +200,7 @@ class _Loop:
         self.context, self.mesh, self.optimizer, self.shardings = run, mesh, optimizer, shardings
         self.config, self.data, self.phases = run.config, run.data, run.phases
         self.console, self.interrupt, self.watchdog = run.console, run.interrupt, run.watchdog
-        self.checkpoints, self.file = checkpoints, file
+        self.checkpoints, self.cadence, self.file = checkpoints, Cadence(run.config.checkpoint), file
         self.means = means  # merged since the last line
         self.launched: Launched | None = None  # the newest step
         self.programs: dict[Any, Callable[[TrainState, Batch], tuple[TrainState, Any]]] = {}  # by phase and shapes
@@ -237,7 +239,7 @@ class _Loop:
                     last = step == last_step
                     if last or _due(step, self.config.evaluate.every):
                         self._evaluate(step, phase, state)
-                    if last or _due(step, self.config.checkpoint.every):
+                    if last or self.cadence.due(step):
                         self._save(step, phase, state)
                         saved = step
                     if step < phase.end:
@@ -383,8 +385,9 @@ class _Loop:
             "fingerprint": self.data.fingerprint,
             "metrics": self.file.digest() if self.file else None,
         }
-        self.checkpoints.save(step, state._replace(frozen=()), record)
-        self.watch.pause(time.perf_counter() - began)
+        size = self.checkpoints.save(step, state._replace(frozen=()), record)
+        self.cadence.saved(step, seconds := time.perf_counter() - began, size)
+        self.watch.pause(seconds)
 
 
 def _size(batch: Batch) -> tuple[int, int]:

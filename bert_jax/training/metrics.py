@@ -7,18 +7,19 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bert_jax import strict_json
 from bert_jax.errors import writing
 from bert_jax.files import write_text
+from bert_jax.parallel.energy import Meter
 from bert_jax.training.trackers.sending import Sending
-from bert_jax.training.trackers.tensorboard import TensorBoard
+from bert_jax.training.trackers.tensorboard import ENERGY, TensorBoard
 
 Line = dict[str, Any]
 SPLITS = ("train", "heldout")
-TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction")  # they depend on the clock
+TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")  # measured
 
 
 class MetricsFile:
@@ -32,6 +33,7 @@ class MetricsFile:
         digest: of the lines that the checkpoint of `step` recorded; None: not compared.
         settings: of the run, by key, for the tracker.
         root: the work directory that `workdir` is in; None: itself.
+        meter: of the energy since this start, which each line of training gets as `energy_joules`; None: not measured.
 
     Raises:
         UserError: as the tracker; every method, where the disk is full or read-only.
@@ -46,8 +48,10 @@ class MetricsFile:
         digest: str | None = None,
         settings: Mapping[str, Any] | None = None,
         root: pathlib.Path | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.path = workdir / "metrics.jsonl"
+        self._meter, self._step = meter, step
         self._tracker = Sending(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
         with self._writing():
             keep_lines_until(self.path, step, say)
@@ -55,16 +59,20 @@ class MetricsFile:
                 say(
                     f"{self.path}: differs from what the checkpoint of step {step:,} recorded; its numbers may be wrong"
                 )
+            self._digest = _Digest(read_metrics(self.path))
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
             self._board = TensorBoard(workdir, step)
 
     def write(self, line: Line) -> None:
         """Append one line: `step`, `split` and numbers; JSON has no NaN, so what is not finite is null."""
+        self._step = line["step"]
+        line = line | (self._energy() if line["split"] == "train" else {})
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
         numbers = {f"{line['split']}/{name}": value for name, value in line.items() if name not in ("step", "split")}
         with self._writing():
             self._file.write(json.dumps(finite, allow_nan=False) + "\n")
             self._board.write(line["step"], numbers)
+        self._digest.add(finite)
         if self._tracker:
             self._tracker.write(line["step"], numbers)
 
@@ -76,7 +84,7 @@ class MetricsFile:
     def digest(self) -> str:
         """Make every line durable, and return their number and digest."""
         self.flush()
-        return digest_of(self.path)
+        return str(self._digest)
 
     def flush(self) -> None:
         """Make every line durable; called before a checkpoint, which must never be newer than its metrics."""
@@ -90,7 +98,16 @@ class MetricsFile:
         if self._tracker:
             self._tracker.close()
         with self._writing(), contextlib.closing(self._board), self._file:
+            if energy := self._energy():  # with the last evaluation
+                self._board.write(self._step, {ENERGY: energy["energy_joules"]})
             self.flush()
+        if self._meter:
+            self._meter.close()
+
+    def _energy(self) -> dict[str, float]:
+        """What the meter says, to a tenth of a joule; {} where it measures nothing."""
+        joules = self._meter.joules() if self._meter else None
+        return {} if joules is None else {"energy_joules": round(joules, 1)}
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return writing(self.path, "make room, then start again: the run resumes")
@@ -106,9 +123,26 @@ def digest_of(path: pathlib.Path, number: int | None = None) -> str:
 
     Of the first ones, since a resumed run may add a line of the step of its checkpoint.
     """
-    lines = read_metrics(path)[:number]
-    timeless = [{name: value for name, value in line.items() if name not in TIMED} for line in lines]
-    return f"{len(lines)}:{hashlib.sha256(json.dumps(timeless, sort_keys=True).encode()).hexdigest()}"
+    return str(_Digest(read_metrics(path)[:number]))
+
+
+class _Digest:
+    """What `digest_of` returns, as lines are added: SHA-256 of a JSON list of them."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._number, self._hash = 0, hashlib.sha256(b"[")
+        for line in lines:
+            self.add(line)
+
+    def add(self, line: Line) -> None:
+        timeless = {name: value for name, value in line.items() if name not in TIMED}
+        self._hash.update(f"{', ' if self._number else ''}{json.dumps(timeless, sort_keys=True)}".encode())
+        self._number += 1
+
+    def __str__(self) -> str:
+        whole = self._hash.copy()
+        whole.update(b"]")
+        return f"{self._number}:{whole.hexdigest()}"
 
 
 def damaged_lines(path: pathlib.Path) -> list[bytes]:

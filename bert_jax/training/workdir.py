@@ -16,6 +16,7 @@ from bert_jax.data.manifest import split_snapshot
 from bert_jax.data.tokenizer import copy_tokenizer, load_tokenizer
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_directory, remove_partial, write_text
+from bert_jax.parallel.energy import find_counters
 from bert_jax.training.checkpoint import CorruptCheckpointError, Record, read_record, saved_steps, versions
 from bert_jax.training.resuming import refused_changes
 
@@ -178,6 +179,7 @@ def machine() -> dict[str, str | int]:
         "device_kind": jax.devices()[0].device_kind,
         "processes": jax.process_count(),
         "cores": os.cpu_count() or 1,  # of this host
+        "energy": find_counters().text,  # measured how, or why not
         "bert_jax": __version__,
         "python": platform.python_version(),
         **versions(),

@@ -26,7 +26,7 @@ OPTIONS = {
     "pretrain": f"--config --workdir --budget --platform {PROCESSES}",
     "evaluate": "--workdir --step --corpus --json",
     "plot": "--workdir --output",
-    "report": "--output --follow --port --watts",
+    "report": "--output --follow --port --watts --grams_per_kwh",
     "export": "--workdir --output --format --head --part --step --license --base_model --bias",
     "compress": "--model --method --amount --data --examples --output",
     "verify": "",

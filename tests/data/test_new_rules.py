@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import PretrainConfig, check_choices, read_config
+from bert_jax.console import Console
 from bert_jax.data.sequences.layout import Layout, Slots
 from bert_jax.data.sequences.masking import MASKINGS, Masking
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
@@ -54,13 +55,20 @@ def test_a_config_names_new_rules(new_rules):
 def test_sequences_of_new_rules(new_rules, tmp_path, capsys):
     rng = random.Random(0)
     corpus = write_corpus(tmp_path, [text(rng, 20) for _ in range(20)])
-    inspect_corpus(str(corpus), None, OVERRIDES, None, as_json=True)
+    inspect_corpus(str(corpus), None, OVERRIDES, None, as_json=True, console=Console(silent=True))
     report = json.loads(capsys.readouterr().out)
     assert report["sequences"]["labelled"] == 0
     for example in report["examples"]:
         first, second = (len(words.replace("[SEP]", "").replace("[CLS]", "").split()) for words in example["texts"])
         assert abs(first - second) <= 0.3 * first
-    inspect_corpus(str(corpus), None, [*OVERRIDES, "--config.data.mask_probability=0.02"], 3, as_json=False)
+    inspect_corpus(
+        str(corpus),
+        None,
+        [*OVERRIDES, "--config.data.mask_probability=0.02"],
+        3,
+        as_json=False,
+        console=Console(silent=True),
+    )
     shown = capsys.readouterr().out
     assert "label 0: B follows A" in shown
     assert "2 to predict" in shown  # 2 % of up to 128 tokens: the two words of one candidate

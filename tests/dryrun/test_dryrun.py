@@ -51,7 +51,7 @@ def phase_on(name: str) -> dict[str, Any]:
         [sys.executable, ROOT / "tests" / "dryrun_meshes.py", json.dumps({name: RUNS[name]})],
         env=os.environ
         | {
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8",
             "NPROC": "64",
             "JAX_PLATFORMS": "cpu",
             "PYTHONPATH": str(ROOT),

@@ -44,7 +44,9 @@ def plain(tmp_path):
     return read
 
 
-MASKED = [(family, f"{prefix}ForMaskedLM") for family, prefix in PREFIXES.items()]
+# transformers changes the names of NomicBERT's tensors when it writes a file: test_families.py reads such files.
+AS_IN_FILES = {family: prefix for family, prefix in PREFIXES.items() if family != "nomic_bert"}
+MASKED = [(family, f"{prefix}ForMaskedLM") for family, prefix in AS_IN_FILES.items()]
 
 
 @pytest.mark.parametrize(("family", "one"), MASKED)
@@ -122,7 +124,7 @@ def test_a_missing_head_is_drawn_and_reported(tmp_path):
         load_model(tmp_path, heads)
 
 
-@pytest.mark.parametrize("family", PREFIXES)
+@pytest.mark.parametrize("family", AS_IN_FILES)
 def test_the_weights_of_a_fine_tuned_model_for_another_task(family, tmp_path):
     """The pooler goes along, as the families call it; the classifier of one task is never that of another."""
     one = f"{PREFIXES[family]}ForSequenceClassification"
@@ -161,7 +163,7 @@ def test_tensors_of_other_heads_are_reported_as_transformers_does(tmp_path):
     assert set(report["unexpected_keys"]) > set(pooler)
 
 
-@pytest.mark.parametrize("family", [family for family in PREFIXES if family != "modernbert"])
+@pytest.mark.parametrize("family", [family for family in AS_IN_FILES if family != "modernbert"])
 def test_without_architectures_the_tensors_determine_the_class(family, tmp_path):
     for end, heads in {"ForMaskedLM": ("masked_token",), "ForQuestionAnswering": ("question_answering",)}.items():
         save(tmp_path / end, family, f"{PREFIXES[family]}{end}", architectures=None)

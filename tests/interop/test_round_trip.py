@@ -94,6 +94,7 @@ def test_the_fields_of_an_export_are_those_of_transformers(passed_through):
         silent += ["global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"]  # of transformers 4
         silent += ["cls_dropout"]  # of a DeBERTa, as classifier_dropout
         theirs["classifier_dropout"] = None
+        theirs["tie_word_embeddings"] = original.config.tie_word_embeddings  # NomicBERT's config does not write it
         tokenizer = transformers.AutoTokenizer.from_pretrained(directory)  # of another vocabulary than the defaults
         theirs |= dict.fromkeys(theirs.keys() & {"bos_token_id", "cls_token_id"}, tokenizer.cls_token_id)
         theirs |= dict.fromkeys(theirs.keys() & {"eos_token_id", "sep_token_id"}, tokenizer.sep_token_id)

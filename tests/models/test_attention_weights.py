@@ -12,7 +12,13 @@ from bert_jax.inference.load import read_weights
 from bert_jax.models.encoder import attention_weights
 from tests.models.family_cases import CASES, batch_of, model_of
 
-CLASSES = {"bert": "Bert", "modernbert": "ModernBert", "mpnet": "MPNet", "deberta-v2": "DebertaV2"}
+CLASSES = {
+    "bert": "Bert",
+    "modernbert": "ModernBert",
+    "mpnet": "MPNet",
+    "deberta-v2": "DebertaV2",
+    "nomic_bert": "NomicBert",
+}
 
 
 @pytest.mark.parametrize("family", CLASSES)

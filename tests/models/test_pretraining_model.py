@@ -246,6 +246,7 @@ def test_presets_are_the_published_ones():
         ("deberta_v3_small", (), 141_304_320),
         ("deberta_v3_base", (), 183_831_552),
         ("deberta_v3_large", (), 434_012_160),
+        ("nomic_bert_base", (), 136_731_648),
     ],
 )
 def test_parameter_counts_of_the_other_families(name, heads, number):

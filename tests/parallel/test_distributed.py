@@ -24,8 +24,8 @@ TRIALS = int(os.environ.get("BERT_JAX_SIGTERM_TRIALS", "50"))
 
 
 def environment(devices: int) -> dict[str, str]:
-    # These programs compile fast and run slowly; NPROC sizes XLA's thread pool (test_meshes.py).
-    flags = f"--xla_force_host_platform_device_count={devices} --xla_llvm_disable_expensive_passes=true"
+    # NPROC sizes XLA's thread pool (test_meshes.py).
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     return os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
 
 

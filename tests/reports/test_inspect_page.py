@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 
+from bert_jax.console import Console
 from bert_jax.data.manifest import seal
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.tokenizer.training.train import train_tokenizer
@@ -26,7 +27,7 @@ SINGLE = "--config.data.sentence_pairs=document_sentences"
 
 def written(places: str, output: pathlib.Path, *overrides: str) -> str:
     """The page of the corpora, checked by the strict reader."""
-    inspect_corpus(places, None, overrides, None, as_json=False, html=str(output))
+    inspect_corpus(places, None, overrides, None, as_json=False, console=Console(silent=True), html=str(output))
     found = output.read_text()
     assert Page(found).text
     return found

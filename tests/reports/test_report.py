@@ -19,6 +19,7 @@ from bert_jax.errors import UserError
 from bert_jax.reports.run_page import guesses
 from bert_jax.reports.run_page.page import report_page
 from bert_jax.reports.run_page.record import read_runs
+from bert_jax.reports.run_page.sections import Assumed
 from bert_jax.reports.run_page.summary import summarize
 from tests.reports.browser import Opened
 from tests.reports.written_pages import HOSTILE, Page, curve, write_run
@@ -27,7 +28,7 @@ STEPS = {"steps": 1000}
 
 
 def report(*places: pathlib.Path, watts: float | None = None) -> str:
-    return report_page(places, Console(io.StringIO()), watts)
+    return report_page(places, Console(io.StringIO()), Assumed(watts))
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,9 @@ def test_hostile_text_stays_text(hostile, monkeypatch) -> None:
         assert text in page.text or "".join(text.split()) in shown, text
     assert HOSTILE[1].replace("/", "") in page.text  # the directory
     assert f"3 {HOSTILE[0]}" in page.text  # the manifest
+    assert f"The first training document begins: {HOSTILE[0]}" in page.text
+    tokens = json.loads((hostile.parent / "corpus" / "manifest.json").read_text())["splits"]["train"]["tokens"]
+    assert f"{round(1000 * 256 * 128 / tokens, -1):.0f} times as many tokens as the {tokens:,} of" in page.text
     assert f"version of {HOSTILE[2]}" in page.text
     assert repr(HOSTILE[3]) in page.text  # the recipe
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", page.text)
@@ -155,13 +159,20 @@ def test_a_page_without_corpus_and_checkpoint_says_so(tmp_path: pathlib.Path) ->
     assert "Energy is not estimated, as the machine is not recorded" in text
 
 
-def write_events(place: pathlib.Path, name: str, first_step: int, times: list[float]) -> None:
-    """A TensorBoard file by hand: the start of a session at times[0], then a summary at each later time."""
+def write_events(place: pathlib.Path, name: str, first_step: int, times: list[float], joules: float = 0.0) -> None:
+    """A TensorBoard file by hand: the start of a session at times[0], then a summary at each later time.
+
+    The one at times[1] has `joules`, where there are any.
+    """
     place.mkdir(exist_ok=True)
     content = b""
     for number, time in enumerate(times):
         event = b"\x09" + struct.pack("<d", time) + b"\x10" + bytes([first_step + number])
         event += b"\x3a\x02\x08\x01" if number == 0 else b""  # session_log { status: START }
+        if number == 1 and joules:  # summary { value { tag, simple_value } }
+            value = b"\x0a\x13train/energy_joules\x15" + struct.pack("<f", joules)
+            value = b"\x0a" + bytes([len(value)]) + value
+            event += b"\x2a" + bytes([len(value)]) + value
         content += struct.pack("<QI", len(event), 0) + event + struct.pack("<I", 0)
     (place / name).write_bytes(content + b"\x0b\x00\x00half")
 
@@ -178,6 +189,31 @@ def test_time_and_energy_of_a_run_that_was_started_twice(tmp_path: pathlib.Path)
     assert "1400 W, the figure of NVIDIA H200 data sheet" in page.text
     assert "restarted once" in page.text
     assert "energy, estimated0.1 kWh" in Page(report(tmp_path / "run", watts=100.0)).text
+
+
+def test_measured_energy_adds_up_over_starts_and_the_rest_is_estimated(tmp_path: pathlib.Path) -> None:
+    """0.5 kWh and 0.25 kWh are measured for 600 and 1,800 s; the other 1,200 s at 300 W are 0.1 kWh."""
+    machine = {"devices": 1, "device_kind": "cpu", "processes": 1, "cores": 25, "energy": "RAPL, 2 CPU packages"}
+    write_run(tmp_path / "run", curve(100, 2), machine, train={"steps": 100})
+    write_events(tmp_path / "run" / "tensorboard", "events.1", 1, [1000.0, 1600.0, 2800.0], 0.5 * 3.6e6)
+    write_events(tmp_path / "run" / "tensorboard", "events.2", 51, [9000.0, 10800.0], 0.25 * 3.6e6)
+    text = Page(report_page([tmp_path / "run"], Console(io.StringIO()), Assumed(grams_per_kwh=200.0))).text
+    assert "energy, measured0.75 kWh" in text
+    assert "measured for 40:00 of that time (RAPL, 2 CPU packages)" in text
+    assert "energy, estimated0.1 kWh" in text
+    assert "For the other 20:00: Energy is an estimate: that time at 300 W" in text
+    assert "CO2 at 200 g per kWh0.17 kg" in text
+    assert "version of energy" not in text
+
+
+def test_energy_that_was_not_measured_says_why(tmp_path: pathlib.Path) -> None:
+    machine = {"devices": 1, "device_kind": "cpu", "processes": 1, "cores": 2, "energy": "no counter there"}
+    write_run(tmp_path / "run", curve(100, 2), machine, train={"steps": 100})
+    write_events(tmp_path / "run" / "tensorboard", "events.1", 1, [1000.0, 1600.0])
+    text = Page(report(tmp_path / "run")).text
+    assert "energy, estimated0.004 kWh" in text
+    assert "It was not measured: no counter there." in text
+    assert "measured for" not in text
 
 
 def test_several_runs_share_their_charts(tmp_path: pathlib.Path) -> None:

@@ -1,5 +1,7 @@
 """A checkpoint is restored bit for bit, or refused."""
 
+import itertools
+import math
 import pathlib
 import subprocess
 import sys
@@ -11,7 +13,15 @@ import pytest
 
 from bert_jax.config import CheckpointConfig
 from bert_jax.errors import UserError
-from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, digests
+from bert_jax.training import checkpoint
+from bert_jax.training.checkpoint import (
+    Cadence,
+    Checkpoints,
+    CorruptCheckpointError,
+    digests,
+    kept_steps,
+    steps_until_save,
+)
 
 
 def state(seed: int = 0) -> dict:
@@ -30,7 +40,7 @@ def abstract() -> dict:
 
 
 def save(workdir: pathlib.Path, *steps: int, keep: int = 3, keep_period: int = 0) -> Checkpoints:
-    checkpoints = Checkpoints(workdir, CheckpointConfig(keep=keep, keep_period=keep_period))
+    checkpoints = Checkpoints(workdir, CheckpointConfig(every=1, keep=keep, keep_period=keep_period))
     for step in steps:
         checkpoints.save(step, state(step), {"row": 10 * step})
     checkpoints.wait()
@@ -51,6 +61,91 @@ def test_keep_policy(tmp_path: pathlib.Path) -> None:
     checkpoints = save(tmp_path, 1, 2, 3, 4, 5, 6, keep=2, keep_period=3)
     assert checkpoints.steps() == [6, 5, 3]
     checkpoints.close()
+
+
+def test_between_multiples_of_every_the_newest_checkpoint_alone_is_kept() -> None:
+    config = CheckpointConfig(every=10, keep=2, keep_period=15)
+    assert kept_steps([10, 15, 20, 27, 30, 33, 38], config) == {15, 20, 30, 38}
+    assert kept_steps([10, 20, 30], config) == {20, 30}
+    assert kept_steps([3, 5, 8, 9], CheckpointConfig(every=None, keep=3)) == {5, 8, 9}
+
+
+def test_the_clock_is_read_again_after_at_most_twice_the_steps() -> None:
+    assert steps_until_save(steps=10, seconds=9.0, wanted=10.0) == 2
+    assert steps_until_save(steps=10, seconds=4.0, wanted=10.0) == 10  # not 15
+    assert steps_until_save(steps=10, seconds=10.0, wanted=10.0) == 0
+    assert steps_until_save(steps=1, seconds=0.0, wanted=10.0) == 1
+
+
+def clocked_saves(
+    config: CheckpointConfig, step_seconds: float, save_seconds: float, steps: int, size: int = 0
+) -> list[int]:
+    """The steps that a run saves after, where steps and saves always take the same time."""
+    now, saved = 0.0, []
+    cadence = Cadence(config, lambda: now)
+    for step in range(1, steps + 1):
+        now += step_seconds
+        if cadence.due(step):
+            now += save_seconds
+            saved.append(step)
+            cadence.saved(step, save_seconds, size)
+    return saved
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "save_seconds", "fraction", "gap"),
+    [
+        (1.0, 0.0625, 0.01, 10),
+        (0.75, 0.125, 0.01, 17),
+        (1.0, 0.5, 0.01, 50),
+        (0.25, 2.0, 0.02, 400),
+        (25.0, 0.125, 0.01, 1),
+    ],
+)
+def test_saves_by_the_clock_take_their_fraction_of_the_time(
+    step_seconds: float, save_seconds: float, fraction: float, gap: int
+) -> None:
+    """10 s apart, or the seconds of a save over the fraction, once two saves have shown them."""
+    config = CheckpointConfig(every=None, max_time_fraction=fraction)
+    zeroth, first, *others = clocked_saves(config, step_seconds, save_seconds, steps=5_000)
+    assert zeroth == 1 + math.ceil(10 / step_seconds)
+    assert first == zeroth + math.ceil(10 / step_seconds)
+    assert {after - before for before, after in itertools.pairwise([first, *others])} == {gap}
+    assert save_seconds * len(others) <= fraction * step_seconds * others[-1]
+
+
+def test_large_checkpoints_write_ten_megabytes_a_second() -> None:
+    saved = clocked_saves(CheckpointConfig(every=None), 1.0, 0.125, steps=1_000, size=1_300_000_000)
+    assert [after - before for before, after in itertools.pairwise(saved)] == [130] * 7
+
+
+def test_multiples_of_every_and_keep_period_are_saved_whatever_the_clock_says() -> None:
+    config = CheckpointConfig(every=6, keep_period=10, max_time_fraction=None)
+    assert clocked_saves(config, 100.0, 1.0, 24) == [6, 10, 12, 18, 20, 24]
+    assert clocked_saves(CheckpointConfig(every=6), 1.0, 0.0, 20) == [6, 12, 18]
+    assert clocked_saves(CheckpointConfig(every=16), 1.0, 0.0, 40) == [11, 16, 26, 32]
+
+
+def test_the_clock_of_process_0_decides_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Process 1 has a clock that is ten times as fast, and saves after the same steps."""
+    sent: list[np.ndarray] = []
+    monkeypatch.setattr(checkpoint.multihost_utils, "broadcast_one_to_all", lambda x: sent.append(x) or x)
+    rng, now = np.random.default_rng(0), 0.0
+    cadence, fast = Cadence(CheckpointConfig(), lambda: now), Cadence(CheckpointConfig(), lambda: 10 * now)
+    saved = 0
+    for step in range(1, 300):
+        now += rng.uniform(0.1, 2)
+        before = len(sent)
+        due = cadence.due(step)
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint.multihost_utils, "broadcast_one_to_all", lambda x: sent.pop())
+            assert fast.due(step) == due
+        assert len(sent) == before  # each message was received
+        if due:
+            cadence.saved(step, 0.1, 0)
+            fast.saved(step, 0.2, 0)
+            saved += 1
+    assert 20 <= saved <= 30
 
 
 def test_every_single_bit_changes_the_digest() -> None:

@@ -1,6 +1,8 @@
 """Means merge exactly; the metrics file holds each step once, whatever killed the run."""
 
+import hashlib
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -9,7 +11,9 @@ import numpy as np
 import pytest
 
 from bert_jax.objectives.means import Mean, merge, values
+from bert_jax.parallel.energy import Counter, Meter, Source
 from bert_jax.training.metrics import MetricsFile, damaged_lines, read_metrics
+from bert_jax.training.trackers.tensorboard import read_sessions
 
 
 def test_means_merge_to_the_mean_of_everything() -> None:
@@ -103,6 +107,18 @@ def test_a_metrics_file_does_not_load_torch(tmp_path: pathlib.Path) -> None:
     assert any((tmp_path / "tensorboard").iterdir())
 
 
+def test_the_digest_is_that_of_the_lines_as_one_list(tmp_path: pathlib.Path) -> None:
+    lines = [{"step": step, "split": "train", "loss": value} for step, value in enumerate((0.1, 1e-9, None), start=1)]
+    for number in range(4):
+        file = MetricsFile(tmp_path, number - 1)
+        for line in lines[max(0, number - 1) : number]:
+            timed = {"loss": math.nan} if line["loss"] is None else {}
+            file.write(line | timed | {"tokens_per_second": 3.0})
+        expected = hashlib.sha256(json.dumps(lines[:number], sort_keys=True).encode()).hexdigest()
+        assert file.digest() == f"{number}:{expected}"
+        file.close()
+
+
 def test_changed_numbers_are_reported_unless_they_depend_on_the_clock(tmp_path: pathlib.Path) -> None:
     file = MetricsFile(tmp_path, 0)
     file.write({"step": 1, "split": "train", "loss": 2.5, "tokens_per_second": 7.0})
@@ -117,3 +133,20 @@ def test_changed_numbers_are_reported_unless_they_depend_on_the_clock(tmp_path: 
         path.write_text(path.read_text().replace(old, new))
         MetricsFile(tmp_path, 1, said.append, digest=digest).close()
     assert said == [f"{path}: differs from what the checkpoint of step 1 recorded; its numbers may be wrong"]
+
+
+def test_lines_of_training_carry_the_energy_of_this_start_and_the_end_of_the_file_too(tmp_path: pathlib.Path) -> None:
+    """3 J until the first line, 8 J at the end, after an evaluation, whose line carries none."""
+    joules = [10]
+    file = MetricsFile(tmp_path, 0, meter=Meter(Source("planted", (Counter(lambda: joules[0], 1.0),))))
+    joules[0] += 3
+    file.write({"step": 1, "split": "train", "loss": 2.5})
+    file.write({"step": 1, "split": "heldout", "loss": 2.4})
+    joules[0] += 5
+    file.close()
+    train, heldout = read_metrics(tmp_path / "metrics.jsonl")
+    assert train["energy_joules"] == 3.0
+    assert "energy_joules" not in heldout
+    (session,) = read_sessions(tmp_path)
+    assert session.joules == 8.0
+    assert session.measured == session.ended

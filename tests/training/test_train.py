@@ -13,6 +13,7 @@ from bert_jax.config import MeshConfig, PretrainConfig
 from bert_jax.errors import UserError
 from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
+from bert_jax.training import checkpoint
 from bert_jax.training.checkpoint import digests
 from bert_jax.training.loop import Data
 from bert_jax.training.metrics import read_metrics
@@ -130,16 +131,23 @@ def run(config: PretrainConfig, workdir: pathlib.Path) -> tuple[TrainState, list
     state, record = checkpoints.restore(config.train.steps, abstract)
     checkpoints.close()
     assert record["sequence"] == config.train.steps * config.train.batch_size
-    timing = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction")
+    timing = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")
     lines = read_metrics(workdir / "metrics.jsonl")
     return state, [{k: v for k, v in line.items() if k not in timing} for line in lines]
 
 
 @pytest.mark.slow
-def test_same_seed_twice_is_bit_identical_and_another_seed_is_not(tmp_path: pathlib.Path) -> None:
+def test_same_seed_twice_is_bit_identical_and_another_seed_is_not(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often the second run saves."""
     config = tiny_config()
     first, lines = run(config, tmp_path / "a")
-    second, again = run(config, tmp_path / "b")
+    with monkeypatch.context() as patch:
+        asked: list[int] = []
+        patch.setattr(checkpoint, "steps_until_save", lambda *_: asked.append(0) or 0)
+        second, again = run(config, tmp_path / "b")
+    assert len(asked) == 2  # at steps 3 and 5; those between are multiples of `checkpoint.every`
     other, _ = run(tiny_config(seed=1), tmp_path / "c")
     assert digests(first) == digests(second)
     assert lines == again

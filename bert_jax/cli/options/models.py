@@ -52,8 +52,11 @@ def _report(parser: argparse.ArgumentParser) -> None:
         "--watts",
         type=float,
         metavar="W",
-        help="power of all devices of a run, for its energy (default: published figures of accelerators; 12 W per core "
-        "of a CPU)",
+        help="power of all devices of a run, for energy that was not measured (default: published figures of "
+        "accelerators; 12 W per core of a CPU)",
+    )
+    parser.add_argument(
+        "--grams_per_kwh", type=float, metavar="G", help="CO2 of the electricity, to show that of a run"
     )
 
 

@@ -123,4 +123,5 @@ def inspect(args: argparse.Namespace) -> None:
         return
     from bert_jax.reports.inspect import inspect_corpus as run
 
-    run(args.corpus, args.config, args.overrides, args.sequence, args.json, args.html)
+    with open_console() as console:
+        run(args.corpus, args.config, args.overrides, args.sequence, args.json, console, args.html)

@@ -37,11 +37,11 @@ def report(args: argparse.Namespace) -> None:
     from bert_jax.reports.run_page.write import serve_report, write_report
 
     if args.follow:
-        serve_report(args.workdir, FOLLOW_PORT if args.port is None else args.port, args.watts)
+        serve_report(args.workdir, FOLLOW_PORT if args.port is None else args.port, args.watts, args.grams_per_kwh)
         return
     if args.port is not None:
         raise UserError("--port: only with --follow")
-    print(write_report(args.workdir, args.output, args.watts))
+    print(write_report(args.workdir, args.output, args.watts, args.grams_per_kwh))
 
 
 def export(args: argparse.Namespace) -> None:
@@ -49,7 +49,7 @@ def export(args: argparse.Namespace) -> None:
     from bert_jax.runs.export import export as run
 
     place, output = pathlib.Path(args.workdir), pathlib.Path(args.output)
-    with open_console() as console:
+    with open_console() as console, console.working("exporting"):
         for_card = args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None
         run(place, args.step, output, args.format, console, args.head, args.part, *for_card)
 
@@ -68,7 +68,7 @@ def compress(args: argparse.Namespace) -> None:
         raise UserError(f"--examples {args.examples}: at least 1")
     use_compilation_cache()
     place, output, amount = pathlib.Path(args.model), pathlib.Path(args.output), args.amount or 0.0
-    with open_console() as console:
+    with open_console() as console, console.working("compressing"):
         lines = run(place, output, args.method, amount, args.data, args.examples, console)
     print("\n".join([*lines, args.output]))
 
@@ -78,7 +78,8 @@ def verify(args: argparse.Namespace) -> int:
     from bert_jax.reports.verify import verify as run
 
     began = time.monotonic()
-    found = run(pathlib.Path(args.path))
+    with open_console() as console:
+        found = run(pathlib.Path(args.path), console.progress)
     for line in found.damage:
         print(line)
     read = f"{found.checked}; {found.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
@@ -90,7 +91,7 @@ def vocabulary(args: argparse.Namespace) -> None:
     """Write a model with another vocabulary."""
     from bert_jax.runs.vocabulary import change_vocabulary
 
-    with open_console() as console:
+    with open_console() as console, console.working("changing the vocabulary"):
         change_vocabulary(pathlib.Path(args.model), pathlib.Path(args.tokenizer), pathlib.Path(args.output), console)
 
 
@@ -105,15 +106,18 @@ def fill_mask(args: argparse.Namespace) -> None:
 
     texts = [args.text] if args.input is None else (texts_of(one)["text"] for one in read_inputs(args.input))
     model = open_model(args.model, module.HEADS)
-    for number, text in enumerate(texts):
-        guesses = module.fill_mask(model, text, args.top_k)
-        if args.json:
-            print(json.dumps(guesses, ensure_ascii=False))
-            continue
-        if number:
-            print()
-        for guess in guesses:
-            print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
+    with open_console(silent=sys.stdout.isatty()) as console:
+        for number, text in enumerate(texts):
+            guesses = module.fill_mask(model, text, args.top_k)
+            if number:
+                console.progress("filling", number, unit="texts")
+            if args.json:
+                print(json.dumps(guesses, ensure_ascii=False))
+                continue
+            if number:
+                print()
+            for guess in guesses:
+                print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
 
 
 def attention(args: argparse.Namespace) -> None:
@@ -121,10 +125,10 @@ def attention(args: argparse.Namespace) -> None:
     from bert_jax.reports.attention_page.page import write_attention
     from bert_jax.reports.attention_page.picture import is_picture, write_picture
 
-    if is_picture(args.output):
-        print(write_picture(args.model, args.text, args.pair, args.output, args.words, args.layer, args.head))
-    else:
-        print(write_attention(args.model, args.text, args.pair, args.output, args.words, args.layer, args.head))
+    write = write_picture if is_picture(args.output) else write_attention
+    with open_console() as console, console.working("reading and drawing"):
+        written = write(args.model, args.text, args.pair, args.output, args.words, args.layer, args.head)
+    print(written)
 
 
 def predict(args: argparse.Namespace) -> None:

@@ -11,8 +11,8 @@ class DataConfig:
 
     corpus: str | None = field(
         None,
-        "directory made by `prepare`; several, separated by commas, or a glob pattern, are mixed; DIR@FINGERPRINT is an "
-        "earlier snapshot of one that has grown",
+        "directory made by `prepare`; several, separated by commas, or a glob pattern, are mixed; DIR@FINGERPRINT is a "
+        "snapshot of one that has grown",
     )
     weights: tuple[float, ...] | None = field(
         None, "sampling weight per corpus of a mixture; None: proportional to size, smoothed"

@@ -153,7 +153,13 @@ class CheckpointConfig:
     every: int | None = field(
         1_000, "steps between two checkpoints; None: only at the end, in fine-tuning after each epoch", AT_LEAST_1
     )
-    keep: int = field(3, "number of newest checkpoints to keep", AT_LEAST_1)
+    max_time_fraction: float | None = field(
+        0.01,
+        "maximum fraction of the time for saving between these steps, every 10 s at most, where the newest alone is "
+        "kept; None: no such checkpoints",
+        ABOVE_0_TO_1,
+    )
+    keep: int = field(3, "number of newest checkpoints of `every` to keep; without `every`, of all", AT_LEAST_1)
     keep_period: int | None = field(
         None, "checkpoints at multiples of this step are kept forever; None: none are", AT_LEAST_1
     )

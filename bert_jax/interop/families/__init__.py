@@ -27,6 +27,7 @@ from bert_jax.interop.families.base import (
 from bert_jax.interop.families.relative.deberta import deberta
 from bert_jax.interop.families.relative.modernbert import modernbert
 from bert_jax.interop.families.relative.mpnet import mpnet
+from bert_jax.interop.families.relative.nomic_bert import nomic_bert
 from bert_jax.interop.families.research import research
 
 __all__ = [
@@ -53,5 +54,6 @@ FAMILIES: dict[str, Family] = {
     "modernbert": modernbert(),
     "mpnet": mpnet(),
     "deberta-v2": deberta(),
+    "nomic_bert": nomic_bert(),
     "research": research(),
 }

@@ -184,12 +184,13 @@ def _grid(axes: _Axes, marks: Sequence[float], percent: bool) -> Iterable[Html]:
         yield element(
             "text", number_text(mark, percent), x=LEFT - 6, y=y, text_anchor="end", dominant_baseline="middle"
         )
-    for mark in ticks(axes.first, axes.last, NUM_STEPS):
-        if axes.first <= mark <= axes.last:
-            x = axes.x(mark)
-            yield element("line", class_="axis", x1=x, x2=x, y1=bottom, y2=bottom + 4)
-            anchor = "end" if mark > axes.first + 0.97 * (axes.last - axes.first) else "middle"
-            yield element("text", number_text(mark), x=x, y=HEIGHT - 7, text_anchor=anchor)
+    steps = [mark for mark in ticks(axes.first, axes.last, NUM_STEPS) if axes.first <= mark <= axes.last]
+    for number, mark in enumerate(steps):
+        x = axes.x(mark)
+        yield element("line", class_="axis", x1=x, x2=x, y1=bottom, y2=bottom + 4)
+        anchor = "end" if mark > axes.first + 0.97 * (axes.last - axes.first) else "middle"
+        name = f"{'' if number else 'step '}{number_text(mark)}"
+        yield element("text", name, x=x, y=HEIGHT - 7, text_anchor=anchor)
     yield element("line", class_="axis", x1=LEFT, x2=WIDTH - RIGHT, y1=bottom, y2=bottom)
 
 

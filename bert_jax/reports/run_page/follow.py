@@ -12,6 +12,7 @@ from bert_jax.errors import UserError
 from bert_jax.reports.html.markup import POLICY, element, page
 from bert_jax.reports.html.style import STYLE
 from bert_jax.reports.run_page.page import report_page
+from bert_jax.reports.run_page.sections import Assumed
 from bert_jax.training.workdir import read_run
 
 LOOPBACK = "127.0.0.1"
@@ -20,13 +21,13 @@ IDLE_SECONDS = 30  # after which a connection that asks for nothing is closed
 READ = ("run.json", "metrics.jsonl", "results.json", "checkpoints/*", "tensorboard/*")  # of each training
 
 
-def follow_runs(workdirs: Sequence[str], port: int, watts: float | None, console: Console) -> None:
+def follow_runs(workdirs: Sequence[str], port: int, assumed: Assumed, console: Console) -> None:
     """Serve `report_page`, without sequences, on the loopback address until Ctrl-C; it is made anew as the runs grow.
 
     Args:
         workdirs: of `pretrain` or `finetune`.
         port: 0 takes any that is free.
-        watts: as in `report_page`.
+        assumed: as in `report_page`.
         console: for the address.
 
     Raises:
@@ -38,7 +39,7 @@ def follow_runs(workdirs: Sequence[str], port: int, watts: float | None, console
     if not 0 <= port < 1 << 16:
         raise UserError(f"--port {port}: give a number from 0 to 65535")
     try:
-        server = http.server.ThreadingHTTPServer((LOOPBACK, port), _handler(_Latest(places, watts).page))
+        server = http.server.ThreadingHTTPServer((LOOPBACK, port), _handler(_Latest(places, assumed).page))
     except OSError as error:
         raise UserError(f"--port {port}: cannot be served on ({error.strerror}); choose another, or 0") from None
     with server:
@@ -52,8 +53,8 @@ def follow_runs(workdirs: Sequence[str], port: int, watts: float | None, console
 class _Latest:
     """The page of runs, made again where a file has changed since."""
 
-    def __init__(self, places: Sequence[pathlib.Path], watts: float | None) -> None:
-        self._places, self._watts = places, watts
+    def __init__(self, places: Sequence[pathlib.Path], assumed: Assumed) -> None:
+        self._places, self._assumed = places, assumed
         self._lock = threading.Lock()
         self._state: list[tuple[str, int, int]] = []
         self._page = b""
@@ -63,7 +64,7 @@ class _Latest:
         with self._lock:
             try:
                 if (state := self._files()) != self._state:
-                    text = report_page(self._places, Console(silent=True), self._watts, num_sequences=0)
+                    text = report_page(self._places, Console(silent=True), self._assumed, num_sequences=0)
                     self._state, self._page = state, text.encode()
             except (UserError, OSError) as error:
                 return page("No page yet", STYLE, element("p", f"{error}. This page reloads itself.")).encode()

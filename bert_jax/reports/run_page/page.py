@@ -1,5 +1,6 @@
 """`bert-jax report`: one run or several as one HTML file."""
 
+import math
 import pathlib
 from collections.abc import Sequence
 
@@ -16,12 +17,13 @@ from bert_jax.reports.run_page.summary import summarize
 
 NUM_SEQUENCES = 20
 MIN_SEQUENCES = 3
+ASSUMED = sections.Assumed()
 
 
 def report_page(
     workdirs: Sequence[pathlib.Path],
     console: Console,
-    watts: float | None = None,
+    assumed: sections.Assumed = ASSUMED,
     num_sequences: int = NUM_SEQUENCES,
 ) -> str:
     """Return the page about one work directory, or about several next to each other: an HTML file.
@@ -29,24 +31,25 @@ def report_page(
     Args:
         workdirs: of `pretrain` or `finetune`.
         console: for what is said about checkpoints.
-        watts: power of all devices of a run, for its energy; None: as the table of chips says.
+        assumed: what energy and CO2 are estimated with.
         num_sequences: with the model's guesses, of all runs together, and at least `MIN_SEQUENCES` of each; 0: none.
 
     Raises:
-        UserError: a directory holds no run, or no metrics yet; `watts` is not above 0.
+        UserError: a directory holds no run, or no metrics yet; an assumption is not above 0.
     """
-    if watts is not None and not watts > 0:
-        raise UserError(f"--watts {watts:g}: give a number above 0")
+    for name, value in assumed._asdict().items():
+        if value is not None and not 0 < value < math.inf:
+            raise UserError(f"--{name} {value:g}: give a number above 0")
     runs = read_runs(workdirs)
     number = num_sequences and max(MIN_SEQUENCES, num_sequences // len(runs))
     if len(runs) == 1:
         (run,) = runs
         title = run.label
-        parts = [element("h1", title), *_head(run), *_body(run, number, watts, console)]
+        parts = [element("h1", title), *_head(run), *_body(run, number, assumed, console)]
     else:
         title = f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
         each = [
-            folded(f"{run.label}: {verdict(run)}", *_head(run), *_body(run, number, watts, console, curves=False))
+            folded(f"{run.label}: {verdict(run)}", *_head(run), *_body(run, number, assumed, console, curves=False))
             for run in runs
         ]
         together = [training for run in runs for training in labeled(run)]
@@ -76,7 +79,7 @@ def _head(run: Run) -> list[Html]:
     ]
 
 
-def _body(run: Run, number: int, watts: float | None, console: Console, curves: bool = True) -> list[Html]:
+def _body(run: Run, number: int, assumed: sections.Assumed, console: Console, curves: bool = True) -> list[Html]:
     """All sections below the sentences; `curves` False where they are drawn together with those of other runs."""
     parts = [sections.results_table(run)]
     if curves and len(run.trainings) == 1:
@@ -85,7 +88,7 @@ def _body(run: Run, number: int, watts: float | None, console: Console, curves: 
         parts += _comparison(run.trainings)
     if run.phases:
         corpus = sections.find_corpus(run)
-        parts.append(sections.corpus_section(corpus))
+        parts.append(sections.corpus_section(run, corpus))
         parts += [sequences_section(run, corpus, number, console)] if number else []
     else:
         why = "A fine-tuning run has a task instead of a corpus and masks; its answers lie in predictions/."
@@ -93,7 +96,7 @@ def _body(run: Run, number: int, watts: float | None, console: Console, curves: 
     return [
         *parts,
         sections.settings_section(run.config),
-        sections.cost_section(run, watts),
+        sections.cost_section(run, assumed),
         sections.reproduction_section(run),
     ]
 

@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,11 +19,22 @@ from bert_jax.reports.html.markup import Html, element, folded, joined, section,
 from bert_jax.reports.run_page.curves import NOT_CURVES, SPLITS, titles
 from bert_jax.reports.run_page.record import Run, Training
 from bert_jax.reports.run_page.summary import tokens_read
+from bert_jax.training.trackers.tensorboard import Session
 
 WATTS_PER_CORE = 12.0  # of a CPU, where nothing better is known; Lannelongue et al. 2021, "Green Algorithms"
 MAX_EVALUATIONS = 200  # in a table
-MACHINE = ("devices", "device_kind", "processes", "cores")  # what run.json says of a machine beside versions
+SHOWN_TOKENS = 40  # of a document
+MEASURED_ALL = 0.01  # of the time, up to which nothing is estimated beside what was measured
+MACHINE = ("devices", "device_kind", "processes", "cores")
+NOT_VERSIONS = (*MACHINE, "energy")  # what run.json says of a machine beside versions
 SHOWN_QUANTILES = {0.0: "shortest", 0.05: "5 %", 0.5: "median", 0.95: "95 %", 1.0: "longest"}
+
+
+class Assumed(NamedTuple):
+    """What a run does not record: the power of all its devices, and the CO2 of electricity."""
+
+    watts: float | None = None  # above 0; None: as the table of chips says
+    grams_per_kwh: float | None = None  # above 0; None: no CO2 is shown
 
 
 def find_corpus(run: Run) -> Mixture | str:
@@ -44,8 +56,8 @@ def find_corpus(run: Run) -> Mixture | str:
     return found
 
 
-def corpus_section(corpus: Mixture | str) -> Html:
-    """Return documents, tokens, lengths and rejections."""
+def corpus_section(run: Run, corpus: Mixture | str) -> Html:
+    """Return documents, tokens, how often the run has read them, lengths and rejections."""
     if isinstance(corpus, str):
         return section("Corpus", element("p", f"The corpus is not shown: {corpus}.", class_="note"))
     rows = [_corpus_row(one, name) for one in corpus.corpora for name in ("train", "heldout")]
@@ -55,8 +67,17 @@ def corpus_section(corpus: Mixture | str) -> Html:
     shown = dict(zip(QUANTILES, found.quantiles, strict=True))
     quantiles = [(name, f"{shown[at]:,}") for at, name in SHOWN_QUANTILES.items()]
     tokenizer = corpus.corpora[0].manifest["tokenizer"]
+    num_tokens = sum(one.split("train").num_tokens for one in corpus.corpora)
+    epochs = tokens_read(run, run.trainings[0].last_step) / num_tokens
+    times = np.format_float_positional(epochs, precision=3, fractional=False, trim="-")
     return section(
         "Corpus",
+        element(
+            "p",
+            f"The run has read {times} times as many tokens as the {num_tokens:,} of the training documents. The "
+            "documents that are held out measure what it has learned.",
+        ),
+        _beginning(corpus),
         table(head, rows, "corpus"),
         element(
             "p",
@@ -66,6 +87,16 @@ def corpus_section(corpus: Mixture | str) -> Html:
         ),
         table(("tokens of a training document", "tokens"), quantiles, "lengths of documents"),
     )
+
+
+def _beginning(corpus: Mixture) -> Html:
+    """The first words of a training document, for people who do not know the corpus."""
+    try:
+        tokens, _, _ = corpus.corpora[0].split("train").read(np.array([0]))
+        text = corpus.tokenizer().decode(tokens[:SHOWN_TOKENS].tolist())
+    except UserError as error:
+        return element("p", f"No text is shown: {error}.", class_="note")
+    return element("p", "The first training document begins: ", element("bdi", text), " ...")
 
 
 def _corpus_row(corpus: Corpus, name: str) -> tuple[object, ...]:
@@ -148,8 +179,8 @@ def settings_section(config: Config) -> Html:
     )
 
 
-def cost_section(run: Run, watts: float | None) -> Html:
-    """Return time and tokens, measured, and energy, estimated; `watts` of all devices together, or None."""
+def cost_section(run: Run, assumed: Assumed) -> Html:
+    """Return time and tokens, measured, and energy, measured where counters could be read and else estimated."""
     sessions = [session for one in run.trainings for session in one.sessions]
     seconds = sum(session.ended - session.began for session in sessions)
     rows = [("wall-clock time", format_seconds(seconds) if sessions else "not recorded")]
@@ -159,9 +190,11 @@ def cost_section(run: Run, watts: float | None) -> Html:
     if run.phases:
         rows.append(("tokens, padding included", f"{tokens_read(run, run.trainings[0].last_step):,}"))
     rows += [("machine", _machine(run))]
-    power, why = _power(run, watts)
-    if sessions and power is not None:
-        rows.append(("energy, estimated", f"{power * seconds / 3.6e6:.3g} kWh"))
+    energy, why = _energy(run, sessions, seconds, assumed)
+    rows += [(f"energy, {how}", f"{joules / 3.6e6:.3g} kWh") for how, joules in energy.items()]
+    if energy and assumed.grams_per_kwh is not None:
+        grams = sum(energy.values()) / 3.6e6 * assumed.grams_per_kwh
+        rows.append((f"CO2 at {assumed.grams_per_kwh:g} g per kWh", f"{grams / 1000:.3g} kg"))
     note = f"Time is from the first to the last event of each start, evaluations and saving included. {why}"
     return section("Cost", table((), rows, "cost"), element("p", note, class_="note"))
 
@@ -171,6 +204,28 @@ def _machine(run: Run) -> str:
         return "not recorded"
     devices, kind, processes, cores = (run.machine.get(name, "?") for name in MACHINE)
     return f"{devices} x {kind}; {processes} x a host with {cores} cores"
+
+
+def _energy(run: Run, sessions: Sequence[Session], seconds: float, assumed: Assumed) -> tuple[dict[str, float], str]:
+    """Joules by how they are known, and that in words; {} where they are not."""
+    measured = sum(one.measured - one.began for one in sessions if one.measured is not None)
+    source = str(run.machine.get("energy", ""))
+    if measured:
+        found = {"measured": sum(one.joules for one in sessions)}
+        note = (
+            f"Energy was measured for {format_seconds(measured)} of that time ({source}), and of all that ran there, "
+            "but without cooling and the rest of the machine."
+        )
+        if (left := seconds - measured) < MEASURED_ALL * seconds:
+            return found, note
+        power, why = _power(run, assumed.watts)
+        if power is None:
+            return found, f"{note} For the other {format_seconds(left)}: {why}"
+        return found | {"estimated": power * left}, f"{note} For the other {format_seconds(left)}: {why}"
+    power, why = _power(run, assumed.watts)
+    if source:
+        why += f" It was not measured: {source}."
+    return ({"estimated": power * seconds} if sessions and power is not None else {}), why
 
 
 def _power(run: Run, watts: float | None) -> tuple[float | None, str]:
@@ -200,7 +255,7 @@ def reproduction_section(run: Run) -> Html:
     command = f"bert-jax {verb} --config recipe.py --workdir {shlex.quote(again)}"
     rows: list[tuple[str, object]] = [("seed", run.config.seed)]
     rows += [(f"fingerprint of the {name}", value) for name, value in run.fingerprint.items()]
-    versions = [(f"version of {name}", value) for name, value in run.machine.items() if name not in MACHINE]
+    versions = [(f"version of {name}", value) for name, value in run.machine.items() if name not in NOT_VERSIONS]
     rows += versions or [("versions", "not recorded")]
     return section(
         "Train it again",

@@ -32,7 +32,7 @@ def summarize(run: Run) -> Summary:
     )
     describe = _pretraining if isinstance(run.config, PretrainConfig) else _finetuning
     what, how_far, measured = describe(run)
-    health = "Nothing looks wrong: " if not signs else "Something looks wrong (below): "
+    health = "Nothing looks wrong. " if not signs else "Something looks wrong (below). "
     return Summary((what, how_far, health + measured), signs)
 
 
@@ -129,32 +129,33 @@ def _pretraining(run: Run) -> tuple[str, str, str]:
 
 
 def _level(run: Run, training: Training) -> str:
-    """The masked-token loss against the unigram entropy, or whatever else a run measures."""
+    """The masked tokens that are guessed, their loss against the unigram entropy, or whatever else a run measures."""
     split = "heldout" if training.names("heldout") else "train"
     where = "held-out" if split == "heldout" else "training"
     loss, entropy = training.last(MASKED_LOSS, split), training.last("unigram_entropy", split)
-    norm = training.last("grad_norm", "train")
+    accuracy, norm = training.last("mlm_accuracy", split), training.last("grad_norm", "train")
+    guessed = "" if accuracy is None else f"The model guesses {accuracy:.1%} of the masked tokens right. "
     if loss is None:
         loss, entropy = training.last("loss", split), None
-        said = "no finite loss is recorded" if loss is None else f"the {where} loss is {loss:.3f}"
+        said = "No finite loss is recorded" if loss is None else f"The {where} loss is {loss:.3f}"
     else:
-        said = f"the {where} masked-token loss is {loss:.3f} nats"
-    accuracy = training.last("mlm_accuracy", split)
-    if accuracy is not None:
-        said += f" and the accuracy {accuracy:.1%}"
+        said = f"The {where} masked-token loss is {loss:.3f} nats"
     if loss is not None and entropy is not None:
         below = entropy - loss
-        said += f", {abs(below):.2f} nats {'below' if below >= 0 else 'above'} the unigram entropy of {entropy:.2f}"
+        said += (
+            f", {abs(below):.2f} nats {'below' if below >= 0 else 'above'} the unigram entropy of {entropy:.2f}, the "
+            "loss of knowing only how often each token occurs"
+        )
         left = left_plateau(run, training)
         said += f" (first clearly below it at step {left:,})" if left is not None else ""
-    said += f"; the last gradient norm is {norm:.3g}" if norm is not None else ""
+    said += f"; the last gradient norm is {norm:.3g}." if norm is not None else "."
     config = run.config
     if split == "heldout" and isinstance(config, PretrainConfig):
         said += (
-            f"; measured on up to {config.evaluate.num_sequences:,} sequences of documents that are not trained on, "
-            "with 15 % of their tokens masked"
+            f" Measured on up to {config.evaluate.num_sequences:,} sequences of documents that are not trained on, "
+            "with 15 % of their tokens masked."
         )
-    return f"{said}."
+    return guessed + said
 
 
 def _finetuning(run: Run) -> tuple[str, str, str]:
@@ -170,9 +171,9 @@ def _finetuning(run: Run) -> tuple[str, str, str]:
     how_far = f"It {ended}, with {trainings} of {ends} steps{_restarted(*run.trainings)}."
     best = best_scores(run)
     if not best:
-        return what, how_far, "no score is recorded yet."
+        return what, how_far, "No score is recorded yet."
     scores = ", ".join(f"{key.replace('_', ' ')} {format_metric(key, value)}" for key, value in best.items())
-    return what, how_far, f"on the dev set the best training scores {scores}{_spread(run)}."
+    return what, how_far, f"On the dev set the best training scores {scores}{_spread(run)}."
 
 
 def best_scores(run: Run) -> dict[str, float]:

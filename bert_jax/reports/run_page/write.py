@@ -10,26 +10,32 @@ from bert_jax.console import Console
 from bert_jax.reports.html.markup import write_page
 
 
-def write_report(workdirs: Sequence[str], output: str, watts: float | None = None) -> str:
+def write_report(
+    workdirs: Sequence[str], output: str, watts: float | None = None, grams_per_kwh: float | None = None
+) -> str:
     """Write `report_page` to the .html file `output` and return its name; UserError as there."""
 
     def make() -> str:
         _leave_devices()
         from bert_jax.reports.run_page.page import report_page
+        from bert_jax.reports.run_page.sections import Assumed
 
-        with contextlib.closing(Console()) as console:
-            return report_page([pathlib.Path(place) for place in workdirs], console, watts)
+        with contextlib.closing(Console()) as console, console.working("making the page"):
+            return report_page([pathlib.Path(place) for place in workdirs], console, Assumed(watts, grams_per_kwh))
 
     return write_page(output, make)
 
 
-def serve_report(workdirs: Sequence[str], port: int, watts: float | None = None) -> None:
+def serve_report(
+    workdirs: Sequence[str], port: int, watts: float | None = None, grams_per_kwh: float | None = None
+) -> None:
     """Serve the page until Ctrl-C; UserError as in `follow_runs`."""
     _leave_devices()
     from bert_jax.reports.run_page.follow import follow_runs
+    from bert_jax.reports.run_page.sections import Assumed
 
     with contextlib.closing(Console()) as console:
-        follow_runs(workdirs, port, watts, console)
+        follow_runs(workdirs, port, Assumed(watts, grams_per_kwh), console)
 
 
 def _leave_devices() -> None:

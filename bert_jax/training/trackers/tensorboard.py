@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+ENERGY = "train/energy_joules"  # since this start of the run
+
 
 class TensorBoard:
     """An event file in `workdir`/tensorboard of a run that continues after `step`; later steps of others are hidden.
@@ -44,11 +46,16 @@ class TensorBoard:
 
 
 class Session(NamedTuple):
-    """One start of a run: its first step, and when it began and last wrote, in seconds since 1970."""
+    """One start of a run: its first step, and when it began and last wrote, in seconds since 1970.
+
+    `joules` is what counters measured until `measured`, also in seconds since 1970.
+    """
 
     first_step: int
     began: float
     ended: float
+    joules: float = 0.0
+    measured: float | None = None  # None: nothing was
 
 
 def read_sessions(workdir: pathlib.Path) -> list[Session]:
@@ -73,7 +80,11 @@ def read_sessions(workdir: pathlib.Path) -> list[Session]:
             at += length + 16
         starts = [event for event in events if event.HasField("session_log")]
         if starts:
-            found.append(Session(starts[0].step, starts[0].wall_time, events[-1].wall_time))
+            session = Session(starts[0].step, starts[0].wall_time, events[-1].wall_time)
+            read = [
+                (x.simple_value, event.wall_time) for event in events for x in event.summary.value if x.tag == ENERGY
+            ]
+            found.append(session._replace(joules=read[-1][0], measured=read[-1][1]) if read else session)
     return sorted(found, key=lambda session: session.began)
 
 

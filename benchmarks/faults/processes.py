@@ -1,0 +1,102 @@
+"""Runs of several processes: lost in each stage, slow, and resumed by another number of them."""
+
+import pathlib
+import random
+import re
+import signal
+import socket
+import time
+from collections.abc import Sequence
+
+from benchmarks.faults.outcome import DETECTED, HUNG, SILENT, SURVIVED, TRACEBACK, Outcome, broken
+from benchmarks.faults.stops import close_to_right, seconds_of
+from benchmarks.faults.world import SECONDS, Ended, Running, World, pretrain, start
+
+FOUR = 4
+COUNTS = (1, 2, 4)
+LIMIT = 40  # seconds of each stage, after which a stopped process counts as lost
+# Stage of process 0 -> the line that it prints right before; "" at once.
+STAGES = {"start": "", "compile": "compiling the step", "step": "step 2/", "evaluate": "step 6/", "save": "step 4/"}
+
+
+def lost(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+    """One of four processes is killed or stopped in a stage: the others name it and end; then all end the run."""
+    number, victim, stage = rng.choice((signal.SIGKILL, signal.SIGSTOP)), rng.randrange(FOUR), rng.choice(list(STAGES))
+    output, harm = place / "out", f"{number.name} to process {victim} of {FOUR}, {stage}"
+    limits = [f"--config.watchdog.{name}_seconds={LIMIT}" for name in ("start", "compile", "step", "save")]
+    processes = _several(world, output, place, FOUR, *limits)
+    _wait_for(processes[0], STAGES[stage])
+    time.sleep(rng.uniform(0, 0.1) * seconds_of(world, "pretrain"))
+    processes[victim].signal(number)
+    others = [process for process in processes if process is not processes[victim]]
+    ends = [process.wait() for process in others]
+    processes[victim].signal(signal.SIGKILL)
+    processes[victim].wait()
+    for ended in ends:
+        if ended.status != 0 and (found := broken(ended, harm)):
+            return found
+    detected = any(ended.status for ended in ends)
+    if detected and not any(f"process {victim}" in ended.text for ended in ends):
+        harm += ", not named"
+    if found := _unfinished(_wait(_several(world, output, place, FOUR)), harm):
+        return found
+    return Outcome((DETECTED if detected else SURVIVED) if close_to_right(world, output) else SILENT, harm)
+
+
+def slow(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+    """One of two processes stands still again and again, for seconds: the watchdog must not take it for lost."""
+    victim, output, pauses = rng.randrange(2), place / "out", 0
+    processes = _several(world, output, place, 2)
+    end = time.monotonic() + SECONDS / 2
+    while processes[victim].is_running() and time.monotonic() < end:
+        for number, seconds in ((signal.SIGSTOP, rng.uniform(0.2, 5)), (signal.SIGCONT, rng.uniform(0.2, 2))):
+            processes[victim].signal(number)
+            time.sleep(seconds)
+        pauses += 1
+    ends = _wait(processes)
+    harm = f"process {victim} of 2 stopped for a moment, {pauses} times"
+    if found := _unfinished(ends, harm):
+        return Outcome(HUNG, f"{harm}: false alarm", found.text)
+    return Outcome(SURVIVED if close_to_right(world, output) else SILENT, harm)
+
+
+def other_count(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
+    """A run that SIGTERM to one of its processes stops in the middle of an epoch, and that another number ends."""
+    first, second = rng.sample(COUNTS, 2)
+    output, harm = place / "out", f"{first} then {second} processes"
+    processes = _several(world, output, place, first)
+    _wait_for(processes[0], f"step {rng.randint(1, 9)}/")
+    rng.choice(processes).signal(signal.SIGTERM)
+    for ends in (_wait(processes), _wait(_several(world, output, place, second))):
+        if found := _unfinished(ends, harm):
+            return found
+    return Outcome(SURVIVED if close_to_right(world, output) else SILENT, harm)
+
+
+def _several(world: World, output: pathlib.Path, place: pathlib.Path, count: int, *more: str) -> list[Running]:
+    argv = pretrain(world, output, *more)
+    if count == 1:
+        return [start(argv, place)]
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{sock.getsockname()[1]}"
+    argv += ["--coordinator", address, "--num_processes", str(count), "--process_id"]
+    return [start([*argv, str(number)], place, NPROC="64") for number in range(count)]
+
+
+def _wait_for(process: Running, line: str) -> None:
+    """Wait until a process has printed a line that begins so, or has ended."""
+    while process.is_running() and not re.search(f"^{line}", process.log.read_text(errors="replace"), re.MULTILINE):
+        time.sleep(0.01)
+
+
+def _wait(processes: Sequence[Running]) -> list[Ended]:
+    return [process.wait() for process in processes]
+
+
+def _unfinished(ends: Sequence[Ended], harm: str) -> Outcome | None:
+    """The outcome where a process did not end with status 0."""
+    for ended in ends:
+        if ended.status != 0:
+            return broken(ended, harm) or Outcome(TRACEBACK, harm, f"cannot end the run: {ended.text}")
+    return None

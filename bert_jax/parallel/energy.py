@@ -1,0 +1,136 @@
+"""Energy that the devices of a run have used, from counters of the hardware: RAPL of CPUs, NVML of NVIDIA GPUs.
+
+A platform is one row of COUNTERS. Both count whatever runs on the device, also other programs.
+"""
+
+import functools
+import math
+import os
+import pathlib
+import re
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+
+POWERCAP = pathlib.Path("/sys/class/powercap")
+READ_SECONDS = 10.0  # between two readings; at full power a counter of RAPL begins again after a few minutes
+
+
+class Counter(NamedTuple):
+    """A counter of energy in `unit` joules, which begins again at 0 after `limit`; `read` raises where it cannot."""
+
+    read: Callable[[], int]
+    unit: float
+    limit: float = math.inf
+
+
+class Source(NamedTuple):
+    """The counters of all devices of a run, and what they are; without counters, why nothing is measured."""
+
+    text: str
+    counters: tuple[Counter, ...] = ()
+
+
+def find_counters() -> Source:
+    """Return the counters of JAX's devices, each read once; none where one of the devices has none."""
+    if jax.process_count() > 1:
+        return Source("a run of several processes is not measured")
+    devices = jax.local_devices()
+    find = COUNTERS.get(devices[0].platform)
+    return find(devices) if find else Source(f"{devices[0].device_kind} has no counter that is read here")
+
+
+def rapl(devices: Iterable[Any], root: pathlib.Path = POWERCAP) -> Source:
+    """Return the packages of this host's CPUs: cores, caches and whatever else a package counts.
+
+    Zones of other names, such as psys, and zones inside of a package count the same energy again.
+    The kernel's Documentation/power/powercap/powercap.rst.
+    """
+    try:
+        zones = [zone for zone in root.glob("intel-rapl:*") if re.fullmatch(r"intel-rapl:\d+", zone.name)]
+        packages = [zone for zone in sorted(zones) if (zone / "name").read_text().startswith("package-")]
+        if not packages:
+            return Source(f"{root} has no counter of a CPU (intel-rapl)")
+        found = tuple(
+            Counter(functools.partial(_number, zone / "energy_uj"), 1e-6, _number(zone / "max_energy_range_uj"))
+            for zone in packages
+        )
+        for counter in found:
+            counter.read()
+    except (OSError, ValueError) as error:
+        return Source(f"the counters of the CPU cannot be read ({error})")
+    return Source(f"RAPL, {len(found)} CPU {'package' if len(found) == 1 else 'packages'}", found)
+
+
+def _number(path: pathlib.Path) -> int:
+    return int(path.read_text())
+
+
+def nvml(devices: Iterable[Any]) -> Source:
+    """Return the NVIDIA GPUs of JAX's devices with their memory: NVML's energy since the driver was loaded (Volta on).
+
+    A device's `local_hardware_id` is its place in CUDA_VISIBLE_DEVICES, which has numbers or UUIDs.
+    """
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        if visible == [""]:
+            visible = [str(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        found = []
+        for device in devices:
+            name = visible[device.local_hardware_id].strip()
+            by = pynvml.nvmlDeviceGetHandleByIndex if name.isdecimal() else pynvml.nvmlDeviceGetHandleByUUID
+            handle = by(int(name) if name.isdecimal() else name)
+            found.append(Counter(functools.partial(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle), unit=1e-3))
+            found[-1].read()
+    except ImportError:
+        return Source("the counters of the GPU need the package nvidia-ml-py")
+    except (pynvml.NVMLError, IndexError) as error:
+        return Source(f"the counters of the GPU cannot be read ({error})")
+    return Source(f"NVML, {len(found)} {'GPU' if len(found) == 1 else 'GPUs'}", tuple(found))
+
+
+class Meter:
+    """The energy since it was made. A thread reads the counters often enough to see that one begins again."""
+
+    def __init__(self, source: Source) -> None:
+        self._counters, self._lock, self._closed = source.counters, threading.Lock(), threading.Event()
+        self._total: float | None = 0.0 if source.counters else None
+        self._last: list[int] = []
+        self._read()
+        if self._total is not None:
+            threading.Thread(target=self._watch, name="energy", daemon=True).start()
+
+    def joules(self) -> float | None:
+        """Return the joules of all counters together; None: there are none, or one could not be read any more."""
+        self._read()
+        return self._total
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(READ_SECONDS):
+            self._read()
+
+    def _read(self) -> None:
+        with self._lock:
+            if self._total is None:
+                return
+            try:
+                now = [counter.read() for counter in self._counters]
+            except Exception:  # OSError, ValueError or an error of NVML: the training goes on without
+                self._total = None
+                return
+            for counter, old, new in zip(self._counters, self._last or now, now, strict=True):
+                self._total += counter.unit * (new - old + (counter.limit if new < old else 0))
+            self._last = now
+
+
+# Platform of a JAX device -> its counters.
+COUNTERS: dict[str, Callable[[Iterable[Any]], Source]] = {"cpu": rapl, "gpu": nvml}
