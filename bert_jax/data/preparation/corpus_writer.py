@@ -120,7 +120,7 @@ def pack_document(
         content: hash of its normal form.
     """
     ends = np.cumsum(lengths)
-    records, index = list[bytes](), list[tuple[int, int, bool, int, int, int, int]]()
+    records, index = list[bytes](), list[tuple[int, ...]]()
     own: Sequence[int] = np.frombuffer(content, ROW).tolist()
     sentence, token = 0, 0
     while sentence < len(lengths):

@@ -109,7 +109,7 @@ def prepare(
             options that contradict the corpus.
     """
     recipe = None if clean is None else read_recipe(clean)
-    given = {"language": language, "heldout_fraction": heldout_fraction, "deduplicate": deduplicate}
+    given: dict[str, Any] = {"language": language, "heldout_fraction": heldout_fraction, "deduplicate": deduplicate}
     settings = PrepareSettings(read_options, max_rejected_fraction=max_rejected_fraction)
     existing = None
     if append:
