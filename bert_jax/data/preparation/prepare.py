@@ -115,6 +115,7 @@ def prepare(
     if append:
         existing = read_existing(pathlib.Path(output), tokenizer_directory, settings, given, recipe)
         tokenizer, settings, recipe = existing.tokenizer, existing.settings, existing.recipe
+        check_settings(settings)
     else:
         asked = {name: value for name, value in given.items() if value is not None}
         settings = settings._replace(**asked)
