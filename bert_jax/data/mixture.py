@@ -126,7 +126,8 @@ def find_corpora(corpus: str) -> list[str]:
                 raise UserError(f"{place}: no directory matches this pattern; check --config.data.corpus")
             found += map(os.path.abspath, matches)
         else:
-            found.append(os.path.abspath(place))
+            directory, snapshot = split_snapshot(place)
+            found.append(os.path.abspath(directory) + (f"@{snapshot}" if snapshot else ""))
     if not found:
         raise UserError(f"'{corpus}' names no corpus; give --config.data.corpus=DIR, made by `bert-jax prepare`")
     for place in found:

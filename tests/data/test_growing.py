@@ -129,7 +129,7 @@ def test_an_old_snapshot_gives_the_same_batches(tmp_path, tokenizer):
     with pytest.raises(UserError, match=f"no snapshot 0{{12}}; it has {before.fingerprint[:12]}, "):
         open_mixture(f"{place}@{'0' * 12}")
     with pytest.raises(UserError, match="is named twice"):
-        open_mixture(f"{named},{named_now}")
+        open_mixture(f"{named},{place}/@{newest.fingerprint[:12]}")
 
 
 def test_a_copy_of_an_old_snapshot_from_storage(tmp_path, tokenizer):
