@@ -40,6 +40,7 @@ ORDER = (
 DATA_ORDER = (
     {"sources"},
     {"tokenizer"},
+    {"manifest"},
     {"corpus"},
     {"preparation", "sequences", "staging"},
     {"mixture", "statistics"},

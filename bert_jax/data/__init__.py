@@ -3,6 +3,7 @@
 sources/       files and data sets of all formats -> documents: add a format there
 tokenizer/     text -> token ids; vocabularies are trained and read here
 preparation/   documents -> a corpus on disk, on one machine or with Apache Beam
+manifest.py    what a corpus holds, and its snapshots: digests of all files
 corpus.py      the corpus store: shards, index, manifest; `Split` reads records at random
 staging.py     a corpus on object storage -> a checked copy on this machine
 mixture.py     several corpora as one

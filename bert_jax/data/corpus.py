@@ -1,9 +1,13 @@
 """The corpus store: ArrayRecord shards of token ids, one index per split, and a manifest with the digests of them all.
 
-    manifest.json                        counts, digests, settings; written last
+    manifest.json                        counts, digests, settings; written last, see manifest.py
     tokenizer/                           files of the tokenizer that made the ids
     train-00000-of-00003.arrayrecord     records in the order of their documents; likewise heldout-...
     train.index.npy                      uint32 [records, 3]: tokens, sentences, 1 where a document begins
+    signatures.npy                       hashes by which copies are found; no training reads them
+
+`prepare --append` adds shards, an index of all shards and signatures, train.1-00000-of-00001.arrayrecord and so on. It
+keeps the manifest of before as manifest.0.json: a corpus has a snapshot for each manifest.
 
 A record is a document or a piece of one: a document of more than `MAX_RECORD` tokens is cut at sentence boundaries. The
 bytes of a record are, little-endian: uint32 number of sentences; uint16 length of each sentence; token ids, uint16
@@ -12,28 +16,25 @@ where the vocabulary allows, else uint32.
 
 import concurrent.futures
 import errno
-import hashlib
-import json
 import os
 import pathlib
 import resource
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bert_jax import strict_json
 from bert_jax.console import notebook_table
+from bert_jax.data.manifest import read_manifest
 from bert_jax.errors import UserError
-from bert_jax.files import compare, sha256_of
+from bert_jax.files import sha256_of
 
 if TYPE_CHECKING:
     from array_record.python.array_record_module import ArrayRecordReader
 
-FORMAT_VERSION = 1
 SPLITS = ("train", "heldout")
 READING_THREADS = 8  # number of threads that open files are reserved for; each has one reader per shard
 OTHER_FILES = 256  # open files reserved for the rest of the process
@@ -269,95 +270,25 @@ class Corpus(NamedTuple):
         return notebook_table(rows | {"vocabulary": f"{found['tokenizer']['kind']}, {self.vocab_size:,} tokens"})
 
 
-def open_corpus(directory: str | os.PathLike[str]) -> Corpus:
+def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus:
     """Open the corpus in a directory that `prepare` made.
 
     The manifest, the digests of the indexes and the sizes of the shards are checked; `verify` reads every byte.
 
+    Args:
+        directory: of the corpus.
+        snapshot: its fingerprint, or the beginning of it; "": the newest.
+
     Raises:
-        UserError: the directory is no corpus or one of an unknown format, has no training document, or a file in it is
-            missing, truncated or changed.
+        UserError: the directory is no corpus or one of an unknown format, has no training document or no such snapshot,
+            or a file in it is missing, truncated or changed.
     """
     directory = pathlib.Path(directory)
-    manifest = read_manifest(directory)
+    manifest = read_manifest(directory, snapshot)
     splits = {name: _open_split(directory, part) for name, part in manifest["splits"].items()}
     if not splits["train"].num_documents:
         raise UserError(f"{directory}: the corpus has no training document; prepare it from more text")
     return Corpus(directory, manifest, splits)
-
-
-def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
-    """Return the manifest of a corpus; UserError where it is missing, of another format, or changed."""
-    if not directory.is_dir():
-        raise UserError(f"{directory}: no such corpus directory; make one with `prepare --output {directory}`")
-    try:
-        manifest = strict_json.parse((directory / "manifest.json").read_text(encoding="utf-8"))
-        version = manifest["format_version"]
-    except (OSError, ValueError, KeyError, TypeError):
-        hints = {
-            "*/manifest.json": f"its subdirectories are corpora: give '{directory}/*'",
-            "*.arrayrecord": "its preparation or copying was interrupted: run that again",
-            "": "make a corpus with `prepare`",
-        }
-        hint = next(hint for pattern, hint in hints.items() if not pattern or any(directory.glob(pattern)))
-        raise UserError(f"{directory}: no complete manifest.json, so not a corpus; {hint}") from None
-    if version != FORMAT_VERSION:
-        raise UserError(
-            f"{directory}: corpus format {version}, but this bert_jax reads format {FORMAT_VERSION}; prepare it again"
-        )
-    try:
-        same = is_unchanged(manifest)
-    except (AttributeError, KeyError, TypeError):
-        same = False
-    if not same:
-        raise UserError(f"{directory / 'manifest.json'}: changed since it was written; prepare the corpus again")
-    for name in digests_of(manifest):
-        if not isinstance(name, str) or name != pathlib.PurePath(name).name:
-            raise UserError(f"{directory / 'manifest.json'}: {name!r} is no plain file name; prepare the corpus again")
-    return manifest
-
-
-def is_unchanged(manifest: Mapping[str, Any]) -> bool:
-    """Return whether a manifest has the fingerprint and the seal that it says; the first ones had no seal.
-
-    Raises AttributeError, KeyError or TypeError where it is not a manifest.
-    """
-    return fingerprint(manifest) == manifest["fingerprint"] and manifest.get("seal") in (None, seal(manifest))
-
-
-def verify(directory: str | os.PathLike[str], read: Callable[[int], None] = lambda count: None) -> list[str]:
-    """Read every shard and index; return a line for each that is missing or differs from the manifest.
-
-    `read` is called with the number of bytes of each piece that was read.
-
-    Raises:
-        UserError: as `read_manifest`.
-    """
-    directory = pathlib.Path(directory)
-    return compare(directory, digests_of(read_manifest(directory)), "the manifest", read=read)
-
-
-def digests_of(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Return file name -> hex SHA-256 of the shards and indexes."""
-    return {
-        one["name"]: one["sha256"] for part in manifest["splits"].values() for one in (*part["shards"], part["index"])
-    }
-
-
-def fingerprint(manifest: Mapping[str, Any]) -> str:
-    """Return the hex SHA-256 of format, tokenizer digest, and the digests of all shards and indexes."""
-    parts = {
-        name: [part["dtype"], part["index"]["sha256"], *(shard["sha256"] for shard in part["shards"])]
-        for name, part in manifest["splits"].items()
-    }
-    content = [manifest["format_version"], manifest["tokenizer"]["sha256"], parts]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def seal(manifest: Mapping[str, Any]) -> str:
-    """Return the hex SHA-256 of all else that a manifest says."""
-    content = json.dumps({name: value for name, value in manifest.items() if name != "seal"})
-    return hashlib.sha256(json.dumps(json.loads(content), sort_keys=True).encode()).hexdigest()
 
 
 def _open_split(directory: pathlib.Path, part: Mapping[str, Any]) -> Split:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from bert_jax.data.corpus import Corpus, Split, open_corpus
-from bert_jax.data.staging import staged
+from bert_jax.data.manifest import SHORT, split_snapshot
+from bert_jax.data.staging import known_snapshots, staged
 from bert_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -70,17 +71,22 @@ class Mixture(NamedTuple):
         return [(str(corpus.directory), corpus.split("train")) for corpus in self.corpora]
 
 
-def open_mixture(corpus: str, say: Callable[[str], None] = lambda line: None) -> Mixture:
+def open_mixture(corpus: str, say: Callable[[str], None] = lambda line: None, recorded: str = "") -> Mixture:
     """Open one or more corpora.
 
     Args:
-        corpus: as `config.data.corpus`: directories, glob patterns or URLs, separated by commas.
+        corpus: as `config.data.corpus`: directories, glob patterns or URLs, separated by commas, each with @ and the
+            beginning of a fingerprint for another snapshot than the newest.
         say: called with a line of text when a corpus is copied from a URL.
+        recorded: `config.data.corpus` of the run that is resumed, whose snapshots are read where `corpus` names none.
 
     Raises:
         UserError: as `find_corpora`, `staged` and `open_corpus`; the corpora have different tokenizers.
     """
-    corpora = tuple(open_corpus(staged(place, say=say)) for place in find_corpora(corpus))
+    places = [split_snapshot(place) for place in find_corpora(corpus)]
+    before = [split_snapshot(place)[1] for place in find_corpora(recorded)] if recorded else []
+    known = before if len(before) == len(places) else [""] * len(places)
+    corpora = tuple(_open(place, snapshot, old, say) for (place, snapshot), old in zip(places, known, strict=True))
     first = corpora[0]
     for other in corpora[1:]:
         if other.tokenizer_sha256 != first.tokenizer_sha256:
@@ -88,6 +94,20 @@ def open_mixture(corpus: str, say: Callable[[str], None] = lambda line: None) ->
                 f"{other.directory} and {first.directory} have different tokenizers; prepare both with the same one"
             )
     return Mixture(corpora)
+
+
+def _open(place: str, snapshot: str, recorded: str, say: Callable[[str], None]) -> Corpus:
+    """Open a snapshot; without one, that of a record if the corpus has it, else the newest."""
+    if recorded and not snapshot and recorded in [one[: len(recorded)] for one in known_snapshots(place)]:
+        snapshot = recorded
+    directory = staged(place, say=say, snapshot=snapshot)
+    return open_corpus(directory, snapshot)
+
+
+def name_snapshots(corpus: str, mixture: Mixture) -> str:
+    """Return `config.data.corpus` with the snapshot that was opened of each corpus, and absolute directories."""
+    places = (split_snapshot(place)[0] for place in find_corpora(corpus))
+    return ",".join(f"{place}@{one.fingerprint[:SHORT]}" for place, one in zip(places, mixture.corpora, strict=True))
 
 
 def find_corpora(corpus: str) -> list[str]:
@@ -100,18 +120,19 @@ def find_corpora(corpus: str) -> list[str]:
     for place in filter(None, (place.strip() for place in corpus.split(","))):
         if "://" in place:
             found.append(place)
-        elif glob.has_magic(place) and not os.path.exists(place):
+        elif glob.has_magic(place) and not os.path.exists(split_snapshot(place)[0]):
             matches = sorted(match for match in glob.glob(place) if os.path.isdir(match))
             if not matches:
                 raise UserError(f"{place}: no directory matches this pattern; check --config.data.corpus")
             found += map(os.path.abspath, matches)
         else:
-            found.append(os.path.abspath(place))
+            directory, snapshot = split_snapshot(place)
+            found.append(os.path.abspath(directory) + (f"@{snapshot}" if snapshot else ""))
     if not found:
         raise UserError(f"'{corpus}' names no corpus; give --config.data.corpus=DIR, made by `bert-jax prepare`")
     for place in found:
         if "," in place:
             raise UserError(f"{place}: commas separate corpora, so a path must not contain any; make a link to it")
-        if found.count(place) > 1:
+        if [split_snapshot(one)[0] for one in found].count(split_snapshot(place)[0]) > 1:
             raise UserError(f"{place} is named twice in --config.data.corpus; give it a weight instead")
     return found

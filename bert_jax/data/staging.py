@@ -10,14 +10,21 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax import strict_json
-from bert_jax.data import corpus
+from bert_jax.data.manifest import (
+    MANIFEST,
+    SHORT,
+    digests_of,
+    fingerprints,
+    is_unchanged,
+    read_manifest,
+    snapshot_file,
+)
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
 
 # Imports of sources and tokenizer are inside functions: they load large libraries, which a local corpus does not need.
 
 FILES_AT_ONCE = 8
-MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer"
 
 
@@ -35,6 +42,7 @@ def staged(
     place: str | os.PathLike[str],
     cache: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
+    snapshot: str = "",
 ) -> pathlib.Path:
     """Return a local directory with the corpus at `place`; a local path is returned unchanged.
 
@@ -47,6 +55,7 @@ def staged(
         place: a local path or a URL.
         cache: directory of the copies; None: `bert_jax/corpora` in the user's cache.
         say: called with a line of text when files are copied.
+        snapshot: beginning of its fingerprint, "" for the newest; the copy has none that are newer.
 
     Raises:
         UserError: the URL has no corpus; the corpus cannot be read, is damaged or changes during the copy; the disk has
@@ -54,7 +63,7 @@ def staged(
     """
     if "://" not in str(place):
         return pathlib.Path(place)
-    remote = _read_manifest(str(place).rstrip("/"))
+    remote = _read_manifest(str(place).rstrip("/"), snapshot)
     folder = pathlib.Path(cache) if cache else _user_cache()
     name = f"{remote.url.rsplit('/', 1)[-1]}-{hashlib.sha256(remote.manifest).hexdigest()[:16]}"
     directory = folder / name
@@ -74,16 +83,42 @@ def _user_cache() -> pathlib.Path:
     return cache / "bert_jax" / "corpora"
 
 
-def _read_manifest(url: str) -> _Remote:
+def known_snapshots(place: str) -> list[str]:
+    """Return the fingerprints of all snapshots of the corpus in a directory or at a URL, the newest last."""
+    if "://" not in place:
+        return fingerprints(read_manifest(pathlib.Path(place)))
+    return fingerprints(_parse(place.rstrip("/"), MANIFEST)[1])
+
+
+def _parse(url: str, name: str) -> tuple[bytes, dict[str, Any]]:
+    """Return a manifest at a URL, as bytes and parsed."""
+    try:
+        text = _read_url(f"{url}/{name}")
+        manifest = strict_json.parse(text.decode())
+        if not is_unchanged(manifest) or any("/" in one for one in digests_of(manifest)):
+            raise ValueError("changed since it was written")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{url}/{name}: not the manifest of a corpus ({error}); prepare the corpus again") from None
+    return text, manifest
+
+
+def _read_manifest(url: str, snapshot: str) -> _Remote:
     """Read the manifest at a URL, and the tokenizer's files, whose digests are not in the manifest."""
     from bert_jax.data.sources import storage
 
+    text, manifest = _parse(url, MANIFEST)
+    name = snapshot_file(manifest, snapshot)
+    if name is None:
+        raise UserError(
+            f"{url}: no snapshot {snapshot}; it has {', '.join(one[:SHORT] for one in fingerprints(manifest))}, "
+            "the newest last"
+        )
+    if name != MANIFEST:
+        text, manifest = _parse(url, name)
     try:
-        text = _read_url(f"{url}/{MANIFEST}")
-        manifest = strict_json.parse(text.decode())
-        digests = corpus.digests_of(manifest)
-        if not corpus.is_unchanged(manifest) or any("/" in name for name in digests):
-            raise ValueError("changed since it was written")
+        digests = digests_of(manifest)
+        for older in manifest.get("snapshots", ()):
+            digests |= {older["name"]: older["sha256"], **digests_of(_parse(url, older["name"])[1])}
         tokenizer, size = manifest["tokenizer"]["sha256"], _shard_bytes(manifest)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{url}/{MANIFEST}: not the manifest of a corpus ({error}); prepare the corpus again") from None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bert_jax import files
 from bert_jax.config import CheckpointConfig
-from bert_jax.data import corpus
+from bert_jax.data import manifest
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
 
@@ -54,12 +54,10 @@ def _sealed(place: pathlib.Path, progress: Progress) -> Verified:
 
 
 def _corpus(place: pathlib.Path, progress: Progress) -> Verified:
-    manifest = corpus.read_manifest(place)
-    names = corpus.digests_of(manifest)
+    names, tokenizer = manifest.all_digests(place), manifest.read_manifest(place)["tokenizer"]["sha256"]
     size = _size(place, *names)
-    damage = corpus.verify(place, _megabytes(progress, size)) + _tokenizer(
-        place / "tokenizer", manifest["tokenizer"]["sha256"], "the manifest"
-    )
+    damage = manifest.verify(place, _megabytes(progress, size))
+    damage += _tokenizer(place / "tokenizer", tokenizer, "the manifest")
     return Verified(f"corpus of {len(names)} files and tokenizer/", damage, size)
 
 

@@ -9,7 +9,7 @@ import jax
 
 from bert_jax.config import PretrainConfig, check_choices, flatten, to_json, with_vocab_size
 from bert_jax.console import Console
-from bert_jax.data.mixture import Mixture, find_corpora, open_mixture
+from bert_jax.data.mixture import Mixture, name_snapshots, open_mixture
 from bert_jax.data.statistics import unigram_entropy
 from bert_jax.errors import UserError
 from bert_jax.inference.scoring.minimal_pairs import PACKAGED
@@ -47,7 +47,7 @@ def pretrain(
     check_choices(config)
     if not config.data.corpus:
         raise UserError("no corpus: give --config.data.corpus=DIR, a directory made by `bert-jax prepare`")
-    corpus = open_mixture(config.data.corpus, console.say)
+    corpus = open_mixture(config.data.corpus, console.say, workdir.recorded_corpus(directory))
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
         raise UserError("config.data.weights and smoothing have no effect on one corpus; leave them out")
     config = _resolved(config, corpus)
@@ -92,12 +92,12 @@ def _measured(run: RunContext, config: PretrainConfig, corpus: Mixture) -> RunCo
 
 
 def _resolved(config: PretrainConfig, corpus: Mixture) -> PretrainConfig:
-    """The config with a vocabulary size and with absolute paths, since the next call may come from elsewhere."""
+    """The config with a vocabulary size, absolute paths, since the next call may come from elsewhere, and snapshots."""
     tokenizer = corpus.tokenizer()
     config = with_vocab_size(config, tokenizer.vocab_size)
     check_exportable(config, tokenizer.pad_id)
     assert config.data.corpus
-    data = dataclasses.replace(config.data, corpus=",".join(find_corpora(config.data.corpus)))
+    data = dataclasses.replace(config.data, corpus=name_snapshots(config.data.corpus, corpus))
     init_from, replaced_tokens = _absolute(config.init_from), config.replaced_tokens
     generator_from = _absolute(replaced_tokens.generator_from)
     replaced_tokens = dataclasses.replace(replaced_tokens, generator_from=generator_from)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import jax
 
 from bert_jax import __version__, strict_json
-from bert_jax.config import Config, flatten, from_json, to_json
+from bert_jax.config import Config, PretrainConfig, flatten, from_json, to_json
+from bert_jax.data.manifest import split_snapshot
 from bert_jax.data.tokenizer import copy_tokenizer, load_tokenizer
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_directory, remove_partial, write_text
@@ -136,6 +137,7 @@ def _changes(saved: Config, old: dict[str, str], config: Config, fingerprint: di
 def _named(config: Config, key: str, fingerprint: dict[str, str]) -> str:
     """The path, if the config knows it, and enough of the digest to distinguish it from another."""
     path = flatten(to_json(config)).get(PATH_KEYS.get(key, "")) or ""
+    path = ",".join(split_snapshot(place)[0] for place in path.split(","))
     return f"{path} {str(fingerprint.get(key))[:12]}".strip()
 
 
@@ -157,6 +159,17 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
         return from_json(values), fingerprint
     except UserError as error:
         raise UserError(f"{path}: damaged, or of another version of bert_jax ({error}); {RESTORE}") from None
+
+
+def recorded_corpus(workdir: pathlib.Path) -> str:
+    """Return `config.data.corpus` of the run in `workdir`, with the snapshots that it reads; "" where there is none."""
+    config: Config | None = None
+    with contextlib.suppress(UserError):  # `claim` reports what is damaged
+        if (workdir / "run.json").exists():
+            config, _ = read_run(workdir)
+        elif record := _newest_record(workdir):
+            config = from_json(record["config"])
+    return (config.data.corpus or "") if isinstance(config, PretrainConfig) else ""
 
 
 def machine() -> dict[str, str | int]:

@@ -22,7 +22,8 @@ pytest.importorskip("apache_beam")
 import fsspec
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_jax.data.corpus import open_corpus, verify
+from bert_jax.data.corpus import open_corpus
+from bert_jax.data.manifest import verify
 from bert_jax.data.preparation import beam, chunks
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sources import ReadOptions, storage

@@ -31,7 +31,7 @@ def files_of(directory: pathlib.Path) -> list[pathlib.Path]:
     [
         ("tokenizer", "3 files of SHA256SUMS"),
         ("model", "6 files of SHA256SUMS"),
-        ("corpus", "corpus of 4 files and tokenizer/"),
+        ("corpus", "corpus of 5 files and tokenizer/"),
         ("run", "2 checkpoints, run.json, tokenizer/"),
     ],
 )

@@ -1,5 +1,6 @@
 """The work directory as `pretrain`, `evaluate` and `export` find it: another run's, in use, damaged, none."""
 
+import json
 import os
 import pathlib
 import re
@@ -10,7 +11,7 @@ import pytest
 from bert_jax.data.corpus import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.training import workdir
-from tests.cli.commands import is_empty, losses, pretrain_command
+from tests.cli.commands import is_empty, losses, pretrain_command, prose
 
 
 def files_of(directory: pathlib.Path) -> dict[str, bytes]:
@@ -27,7 +28,7 @@ def test_a_corpus_made_with_another_tokenizer(world, other, run_copy, refused) -
     refused(*pretrain_command(world, run_copy, corpus=other.corpus), says=(f"corpus: {prints[0]} -> {prints[1]};",))
     path = run_copy / "run.json"
     path.write_text(path.read_text().replace(str(world.corpus), str(other.corpus)))
-    refused("evaluate", "--workdir", run_copy, says=(f"{other.corpus} is not the corpus that",))
+    refused("evaluate", "--workdir", run_copy, says=(f"{other.corpus}: no snapshot",))
     path.write_text(path.read_text().replace(str(other.corpus), "/nowhere"))
     refused("evaluate", "--workdir", run_copy, says=("/nowhere", "no such corpus"))
 
@@ -167,3 +168,27 @@ def test_damaged_checkpoints(world, run_copy, tmp_path, refused) -> None:
     refused(*argv, "--step", 4, says=("step 4 is damaged",))
     refused(*argv, says=("no undamaged checkpoint among [4, 2]",), after=2)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_resumes_on_the_snapshot_that_it_began_with(world, run_copy, corpus_copy, run, refused) -> None:
+    texts = run_copy.parent / "more"
+    texts.mkdir()
+    for number in range(3):
+        (texts / f"{number}.txt").write_text(prose(100 + number, 20))
+    before = open_corpus(corpus_copy).fingerprint
+    append = ["prepare", "--append", "--input", texts, "--output", corpus_copy, "--workers", "1"]
+    status, out, err = run(*append)
+    assert status == 0, err
+    assert "of 3 new documents 3 are added, 0 rejected" in out
+    newest = open_corpus(corpus_copy).fingerprint
+    status, _, err = run(*pretrain_command(world, run_copy, corpus=corpus_copy))
+    assert status == 0, err
+    assert f"corpus {corpus_copy}@{before[:12]}: " in err
+    assert f"{corpus_copy}@{before[:12]}" in (run_copy / "run.json").read_text()
+    named = f"{corpus_copy}@{newest[:12]}"
+    prints = f"corpus: {corpus_copy} {before[:12]} -> {corpus_copy} {newest[:12]}"
+    refused(*pretrain_command(world, run_copy, corpus=named), says=(prints,))
+    status, out, _ = run("inspect", named, "--json")
+    assert json.loads(out)["sources"][0]["train"]["documents"] == open_corpus(corpus_copy).split("train").num_documents
+    refused(*append, "--language", "de", says=("--language de", "was prepared with en", "leave the option out"))
+    refused(*append, "--runner", "beam", says=("--append: only with --runner local",))

@@ -22,7 +22,8 @@ import numpy as np
 
 from bert_jax.cli.main import main
 from bert_jax.config import DataConfig
-from bert_jax.data.corpus import open_corpus, verify
+from bert_jax.data.corpus import open_corpus
+from bert_jax.data.manifest import verify
 from bert_jax.data.preparation import chunks, encoding
 from bert_jax.data.sequences.masking import MASKINGS
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of

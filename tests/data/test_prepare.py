@@ -11,10 +11,11 @@ import pytest
 import sentencex
 
 from bert_jax.data import corpus
-from bert_jax.data.corpus import open_corpus, verify
+from bert_jax.data.corpus import open_corpus
+from bert_jax.data.manifest import verify
 from bert_jax.data.preparation import chunks, encoding
-from bert_jax.data.preparation.duplicates.normal_form import split_hash
-from bert_jax.data.preparation.encoding import WINDOW, choose_split
+from bert_jax.data.preparation.duplicates.normal_form import choose_split, split_hash
+from bert_jax.data.preparation.encoding import WINDOW
 from bert_jax.data.preparation.prepare import format_summary, prepare
 from bert_jax.data.sources import ReadOptions
 from bert_jax.data.tokenizer import cut_text, load_tokenizer

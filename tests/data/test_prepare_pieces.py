@@ -11,8 +11,8 @@ import sentencex
 from bert_jax.data import corpus
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.preparation import chunks, encoding
-from bert_jax.data.preparation.duplicates.normal_form import split_hash
-from bert_jax.data.preparation.encoding import choose_split, split_sentences
+from bert_jax.data.preparation.duplicates.normal_form import choose_split, split_hash
+from bert_jax.data.preparation.encoding import split_sentences
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sources import find_files, pieces
 from bert_jax.data.tokenizer import load_tokenizer, save_tokenizer

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax.console import Console
-from bert_jax.data.corpus import seal
+from bert_jax.data.manifest import seal
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.tokenizer.training.train import train_tokenizer
 from bert_jax.reports.inspect import inspect_corpus

@@ -97,22 +97,31 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading(parser)
     parser.add_argument(
-        "--tokenizer", required=True, metavar="DIR", help="directory made by `tokenizer`, or of a published tokenizer"
+        "--tokenizer",
+        metavar="DIR",
+        help="directory made by `tokenizer`, or of a published tokenizer; needed without --append",
     )
     parser.add_argument(
-        "--output", required=True, metavar="DIR", help="directory to create; with --runner beam also a URL"
+        "--output",
+        required=True,
+        metavar="DIR",
+        help="directory to create; with --runner beam also a URL; with --append the corpus that grows",
+    )
+    parser.add_argument(
+        "--append",
+        action="store_true",
+        help="add the documents to the corpus --output, with its tokenizer, --language, --heldout_fraction, "
+        "--deduplicate and --clean; copies of its documents are left out, and its files stay as they are",
     )
     _add_documents(parser)
     parser.add_argument(
         "--heldout_fraction",
         type=float,
-        default=0.02,
         metavar="FRACTION",
         help="fraction of the documents kept for evaluation and never trained on, from 0 to below 1 (default: 0.02)",
     )
     parser.add_argument(
         "--language",
-        default="en",
         metavar="CODE",
         help="language, such as en or de (two letters where there are two), whose rules split sentences; none: every "
         "line is one sentence, kept as it is, as in code (default: en)",
@@ -120,7 +129,6 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deduplicate",
         choices=["none", "exact", "near"],
-        default="none",
         help="documents to remove: exact, those that differ from an earlier one in white space, case, width and "
         "punctuation alone; near, also those whose sets of five consecutive words have a Jaccard similarity of 0.8 or "
         "more with an earlier document (default: none)",
@@ -175,6 +183,11 @@ def _inspect(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=".html file to create instead: statistics, and 100 sequences token by token, filtered by source, language "
         "and warning",
+    )
+    form.add_argument(
+        "--against",
+        metavar="CORPUS",
+        help="another corpus: print instead how many documents of the first are exact or near copies of its documents",
     )
 
 

@@ -60,7 +60,11 @@ def prepare(args: argparse.Namespace) -> None:
     if args.runner == "local" and "://" in args.output:  # of which a directory such as `gs:` would be made
         raise UserError(f"--output {args.output}: a URL, which --runner beam alone writes to; give a directory")
     if args.runner == "beam":
-        if args.deduplicate != "none":
+        if args.append:
+            raise UserError("--append: only with --runner local")
+        if args.tokenizer is None:
+            raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
+        if args.deduplicate not in (None, "none"):
             raise UserError("--deduplicate: only with --runner local; remove copies before the job")
         if args.clean is not None:
             raise UserError("--clean: only with --runner local; clean the texts first, with `bert-jax clean`")
@@ -72,8 +76,7 @@ def prepare(args: argparse.Namespace) -> None:
             args.tokenizer,
             args.output,
             read_options,
-            args.heldout_fraction,
-            args.language,
+            *(0.02 if args.heldout_fraction is None else args.heldout_fraction, args.language or "en"),
             options,
             args.max_rejected_fraction,
         )
@@ -95,6 +98,7 @@ def prepare(args: argparse.Namespace) -> None:
                 args.keep_removed,
                 args.max_rejected_fraction,
                 args.clean,
+                args.append,
             )
     for warning in manifest["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
@@ -109,7 +113,14 @@ def _read_options(args: argparse.Namespace) -> Any:
 
 
 def inspect(args: argparse.Namespace) -> None:
-    """Print a corpus and sequences of it, or write them as a page."""
+    """Print a corpus and sequences of it, or write them as a page, or compare it with another corpus."""
+    if args.against is not None:
+        if args.config or args.overrides or args.sequence is not None:
+            raise UserError("--against compares documents: leave out --config, --sequence and the fields of a config")
+        from bert_jax.data.preparation.growing.comparison import compare_corpora, format_comparison
+
+        print(format_comparison(compare_corpora(args.corpus, args.against), args.corpus, args.against))
+        return
     from bert_jax.reports.inspect import inspect_corpus as run
 
     with open_console() as console:

@@ -10,7 +10,9 @@ class DataConfig:
     """From the prepared corpus to training sequences."""
 
     corpus: str | None = field(
-        None, "directory made by `prepare`; several, separated by commas, or a glob pattern, are mixed"
+        None,
+        "directory made by `prepare`; several, separated by commas, or a glob pattern, are mixed; DIR@FINGERPRINT is a "
+        "snapshot of one that has grown",
     )
     weights: tuple[float, ...] | None = field(
         None, "sampling weight per corpus of a mixture; None: proportional to size, smoothed"

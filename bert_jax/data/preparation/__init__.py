@@ -8,8 +8,9 @@ workers.py       encodes chunks in several processes, in order
 corpus_writer.py records -> shards -> index and manifest
 cleaning/        rules that change texts or remove documents, before they are encoded
 duplicates/      copies among the documents, and the hash that decides the split
+growing/         documents that are added to a corpus
 unfinished.py    the directory of a corpus that is being written
 summary.py       counts of documents, sentences and tokens, and warnings
 
-A change of anything that decides the bytes of a corpus needs a new `corpus.FORMAT_VERSION`.
+A change of anything that decides the bytes of a corpus needs a new `manifest.FORMAT_VERSION`.
 """

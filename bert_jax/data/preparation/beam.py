@@ -18,6 +18,7 @@ from typing import Any
 
 from bert_jax import __version__
 from bert_jax.data import sources
+from bert_jax.data.manifest import MANIFEST
 from bert_jax.data.preparation import chunks, corpus_writer
 from bert_jax.data.preparation.corpus_writer import PackedRecords, ShardInfo, token_dtype
 from bert_jax.data.preparation.encoding import Chunk, DocumentCounts, PrepareSettings, encode_chunk, sum_counts
@@ -26,7 +27,6 @@ from bert_jax.data.preparation.summary import summarize
 from bert_jax.data.sources import ReadOptions, storage
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from bert_jax.errors import UserError, check_output, writing
-from bert_jax.files import sha256_of
 
 try:
     import apache_beam as beam
@@ -37,7 +37,6 @@ except ImportError:
     ) from None
 
 Key = tuple[str, int, int]  # split, partition, block: a shard
-MANIFEST = "manifest.json"
 
 
 def prepare_with_beam(
@@ -191,7 +190,7 @@ def _versions() -> str:
 def _write_shard(
     group: tuple[Key, Iterable[tuple[int, PackedRecords]]], output: str, shards: Sequence[Key]
 ) -> tuple[ShardInfo, bytes]:
-    """Write and upload one of all the shards; return its `ShardInfo` and its index rows."""
+    """Write and upload one of all the shards; return its `ShardInfo` and its rows."""
     key, records = group
     own = sorted(shard for shard in shards if shard[0] == key[0])
     name = corpus_writer.final_name(key[0], own.index(key), len(own))
@@ -208,8 +207,8 @@ def _finish(
     tokenizer: Tokenizer,
     settings: PrepareSettings,
 ) -> None:
-    """Upload the indexes, then the manifest."""
-    shards, counts, splits = [], DocumentCounts(), {}
+    """Upload indexes and signatures, then the manifest."""
+    shards, counts = [], DocumentCounts()
     with tempfile.TemporaryDirectory() as directory, writing(directory):
         place = pathlib.Path(directory)
         for info, rows in group[1]:
@@ -219,12 +218,11 @@ def _finish(
                 (place / info.rows_name).write_bytes(rows)
                 shards.append(info)
         summary = summarize(tokenizer, settings, shards, counts)
-        for split, own in corpus_writer.shards_by_split(shards).items():
-            index = place / f"{split}.index.npy"
-            corpus_writer.write_index(index, [(place / shard.rows_name, shard.records) for shard in own])
-            splits[split] = corpus_writer.split_manifest(
-                split, own, token_dtype(tokenizer.vocab_size), sha256_of(index)
-            )
-            storage.upload(index, f"{output}/{index.name}")
-        corpus_writer.write_json(place / MANIFEST, corpus_writer.make_manifest(summary, splits))
+        by_split = corpus_writer.shards_by_split(shards)
+        splits = corpus_writer.write_indexes(place, place, by_split, token_dtype(tokenizer.vocab_size))
+        contents = {corpus_writer.SIGNATURES: (corpus_writer.CONTENT, corpus_writer.contents_of(place, by_split))}
+        signatures = corpus_writer.write_signatures(place, contents)
+        for name in [*(part["index"]["name"] for part in splits.values()), *(one["name"] for one in signatures)]:
+            storage.upload(place / name, f"{output}/{name}")
+        corpus_writer.write_json(place / MANIFEST, corpus_writer.make_manifest(summary, splits, signatures))
         storage.upload(place / MANIFEST, f"{output}/{MANIFEST}")

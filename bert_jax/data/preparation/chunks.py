@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from bert_jax.data.preparation.duplicates.decisions import Decisions
-from bert_jax.data.preparation.duplicates.normal_form import split_hash
-from bert_jax.data.preparation.encoding import Chunk, PrepareSettings, choose_split, has_tokens
+from bert_jax.data.preparation.duplicates.normal_form import choose_split, split_hash
+from bert_jax.data.preparation.encoding import Chunk, PrepareSettings, has_tokens
 from bert_jax.data.sources import RawDocument, ReadOptions, read_raw_documents, to_document
 from bert_jax.data.tokenizer import Tokenizer
 

@@ -1,35 +1,75 @@
 """Documents -> records -> shards -> index and manifest: the corpus that `data/corpus.py` describes and reads."""
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from bert_jax.data.corpus import FORMAT_VERSION, MAX_RECORD, MAX_SENTENCE, SPLITS, fingerprint, seal
+from bert_jax.data.corpus import MAX_RECORD, MAX_SENTENCE, SPLITS
+from bert_jax.data.manifest import FORMAT_VERSION, MANIFEST, fingerprint, seal
 from bert_jax.files import sha256_of, sync, write_text
 
 # One record per chunk gives random access; uncompressed files read 2.5 times as fast as zstd (docs/decisions/).
 WRITER_OPTIONS = "group_size:1,uncompressed"
-COPY_BYTES = 1 << 20
 ROW = np.dtype("<u4")
+INDEX = 3  # columns of a row that go to the index
+COLUMNS = INDEX + 4
+SIGNATURES = "signatures.npy"
+# A row of signatures: the hash of the normal form of a document or piece of one, and whether a document begins.
+CONTENT = np.dtype([("equal", "<u8", 2), ("begins", "?")])
+
+
+# Name of a file -> type and parts of the array in it.
+Signatures = Mapping[str, tuple[np.dtype, Iterable[np.ndarray]]]
+
+
+class Base(NamedTuple):
+    """A corpus that documents are added to: its directory, and its newest manifest."""
+
+    directory: pathlib.Path
+    manifest: Mapping[str, Any]
+
+    @property
+    def number(self) -> int:
+        """Number of snapshots, which the names of added files have."""
+        return len(self.manifest.get("snapshots", ())) + 1
+
+    @property
+    def kept_name(self) -> str:
+        """Name that its manifest has when a newer one takes the place."""
+        return f"manifest.{self.number - 1}.json"
+
+    def description(self) -> dict[str, Any]:
+        """Return what the next manifest says about it."""
+        return {
+            "name": self.kept_name,
+            "sha256": sha256_of(self.directory / MANIFEST),
+            "fingerprint": self.manifest["fingerprint"],
+            "documents": self.manifest["documents"],
+        }
 
 
 class PackedRecords(NamedTuple):
-    """Documents as records; `rows` are their index rows, uint32 [records, 3] as in the corpus."""
+    """Documents as records.
+
+    `rows`: uint32 [records, 7], the index row as in the corpus, and the hash of the normal form (16 bytes) of the
+    document or piece that begins in the record; 0 where none begins, or where the hash is known from elsewhere.
+    """
 
     records: list[bytes]
     rows: np.ndarray
 
 
 class ShardInfo(NamedTuple):
-    """A written shard; `_asdict()` is JSON. Its index rows are beside it, in the file `rows_name`."""
+    """A written shard; `_asdict()` is JSON. Its rows are beside it, in the file `rows_name`."""
 
     split: str
     partition: int
@@ -49,7 +89,7 @@ class ShardInfo(NamedTuple):
 
     @property
     def rows_name(self) -> str:
-        """Name of the file of its index rows, '<u4' [records, 3] without a header."""
+        """Name of the file of its rows, as in `PackedRecords`, without a header."""
         return f"{self.name}.rows"
 
 
@@ -68,35 +108,39 @@ def cut_sentences(lengths: np.ndarray) -> np.ndarray:
     return cut
 
 
-def pack_document(lengths: np.ndarray, tokens: np.ndarray, begins: bool = True) -> PackedRecords:
+def pack_document(
+    lengths: np.ndarray, tokens: np.ndarray, begins: bool = True, content: bytes = bytes(16)
+) -> PackedRecords:
     """Return one document as records of at most `MAX_RECORD` tokens.
 
     Args:
         lengths: int64 [sentences], each from 1 to `MAX_SENTENCE`.
         tokens: uint16 or uint32 [sum of lengths].
         begins: False where the document has records already.
+        content: hash of its normal form.
     """
     ends = np.cumsum(lengths)
-    records, index = [], []
+    records, index = list[bytes](), list[tuple[int, ...]]()
+    own: Sequence[int] = np.frombuffer(content, ROW).tolist()
     sentence, token = 0, 0
     while sentence < len(lengths):
         stop = int(np.searchsorted(ends, token + MAX_RECORD, side="right"))
         end = int(ends[stop - 1])
         header = np.array([stop - sentence], "<u4").tobytes() + lengths[sentence:stop].astype("<u2").tobytes()
         records.append(header + tokens[token:end].tobytes())
-        index.append((end - token, stop - sentence, begins and sentence == 0))
+        index.append((end - token, stop - sentence, begins and sentence == 0, *(own if sentence == 0 else (0,) * 4)))
         sentence, token = stop, end
-    return PackedRecords(records, np.array(index, np.uint32).reshape(-1, 3))
+    return PackedRecords(records, np.array(index, np.uint32).reshape(-1, COLUMNS))
 
 
 def concatenate_records(parts: Sequence[PackedRecords]) -> PackedRecords:
     """Join several packed documents."""
     records = [record for part in parts for record in part.records]
-    return PackedRecords(records, np.concatenate([np.zeros([0, 3], np.uint32), *(part.rows for part in parts)]))
+    return PackedRecords(records, np.concatenate([np.zeros([0, COLUMNS], np.uint32), *(part.rows for part in parts)]))
 
 
 class ShardWriter:
-    """Writes one shard and its index rows to disk under temporary names; `close` renames them.
+    """Writes one shard and its rows to disk under temporary names; `close` renames them.
 
     A context manager: leaving it before `close` removes the files. A shard that is written again has the same bytes.
     """
@@ -120,7 +164,7 @@ class ShardWriter:
         with open(self._rows, "ab") as file:
             file.write(packed.rows.astype(ROW, copy=False).tobytes())
         info = self._info
-        tokens, sentences, documents = packed.rows.sum(axis=0, dtype=np.int64).tolist()
+        tokens, sentences, documents = packed.rows[:, :INDEX].sum(axis=0, dtype=np.int64).tolist()
         self._info = info._replace(
             records=info.records + len(packed.records),
             documents=info.documents + documents,
@@ -168,29 +212,34 @@ def assemble_corpus(
     shards: Iterable[ShardInfo],
     dtype: np.dtype,
     summary: Mapping[str, Any],
+    signatures: Signatures | None = None,
+    base: Base | None = None,
 ) -> dict[str, Any]:
-    """Make a corpus of shards: move them from `source` to `target`, and write indexes and manifest there.
+    """Make a corpus of shards: move them from `source` to `target`, and write indexes, signatures and manifest there.
 
     Args:
-        source: directory with the shards and their index rows.
-        target: directory on the same file system that holds only `tokenizer/`.
+        source: directory with the shards and their rows.
+        target: directory on the same file system that holds at most `tokenizer/`.
         shards: all shards, in any order; none of a split without records.
         dtype: of the token ids.
         summary: copied into the manifest; `summary['tokenizer']` needs `sha256` and `vocab_size`.
+        signatures: of all documents; None: `contents_of` the rows.
+        base: the corpus that the shards are added to; the manifest is that of all shards.
 
     Returns:
         The manifest as written.
     """
     source, target = pathlib.Path(source), pathlib.Path(target)
-    splits: dict[str, Any] = {}
-    for split, own in shards_by_split(shards).items():
-        index = target / f"{split}.index.npy"
-        write_index(index, [(source / shard.rows_name, shard.records) for shard in own])
+    by_split = shards_by_split(shards)
+    append = base.number if base else 0
+    splits = write_indexes(source, target, by_split, dtype, base)
+    if signatures is None:
+        signatures = {SIGNATURES: (CONTENT, contents_of(source, by_split))}
+    for split, own in by_split.items():
         for number, shard in enumerate(own):
-            os.replace(source / shard.name, target / final_name(split, number, len(own)))
-        splits[split] = split_manifest(split, own, dtype, sha256_of(index))
-    manifest = make_manifest(summary, splits)
-    write_json(target / "manifest.json", manifest)
+            os.replace(source / shard.name, target / final_name(split, number, len(own), append))
+    manifest = make_manifest(summary, splits, write_signatures(target, signatures, base), base)
+    write_json(target / MANIFEST, manifest)
     for path in [*target.rglob("*"), target]:
         sync(path)
     return manifest
@@ -202,49 +251,128 @@ def shards_by_split(shards: Iterable[ShardInfo]) -> dict[str, list[ShardInfo]]:
     return {split: [shard for shard in ordered if shard.split == split] for split in SPLITS}
 
 
-def final_name(split: str, number: int, num_shards: int) -> str:
-    """Return the file name of a shard in a corpus."""
-    return f"{split}-{number:05}-of-{num_shards:05}.arrayrecord"
+def final_name(split: str, number: int, num_shards: int, append: int = 0) -> str:
+    """Return the file name of a shard in a corpus; `append`: how often something was added before and with it."""
+    return f"{numbered(split, append)}-{number:05}-of-{num_shards:05}.arrayrecord"
 
 
-def split_manifest(split: str, shards: Sequence[ShardInfo], dtype: np.dtype, index_sha256: str) -> dict[str, Any]:
-    """Return the part of the manifest about a split."""
+def numbered(name: str, append: int) -> str:
+    """Return `train.index.npy` or, for what is added later, `train.1.index.npy`."""
+    stem, *suffixes = name.split(".")
+    return ".".join([stem, *([str(append)] if append else []), *suffixes])
+
+
+def write_indexes(
+    source: pathlib.Path,
+    target: pathlib.Path,
+    by_split: Mapping[str, Sequence[ShardInfo]],
+    dtype: np.dtype,
+    base: Base | None = None,
+) -> dict[str, Any]:
+    """Write the index of each split into `target`; return the part of the manifest about the splits.
+
+    Args:
+        source: directory with the rows of the shards.
+        target, dtype, base: as in `assemble_corpus`.
+        by_split: from `shards_by_split`.
+    """
+    splits = {}
+    for split, own in by_split.items():
+        before = base.manifest["splits"][split] if base else None
+        if base and before and not own:
+            splits[split] = before
+            continue
+        append = base.number if base else 0
+        index = target / numbered(f"{split}.index.npy", append)
+        parts = [source / shard.rows_name for shard in own]
+        write_index(index, parts, base.directory / before["index"]["name"] if base and before else None)
+        splits[split] = split_manifest(split, own, dtype, index, append, before)
+    return splits
+
+
+def split_manifest(
+    split: str,
+    shards: Sequence[ShardInfo],
+    dtype: np.dtype,
+    index: pathlib.Path,
+    append: int = 0,
+    before: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the part of the manifest about a split; `before`: that of the corpus the shards are added to."""
+    sums = {
+        noun: sum(getattr(shard, noun) for shard in shards) + (before[noun] if before else 0)
+        for noun in ("documents", "records", "sentences", "tokens")
+    }
+    own = [
+        {
+            "name": final_name(split, number, len(shards), append),
+            "records": shard.records,
+            "bytes": shard.bytes,
+            "sha256": shard.sha256,
+        }
+        for number, shard in enumerate(shards)
+    ]
     return {
-        **{
-            noun: sum(getattr(shard, noun) for shard in shards)
-            for noun in ("documents", "records", "sentences", "tokens")
-        },
+        **sums,
         "dtype": dtype.str,
-        "shards": [
-            {
-                "name": final_name(split, number, len(shards)),
-                "records": shard.records,
-                "bytes": shard.bytes,
-                "sha256": shard.sha256,
-            }
-            for number, shard in enumerate(shards)
-        ],
-        "index": {"name": f"{split}.index.npy", "sha256": index_sha256},
+        "shards": [*(before["shards"] if before else ()), *own],
+        "index": {"name": index.name, "sha256": sha256_of(index)},
     }
 
 
-def make_manifest(summary: Mapping[str, Any], splits: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest with its fingerprint and seal, from `summarize` and from `split_manifest` for each split."""
-    manifest = {"format_version": FORMAT_VERSION, **summary, "splits": splits}
+def make_manifest(
+    summary: Mapping[str, Any],
+    splits: Mapping[str, Any],
+    signatures: Sequence[Mapping[str, str]],
+    base: Base | None = None,
+) -> dict[str, Any]:
+    """Return the manifest with its fingerprint and seal, of `summarize`, `write_indexes` and `write_signatures`."""
+    manifest = {"format_version": FORMAT_VERSION, **summary, "splits": splits, "signatures": signatures}
+    if base:
+        manifest["snapshots"] = [*base.manifest.get("snapshots", ()), base.description()]
     manifest = {**manifest, "fingerprint": fingerprint(manifest)}
     return {**manifest, "seal": seal(manifest)}
 
 
-def write_index(path: pathlib.Path, parts: Sequence[tuple[pathlib.Path, int]]) -> None:
-    """Write the index rows of several shards, (file, records) each, as one uint32 [records, 3] for `np.load`."""
+def write_index(path: pathlib.Path, parts: Sequence[pathlib.Path], before: pathlib.Path | None = None) -> None:
+    """Write the index columns of the rows of several shards, after those of another index, for `np.load`."""
+    old = [np.load(before, mmap_mode="r", allow_pickle=False)] if before else []
+    rows = (np.fromfile(part, ROW).reshape(-1, COLUMNS)[:, :INDEX] for part in parts)
+    save_parts(path, itertools.chain(old, rows), ROW, (INDEX,))
+
+
+def contents_of(source: pathlib.Path, by_split: Mapping[str, Sequence[ShardInfo]]) -> Iterator[np.ndarray]:
+    """Yield the hashes in the rows of each shard, `CONTENT` [documents and pieces]."""
+    for shard in (shard for own in by_split.values() for shard in own):
+        rows = np.fromfile(source / shard.rows_name, ROW).reshape(-1, COLUMNS)
+        rows = rows[rows[:, INDEX:].any(axis=1)]
+        own = np.zeros(len(rows), CONTENT)
+        own["equal"] = np.ascontiguousarray(rows[:, INDEX:]).view("<u8")
+        own["begins"] = rows[:, INDEX - 1]
+        yield own
+
+
+def write_signatures(target: pathlib.Path, signatures: Signatures, base: Base | None = None) -> list[dict[str, str]]:
+    """Write the files of signatures; return the part of the manifest about all signatures."""
+    found = list(base.manifest["signatures"]) if base else []
+    for name, (dtype, parts) in signatures.items():
+        path = target / numbered(name, base.number if base else 0)
+        save_parts(path, parts, dtype)
+        found.append({"name": path.name, "sha256": sha256_of(path)})
+    return found
+
+
+def save_parts(path: pathlib.Path, parts: Iterable[np.ndarray], dtype: np.dtype, columns: tuple[int, ...] = ()) -> None:
+    """Write arrays, one after the other, as one for `np.load`; one is in memory at a time."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+    rows = 0
     with open(path, "wb") as file:
-        shape = (sum(records for _, records in parts), 3)
-        header = {"descr": ROW.str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        for part, _ in parts:
-            with open(part, "rb") as rows:
-                while data := rows.read(COPY_BYTES):
-                    file.write(data)
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": (rows, *columns)})
+        for part in parts:
+            file.write(np.ascontiguousarray(part).tobytes())
+            rows += len(part)
+        file.seek(0)  # the header has room for any number
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": (rows, *columns)})
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:

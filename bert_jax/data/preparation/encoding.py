@@ -17,7 +17,7 @@ from bert_jax.data.preparation.corpus_writer import (
     pack_document,
     token_dtype,
 )
-from bert_jax.data.preparation.duplicates.normal_form import split_hash
+from bert_jax.data.preparation.duplicates.normal_form import choose_split, text_hashes
 from bert_jax.data.sources import RawDocument, ReadOptions, to_document
 from bert_jax.data.sources.rejections import Rejections, first_fields
 from bert_jax.data.tokenizer import Tokenizer
@@ -103,7 +103,8 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
         UserError: as `sources.to_document`.
     """
     rejections = Rejections()
-    kept: list[tuple[RawDocument, str, int, int]] = []  # a document or piece, its split, `split_hash`, sentences
+    # A document or piece, its split, the hash of its normal form, `split_hash`, number of sentences.
+    kept: list[tuple[RawDocument, str, bytes, int, int]] = []
     sentences: list[str] = []
     begins: list[bool] = []
     split, found, own_hash = chunk.split, 0, 0
@@ -113,34 +114,36 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
         if document.rejected and raw.piece == 0 and raw.last:
             rejections.add(document)
             continue
+        content, hash_of_text = (bytes(16), 0) if chunk.split_hashes else text_hashes(document.text)
         if raw.piece == 0:
-            own_hash = chunk.split_hashes[number] if chunk.split_hashes else split_hash(document.text)
+            own_hash = chunk.split_hashes[number] if chunk.split_hashes else hash_of_text
             split = choose_split(own_hash, settings.heldout_fraction)
         before = len(sentences)
         parts = split_sentences(document.text, settings.language, tokenizer.sentence_prefix, raw.piece == 0)
         for sentence, whether in parts:
             sentences.append(sentence)
             begins.append(whether)
-        kept.append((raw, split, own_hash, len(sentences) - before))
+        kept.append((raw, split, content, own_hash, len(sentences) - before))
     lengths, tokens = _encode_texts(sentences, tokenizer)
     splits: dict[str, list[PackedRecords]] = {name: [] for name in SPLITS}
     hashes: list[int] = []
     begun = chunk.begun
     first = token = 0
-    for raw, split, own_hash, number in kept:
+    for raw, split, content, own_hash, number in kept:
         own = lengths[first : first + number]
         own = own[own > 0]
         size = int(own.sum())
         begun = begun and raw.piece > 0
         if size:
-            splits[split].append(pack_document(cut_sentences(own), tokens[token : token + size], not begun))
+            packed = pack_document(cut_sentences(own), tokens[token : token + size], not begun, content)
+            splits[split].append(packed)
             if raw.piece == 0:
                 hashes.append(own_hash)
             begun = True
         if raw.last and not begun:
             rejections.reasons["no tokens"] += 1
         first, token = first + number, token + size
-    packed = {name: concatenate_records(parts) for name, parts in splits.items() if parts}
+    records = {name: concatenate_records(parts) for name, parts in splits.items() if parts}
     whole = np.array(begins, bool)
     cut = np.unique(np.cumsum(whole)[~whole | (lengths > MAX_SENTENCE)])
     unknown = np.count_nonzero(tokens == tokenizer.unk_id)
@@ -154,7 +157,7 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
         fields=rejections.fields,
         lowest_hashes=_lowest(hashes),
     )
-    return EncodedChunk(packed, counts)
+    return EncodedChunk(records, counts)
 
 
 def _unknown_characters(sentences: Sequence[str], lengths: np.ndarray, tokens: np.ndarray, tokenizer: Tokenizer) -> int:
@@ -199,11 +202,6 @@ def sum_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
 
 def _lowest(hashes: Iterable[int]) -> list[int]:
     return heapq.nsmallest(MIN_HELDOUT, hashes)
-
-
-def choose_split(own_hash: int, heldout_fraction: float) -> str:
-    """Return 'train' or 'heldout': the same for equal `split_hash`es, whatever else is in the corpus."""
-    return "heldout" if own_hash < heldout_fraction * 2**64 else "train"
 
 
 def fraction_above(value: int) -> float:

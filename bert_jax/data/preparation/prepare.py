@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +14,13 @@ from importlib import metadata
 from typing import Any
 
 from bert_jax import __version__
-from bert_jax.data import corpus, sources
+from bert_jax.data import corpus, manifest, sources
 from bert_jax.data.preparation import chunks, encoding
+from bert_jax.data.preparation.cleaning.chunk import sum_counts as sum_cleaning
 from bert_jax.data.preparation.cleaning.recipe import Recipe, read_recipe
 from bert_jax.data.preparation.cleaning.stage import Cleaned, clean_documents, copy_removed, num_passes, pass_reports
-from bert_jax.data.preparation.corpus_writer import ShardWriter, token_dtype
-from bert_jax.data.preparation.duplicates.decisions import DEDUPLICATION, NEAR_COPIES, THRESHOLD, TOGETHER
+from bert_jax.data.preparation.corpus_writer import Base, ShardWriter, token_dtype
+from bert_jax.data.preparation.duplicates.decisions import DEDUPLICATION, NEAR_COPIES, THRESHOLD, TOGETHER, Decisions
 from bert_jax.data.preparation.duplicates.normal_form import SPLIT_CHARACTERS
 from bert_jax.data.preparation.duplicates.removed import removed_file, write_removed
 from bert_jax.data.preparation.duplicates.search import find_copies
@@ -31,7 +33,15 @@ from bert_jax.data.preparation.encoding import (
     encode_chunk,
     sum_counts,
 )
-from bert_jax.data.preparation.summary import TooManyRejectedUserError, format_summary, summarize
+from bert_jax.data.preparation.growing.existing import read_existing
+from bert_jax.data.preparation.growing.signatures import kept_signatures, stored_signatures
+from bert_jax.data.preparation.summary import (
+    TooManyRejectedUserError,
+    added,
+    check_rejected,
+    format_summary,
+    summarize,
+)
 from bert_jax.data.preparation.unfinished import Block, UnfinishedCorpus
 from bert_jax.data.preparation.workers import map_chunks
 from bert_jax.data.sources import ReadOptions, documents
@@ -49,20 +59,21 @@ Progress = Callable[[int, int, int], None]
 
 def prepare(
     inputs: Sequence[str],
-    tokenizer_directory: str | os.PathLike[str],
+    tokenizer_directory: str | os.PathLike[str] | None,
     output: str | os.PathLike[str],
     read_options: ReadOptions = ReadOptions(),
     workers: int | None = None,
-    heldout_fraction: float = PrepareSettings().heldout_fraction,
-    language: str = "en",
+    heldout_fraction: float | None = None,
+    language: str | None = None,
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda line: None,
-    deduplicate: str = PrepareSettings().deduplicate,
+    deduplicate: str | None = None,
     keep_removed: str | os.PathLike[str] | None = None,
     max_rejected_fraction: float = PrepareSettings().max_rejected_fraction,
     clean: str | os.PathLike[str] | None = None,
+    append: bool = False,
 ) -> dict[str, Any]:
-    """Make the corpus `output` from text; the same input gives the same bytes for any number of workers.
+    """Make the corpus `output` from text, or add to it; the same input gives the same bytes for any number of workers.
 
     Killed or interrupted, it leaves `.NAME.incomplete` beside the output if a block of `chunks.CHUNKS_PER_BLOCK` chunks
     was finished; the same call resumes from there and produces the same bytes. A change since (an input's name, size,
@@ -70,20 +81,23 @@ def prepare(
 
     Args:
         inputs, read_options: as in `sources.read_documents`.
-        tokenizer_directory: for `load_tokenizer`; the tokenizer is saved in the corpus.
+        tokenizer_directory: for `load_tokenizer`; the tokenizer is saved in the corpus. None: that of the corpus.
         workers: number of processes that encode; None: one per core; 1: this process.
         heldout_fraction: fraction of the documents held out for evaluation, chosen by a hash of their normal form, so
-            that texts that differ in white space, case and punctuation alone stay in one split.
-        language: ISO 639 code, of two letters where there is one, whose rules split sentences.
+            that texts that differ in white space, case and punctuation alone stay in one split; None: 0.02.
+        language: ISO 639 code, of two letters where there is one, whose rules split sentences; None: English.
         progress: called with (bytes of input read, bytes in all, documents done); `deduplicate` reads the input twice.
         say: called with a line when the preparation resumes, starts over, or keeps blocks for the next call.
         deduplicate: 'exact' removes documents with the normal form of an earlier one; 'near' also removes those with
             a similarity of `decisions.THRESHOLD` to an earlier one that is kept, and puts the members of a group of
-            similar documents in one split; 'none' removes nothing.
+            similar documents in one split; 'none' or None removes nothing.
         keep_removed: JSON lines file for the documents that `clean` and `deduplicate` removed; for the latter, the
             input is read once more.
         max_rejected_fraction: fraction of the documents that may be rejected for a fault; more are an error.
         clean: recipe for `cleaning.recipe.read_recipe`, whose rules change or remove documents before anything else.
+        append: add documents to the corpus `output`, with its tokenizer and its options, where none are given. Exact
+            copies of its documents are removed and, with its `deduplicate` near, near ones. Its files stay as they are;
+            until the manifest is replaced at the end, it is the corpus of before.
 
     Returns:
         The manifest. `manifest['documents']` has {in, stored, rejected: {reason: n}}, where in = stored + the sum of
@@ -91,28 +105,42 @@ def prepare(
         {changed: {rule: n}}.
 
     Raises:
-        UserError: bad input, tokenizer or output; no training document; too many rejected documents.
+        UserError: bad input, tokenizer or output; no training document; too many rejected documents; `append` with
+            options that contradict the corpus.
     """
     recipe = None if clean is None else read_recipe(clean)
-    deduplicate = _deduplication(deduplicate, recipe)
-    settings = PrepareSettings(read_options, language, heldout_fraction, deduplicate, max_rejected_fraction)
-    check_settings(settings)
+    given: dict[str, Any] = {"language": language, "heldout_fraction": heldout_fraction, "deduplicate": deduplicate}
+    settings = PrepareSettings(read_options, max_rejected_fraction=max_rejected_fraction)
+    existing = None
+    if append:
+        existing = read_existing(pathlib.Path(output), tokenizer_directory, settings, given, recipe)
+        tokenizer, settings, recipe = existing.tokenizer, existing.settings, existing.recipe
+        check_settings(settings)
+    else:
+        asked = {name: value for name, value in given.items() if value is not None}
+        settings = settings._replace(**asked)
+        settings = settings._replace(deduplicate=_deduplication(settings.deduplicate, recipe))
+        check_settings(settings)
+        if tokenizer_directory is None:
+            raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
+        tokenizer = load_tokenizer(tokenizer_directory)
     workers = (os.cpu_count() or 1) if workers is None else workers
     if workers < 1:
         raise UserError(f"--workers {workers}: give at least 1")
-    tokenizer = load_tokenizer(tokenizer_directory)
     files = sources.find_files(inputs, read_options, say)
     sources.check_read_options(files, read_options)
     sizes = [sources.total_bytes([path]) for path in files]
     partitions = chunks.plan_partitions(files, sizes)
-    removing, all_bytes = deduplicate in NEAR_COPIES, sum(sizes)
+    removing, all_bytes = append or settings.deduplicate in NEAR_COPIES, sum(sizes)
+    base = existing and existing.base
+    stored = stored_signatures(base.directory, base.manifest) if base else []
     if keep_removed is not None and not removing and recipe is None:
         raise UserError("--keep_removed: nothing is removed; give --deduplicate exact or near, or --clean")
     reports = pass_reports(progress, all_bytes, 1 + removing + (num_passes(recipe) if recipe else 0))
     with (
         removed_file(keep_removed) as removed,
         UnfinishedCorpus(
-            output, identity(files, sizes, tokenizer, settings, recipe, keep_removed is not None), say
+            output, identity(files, sizes, tokenizer, settings, recipe, keep_removed is not None, base), say, base
         ) as unfinished,
     ):
         cleaned = decisions = None
@@ -124,7 +152,7 @@ def prepare(
         bytes_left = cleaned.bytes_kept if cleaned else all_bytes
         if removing:
             report = reports(bytes_left)
-            decisions = find_copies(unfinished.first_pass, partitions, tokenizer, settings, workers, report)
+            decisions = find_copies(unfinished.first_pass, partitions, tokenizer, settings, workers, report, stored)
         todo = (
             chunk
             for partition in partitions
@@ -138,25 +166,34 @@ def prepare(
             for _, results in itertools.groupby(_report(encoded, before, reports(bytes_left)), _block_of):
                 unfinished.add(_write_block(results, unfinished))
         blocks = unfinished.blocks.values()
+        shards = [shard for block in blocks for shard in block.shards]
+        counts = sum_counts([*_removed_counts(cleaned), *(block.counts for block in blocks)])
+        cleaning_counts = [cleaned.counts] if cleaned else []
+        if existing:
+            check_rejected(counts.rejected, counts.documents, counts.fields, settings)
+            if not shards:
+                _write_removed(removed, cleaned, decisions, partitions, read_options, output)
+                say(f"{output}: unchanged; of {added(counts.documents, counts.rejected)}")
+                unfinished.discard()
+                return dict(existing.base.manifest)
+            settings = settings._replace(max_rejected_fraction=1)  # of the new documents, as checked
+            shards, counts = [*existing.shards(), *shards], sum_counts([existing.counts(), counts])
+            cleaning_counts += [existing.cleaning_counts()] if cleaned else []
         try:
-            summary = summarize(
-                tokenizer,
-                settings,
-                [shard for block in blocks for shard in block.shards],
-                sum_counts([*_removed_counts(cleaned), *(block.counts for block in blocks)]),
-            )
+            summary = summarize(tokenizer, settings, shards, counts)
         except TooManyRejectedUserError:
             raise  # the same command may allow it, and needs no more work
         except UserError:
             unfinished.discard()
             raise
-        if recipe and cleaned:
-            summary["cleaning"] = {**recipe.description(), **cleaned.counts.description()}
-        if removed and cleaned:
-            copy_removed(removed, cleaned)
-        if removed and decisions:
-            write_removed(removed, partitions, read_options, decisions)
-        return unfinished.publish(tokenizer, token_dtype(tokenizer.vocab_size), summary)
+        if recipe:
+            summary["cleaning"] = {**recipe.description(), **sum_cleaning(cleaning_counts).description()}
+        _write_removed(removed, cleaned, decisions, partitions, read_options, output)
+        signatures = None
+        if decisions:
+            near = NEAR_COPIES.get(settings.deduplicate, False)
+            signatures = kept_signatures(unfinished.first_pass.open_all(), decisions, near)
+        return unfinished.publish(tokenizer, token_dtype(tokenizer.vocab_size), summary, signatures)
 
 
 def check_settings(settings: PrepareSettings) -> None:
@@ -180,6 +217,21 @@ def _deduplication(deduplicate: str, recipe: Recipe | None) -> str:
     if recipe and len(asked) > 1:
         raise UserError(f"--deduplicate {deduplicate}: {recipe.name} has {recipe.deduplicate}; leave one of them out")
     return next(iter(asked), "none")
+
+
+def _write_removed(
+    removed: pathlib.Path | None,
+    cleaned: Cleaned | None,
+    decisions: Decisions | None,
+    partitions: Sequence[chunks.Partition],
+    read_options: ReadOptions,
+    output: str | os.PathLike[str],
+) -> None:
+    """Write the documents that were removed, where they are asked for."""
+    if removed and cleaned:
+        copy_removed(removed, cleaned)
+    if removed and decisions:
+        write_removed(removed, partitions, read_options, decisions, f"a document of {output}")
 
 
 def _removed_counts(cleaned: Cleaned | None) -> list[DocumentCounts]:
@@ -229,6 +281,7 @@ def identity(
     settings: PrepareSettings,
     recipe: Recipe | None,
     keep_removed: bool,
+    base: Base | None = None,
 ) -> dict[str, Any]:
     """Return everything that the bytes of shards depend on, by the names that messages use."""
     inputs = hashlib.sha256()
@@ -238,12 +291,13 @@ def identity(
     reading = settings.read_options._replace(max_unpacked_bytes=0)  # a refused input may be resumed with more
     return {
         "the input": inputs.hexdigest(),
+        "the corpus": base and base.manifest["fingerprint"],
         "the tokenizer": tokenizer and tokenizer.sha256,
         "the cleaning": recipe and [recipe.identity(), keep_removed],
         "the settings": [*reading, settings.language, settings.heldout_fraction, settings.deduplicate],
         "the program": {
             "versions": [sys.version, __version__, *map(metadata.version, LIBRARIES)],
-            "format": [corpus.FORMAT_VERSION, corpus.MAX_RECORD, corpus.MAX_SENTENCE, encoding.WINDOW],
+            "format": [manifest.FORMAT_VERSION, corpus.MAX_RECORD, corpus.MAX_SENTENCE, encoding.WINDOW],
             "pieces": [documents.MAX_UNSPLIT_BYTES, documents.MAX_PIECE_BYTES],
             "copies": [SPLIT_CHARACTERS, SHINGLE, BANDS, ROWS, SKETCH, THRESHOLD, TOGETHER],
             "chunks": [chunks.PARTITION_BYTES, chunks.CHUNK_BYTES, chunks.CHUNKS_PER_BLOCK],

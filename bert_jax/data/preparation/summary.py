@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_jax.data.corpus import MAX_RECORD, MAX_SENTENCE, SPLITS
+from bert_jax.data.manifest import SHORT
 from bert_jax.data.preparation.cleaning.rules.table import RULES
 from bert_jax.data.preparation.corpus_writer import ShardInfo
 from bert_jax.data.preparation.duplicates.decisions import EXACT, NEAR
@@ -87,6 +88,7 @@ def summarize(
         "sentences_per_document": round(sentences / stored, 3),
         "unknown_token_fraction": round(unknown, 6),
         "unknown_character_fraction": round(lost, 6),
+        "counts": {name: value for name, value in counts._asdict().items() if name not in ("documents", "rejected")},
         "warnings": warnings,
     }
 
@@ -193,7 +195,10 @@ def count_noun(number: int, noun: str) -> str:
 
 
 def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
-    """Return lines about a manifest: all documents, what cleaning did, the content of each split, tokens, sentences."""
+    """Return lines about a manifest: all documents, what cleaning did, the content of each split, tokens, sentences.
+
+    Of a corpus that has grown, the first line is about its snapshots.
+    """
     documents, language = manifest["documents"], manifest["settings"]["language"]
     reasons = describe_rejections(documents["rejected"])
     splits = ", ".join(
@@ -205,6 +210,7 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
     if (code := language.partition("-")[0]) in SENTENCE_ENDS:
         rule = f"sentences of {language} end {SENTENCE_ENDS[code].where}"
     return (
+        f"{_last_append(manifest, output)}"
         f"{output}: {count_noun(documents['in'], 'document')} in = {documents['stored']:,} stored + "
         f"{sum(documents['rejected'].values()):,} rejected{f' ({reasons})' if reasons else ''}\n"
         f"{changes}{splits}\n"
@@ -212,6 +218,25 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
         f"{manifest['unknown_character_fraction']:.2%} of the characters lost, {rule}, "
         f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces"
     )
+
+
+def _last_append(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
+    """Return a line about the newest snapshot, "" where there is only one."""
+    if not manifest.get("snapshots"):
+        return ""
+    before, now = manifest["snapshots"][-1]["documents"], manifest["documents"]
+    rejected = {reason: number - before["rejected"].get(reason, 0) for reason, number in now["rejected"].items()}
+    return (
+        f"{output}: snapshot {len(manifest['snapshots']) + 1}, {manifest['fingerprint'][:SHORT]}: of "
+        f"{added(now['in'] - before['in'], {reason: one for reason, one in rejected.items() if one})}\n"
+    )
+
+
+def added(found: int, rejected: Mapping[str, int]) -> str:
+    """Return words about documents that were read to be added."""
+    number = sum(rejected.values())
+    reasons = f" ({describe_rejections(rejected)})" if number else ""
+    return f"{count_noun(found, 'new document')} {found - number:,} are added, {number:,} rejected{reasons}"
 
 
 def format_cleaning(cleaning: Mapping[str, Any]) -> str:

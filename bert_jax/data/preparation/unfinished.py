@@ -23,10 +23,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from bert_jax import errors, strict_json
+from bert_jax.data.manifest import read_manifest
 from bert_jax.data.preparation.cleaning import repeated_lines, stage
 from bert_jax.data.preparation.cleaning.blocks import BlockFiles
 from bert_jax.data.preparation.corpus_writer import (
+    Base,
     ShardInfo,
+    Signatures,
     assemble_corpus,
     final_name,
     shards_by_split,
@@ -34,6 +37,7 @@ from bert_jax.data.preparation.corpus_writer import (
 )
 from bert_jax.data.preparation.duplicates.first_pass import FirstPass
 from bert_jax.data.preparation.encoding import DocumentCounts
+from bert_jax.data.preparation.growing.publish import publish_append
 from bert_jax.data.preparation.summary import count_noun
 from bert_jax.data.tokenizer import Tokenizer, save_tokenizer
 from bert_jax.errors import UserError, check_output
@@ -63,8 +67,16 @@ class UnfinishedCorpus:
         first_pass: the signatures of documents, likewise.
     """
 
-    def __init__(self, output: str | os.PathLike[str], plan: Mapping[str, Any], say: Callable[[str], None]):
-        """Args: the final directory; everything that its bytes depend on, as JSON; a function that prints a line."""
+    def __init__(
+        self,
+        output: str | os.PathLike[str],
+        plan: Mapping[str, Any],
+        say: Callable[[str], None],
+        base: Base | None = None,
+    ):
+        """Args: the final directory; everything that its bytes depend on, as JSON; a function that prints a line; the
+        corpus in the final directory, where documents are added to it.
+        """
         self.output = pathlib.Path(output).absolute()
         self.blocks: dict[tuple[int, int], Block] = {}
         self._incomplete = self.output.parent / f".{self.output.name}.incomplete"
@@ -74,10 +86,12 @@ class UnfinishedCorpus:
         self.lines = BlockFiles(self._incomplete / "lines", repeated_lines.PARTS, self.writing)
         self.first_pass = FirstPass(self._incomplete / "copies", self.writing)
         self._passes = (self.cleaned, self.lines, self.first_pass.files)
+        self._base = base
         self._plan, self._say = json.loads(json.dumps(plan)), say
 
     def __enter__(self) -> Self:
-        check_output(self.output)
+        if not self._base:
+            check_output(self.output)
         with self.writing():
             self._incomplete.mkdir(parents=True, exist_ok=True)
             # Held until the process ends, however it ends: a directory without a lock is a leftover.
@@ -88,6 +102,8 @@ class UnfinishedCorpus:
             os.close(self._lock)
             raise UserError(f"{self.output}: another preparation is writing this corpus; wait for it to end") from None
         try:
+            if self._base and read_manifest(self.output)["fingerprint"] != self._base.manifest["fingerprint"]:
+                raise UserError(f"{self.output}: another preparation has added to this corpus meanwhile; run it again")
             with self.writing():
                 self._resume()
         except BaseException:
@@ -132,11 +148,12 @@ class UnfinishedCorpus:
 
     def _take_back(self, blocks: list[Block]) -> None:
         """Rename shards that have their final names already back to those of blocks."""
+        append, places = (self._base.number, [self._corpus, self.output]) if self._base else (0, [self._corpus])
         for split, shards in shards_by_split(shard for block in blocks for shard in block.shards).items():
             for number, shard in enumerate(shards):
-                path = self._corpus / final_name(split, number, len(shards))
-                if path.exists():
-                    os.replace(path, self.directory / shard.name)
+                for path in (place / final_name(split, number, len(shards), append) for place in places):
+                    if path.exists():
+                        os.replace(path, self.directory / shard.name)
 
     def _is_whole(self, block: Block) -> bool:
         try:
@@ -161,21 +178,27 @@ class UnfinishedCorpus:
             write_json(self._block_file(block.partition, block.block), {**content, "counts": block.counts._asdict()})
         self.blocks[block.partition, block.block] = block
 
-    def publish(self, tokenizer: Tokenizer, dtype: np.dtype, summary: Mapping[str, Any]) -> dict[str, Any]:
+    def publish(
+        self, tokenizer: Tokenizer, dtype: np.dtype, summary: Mapping[str, Any], signatures: Signatures | None = None
+    ) -> dict[str, Any]:
         """Assemble the corpus, move it to its final directory, and return the manifest."""
         with self.publishing() as place:
             place.mkdir()
-            save_tokenizer(tokenizer, place / "tokenizer")
+            if not self._base:
+                save_tokenizer(tokenizer, place / "tokenizer")
             shards = [shard for block in self.blocks.values() for shard in block.shards]
-            return assemble_corpus(self.directory, place, shards, dtype, summary)
+            return assemble_corpus(self.directory, place, shards, dtype, summary, signatures, self._base)
 
     @contextlib.contextmanager
     def publishing(self) -> Iterator[pathlib.Path]:
         """Give a place for what is published, move it to the final one at the end, and forget the finished blocks."""
         with self.writing():
             yield self._corpus
-            os.rename(self._corpus, self.output)
-            sync(self.output.parent)
+            if self._base:
+                publish_append(self._corpus, self._base)
+            else:
+                os.rename(self._corpus, self.output)
+                sync(self.output.parent)
         self.discard()
 
     def discard(self) -> None:

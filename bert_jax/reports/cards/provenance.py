@@ -12,6 +12,7 @@ from bert_jax import strict_json
 from bert_jax.config import Config, PretrainConfig, from_json, to_json
 from bert_jax.config.write_recipe import recipe_text
 from bert_jax.console import format_metric
+from bert_jax.data.manifest import read_manifest, split_snapshot
 from bert_jax.data.mixture import find_corpora
 from bert_jax.errors import UserError
 from bert_jax.training.metrics import read_metrics
@@ -106,12 +107,12 @@ def _corpus(corpus: str) -> tuple[str, tuple[str, ...]]:
     """A sentence on the corpus, where its manifest can be read, and the languages of its documents."""
     sentences, languages = [], []
     for directory in [] if "://" in corpus else find_corpora(corpus):
-        name = os.path.basename(directory)
+        name, (place, snapshot) = os.path.basename(directory), split_snapshot(directory)
         try:
-            manifest = strict_json.parse(pathlib.Path(directory, "manifest.json").read_text(encoding="utf-8"))
+            manifest = read_manifest(pathlib.Path(place), snapshot)
             train, language = manifest["splits"]["train"], manifest["settings"]["language"]
             sentences.append(f"{name}: {train['documents']:,} documents, {train['tokens']:,} tokens")
-        except (OSError, ValueError, KeyError, TypeError):
+        except (UserError, KeyError, TypeError):
             sentences.append(name)
             continue
         if isinstance(language, str) and LANGUAGE.fullmatch(language) and language not in languages:

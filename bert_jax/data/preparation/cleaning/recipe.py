@@ -80,7 +80,7 @@ def read_recipe(recipe: str | os.PathLike[str]) -> Recipe:
     deduplicate = found.pop(_DEDUPLICATE, "none")
     if deduplicate not in DEDUPLICATION:
         raise UserError(f"{path}: {_DEDUPLICATE}: give one of {', '.join(DEDUPLICATION)}")
-    return Recipe(str(path), tuple(_step(f"{path}", name, given) for name, given in found.items()), deduplicate)
+    return Recipe(str(path), tuple(make_step(f"{path}", name, given) for name, given in found.items()), deduplicate)
 
 
 def parameters_of(rule: str) -> dict[str, inspect.Parameter]:
@@ -89,7 +89,8 @@ def parameters_of(rule: str) -> dict[str, inspect.Parameter]:
     return {name: one for name, one in found.items() if one.kind is one.KEYWORD_ONLY}
 
 
-def _step(path: str, rule: str, given: Any) -> Step:
+def make_step(path: str, rule: str, given: Any) -> Step:
+    """Return a rule with the parameters of its table; UserError, which names `path`, where it has others."""
     if rule not in RULES:
         raise UserError(f"{path}: there is no rule '{rule}'{did_you_mean(rule, [*RULES, _DEDUPLICATE])}")
     if not isinstance(given, dict):

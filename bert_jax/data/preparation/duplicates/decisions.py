@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.data.preparation.duplicates.normal_form import choose_split
 from bert_jax.data.preparation.duplicates.signatures import BANDS, SKETCH, Signatures
 from bert_jax.data.sources import RawDocument
 
@@ -25,10 +26,10 @@ _PAIRS_AT_ONCE = 1 << 16
 
 
 class Decisions(NamedTuple):
-    """What was decided about each document of the input, all of them counted from 0.
+    """What was decided about each document: the stored ones, counted from 0, then those of the input.
 
     Attributes:
-        partitions: int64 [partitions], the first document of each.
+        partitions: int64 [partitions], the first document of each; that of the first follows on the stored ones.
         copy_of: int64 [documents], an earlier kept document that this one repeats; -1: none, this one is kept.
         exact: bool [documents], whether the copy has the same normal form.
         split_hashes: uint64 [documents], `split_hash`, the same for all documents of a group, each of which is similar
@@ -73,23 +74,33 @@ def load(path: pathlib.Path) -> Decisions:
         return Decisions(**found)
 
 
-def decide(signatures: Sequence[Signatures], partitions: Sequence[int], near: bool) -> Decisions:
+def decide(
+    signatures: Sequence[Signatures],
+    partitions: Sequence[int],
+    near: bool,
+    stored: Sequence[Signatures] = (),
+    heldout_fraction: float = 0.0,
+) -> Decisions:
     """Decide about all documents, in their order, so that the first of several copies is kept.
 
     Args:
         signatures: of each block, in order.
         partitions: the partition of each block, ascending from 0 without gaps.
         near: whether near copies are removed, not only equal ones.
+        stored: of documents that are there already, which stay as they are. A new document that is similar to some of
+            both splits is removed.
+        heldout_fraction: by which they were split.
     """
-    rows = _Rows(signatures)
+    rows = _Rows([*stored, *signatures])
+    num_stored = int(rows.documents_before[len(stored)])
     copy_of = _equal_to(rows)
     exact = copy_of >= 0
     group = np.where(exact, copy_of, np.arange(len(copy_of)))
     if near:
-        _find_near_copies(rows, copy_of, group)
+        _find_near_copies(rows, copy_of, group, num_stored, heldout_fraction)
         kept = np.where(exact, copy_of[copy_of], -1)  # what the equal document repeats, which was removed in turn
         copy_of, exact = np.where(kept < 0, copy_of, kept), exact & (kept < 0)
-    blocks_before = [partitions.index(number) for number in range(partitions[-1] + 1)]
+    blocks_before = [len(stored) + partitions.index(number) for number in range(partitions[-1] + 1)]
     return Decisions(rows.documents_before[blocks_before], copy_of, exact, rows.column("split")[group])
 
 
@@ -155,8 +166,11 @@ def _first_of_run(sorted_keys: np.ndarray) -> np.ndarray:
     return np.repeat(starts, np.diff(np.append(starts, len(sorted_keys))))
 
 
-def _find_near_copies(rows: _Rows, copy_of: np.ndarray, group: np.ndarray) -> None:
+def _find_near_copies(
+    rows: _Rows, copy_of: np.ndarray, group: np.ndarray, num_stored: int, heldout_fraction: float
+) -> None:
     """Mark each document that is a near copy of an earlier kept one; those that are similar to any join its group."""
+    splits = [choose_split(own, heldout_fraction) for own in rows.column("split")[:num_stored].tolist()]
     alive = np.flatnonzero((copy_of < 0) & (rows.column("sketch") > 0))
     sketch = functools.lru_cache(_SKETCHES_IN_MEMORY)(rows.sketch)
 
@@ -166,11 +180,18 @@ def _find_near_copies(rows: _Rows, copy_of: np.ndarray, group: np.ndarray) -> No
         return document
 
     for earlier, later in _candidates(rows, alive):
-        if copy_of[later] >= 0 or (found := similarity(sketch(earlier), sketch(later))) < TOGETHER:
+        if (
+            later < num_stored
+            or copy_of[later] >= 0
+            or (found := similarity(sketch(earlier), sketch(later))) < TOGETHER
+        ):
+            continue
+        low, high = sorted((root(earlier), root(later)))
+        if high < num_stored and splits[low] != splits[high]:
+            copy_of[later] = earlier if copy_of[earlier] < 0 else low
             continue
         if found >= THRESHOLD and copy_of[earlier] < 0:
             copy_of[later] = earlier
-        low, high = sorted((root(earlier), root(later)))
         group[high] = low
     for document in np.flatnonzero(group != np.arange(len(group))).tolist():
         group[document] = root(document)

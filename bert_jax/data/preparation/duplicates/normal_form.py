@@ -33,8 +33,19 @@ def normal_words(text: str) -> list[str]:
 
 def split_hash(text: str) -> int:
     """Return a uniform hash below 2**64 of the start of the normal form."""
-    start = normal_form(text)[:SPLIT_CHARACTERS]
-    return int.from_bytes(hashlib.blake2b(start.encode(), digest_size=8).digest(), "big")
+    return text_hashes(text)[1]
+
+
+def text_hashes(text: str) -> tuple[bytes, int]:
+    """Return a hash of the normal form, 16 bytes, and `split_hash`."""
+    form = normal_form(text)
+    start = hashlib.blake2b(form[:SPLIT_CHARACTERS].encode(), digest_size=8).digest()
+    return hashlib.blake2b(form.encode(), digest_size=16).digest(), int.from_bytes(start, "big")
+
+
+def choose_split(own_hash: int, heldout_fraction: float) -> str:
+    """Return 'train' or 'heldout': the same for equal `split_hash`es, whatever else is in the corpus."""
+    return "heldout" if own_hash < heldout_fraction * 2**64 else "train"
 
 
 def _folded(text: str, space: str) -> str:

@@ -38,7 +38,7 @@ def removed_file(path: str | os.PathLike[str] | None) -> Iterator[pathlib.Path |
 
 
 def write_removed(
-    path: pathlib.Path, partitions: Iterable[Partition], options: ReadOptions, decisions: Decisions
+    path: pathlib.Path, partitions: Iterable[Partition], options: ReadOptions, decisions: Decisions, stored: str = ""
 ) -> None:
     """Read the input again, and append a line {name, reason, repeats, text} per removed document, in order.
 
@@ -49,10 +49,11 @@ def write_removed(
         partitions: the whole input.
         options: as in `sources.read_documents`.
         decisions: about these documents.
+        stored: what stands for the names of the stored documents, which a corpus does not have.
     """
     repeated = set(np.unique(decisions.copy_of).tolist())
     names: dict[int, str] = {}
-    number = -1
+    number = int(decisions.partitions[0]) - 1
     with writing(path), open(path, "a", encoding="utf-8") as file:
         for partition in partitions:
             for raw in partition.read(partition.files, options):
@@ -63,7 +64,7 @@ def write_removed(
                     line = {
                         "name": _readable(raw.name),
                         "reason": reason,
-                        "repeats": _readable(names[int(decisions.copy_of[number])]),
+                        "repeats": _readable(names.get(int(decisions.copy_of[number]), stored)),
                         "text": to_document(raw, options).text,
                     }
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")

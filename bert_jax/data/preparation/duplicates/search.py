@@ -24,21 +24,24 @@ def find_copies(
     settings: PrepareSettings,
     workers: int,
     progress: Callable[[int, int], None],
+    stored: Sequence[Signatures] = (),
 ) -> Decisions:
-    """Return what is removed, for a row of `NEAR_COPIES`; finished blocks and decisions of a killed search are kept.
+    """Return what is removed; finished blocks and decisions of a killed search are kept.
 
     Args:
         first_pass: the signatures that are on disk.
         partitions: the whole input.
         tokenizer, settings, workers: as in `prepare`.
         progress: called with (bytes of input read, documents done).
+        stored: of documents that are there already, whose copies are removed, too.
 
     Raises:
         UserError: as `read_chunks` and `sign_chunk`.
     """
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
-        return decisions.load(first_pass.decisions)
-    near = NEAR_COPIES[settings.deduplicate]
+    if all(first_pass.files.is_finished(partition.number) for partition in partitions):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, zlib.error):
+            return decisions.load(first_pass.decisions)
+    near = NEAR_COPIES.get(settings.deduplicate, False)
     todo = (
         chunk
         for partition in partitions
@@ -59,8 +62,7 @@ def find_copies(
     with contextlib.closing(map_chunks(todo, work, workers)) as signed:
         for key, results in itertools.groupby(report(signed), lambda result: (result[0].partition, result[0].block)):
             first_pass.write_block(*key, ((chunk.last, signatures) for chunk, signatures in results))
-    found = decisions.decide(
-        first_pass.open_all(), [partition for partition, _ in sorted(first_pass.files.finished)], near
-    )
+    blocks = [partition for partition, _ in sorted(first_pass.files.finished)]
+    found = decisions.decide(first_pass.open_all(), blocks, near, stored, settings.heldout_fraction)
     first_pass.save(found)
     return found

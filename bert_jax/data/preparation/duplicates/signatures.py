@@ -1,13 +1,12 @@
 """A chunk of documents -> signatures: hashes by which equal and similar documents meet."""
 
-import hashlib
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.preparation.duplicates.normal_form import normal_form, normal_words, split_hash
+from bert_jax.data.preparation.duplicates.normal_form import normal_words, text_hashes
 from bert_jax.data.preparation.encoding import Chunk
 from bert_jax.data.sources import ReadOptions, to_document
 
@@ -46,9 +45,8 @@ def sign_chunk(chunk: Chunk, read_options: ReadOptions, near: bool) -> Signature
         document = to_document(raw, read_options)
         has_text = not document.rejected
         if has_text:
-            digest = hashlib.blake2b(normal_form(document.text).encode(), digest_size=16).digest()
+            digest, rows["split"][number] = text_hashes(document.text)
             rows["equal"][number] = np.frombuffer(digest, "<u8")
-            rows["split"][number] = split_hash(document.text)
         rows["has_text"][number], rows["begins"][number] = has_text, raw.piece == 0
         words.append(normal_words(document.text) if near and has_text else [])
     full = np.array([bool(own) for own in words], bool)
