@@ -58,5 +58,5 @@ def test_the_last_head_of_the_first_block_reads_its_token_in_the_other_text(tmp_
 )
 def test_where_no_head_can_match_the_start_is_refused(change: dict) -> None:
     config = dataclasses.replace(CONFIG, initialization="matches", **change)
-    with pytest.raises(UserError, match="set model.initialization=neighbors"):
+    with pytest.raises(UserError, match=r"set model\.initialization=neighbors"):
         make_model(config, ComputeConfig(), ())
