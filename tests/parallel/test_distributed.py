@@ -244,7 +244,6 @@ def terminate_often(recipe: pathlib.Path, workdir: pathlib.Path, count: int, tri
     print(
         f"{len(times)} trials: all saved the same step; ended after {np.median(times):.1f} s (at most {max(times):.1f})"
     )
-    assert max(times) <= 30
 
 
 def test_sigterm_to_one_stops_all(recipe: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from bert_jax.config import EncoderConfig
 from bert_jax.models.layers import table_width
+from bert_jax.models.positions import POSITIONS
 from bert_jax.models.starts.neighbors import VARIANCE, directions
 
 SCORE = 15.0  # nats, of a token and itself
@@ -51,5 +52,5 @@ def _slow(config: EncoderConfig, head_dim: int) -> np.ndarray:
 
 def can_read_matches(config: EncoderConfig) -> bool:
     """Return whether a head can start by matching tokens in this architecture."""
-    rotary = config.positions == "rotary" and table_width(config) == config.hidden_size
+    rotary = POSITIONS[config.positions].angles is not None and table_width(config) == config.hidden_size
     return rotary and config.num_token_types >= 2 and len(_slow(config, config.hidden_size // config.num_heads)) >= 16
