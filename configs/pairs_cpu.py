@@ -5,7 +5,9 @@
 ModernBERT's block with token types, every block global, next sentences read from the mean of the tokens, and one head
 that starts by matching the words of the two texts: docs/decisions/2026-11-23-matches.md. transformers has no class for
 it: its export is for bert_jax (`predict`, `load`), ONNX and StableHLO. For single texts `small_cpu` is better.
-Hardware and time: 2 x86 cores, 30 to 40 minutes.
+Hardware and time: 2 x86 cores, 40 minutes.
+Score: on 78 books, next sentences of held-out documents 80.0 % (53.9 % are random), masked tokens 38.1 %, 2.63 nats
+below their unigram entropy. One seed; docs/results.md.
 """
 
 import ml_collections
