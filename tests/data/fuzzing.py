@@ -194,7 +194,7 @@ def has_tokens(text, tokenizer):
 
 def check_counts(output, wanted, messages, printed):
     corpus = open_corpus(output)
-    check(verify(output) == [], "damaged")
+    check(verify(pathlib.Path(output)) == [], "damaged")
     counts = corpus.manifest["documents"]
     check(counts["in"] == counts["stored"] + sum(counts["rejected"].values()), "in != stored + rejected:", counts)
     stored = [ids for split in ("train", "heldout") for ids in documents_of(corpus.split(split))]

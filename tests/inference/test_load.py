@@ -42,7 +42,7 @@ def run(tmp_path):
     config = dataclasses.replace(PretrainConfig(), model=model)
     fingerprint = {"corpus": "c", "tokenizer": tokenizer.sha256}
     (place / "run.json").write_text(json.dumps({"config": to_json(config), "fingerprint": fingerprint}))
-    checkpoints = Checkpoints(place, CheckpointConfig())
+    checkpoints = Checkpoints(place, CheckpointConfig(every=1))
     for step in (1, 2):
         params = make_model(model, ComputeConfig(), HEADS).init(jax.random.key(step))
         state = {"step": jnp.int32(step), "params": params, "opt_state": [jnp.ones(7), {"other": jnp.zeros(3)}]}
@@ -135,7 +135,7 @@ def test_a_checkpoint_of_another_run_is_not_used(run):
     """run.json and the tokenizer agree with each other, so the checkpoint is the wrong one."""
     found = json.loads((run / "run.json").read_text())
     found["fingerprint"] |= {"tokenizer": "t"}
-    checkpoints = Checkpoints(run, CheckpointConfig())
+    checkpoints = Checkpoints(run, CheckpointConfig(every=1))
     checkpoints.save(3, {"params": {"x": jnp.ones(7)}}, found)
     checkpoints.close()
     with pytest.raises(UserError, match=r"checkpoints/3 is the checkpoint of another run, .*; remove it"):

@@ -10,6 +10,7 @@ import transformers
 from huggingface_hub import ModelCard
 
 from bert_jax.config import EncoderConfig, FinetuneConfig, finetune_config, resolve, to_json
+from bert_jax.data.manifest import fingerprint
 from bert_jax.errors import UserError
 from bert_jax.inference.load import Weights, weights_digest
 from bert_jax.models import Head
@@ -29,7 +30,9 @@ def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
     place = tmp_path / "my_run"
     machine = {"devices": 1, "device_kind": "cpu", "jax": "0.10.2", "python": "3.11.7"}
     (tmp_path / "books").mkdir()
-    manifest = {"splits": {"train": {"documents": 7, "tokens": 12_345}}, "settings": {"language": "fr"}}
+    train = {"documents": 7, "tokens": 12_345, "dtype": "u2", "shards": [], "index": {"name": "i", "sha256": ""}}
+    manifest = {"format_version": 1, "tokenizer": {"sha256": ""}, "splits": {"train": train}}
+    manifest |= {"settings": {"language": "fr"}, "fingerprint": fingerprint(manifest)}
     (tmp_path / "books" / "manifest.json").write_text(json.dumps(manifest))
     corpus = f"{tmp_path / 'books'}, {tmp_path / 'absent'}"
     write_run(place, lines, machine, data={"corpus": corpus}, train={"steps": 1000})
