@@ -124,7 +124,7 @@ class Meter:
                 return
             try:
                 now = [counter.read() for counter in self._counters]
-            except Exception:  # OSError, ValueError or an error of NVML, which may not be installed: the run continues, not measured
+            except Exception:  # also of NVML, which may not be there: the run continues, not measured
                 self._total = None
                 return
             for counter, old, new in zip(self._counters, self._last or now, now, strict=True):
