@@ -47,7 +47,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # These compute more than they compile: not with the flags of tests/conftest.py.
-test-slow: export XLA_FLAGS := --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=true $(XLA_FLAGS)
+test-slow: export XLA_FLAGS := --xla_backend_optimization_level=1 $(XLA_FLAGS)
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m 'slow and not shared and not tpu and not gpu_compiler and not beam'
 

@@ -69,7 +69,7 @@ def is_block_matrix(path: tuple) -> bool:
 def follow(optimizer: optax.GradientTransformation, params: dict, gradients: list[dict]) -> list[dict]:
     """The parameters after each step."""
     # Compiled as in a user's run (tests/conftest.py): without LLVM's passes, sums of products are rounded more often.
-    options = {"xla_backend_optimization_level": 3, "xla_cpu_use_fusion_emitters": True}
+    options = {"xla_backend_optimization_level": 3}
     state, trail, update = optimizer.init(params), [], jax.jit(optimizer.update, compiler_options=options)
     for gradient in gradients:
         updates, state = update(gradient, state, params)
