@@ -322,3 +322,11 @@ def test_copies_between_two_corpora(tmp_path, tokenizer, kinds):
     assert line.endswith("near copies are not known, as one was not prepared with --deduplicate near") == (
         found.near is None
     )
+
+
+def test_copies_within_a_corpus_are_not_those_of_the_other(tmp_path, tokenizer):
+    """One document twice in the first alone, one twice in both."""
+    own, both, others = "the1 cat2 dog3 sat4", "mat5 on6 the7 cat8", "dog9 sat10 mat11 on12"
+    for name, texts in {"a": [own, own, both, both], "b": [both, both, others, others]}.items():
+        prepare(write(tmp_path / f"{name}.jsonl", texts), tokenizer, tmp_path / name, workers=1, heldout_fraction=0)
+    assert compare_corpora(str(tmp_path / "a"), str(tmp_path / "b")) == (4, 2, None)
