@@ -2,6 +2,8 @@
 
     python benchmarks/long_run.py --corpus CORPUS --minutes 5 --hours 1 [--config small_cpu] [--config.KEY=VALUE ...]
 
+The run ends by SIGTERM when the hours are over, or by itself at its last step. With --workdir its model stays.
+
 A life is the time from a start of the command to its death. Its goodput is the steps that the next life needs not do
 again, over those that its whole time would give at the speed between its first and its last step, evaluations and saves
 included. Prints the goodput, and from the parts (restart, lost work) what it would be for a failure every 5 minutes;
@@ -159,13 +161,13 @@ def main() -> int:
     parser.add_argument("--config", default="small_cpu", help="a recipe")
     parser.add_argument("--minutes", type=float, default=5.0, help="between two kills, 10 %% more or less (default: 5)")
     parser.add_argument("--hours", type=float, default=1.0, help="of all lives together (default: 1)")
-    parser.add_argument("--scratch", default=tempfile.gettempdir(), help="directory for the work directory")
+    parser.add_argument("--workdir", help="work directory to keep (default: a temporary one)")
     parser.add_argument("--output", default="long_run", help="beginning of the names of the two files")
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
     args, overrides = parser.parse_known_args()
     rng, lives = random.Random(args.seed), list[Life]()
-    with tempfile.TemporaryDirectory(dir=args.scratch) as place:
-        workdir = pathlib.Path(place, "run")
+    with tempfile.TemporaryDirectory() as place:
+        workdir = pathlib.Path(args.workdir or pathlib.Path(place, "run"))
         samples = Samples(pathlib.Path(f"{args.output}.csv"), workdir / "metrics.jsonl")
         bert_jax = [sys.executable, "-m", "bert_jax"]
         command = [*bert_jax, "pretrain", f"--config={args.config}", f"--workdir={workdir}", *overrides]
@@ -177,7 +179,7 @@ def main() -> int:
             last = time.monotonic() + seconds >= end
             number = signal.SIGTERM if last else signal.SIGKILL
             life, status, said = live(command, seconds, number, samples)
-            if len(life.steps) < 2 or (status is not None and not last):
+            if len(life.steps) < 2 or status not in (None, 0):
                 print("".join(said[-20:]), f"ended by itself after {life.seconds:.0f} s, status {status}", sep="")
                 return 1
             lives.append(life)
