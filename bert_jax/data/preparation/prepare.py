@@ -35,13 +35,7 @@ from bert_jax.data.preparation.encoding import (
 )
 from bert_jax.data.preparation.growing.existing import read_existing
 from bert_jax.data.preparation.growing.signatures import kept_signatures, stored_signatures
-from bert_jax.data.preparation.summary import (
-    TooManyRejectedUserError,
-    added,
-    check_rejected,
-    format_summary,
-    summarize,
-)
+from bert_jax.data.preparation.summary import TooManyRejectedUserError, check_rejected, format_summary, summarize
 from bert_jax.data.preparation.unfinished import Block, UnfinishedCorpus
 from bert_jax.data.preparation.workers import map_chunks
 from bert_jax.data.sources import ReadOptions, documents
@@ -102,7 +96,8 @@ def prepare(
     Returns:
         The manifest. `manifest['documents']` has {in, stored, rejected: {reason: n}}, where in = stored + the sum of
         rejected; `manifest['warnings']` has lines to show; with `clean`, `manifest['cleaning']` has the rules and
-        {changed: {rule: n}}.
+        {changed: {rule: n}}. Where `append` found nothing new, it is that of before, and `manifest['unchanged']` has
+        {in, rejected} of what was read.
 
     Raises:
         UserError: bad input, tokenizer or output; no training document; too many rejected documents; `append` with
@@ -173,9 +168,11 @@ def prepare(
             check_rejected(counts.rejected, counts.documents, counts.fields, settings)
             if not shards:
                 _write_removed(removed, cleaned, decisions, partitions, read_options, output)
-                say(f"{output}: unchanged; of {added(counts.documents, counts.rejected)}")
                 unfinished.discard()
-                return dict(existing.base.manifest)
+                return {
+                    **existing.base.manifest,
+                    "unchanged": {"in": counts.documents, "rejected": dict(counts.rejected)},
+                }
             settings = settings._replace(max_rejected_fraction=1)  # of the new documents, as checked
             shards, counts = [*existing.shards(), *shards], sum_counts([existing.counts(), counts])
             cleaning_counts += [existing.cleaning_counts()] if cleaned else []

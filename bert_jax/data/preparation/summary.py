@@ -197,7 +197,7 @@ def count_noun(number: int, noun: str) -> str:
 def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
     """Return lines about a manifest: all documents, what cleaning did, the content of each split, tokens, sentences.
 
-    Of a corpus that has grown, the first line is about its snapshots.
+    Of a corpus that documents were added to, the first line is about those of this time, or of the newest snapshot.
     """
     documents, language = manifest["documents"], manifest["settings"]["language"]
     reasons = describe_rejections(documents["rejected"])
@@ -210,7 +210,7 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
     if (code := language.partition("-")[0]) in SENTENCE_ENDS:
         rule = f"sentences of {language} end {SENTENCE_ENDS[code].where}"
     return (
-        f"{_last_append(manifest, output)}"
+        f"{_append_line(manifest, output)}"
         f"{output}: {count_noun(documents['in'], 'document')} in = {documents['stored']:,} stored + "
         f"{sum(documents['rejected'].values()):,} rejected{f' ({reasons})' if reasons else ''}\n"
         f"{changes}{splits}\n"
@@ -220,19 +220,22 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
     )
 
 
-def _last_append(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
-    """Return a line about the newest snapshot, "" where there is only one."""
+def _append_line(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
+    """Return a line about documents that were to be added: nothing new now, or the newest snapshot; "" without any."""
+    if "unchanged" in manifest:
+        found = manifest["unchanged"]
+        return f"{output}: unchanged; of {_added(found['in'], found['rejected'])}\n"
     if not manifest.get("snapshots"):
         return ""
     before, now = manifest["snapshots"][-1]["documents"], manifest["documents"]
     rejected = {reason: number - before["rejected"].get(reason, 0) for reason, number in now["rejected"].items()}
     return (
         f"{output}: snapshot {len(manifest['snapshots']) + 1}, {manifest['fingerprint'][:SHORT]}: of "
-        f"{added(now['in'] - before['in'], {reason: one for reason, one in rejected.items() if one})}\n"
+        f"{_added(now['in'] - before['in'], {reason: one for reason, one in rejected.items() if one})}\n"
     )
 
 
-def added(found: int, rejected: Mapping[str, int]) -> str:
+def _added(found: int, rejected: Mapping[str, int]) -> str:
     """Return words about documents that were read to be added."""
     number = sum(rejected.values())
     reasons = f" ({describe_rejections(rejected)})" if number else ""
