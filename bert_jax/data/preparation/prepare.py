@@ -295,6 +295,7 @@ def identity(
         "the program": {
             "versions": [sys.version, __version__, *map(metadata.version, LIBRARIES)],
             "format": [manifest.FORMAT_VERSION, corpus.MAX_RECORD, corpus.MAX_SENTENCE, encoding.WINDOW],
+            "counts": [encoding.UNKNOWN_READ, encoding.CHANGED_READ],
             "pieces": [documents.MAX_UNSPLIT_BYTES, documents.MAX_PIECE_BYTES],
             "copies": [SPLIT_CHARACTERS, SHINGLE, BANDS, ROWS, SKETCH, THRESHOLD, TOGETHER],
             "chunks": [chunks.PARTITION_BYTES, chunks.CHUNK_BYTES, chunks.CHUNKS_PER_BLOCK],

@@ -21,6 +21,7 @@ from bert_jax.data.preparation.encoding import (
 from bert_jax.data.sources import ReadOptions
 from bert_jax.data.sources.rejections import HINTS, describe_rejections, most_common_reason, rejection_hint
 from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.data.tokenizer.changes import changes_warning, unexpected_changes
 from bert_jax.errors import UserError
 
 MANY_UNKNOWN = 0.05  # of the tokens
@@ -64,9 +65,11 @@ def summarize(
         )
     tokens, sentences = (sum(one[noun] for one in sums.values()) for noun in ("tokens", "sentences"))
     unknown, lost = counts.unknown_tokens / tokens, counts.unknown_characters / max(1, counts.characters)
+    changed = {kind: number / counts.characters for kind, number in counts.changed_characters.items()}
     warnings = [
         *_split_warnings(settings, counts, train, heldout),
         *_content_warnings(tokenizer, settings, counts, stored, found, sentences, unknown, lost),
+        *filter(None, [changes_warning(unexpected_changes(tokenizer, changed))]),
     ]
     return {
         "tokenizer": {
@@ -88,6 +91,7 @@ def summarize(
         "sentences_per_document": round(sentences / stored, 3),
         "unknown_token_fraction": round(unknown, 6),
         "unknown_character_fraction": round(lost, 6),
+        "changed_character_fractions": {kind: round(fraction, 6) for kind, fraction in changed.items()},
         "counts": {name: value for name, value in counts._asdict().items() if name not in ("documents", "rejected")},
         "warnings": warnings,
     }
@@ -216,8 +220,21 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
         f"{changes}{splits}\n"
         f"{manifest['unknown_token_fraction']:.2%} of the tokens unknown, "
         f"{manifest['unknown_character_fraction']:.2%} of the characters lost, {rule}, "
-        f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces"
+        f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces\n"
+        f"{format_changes(manifest)}"
     )
+
+
+def format_changes(manifest: Mapping[str, Any]) -> str:
+    """Return a line about the characters that the tokenizer changed, from a manifest or this part of it."""
+    if "changed_character_fractions" not in manifest:
+        return "characters changed by the tokenizer: not known, as an earlier version of bert_jax prepared the corpus"
+    found = sorted(manifest["changed_character_fractions"].items(), key=lambda item: -item[1])
+    percent = {kind: f"{fraction:.2%}" if fraction >= 5e-5 else "below 0.01%" for kind, fraction in found}
+    changed = ", ".join(f"{percent[kind]} {kind}" for kind in percent) or "none"
+    read, characters = (manifest["counts"][name] for name in ("compared_characters", "characters"))
+    sample = f" (in a sample of {read:,} of {characters:,})" if read < characters else ""
+    return f"characters changed by the tokenizer: {changed}{sample}"
 
 
 def _append_line(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
