@@ -100,6 +100,15 @@ def test_sizes_of_vocabulary_that_the_text_cannot_fill(world, tmp_path, refused)
     assert is_empty(tmp_path)
 
 
+def test_the_normalization_of_a_vocabulary(tmp_path, run, refused) -> None:
+    (tmp_path / "a.txt").write_text("Caf\u00e9 cafe\u0301 the cat sat\n" * 40)
+    argv = ["tokenizer", "--input", tmp_path / "a.txt", "--cased", "--vocab_size", 268, "--normalization", "nfc"]
+    status, out, _ = run(*argv, "--kind", "byte_level", "--output", tmp_path / "out")
+    assert (status, out.startswith("268 tokens, byte_level, cased, normalization nfc, sha256 ")) == (0, True)
+    assert json.loads((tmp_path / "out" / "tokenizer.json").read_text())["normalizer"] == {"type": "NFC"}
+    refused(*argv, "--output", tmp_path / "other", says=("--normalization nfc: not for --kind wordpiece; give bert",))
+
+
 def test_an_append_of_nothing_new_is_no_append(world, tmp_path, run) -> None:
     for number, name in ((3, "old"), (2, "new")):
         (tmp_path / f"{name}.jsonl").write_text(

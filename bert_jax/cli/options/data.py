@@ -48,6 +48,13 @@ def _tokenizer(parser: argparse.ArgumentParser) -> None:
         help="keep capitals and accents (default: lowercase the text; wordpiece and bpe also strip accents)",
     )
     parser.add_argument(
+        "--normalization",
+        choices=["bert", "identity", "nfc", "nfkc", "nmt_nfkc"],
+        help="change of the text before it is split: bert, its cleaning, of wordpiece and bpe; identity keeps every "
+        "character; nfc and nfkc, the forms of Unicode; nmt_nfkc, SentencePiece's NFKC with clean-up (default: bert; "
+        "byte_level identity; unigram and sentencepiece_bpe, which have no nfc, nmt_nfkc)",
+    )
+    parser.add_argument(
         "--sample_characters",
         type=int,
         metavar="N",
