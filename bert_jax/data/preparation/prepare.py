@@ -34,7 +34,7 @@ from bert_jax.data.preparation.encoding import (
     sum_counts,
 )
 from bert_jax.data.preparation.growing.existing import read_existing
-from bert_jax.data.preparation.growing.signatures import kept_signatures, stored_signatures
+from bert_jax.data.preparation.growing.signatures import kept_signatures, named_signatures, stored_signatures
 from bert_jax.data.preparation.summary import TooManyRejectedUserError, check_rejected, format_summary, summarize
 from bert_jax.data.preparation.unfinished import Block, UnfinishedCorpus
 from bert_jax.data.preparation.workers import map_chunks
@@ -128,7 +128,9 @@ def prepare(
     partitions = chunks.plan_partitions(files, sizes)
     removing, all_bytes = append or settings.deduplicate in NEAR_COPIES, sum(sizes)
     base = existing and existing.base
-    stored = stored_signatures(base.directory, base.manifest) if base else []
+    near = NEAR_COPIES.get(settings.deduplicate, False)
+    stored = {"": stored_signatures(base.directory, base.manifest)} if base else {}
+    stored |= {place: named_signatures(place, near) for place in (recipe.against if recipe else ())}
     if keep_removed is not None and not removing and recipe is None:
         raise UserError("--keep_removed: nothing is removed; give --deduplicate exact or near, or --clean")
     reports = pass_reports(progress, all_bytes, 1 + removing + (num_passes(recipe) if recipe else 0))
@@ -188,7 +190,6 @@ def prepare(
         _write_removed(removed, cleaned, decisions, partitions, read_options, output)
         signatures = None
         if decisions:
-            near = NEAR_COPIES.get(settings.deduplicate, False)
             signatures = kept_signatures(unfinished.first_pass.open_all(), decisions, near)
         return unfinished.publish(tokenizer, token_dtype(tokenizer.vocab_size), summary, signatures)
 
@@ -228,7 +229,7 @@ def _write_removed(
     if removed and cleaned:
         copy_removed(removed, cleaned)
     if removed and decisions:
-        write_removed(removed, partitions, read_options, decisions, f"a document of {output}")
+        write_removed(removed, partitions, read_options, decisions, os.fspath(output))
 
 
 def _removed_counts(cleaned: Cleaned | None) -> list[DocumentCounts]:

@@ -9,7 +9,7 @@ from bert_jax.data.corpus import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.data.manifest import SHORT
 from bert_jax.data.preparation.cleaning.rules.table import RULES
 from bert_jax.data.preparation.corpus_writer import ShardInfo
-from bert_jax.data.preparation.duplicates.decisions import EXACT, NEAR
+from bert_jax.data.preparation.duplicates.decisions import EXACT, NEAR, OF
 from bert_jax.data.preparation.encoding import (
     MIN_HELDOUT,
     NO_LANGUAGE,
@@ -118,7 +118,9 @@ def check_rejected(rejected: Mapping[str, int], found: int, fields: str, setting
 
 def hint_about(rejected: Mapping[str, int], fields: str, options: ReadOptions) -> str:
     """Return how to fix what most documents were rejected for."""
-    if _is_rule(most_common_reason(rejected)):
+    if OF in (reason := most_common_reason(rejected)) and _is_choice(reason):
+        return "they are there already; leave that corpus out of the recipe's `against` to keep copies"
+    if _is_rule(reason):
         return "change the recipe of the cleaning, or leave its rule out"
     return rejection_hint(rejected, fields, options)
 
@@ -129,7 +131,7 @@ def _is_rule(reason: str) -> bool:
 
 def _is_choice(reason: str) -> bool:
     """Return whether a reason is a choice, such as a rule of a cleaning, or loses no text."""
-    return reason in NO_FAULTS or _is_rule(reason)
+    return reason.partition(OF)[0] in NO_FAULTS or _is_rule(reason)
 
 
 def _split_warnings(settings: PrepareSettings, counts: DocumentCounts, train: int, heldout: int) -> Iterator[str]:
