@@ -92,16 +92,17 @@ def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
     for (unit, times), normal in zip(units.items(), tokenizer.normalize_parts(list(units)), strict=True):
         if unit in (normal, normal.strip()):  # BERT puts spaces around Chinese characters
             continue
-        single = tokenizer.normalize_parts(list(unit))
+        single = tokenizer.normalize_parts(list(unit)) if len(unit) > 1 else [normal]
         alone = zip(unit, single, strict=True) if "".join(single) == normal else [(unit, normal)]
         for before, after in alone:
-            lost = (collections.Counter(before) - collections.Counter(after)).total()
             if before != after:
-                found.update(dict.fromkeys(_kinds_of(before, after), times * max(1, lost)))
+                lost = sum(max(0, before.count(one) - after.count(one)) for one in set(before))
+                for kind in _kinds_of(before, after):
+                    found[kind] += times * max(1, lost)
     return dict(sorted(found.items()))
 
 
-@functools.lru_cache(1 << 14)
+@functools.lru_cache(1 << 12)
 def _kinds_of(unit: str, normal: str) -> tuple[str, ...]:
     """Return the fewest kinds of change that together turn a unit into `normal`, perhaps with spaces around it."""
     results = {normal} if unit.isspace() else {normal, normal.strip()}
