@@ -25,6 +25,7 @@ WATTS_PER_CORE = 12.0  # of a CPU, where nothing better is known; Lannelongue et
 MAX_EVALUATIONS = 200  # in a table
 SHOWN_TOKENS = 40  # of a document
 MEASURED_ALL = 0.01  # of the time, up to which nothing is estimated beside what was measured
+OWN_POWER = "bert-jax report --watts takes the power of all devices."
 MACHINE = ("devices", "device_kind", "processes", "cores")
 NOT_VERSIONS = (*MACHINE, "energy")  # what run.json says of a machine beside versions
 SHOWN_QUANTILES = {0.0: "shortest", 0.05: "5 %", 0.5: "median", 0.95: "95 %", 1.0: "longest"}
@@ -180,7 +181,17 @@ def settings_section(config: Config) -> Html:
 
 
 def cost_section(run: Run, assumed: Assumed) -> Html:
-    """Return time and tokens, measured, and energy, measured where counters could be read and else estimated."""
+    """Return `cost_of` as a table."""
+    rows, note = cost_of(run, assumed)
+    return section("Cost", table((), rows, "cost"), element("p", note, class_="note"))
+
+
+def cost_of(run: Run, assumed: Assumed) -> tuple[list[tuple[str, str]], str]:
+    """Return time and tokens, measured, and energy, measured where counters could be read and else estimated.
+
+    Returns:
+        names and values; a note on how they are known.
+    """
     sessions = [session for one in run.trainings for session in one.sessions]
     seconds = sum(session.ended - session.began for session in sessions)
     rows = [("wall-clock time", format_seconds(seconds) if sessions else "not recorded")]
@@ -195,8 +206,7 @@ def cost_section(run: Run, assumed: Assumed) -> Html:
     if energy and assumed.grams_per_kwh is not None:
         grams = sum(energy.values()) / 3.6e6 * assumed.grams_per_kwh
         rows.append((f"CO2 at {assumed.grams_per_kwh:g} g per kWh", f"{grams / 1000:.3g} kg"))
-    note = f"Time is from the first to the last event of each start, evaluations and saving included. {why}"
-    return section("Cost", table((), rows, "cost"), element("p", note, class_="note"))
+    return rows, f"Time is from the first to the last event of each start, evaluations and saving included. {why}"
 
 
 def _machine(run: Run) -> str:
@@ -235,7 +245,7 @@ def _power(run: Run, watts: float | None) -> tuple[float | None, str]:
         return watts, f"Energy is an estimate: that time at {watts:g} W (--watts)."
     kind, devices = str(run.machine.get("device_kind", "")), run.machine.get("devices")
     if not isinstance(devices, int):
-        return None, "Energy is not estimated, as the machine is not recorded: give --watts, the power of all devices."
+        return None, f"Energy is not estimated, as the machine is not recorded. {OWN_POWER}"
     if (chip := CHIPS.get(kind)) and chip.watts is not None:
         power = chip.watts * devices
         return power, f"Energy is an estimate: that time at {power:g} W, the figure of {chip.source}, {ending}."
@@ -244,9 +254,9 @@ def _power(run: Run, watts: float | None) -> tuple[float | None, str]:
         power = WATTS_PER_CORE * cores
         return power, (
             f"Energy is an estimate: that time at {power:g} W, which is {WATTS_PER_CORE:g} W for each of {cores} cores "
-            f"(Lannelongue et al. 2021), {ending}; --watts replaces it."
+            f"(Lannelongue et al. 2021), {ending}."
         )
-    return None, f"Energy is not estimated: no published power of {kind} is known here; give --watts."
+    return None, f"Energy is not estimated: no published power of {kind} is known here. {OWN_POWER}"
 
 
 def reproduction_section(run: Run) -> Html:
