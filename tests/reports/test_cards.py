@@ -56,7 +56,7 @@ def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
     assert "| fingerprint of the corpus | c0ffee |" in card.text
     assert "| version of jax | 0.10.2 |" in card.text
     assert "## Cost" in card.text
-    assert "| machine | 1 x cpu; ? x a host with ? cores |" in card.text
+    assert "| machine | 1 x cpu; processes: ?; cores per host: ? |" in card.text
     assert str(tmp_path) not in text
 
 

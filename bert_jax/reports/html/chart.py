@@ -188,7 +188,8 @@ def _grid(axes: _Axes, marks: Sequence[float], percent: bool) -> Iterable[Html]:
     for number, mark in enumerate(steps):
         x = axes.x(mark)
         yield element("line", class_="axis", x1=x, x2=x, y1=bottom, y2=bottom + 4)
-        anchor = "end" if mark > axes.first + 0.97 * (axes.last - axes.first) else "middle"
+        place = (mark - axes.first) / (axes.last - axes.first)  # a name at an end stays inside
+        anchor = "start" if place < 0.03 else "end" if place > 0.97 else "middle"
         name = f"{'' if number else 'step '}{number_text(mark)}"
         yield element("text", name, x=x, y=HEIGHT - 7, text_anchor=anchor)
     yield element("line", class_="axis", x1=LEFT, x2=WIDTH - RIGHT, y1=bottom, y2=bottom)
