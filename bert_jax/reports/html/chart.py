@@ -8,7 +8,7 @@ from bert_jax.reports.html.markup import Html, element, joined
 from bert_jax.reports.html.style import DASHES, LIGHT
 
 WIDTH, HEIGHT = 480, 280  # in the units of the drawing, which scales with the page
-LEFT, RIGHT, TOP, BOTTOM = 62, 10, 20, 26  # margins
+LEFT, RIGHT, TOP, BOTTOM = 74, 10, 20, 26  # margins
 NUM_TICKS = 5  # about, on the vertical axis
 NUM_STEPS = 6  # on the horizontal one
 BUCKETS = 400, 40  # of the horizontal axis, at most and at least; a line keeps two points in each

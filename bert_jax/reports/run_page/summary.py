@@ -19,7 +19,7 @@ SKIPPED = 0.01  # of all steps
 MAX_RESTARTS = 3  # whose steps are named
 HEALTHY = (
     "Nothing looks wrong: losses and gradients are finite and do not grow. What the model is good for, fine-tuning and "
-    "`bert-jax score` show."
+    "bert-jax score show."
 )
 
 
