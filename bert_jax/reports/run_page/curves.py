@@ -8,6 +8,7 @@ from bert_jax.reports.html.chart import Chart, Line, Marks, charts, draw
 from bert_jax.reports.html.markup import Html
 from bert_jax.reports.plots import MASKED_LOSS, panel_titles
 from bert_jax.reports.run_page.record import Point, Run, Training
+from bert_jax.training.optimizers import READ_BY
 from bert_jax.training.schedules import Phase
 
 SPLITS = {"heldout": "held out", "train": "training"}
@@ -76,7 +77,8 @@ def notes_on_curves(run: Run) -> list[str]:
             f"Training asks for {span} of the tokens, the evaluation always for {asked:.0%}. The more are masked, "
             "the harder each is: the two lines are not of the same task."
         )
-    if optimizer.name == "muon" and optimizer.peak_learning_rate:
+    _, with_matrices = READ_BY["muon_learning_rate"]
+    if optimizer.name in with_matrices and optimizer.peak_learning_rate:
         times = optimizer.muon_learning_rate / optimizer.peak_learning_rate
         notes.append(f"The learning rate is that of vectors and tables; Muon's matrices have {times:g} times as much.")
     return notes
