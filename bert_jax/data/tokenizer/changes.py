@@ -53,7 +53,7 @@ def _is_mark(character: str) -> bool:
 
 def _drops_spaces(tokenizer: Tokenizer) -> bool:
     steps = tokenizer_json.components(tokenizer.definition["pre_tokenizer"])
-    return any(step.get("type") in NO_SPACES for step in steps)
+    return any(step.get("type") in NO_SPACES for step in steps) or _has_step("NFKC")(tokenizer)
 
 
 OTHER = "replaced by other characters"  # which no other kinds explain
