@@ -50,9 +50,9 @@ def _tokenizer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--normalization",
         choices=["bert", "identity", "nfc", "nfkc", "nmt_nfkc"],
-        help="change of the text before it is split: bert, its cleaning, of wordpiece and bpe; identity keeps every "
-        "character; nfc and nfkc, the forms of Unicode; nmt_nfkc, SentencePiece's NFKC with clean-up (default: bert; "
-        "byte_level identity; unigram and sentencepiece_bpe, which have no nfc, nmt_nfkc)",
+        help="change of the text beside --cased: bert, BERT's cleaning, for wordpiece and bpe alone; identity, none; nfc "
+        "or nfkc, a Unicode form; nmt_nfkc, SentencePiece's NFKC with clean-up (default: bert for wordpiece and bpe, "
+        "identity for byte_level, nmt_nfkc for the others, which have no nfc)",
     )
     parser.add_argument(
         "--sample_characters",
