@@ -51,8 +51,8 @@ def _tokenizer(parser: argparse.ArgumentParser) -> None:
         "--normalization",
         choices=["bert", "identity", "nfc", "nfkc", "nmt_nfkc"],
         help="change of the text beside --cased: bert, BERT's cleaning, for wordpiece and bpe alone; identity, none; "
-        "nfc or nfkc, a Unicode form; nmt_nfkc, SentencePiece's NFKC with clean-up (default: bert for wordpiece and bpe, "
-        "identity for byte_level, nmt_nfkc for the others, which have no nfc)",
+        "nfc or nfkc, a Unicode form; nmt_nfkc, SentencePiece's NFKC with clean-up (default: bert for wordpiece and "
+        "bpe, identity for byte_level, nmt_nfkc for the others, which have no nfc)",
     )
     parser.add_argument(
         "--sample_characters",
