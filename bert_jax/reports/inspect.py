@@ -143,7 +143,8 @@ def _sources(mixture: Mixture, sequences: Sequences | None) -> list[Source]:
             heldout=_sizes(corpus, "heldout"),
             prepared={key: corpus.manifest["documents"][key] for key in ("in", "stored")}
             | {"sentences_split": corpus.manifest["sentences_split"]}
-            | {"language": corpus.manifest["settings"]["language"]},
+            | {"language": corpus.manifest["settings"]["language"]}
+            | {"segmenter": corpus.manifest["settings"].get("segmenter", "none")},
             rejected=corpus.manifest["documents"]["rejected"],
             tokens_fraction=float(own / tokens.sum()),
             sequences_fraction=None if fractions is None else float(fractions[number]),

@@ -195,12 +195,32 @@ def _vocabulary(report: Report, tokenizer: "Tokenizer", width: int) -> list[str]
             f"({report.unused / len(tokens.counts):.1%}); counted over {seen}",
             f"{tokens.characters_per_word / tokens.tokens_per_word:.2f} characters per token; "
             f"{tokens.tokens_per_word:.2f} tokens per word of {tokens.characters_per_word:.1f} characters; "
-            f"{_percent(tokens.unknown)} unknown; {_percent(tokens.long_words)} in words of more than "
-            f"{MAX_WORD_TOKENS} tokens, which are masked token by token",
+            f"{_percent(tokens.unknown)} unknown",
+            *_words(report),
             f"most frequent:  {frequent}",
         ],
         width,
     )
+
+
+def _words(report: Report) -> list[str]:
+    """What whole-word masking masks together, with and without the words of a segmenter."""
+    tokens, names = report.tokens, {source.prepared.get("segmenter", "none"): None for source in report.sources}
+
+    def line(joined: float, long_words: float) -> str:
+        return (
+            f"{_percent(joined)} of the tokens in words of several tokens, which whole-word masking masks together; "
+            f"{_percent(long_words)} in words of more than {MAX_WORD_TOKENS} tokens, which it masks token by token"
+        )
+
+    if tokens.joined_by_vocabulary is None or tokens.long_words_by_vocabulary is None:
+        return [line(tokens.joined, tokens.long_words)]
+    found = ", ".join(name for name in names if name != "none")
+    return [
+        f"words by {found}: {line(tokens.joined, tokens.long_words)}",
+        f"words by the vocabulary alone: {_percent(tokens.joined_by_vocabulary)} and "
+        f"{_percent(tokens.long_words_by_vocabulary)}",
+    ]
 
 
 def _most_frequent(report: Report, tokenizer: "Tokenizer") -> list[tuple[str, float]]:
