@@ -1,7 +1,10 @@
 """Words of scripts without spaces: from a segmenter through the records to what whole-word masking hides."""
 
 import itertools
+import json
+import os
 import random
+import re
 
 import numpy as np
 import pytest
@@ -42,6 +45,11 @@ FIRST_ID, VOCAB = 5, 300
 def two_by_two(text):
     """Words of two characters; some white space is left out, as by packages."""
     return [text[at : at + 2].replace(" ", "") for at in range(0, len(text), 2)]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # no test cuts the power
 
 
 @pytest.fixture
@@ -183,7 +191,7 @@ def test_sentences_of_a_segmenter():
 def test_the_same_bytes_for_any_number_of_workers(tmp_path, tokenizer, monkeypatch):
     pytest.importorskip("rjieba", reason="a process of its own knows no stand-in")
     set_sizes(monkeypatch, TINY)
-    texts = write_texts(tmp_path / "texts", 60)
+    texts = write_texts(tmp_path / "texts", 30)
     for workers in (1, 2):
         prepare(texts, tokenizer, tmp_path / f"{workers}", workers=workers, language="zh", segmenter="jieba")
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
@@ -211,7 +219,7 @@ def test_without_a_segmenter_nothing_changes(tmp_path, tokenizer):
 @pytest.mark.usefixtures("_two_by_two")
 def test_an_interrupted_preparation_resumes_with_the_same_words(tmp_path, tokenizer, monkeypatch):
     set_sizes(monkeypatch, TINY)
-    texts, said = write_texts(tmp_path / "texts", 60), []
+    texts, said = write_texts(tmp_path / "texts", 50), []
 
     def interrupt(done, total, documents):
         if documents > 40:
@@ -336,6 +344,28 @@ def test_a_mixture_of_corpora_with_and_without_words(stored):
     from_marks = (records >= plain.num_records) & (records < plain.num_records + marked.num_records)
     expected = np.where(np.repeat(from_marks, sizes), ~continues[found[0]], ~other[found[0]])
     np.testing.assert_array_equal(begins, expected)
+
+
+@pytest.mark.usefixtures("_two_by_two")
+def test_inspect_shows_the_words_of_the_segmenter(tmp_path, tokenizer, capsys):
+    texts = write_texts(tmp_path / "texts", 8)
+    prepare(texts, tokenizer, tmp_path / "c", workers=1, language="zh", segmenter="two")
+    options = ["inspect", str(tmp_path / "c"), "--config.data.masking=whole_word", "--config.data.sentence_pairs=none"]
+    assert main([*options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["sources"][0]["prepared"]["segmenter"] == "two"
+    figures = found["tokens"]
+    assert figures["joined"] > 0.8 > 0.1 > figures["joined_by_vocabulary"]
+    assert main(options) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"words by two: {figures['joined']:.2%} of the tokens in words of several tokens" in printed
+    assert f"words by the vocabulary alone: {figures['joined_by_vocabulary']:.2%} and 0%" in printed
+    assert main([*options, "--html", str(tmp_path / "page.html")]) == 0
+    page = re.sub('<span class="read">.*?</span>', "", (tmp_path / "page.html").read_text().partition('class="page')[2])
+    units = re.findall(r'<span class="unit">((?:<mark[^>]*>[^<]*</mark>)+)</span>', page)
+    sizes = [len(re.findall("<mark", unit)) for unit in units]
+    assert len(sizes) > 20
+    assert set(sizes) == {2}
 
 
 def test_a_record_without_its_marks_is_damaged(tmp_path):
