@@ -165,14 +165,14 @@ class Split:
         data = [memoryview(record) for record in self._read_bytes(records)]
         ends, sizes = self._ends_of_tokens(records).tolist(), self.tokens_per_record[records]
         tokens, lengths, sentences = self._parse([d[:k] for d, k in zip(data, ends, strict=True)], records)
-        packed = b"".join([d[k:] for d, k in zip(data, ends, strict=True)])
-        bits = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little").view(bool)
         has_words = self._shard_has_words[self._shard_of(records)]
-        room = np.where(has_words, -(-sizes // 8) * 8, 0)  # a record fills its last byte
-        shift = np.cumsum(room) - room - (np.cumsum(sizes) - sizes)
-        stored = np.repeat(has_words, sizes)
-        begins = ~continues[tokens]
-        begins[stored] = bits[(np.repeat(shift, sizes) + np.arange(len(tokens)))[stored]]
+        packed = b"".join([d[k:] for d, k in zip(data, ends, strict=True)])
+        filling = np.where(has_words, -sizes % 8, 0)  # unused bits of the last byte of a record
+        unused = np.repeat(np.cumsum(np.where(has_words, sizes, 0)), filling) + np.arange(filling.sum())
+        begins = np.delete(np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little"), unused).view(bool)
+        if not has_words.all():
+            stored, begins = begins, ~continues[tokens]
+            begins[np.repeat(has_words, sizes)] = stored
         return tokens, lengths, sentences, begins
 
     def _parse(self, data: Sequence[memoryview], records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

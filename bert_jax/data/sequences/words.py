@@ -5,11 +5,11 @@ import numpy as np
 from bert_jax.data.corpus import Split
 from bert_jax.data.sequences.layout import ReadableSplit
 
-BEGINS_WORD = np.uint32(1 << 30)  # above all ids
+MARK = 30  # the bit that says that a word begins, above all ids
 
 
 class MarkedSplit:
-    """A split whose ids, uint32, have the bit BEGINS_WORD where a word begins.
+    """A split whose ids, uint32, have the bit MARK where a word begins.
 
     `continues` bool [vocab_size]: of the vocabulary, for corpora of a mixture that were prepared without a segmenter.
     """
@@ -22,7 +22,7 @@ class MarkedSplit:
     def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the given records, as `Split.read`."""
         tokens, lengths, sentences, begins = self._split.read_words(records, self._continues)
-        return tokens.astype(np.uint32) | np.where(begins, BEGINS_WORD, np.uint32(0)), lengths, sentences
+        return tokens | np.left_shift(begins, MARK, dtype=np.uint32), lengths, sentences
 
 
 def mark_words(split: ReadableSplit, continues: np.ndarray) -> ReadableSplit:
@@ -32,4 +32,4 @@ def mark_words(split: ReadableSplit, continues: np.ndarray) -> ReadableSplit:
 
 def take_marks(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return int32 [tokens] ids without their bit, and bool [tokens], which had it."""
-    return ids & ~np.int32(BEGINS_WORD), ids & np.int32(BEGINS_WORD) != 0
+    return ids & (1 << MARK) - 1, ids >> MARK != 0
