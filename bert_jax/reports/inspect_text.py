@@ -138,11 +138,14 @@ def _sizes(sources: Sequence[Source]) -> list[str]:
 def _preparation(report: Report, width: int) -> list[str]:
     # Imported here: these load the libraries that prepare text.
     from bert_jax.data.preparation.encoding import NO_LANGUAGE
+    from bert_jax.data.preparation.summary import sentence_rule
     from bert_jax.data.sources.rejections import describe_rejections
 
     lines = []
     for source in report.sources:
-        language = source.prepared["language"]
+        language, segmenter = source.prepared["language"], source.prepared["segmenter"]
+        rule = "every line is a sentence" if language == NO_LANGUAGE else f"sentences split as in '{language}'"
+        rule = rule if segmenter == "none" else sentence_rule(language, segmenter)
         name = f"{source.name}: " if len(report.sources) > 1 else ""
         cut = source.prepared["sentences_split"]
         lines.append(
@@ -150,7 +153,7 @@ def _preparation(report: Report, width: int) -> list[str]:
             f"{sum(source.rejected.values()):,} rejected"
             + (f" ({describe_rejections(source.rejected)})" if source.rejected else "")
             + (f"; {cut:,} overlong sentence{'s' * (cut != 1)} cut" if cut else "")
-            + ("; every line is a sentence" if language == NO_LANGUAGE else f"; sentences split as in '{language}'")
+            + f"; {rule}"
         )
     found = report.duplicates
     copies = f"{found.repeated:,} of {found.train:,} training documents ({found.repeated / found.train:.1%})"
@@ -205,7 +208,7 @@ def _vocabulary(report: Report, tokenizer: "Tokenizer", width: int) -> list[str]
 
 def _words(report: Report) -> list[str]:
     """What whole-word masking masks together, with and without the words of a segmenter."""
-    tokens, names = report.tokens, {source.prepared.get("segmenter", "none"): None for source in report.sources}
+    tokens, names = report.tokens, dict.fromkeys(source.prepared["segmenter"] for source in report.sources)
 
     def line(joined: float, long_words: float) -> str:
         return (

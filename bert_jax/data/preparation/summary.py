@@ -199,7 +199,7 @@ def _finds_sentences(segmenter: str) -> bool:
     return segmenter in SEGMENTERS and SEGMENTERS[segmenter].sentences is not None
 
 
-def _sentence_rule(language: str, segmenter: str) -> str:
+def sentence_rule(language: str, segmenter: str) -> str:
     """Return what decides where sentences end, and words where it is not the vocabulary."""
     rule = "each line a sentence" if language == NO_LANGUAGE else f"sentences by the rules of {language}"
     if (code := language.partition("-")[0]) in SENTENCE_ENDS:
@@ -227,7 +227,7 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
         for name, split in manifest["splits"].items()
     )
     changes = f"{format_cleaning(manifest['cleaning'])}\n" if "cleaning" in manifest else ""
-    rule = _sentence_rule(language, manifest["settings"].get("segmenter", NO_SEGMENTER))
+    rule = sentence_rule(language, manifest["settings"].get("segmenter", NO_SEGMENTER))
     return (
         f"{_last_append(manifest, output)}"
         f"{output}: {count_noun(documents['in'], 'document')} in = {documents['stored']:,} stored + "

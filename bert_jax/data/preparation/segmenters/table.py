@@ -56,7 +56,8 @@ def _pythainlp_sentences() -> Parts:
     os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")
     from pythainlp.tokenize import sent_tokenize
 
-    return functools.partial(sent_tokenize, engine="crfcut")
+    sentences: Any = functools.partial(sent_tokenize, engine="crfcut")  # which has another type for other arguments
+    return sentences
 
 
 def _khmercut() -> Parts:
