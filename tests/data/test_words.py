@@ -13,7 +13,7 @@ from bert_jax.cli.main import main
 from bert_jax.config import DataConfig
 from bert_jax.data.corpus import Split, open_corpus
 from bert_jax.data.manifest import WORDS_VERSION, read_manifest
-from bert_jax.data.preparation.encoding import split_sentences
+from bert_jax.data.preparation.encoding import encode_texts, split_sentences
 from bert_jax.data.preparation.prepare import format_summary, prepare
 from bert_jax.data.preparation.segmenters.table import SEGMENTERS, Segmenter, find_sentences, find_words
 from bert_jax.data.preparation.segmenters.word_starts import word_starts
@@ -22,6 +22,7 @@ from bert_jax.data.sequences.pipeline import Symbols, make_sequences
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.data.statistics import token_figures
 from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
+from bert_jax.data.tokenizer.training.train import train_from_texts
 from bert_jax.errors import UserError
 from tests.data.preparation import TINY, contents, set_sizes
 from tests.data.stored_corpus import store
@@ -155,6 +156,22 @@ def _words(flags):
     """The tokens of each word, of whether each token begins a word."""
     number = itertools.accumulate(flags)
     return [list(group) for _, group in itertools.groupby(number)]
+
+
+@pytest.mark.usefixtures("_two_by_two")
+def test_bytes_of_a_character_belong_to_its_word():
+    bytes_alone, _ = train_from_texts(lambda: iter([CHINESE * 9]), 290, "byte_level", lowercase=False)
+    texts = [CHINESE, f" {CHINESE} x"]
+    _, tokens, found = encode_texts(texts, bytes_alone, "two")
+    pieces = [bytes_alone.tokens[number] for number in tokens]  # a letter per byte
+    assert max(map(len, pieces)) > 3 > min(map(len, pieces))
+    first_bytes = np.cumsum([0, *map(len, pieces)])[:-1]
+    letters = "".join(texts)
+    character_of = [at for at, letter in enumerate(letters) for _ in letter.encode()]
+    owner = [number for number, word in enumerate(two_by_two(CHINESE)) for _ in word]
+    owner += [100 + at // 2 for at in range(len(texts[1]))]  # whose pairs are others, after the space
+    expected = [owner[character_of[at]] for at in first_bytes]
+    assert found.tolist() == [one != before for before, one in zip([None, *expected], expected, strict=False)]
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -127,7 +127,7 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
             sentences.append(sentence)
             begins.append(whether)
         kept.append((raw, split, content, own_hash, len(sentences) - before))
-    lengths, tokens, words = _encode_texts(sentences, tokenizer, settings.segmenter)
+    lengths, tokens, words = encode_texts(sentences, tokenizer, settings.segmenter)
     splits: dict[str, list[PackedRecords]] = {name: [] for name in SPLITS}
     hashes: list[int] = []
     begun = chunk.begun
@@ -291,7 +291,7 @@ def _segment(language: str, segmenter: str, text: str) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(cuts) if start < end]
 
 
-def _encode_texts(
+def encode_texts(
     texts: Sequence[str], tokenizer: Tokenizer, segmenter: str = NO_SEGMENTER
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Return the number of ids of each text, int64 [texts], and all ids, uint16 or uint32 [their sum].
