@@ -94,6 +94,7 @@ SPELLINGS = {
     "--process_id": "rank node_rank",
     "seed": "random_seed rng_seed",
     "watchdog.step_seconds": "timeout step_timeout",
+    "--segmenter": "words word_segmenter word_tokenizer",
     "--config": "recipe config_file config_name cfg",
 }
 ALIASES = {_plain(alias): keys.split() for keys, aliases in SPELLINGS.items() for alias in aliases.split()}

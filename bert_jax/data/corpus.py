@@ -11,7 +11,8 @@ keeps the manifest of before as manifest.0.json: a corpus has a snapshot for eac
 
 A record is a document or a piece of one: a document of more than `MAX_RECORD` tokens is cut at sentence boundaries. The
 bytes of a record are, little-endian: uint32 number of sentences; uint16 length of each sentence; token ids, uint16
-where the vocabulary allows, else uint32.
+where the vocabulary allows, else uint32. Where a segmenter has found words, a bit per token follows, the lowest of a
+byte first: whether the token begins a word.
 """
 
 import concurrent.futures
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bert_jax.console import notebook_table
-from bert_jax.data.manifest import read_manifest
+from bert_jax.data.manifest import WORDS_VERSION, read_manifest
 from bert_jax.errors import UserError
 from bert_jax.files import sha256_of
 
@@ -50,11 +51,15 @@ SHARDS_AT_ONCE = 32
 
 
 class Shard(NamedTuple):
-    """A file of a split, with its number of records and bytes according to the manifest."""
+    """A file of a split, with its number of records and bytes according to the manifest.
+
+    `has_words`: whether its records say which tokens begin a word.
+    """
 
     path: pathlib.Path
     records: int
     bytes: int
+    has_words: bool = False
 
 
 class Split:
@@ -65,6 +70,7 @@ class Split:
         first_record: int64 [documents + 1]; document d has the records first_record[d]:first_record[d + 1].
         source_documents: int64 [sources + 1]; source k has the documents source_documents[k]:source_documents[k + 1].
         dtype: of the token ids, uint16 or uint32.
+        has_words: whether some records say which tokens begin a word.
     """
 
     def __init__(self, shards: Sequence[Shard], index: np.ndarray, dtype: np.dtype):
@@ -81,6 +87,8 @@ class Split:
         _allow_open_files(READING_THREADS * len(shards))
         self._shards = list(shards)
         self._first_of_shard = np.cumsum([0] + [shard.records for shard in shards])
+        self._shard_has_words = np.array([shard.has_words for shard in shards], bool)
+        self.has_words = bool(self._shard_has_words.any())
         self._open = threading.local()  # a reader has a position, so each thread has its own
         self._slow = False
 
@@ -139,23 +147,62 @@ class Split:
             IndexError: a record does not exist.
             UserError: a shard is damaged; the message names it.
         """
-        records = np.asarray(records, np.int64)
-        if records.size and not (records.min() >= 0 and records.max() < self.num_records):
-            raise IndexError(f"records {records.min()}..{records.max()} of a split with {self.num_records} records")
         data = [memoryview(record) for record in self._read_bytes(records)]
+        if self.has_words:
+            ends = self._ends_of_tokens(records).tolist()
+            data = [d[:k] for d, k in zip(data, ends, strict=True)]
+        return self._parse(data, records)
+
+    def read_words(
+        self, records: np.ndarray, continues: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return records as `read`, and whether each token begins a word, bool [tokens of all n].
+
+        Args:
+            records: as in `read`.
+            continues: of the vocabulary, bool [vocab_size], for records that do not say it.
+        """
+        data = [memoryview(record) for record in self._read_bytes(records)]
+        ends, sizes = self._ends_of_tokens(records).tolist(), self.tokens_per_record[records]
+        tokens, lengths, sentences = self._parse([d[:k] for d, k in zip(data, ends, strict=True)], records)
+        has_words = self._shard_has_words[self._shard_of(records)]
+        packed = b"".join([d[k:] for d, k in zip(data, ends, strict=True)])
+        filling = np.where(has_words, -sizes % 8, 0)  # unused bits of the last byte of a record
+        unused = np.repeat(np.cumsum(np.where(has_words, sizes, 0)), filling) + np.arange(filling.sum())
+        begins = np.delete(np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little"), unused).view(bool)
+        if not has_words.all():
+            stored, begins = begins, ~continues[tokens]
+            begins[np.repeat(has_words, sizes)] = stored
+        return tokens, lengths, sentences, begins
+
+    def _parse(self, data: Sequence[memoryview], records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return what `read` returns of the bytes of records, up to the end of their tokens."""
         sentences = self.sentences_per_record[records]
         starts = (4 + 2 * sentences).tolist()
         lengths = np.frombuffer(b"".join([d[4:k] for d, k in zip(data, starts, strict=True)]), "<u2").astype(np.int32)
         tokens = np.frombuffer(b"".join([d[k:] for d, k in zip(data, starts, strict=True)]), self.dtype)
         return tokens, lengths, sentences.astype(np.int32)
 
+    def _ends_of_tokens(self, records: np.ndarray) -> np.ndarray:
+        """Return the bytes of each record up to the end of its tokens, int64 [n]."""
+        return 4 + 2 * self.sentences_per_record[records] + self.dtype.itemsize * self.tokens_per_record[records]
+
+    def _shard_of(self, records: np.ndarray) -> np.ndarray:
+        """Return the number of the shard of each record, int64 [n]."""
+        return np.searchsorted(self._first_of_shard, records, side="right") - 1
+
     def _read_bytes(self, records: np.ndarray) -> list[bytes]:
-        shard_of = np.searchsorted(self._first_of_shard, records, side="right") - 1
+        records = np.asarray(records, np.int64)
+        if records.size and not (records.min() >= 0 and records.max() < self.num_records):
+            raise IndexError(f"records {records.min()}..{records.max()} of a split with {self.num_records} records")
+        shard_of = self._shard_of(records)
         positions = records - self._first_of_shard[shard_of]
         found = [] if self._slow else self._read_each(shard_of, positions)
         if len(found) < len(records):
             found += self._read_at_once(shard_of[len(found) :], positions[len(found) :])
-        sizes = 4 + 2 * self.sentences_per_record[records] + self.dtype.itemsize * self.tokens_per_record[records]
+        sizes = self._ends_of_tokens(records)
+        if self.has_words:
+            sizes += np.where(self._shard_has_words[shard_of], -(-self.tokens_per_record[records] // 8), 0)
         wrong = np.flatnonzero(np.fromiter(map(len, found), np.int64, len(found)) != sizes)
         if wrong.size:
             path = self._shards[shard_of[wrong[0]]].path
@@ -285,14 +332,15 @@ def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus
     """
     directory = pathlib.Path(directory)
     manifest = read_manifest(directory, snapshot)
-    splits = {name: _open_split(directory, part) for name, part in manifest["splits"].items()}
+    has_words = manifest["format_version"] == WORDS_VERSION
+    splits = {name: _open_split(directory, part, has_words) for name, part in manifest["splits"].items()}
     if not splits["train"].num_documents:
         raise UserError(f"{directory}: the corpus has no training document; prepare it from more text")
     return Corpus(directory, manifest, splits)
 
 
-def _open_split(directory: pathlib.Path, part: Mapping[str, Any]) -> Split:
-    shards = [Shard(directory / shard["name"], shard["records"], shard["bytes"]) for shard in part["shards"]]
+def _open_split(directory: pathlib.Path, part: Mapping[str, Any], has_words: bool) -> Split:
+    shards = [Shard(directory / shard["name"], shard["records"], shard["bytes"], has_words) for shard in part["shards"]]
     return Split(shards, _load_index(directory, part), np.dtype(part["dtype"]))
 
 

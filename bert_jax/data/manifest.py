@@ -16,6 +16,7 @@ from bert_jax.errors import UserError
 from bert_jax.files import compare
 
 FORMAT_VERSION = 1
+WORDS_VERSION = 2  # the same, where a segmenter has found words: records also say which tokens begin a word
 MANIFEST = "manifest.json"
 SHORT = 12  # hex digits that name a snapshot
 _NAMED = re.compile(r"(.+)@([0-9a-f]{8,64})")
@@ -71,9 +72,10 @@ def _read(directory: pathlib.Path, name: str) -> dict[str, Any]:
         }
         hint = next(hint for pattern, hint in hints.items() if not pattern or any(directory.glob(pattern)))
         raise UserError(f"{directory}: no complete {name}, so not a corpus; {hint}") from None
-    if version != FORMAT_VERSION:
+    if version not in (FORMAT_VERSION, WORDS_VERSION):
         raise UserError(
-            f"{directory}: corpus format {version}, but this bert_jax reads format {FORMAT_VERSION}; prepare it again"
+            f"{directory}: corpus format {version}, but this bert_jax reads the formats {FORMAT_VERSION} and "
+            f"{WORDS_VERSION}; prepare it again"
         )
     try:
         same = is_unchanged(manifest)

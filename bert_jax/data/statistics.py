@@ -43,8 +43,10 @@ class Tokens(NamedTuple):
 
     `records`: records read, of `num_records`. `counts` int64 [vocab_size]: occurrences of each token, `tokens` in all.
     `sentences`: lengths of sentences. `unknown`: fraction of unknown tokens. `tokens_per_word` and
-    `characters_per_word` count the tokens that begin a word as words; white space is not counted. `long_words`:
-    fraction of the tokens in words of more than MAX_WORD_TOKENS tokens, which are masked token by token.
+    `characters_per_word` count the tokens that the vocabulary lets begin a word as words; white space is not counted.
+    `joined`: fraction of the tokens in words of several tokens, which are masked together. `long_words`: in words of
+    more than MAX_WORD_TOKENS tokens, which are masked token by token. `joined_by_vocabulary` and
+    `long_words_by_vocabulary`: the same without the words of a segmenter; None where there is none.
     """
 
     records: int
@@ -55,7 +57,10 @@ class Tokens(NamedTuple):
     unknown: float
     tokens_per_word: float
     characters_per_word: float
+    joined: float
     long_words: float
+    joined_by_vocabulary: float | None
+    long_words_by_vocabulary: float | None
 
 
 class Duplicates(NamedTuple):
@@ -124,15 +129,16 @@ def token_figures(split: Split, tokenizer: "Tokenizer", limit: int = MAX_TOKENS_
     """Return counts over all records or, where they have more than `limit` tokens, over a random sample of `limit`."""
     records = _sample(split.tokens_per_record, limit)
     counts = np.zeros(tokenizer.vocab_size, np.int64)
-    lengths, long_words = np.zeros(1, np.int64), 0
+    lengths = np.zeros(1, np.int64)
+    marked, unmarked = np.zeros(2, np.int64), np.zeros(2, np.int64)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         chosen = records[first : first + _RECORDS_AT_ONCE]
-        tokens, sentences, _ = split.read(chosen)
+        tokens, sentences, _, begins = split.read_words(chosen, tokenizer.continues)
         counts += np.bincount(tokens, minlength=len(counts))
-        begins = np.append(~tokenizer.continues[tokens], True)
-        begins[running_total(split.tokens_per_record[chosen])] = True
-        sizes = np.diff(np.flatnonzero(begins))
-        long_words += int(sizes[sizes > MAX_WORD_TOKENS].sum())
+        records_begin = running_total(split.tokens_per_record[chosen])
+        marked += _masked_together(begins, records_begin)
+        if split.has_words:
+            unmarked += _masked_together(~tokenizer.continues[tokens], records_begin)
         found = np.bincount(sentences, minlength=len(lengths))
         found[: len(lengths)] += lengths
         lengths = found
@@ -151,8 +157,25 @@ def token_figures(split: Split, tokenizer: "Tokenizer", limit: int = MAX_TOKENS_
         unknown=float(counts[tokenizer.unk_id] / max(1, seen)),
         tokens_per_word=seen / max(1, int(counts[~tokenizer.continues].sum())),
         characters_per_word=characters / max(1, words),
-        long_words=long_words / max(1, seen),
+        joined=float(marked[0] / max(1, seen)),
+        long_words=float(marked[1] / max(1, seen)),
+        joined_by_vocabulary=float(unmarked[0] / max(1, seen)) if split.has_words else None,
+        long_words_by_vocabulary=float(unmarked[1] / max(1, seen)) if split.has_words else None,
     )
+
+
+def _masked_together(begins: np.ndarray, records_begin: np.ndarray) -> np.ndarray:
+    """Return the tokens in words of 2 to MAX_WORD_TOKENS tokens, and in longer ones, int64 [2].
+
+    Args:
+        begins: bool [tokens], whether a word begins.
+        records_begin: int64 [records + 1], where a record and so a word begins, and the end.
+    """
+    begins = np.append(begins, True)
+    begins[records_begin] = True
+    sizes = np.diff(np.flatnonzero(begins))
+    long = sizes > MAX_WORD_TOKENS
+    return np.array([sizes[(sizes > 1) & ~long].sum(), sizes[long].sum()])
 
 
 def unigram_entropy(split: Split, vocab_size: int) -> float:

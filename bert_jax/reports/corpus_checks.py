@@ -205,7 +205,8 @@ def _long_words(report: Report) -> str:
         return ""
     return (
         f"{fraction:.0%} of the tokens are in words of more than {MAX_WORD_TOKENS} tokens, which are masked token by "
-        f"token: masking={report.data.masking} hides no whole words of a script without spaces"
+        f"token: masking={report.data.masking} hides no whole words of a script without spaces. Prepare such text "
+        "again with --segmenter"
     )
 
 

@@ -148,7 +148,8 @@ def _sources(mixture: Mixture, sequences: Sequences | None, tokenizer: "Tokenize
             prepared={key: corpus.manifest["documents"][key] for key in ("in", "stored")}
             | {"sentences_split": corpus.manifest["sentences_split"]}
             | {"language": corpus.manifest["settings"]["language"]}
-            | {key: corpus.manifest[key] for key in CHARACTERS if key in corpus.manifest},
+            | {key: corpus.manifest[key] for key in CHARACTERS if key in corpus.manifest}
+            | {"segmenter": corpus.manifest["settings"].get("segmenter", "none")},
             rejected=corpus.manifest["documents"]["rejected"],
             tokens_fraction=float(own / tokens.sum()),
             sequences_fraction=None if fractions is None else float(fractions[number]),

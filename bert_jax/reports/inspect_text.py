@@ -138,12 +138,14 @@ def _sizes(sources: Sequence[Source]) -> list[str]:
 def _preparation(report: Report, width: int) -> list[str]:
     # Imported here: these load the libraries that prepare text.
     from bert_jax.data.preparation.encoding import NO_LANGUAGE
-    from bert_jax.data.preparation.summary import format_changes
+    from bert_jax.data.preparation.summary import format_changes, sentence_rule
     from bert_jax.data.sources.rejections import describe_rejections
 
     lines = []
     for source in report.sources:
-        language = source.prepared["language"]
+        language, segmenter = source.prepared["language"], source.prepared["segmenter"]
+        rule = "every line is a sentence" if language == NO_LANGUAGE else f"sentences split as in '{language}'"
+        rule = rule if segmenter == "none" else sentence_rule(language, segmenter)
         name = f"{source.name}: " if len(report.sources) > 1 else ""
         cut = source.prepared["sentences_split"]
         lines.append(
@@ -151,7 +153,7 @@ def _preparation(report: Report, width: int) -> list[str]:
             f"{sum(source.rejected.values()):,} rejected"
             + (f" ({describe_rejections(source.rejected)})" if source.rejected else "")
             + (f"; {cut:,} overlong sentence{'s' * (cut != 1)} cut" if cut else "")
-            + ("; every line is a sentence" if language == NO_LANGUAGE else f"; sentences split as in '{language}'")
+            + f"; {rule}"
         )
         lost = source.prepared.get("unknown_character_fraction")  # the first manifests lack it
         lost_text = "" if lost is None else f"characters lost in unknown tokens: {_percent(lost)}; "
@@ -199,12 +201,32 @@ def _vocabulary(report: Report, tokenizer: "Tokenizer", width: int) -> list[str]
             f"({report.unused / len(tokens.counts):.1%}); counted over {seen}",
             f"{tokens.characters_per_word / tokens.tokens_per_word:.2f} characters per token; "
             f"{tokens.tokens_per_word:.2f} tokens per word of {tokens.characters_per_word:.1f} characters; "
-            f"{_percent(tokens.unknown)} unknown; {_percent(tokens.long_words)} in words of more than "
-            f"{MAX_WORD_TOKENS} tokens, which are masked token by token",
+            f"{_percent(tokens.unknown)} unknown",
+            *_words(report),
             f"most frequent:  {frequent}",
         ],
         width,
     )
+
+
+def _words(report: Report) -> list[str]:
+    """What whole-word masking masks together, with and without the words of a segmenter."""
+    tokens, names = report.tokens, dict.fromkeys(source.prepared["segmenter"] for source in report.sources)
+
+    def line(joined: float, long_words: float) -> str:
+        return (
+            f"{_percent(joined)} of the tokens in words of several tokens, which whole-word masking masks together; "
+            f"{_percent(long_words)} in words of more than {MAX_WORD_TOKENS} tokens, which it masks token by token"
+        )
+
+    if tokens.joined_by_vocabulary is None or tokens.long_words_by_vocabulary is None:
+        return [line(tokens.joined, tokens.long_words)]
+    found = ", ".join(name for name in names if name != "none")
+    return [
+        f"words by {found}: {line(tokens.joined, tokens.long_words)}",
+        f"words by the vocabulary alone: {_percent(tokens.joined_by_vocabulary)} and "
+        f"{_percent(tokens.long_words_by_vocabulary)}",
+    ]
 
 
 def _most_frequent(report: Report, tokenizer: "Tokenizer") -> list[tuple[str, float]]:

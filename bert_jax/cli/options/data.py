@@ -117,8 +117,9 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--append",
         action="store_true",
-        help="add the documents to the corpus --output, with its tokenizer, --language, --heldout_fraction, "
-        "--deduplicate and --clean; copies of its documents are left out, and its files stay as they are",
+        help="add the documents to the corpus --output, with its tokenizer, --language, --segmenter, "
+        "--heldout_fraction, --deduplicate and --clean; copies of its documents are left out, and its files stay as "
+        "they are",
     )
     _add_documents(parser)
     parser.add_argument(
@@ -132,6 +133,13 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
         metavar="CODE",
         help="language, such as en or de (two letters where there are two), whose rules split sentences; none: every "
         "line is one sentence, kept as it is, as in code (default: en)",
+    )
+    parser.add_argument(
+        "--segmenter",
+        metavar="NAME",
+        help="package that finds words in a script without spaces, which whole-word masking then hides: jieba (zh), "
+        "fugashi (ja), pythainlp (th, also sentences), khmercut (km) or laonlp (lo); pip install '.[words]' (default: "
+        "none, words begin as the vocabulary marks them)",
     )
     parser.add_argument(
         "--deduplicate",

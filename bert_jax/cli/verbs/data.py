@@ -69,6 +69,8 @@ def prepare(args: argparse.Namespace) -> None:
             raise UserError("--deduplicate: only with --runner local; remove copies before the job")
         if args.clean is not None:
             raise UserError("--clean: only with --runner local; clean the texts first, with `bert-jax clean`")
+        if args.segmenter not in (None, "none"):
+            raise UserError("--segmenter: only with --runner local")
         from bert_jax.data.preparation.beam import prepare_with_beam
 
         options = shlex.split(args.beam_options)
@@ -100,6 +102,7 @@ def prepare(args: argparse.Namespace) -> None:
                 args.max_rejected_fraction,
                 args.clean,
                 args.append,
+                args.segmenter,
             )
     for warning in manifest["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)

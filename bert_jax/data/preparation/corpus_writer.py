@@ -109,7 +109,11 @@ def cut_sentences(lengths: np.ndarray) -> np.ndarray:
 
 
 def pack_document(
-    lengths: np.ndarray, tokens: np.ndarray, begins: bool = True, content: bytes = bytes(16)
+    lengths: np.ndarray,
+    tokens: np.ndarray,
+    begins: bool = True,
+    content: bytes = bytes(16),
+    words: np.ndarray | None = None,
 ) -> PackedRecords:
     """Return one document as records of at most `MAX_RECORD` tokens.
 
@@ -118,6 +122,7 @@ def pack_document(
         tokens: uint16 or uint32 [sum of lengths].
         begins: False where the document has records already.
         content: hash of its normal form.
+        words: bool [sum of lengths], whether each token begins a word; None: as its vocabulary marks it.
     """
     ends = np.cumsum(lengths)
     records, index = list[bytes](), list[tuple[int, ...]]()
@@ -127,7 +132,8 @@ def pack_document(
         stop = int(np.searchsorted(ends, token + MAX_RECORD, side="right"))
         end = int(ends[stop - 1])
         header = np.array([stop - sentence], "<u4").tobytes() + lengths[sentence:stop].astype("<u2").tobytes()
-        records.append(header + tokens[token:end].tobytes())
+        bits = b"" if words is None else np.packbits(words[token:end], bitorder="little").tobytes()
+        records.append(header + tokens[token:end].tobytes() + bits)
         index.append((end - token, stop - sentence, begins and sentence == 0, *(own if sentence == 0 else (0,) * 4)))
         sentence, token = stop, end
     return PackedRecords(records, np.array(index, np.uint32).reshape(-1, COLUMNS))

@@ -20,6 +20,8 @@ from bert_jax.data.preparation.corpus_writer import (
     token_dtype,
 )
 from bert_jax.data.preparation.duplicates.normal_form import choose_split, text_hashes
+from bert_jax.data.preparation.segmenters.table import NO_SEGMENTER, find_sentences, find_words
+from bert_jax.data.preparation.segmenters.word_starts import word_starts
 from bert_jax.data.sources import RawDocument, ReadOptions, to_document
 from bert_jax.data.sources.rejections import Rejections, first_fields
 from bert_jax.data.tokenizer import Tokenizer
@@ -64,6 +66,7 @@ class PrepareSettings(NamedTuple):
     heldout_fraction: float = 0.02
     deduplicate: str = "none"  # one of `decisions.DEDUPLICATION`
     max_rejected_fraction: float = 0.1  # of the documents; more are an error
+    segmenter: str = NO_SEGMENTER  # or a row of SEGMENTERS, whose words are stored
 
 
 class DocumentCounts(NamedTuple):
@@ -126,12 +129,12 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
             own_hash = chunk.split_hashes[number] if chunk.split_hashes else hash_of_text
             split = choose_split(own_hash, settings.heldout_fraction)
         before = len(sentences)
-        parts = split_sentences(document.text, settings.language, tokenizer.sentence_prefix, raw.piece == 0)
+        parts = _sentences(document.text, raw.piece == 0, tokenizer, settings)
         for sentence, whether in parts:
             sentences.append(sentence)
             begins.append(whether)
         kept.append((raw, split, content, own_hash, len(sentences) - before))
-    lengths, tokens = _encode_texts(sentences, tokenizer)
+    lengths, tokens, words = encode_texts(sentences, tokenizer, settings.segmenter)
     splits: dict[str, list[PackedRecords]] = {name: [] for name in SPLITS}
     hashes: list[int] = []
     begun = chunk.begun
@@ -142,7 +145,9 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
         size = int(own.sum())
         begun = begun and raw.piece > 0
         if size:
-            packed = pack_document(cut_sentences(own), tokens[token : token + size], not begun, content)
+            inside = slice(token, token + size)
+            own_words = None if words is None else words[inside]
+            packed = pack_document(cut_sentences(own), tokens[inside], not begun, content, own_words)
             splits[split].append(packed)
             if raw.piece == 0:
                 hashes.append(own_hash)
@@ -241,11 +246,18 @@ def fraction_above(value: int) -> float:
 
 def has_tokens(text: str, begins: bool, tokenizer: Tokenizer, settings: PrepareSettings) -> bool:
     """Return whether `encode_chunk` finds a token in the text of a document or piece; stops at the first."""
-    found = split_sentences(text, settings.language, tokenizer.sentence_prefix, begins)
+    found = _sentences(text, begins, tokenizer, settings)
     return any(tokenizer.encode_sentences([sentence])[0] for sentence, _ in found)
 
 
-def split_sentences(text: str, language: str, prefix: str = "", begins: bool = True) -> Iterator[tuple[str, bool]]:
+def _sentences(text: str, begins: bool, tokenizer: Tokenizer, settings: PrepareSettings) -> Iterator[tuple[str, bool]]:
+    """Yield the sentences of a document or piece, as `split_sentences`."""
+    return split_sentences(text, settings.language, tokenizer.sentence_prefix, begins, settings.segmenter)
+
+
+def split_sentences(
+    text: str, language: str, prefix: str = "", begins: bool = True, segmenter: str = NO_SEGMENTER
+) -> Iterator[tuple[str, bool]]:
     """Yield the sentences of a text without surrounding white space; those longer than the window in several parts.
 
     The text is read through a window: the library's time is quadratic in a paragraph that is not ASCII. A sentence cut
@@ -257,6 +269,7 @@ def split_sentences(text: str, language: str, prefix: str = "", begins: bool = T
             there, the others by sentencex.
         prefix: put before every sentence after white space, but for the first of a document.
         begins: whether the text begins a document.
+        segmenter: NO_SEGMENTER, or a row of SEGMENTERS, which finds the sentences of a line if it can.
 
     Yields:
         A sentence or part of one, and whether it begins a sentence.
@@ -274,7 +287,7 @@ def split_sentences(text: str, language: str, prefix: str = "", begins: bool = T
         end = start + WINDOW
         paragraph = plain.rfind("\n\n", start + 1, end) if end < len(plain) else len(plain)
         whole = paragraph > 0
-        found = _segment(language, plain[start : paragraph if whole else end])
+        found = _segment(language, segmenter, plain[start : paragraph if whole else end])
         fills = not whole and len(found) == 1
         if fills:
             space_at = max(plain.rfind(space, start + 1, end) for space in " \n")
@@ -294,8 +307,13 @@ def split_sentences(text: str, language: str, prefix: str = "", begins: bool = T
             start, inside = end, fills and bool(own)
 
 
-def _segment(language: str, text: str) -> list[str]:
+def _segment(language: str, segmenter: str, text: str) -> list[str]:
     """Return the sentences of a text, each with what follows it."""
+    split = find_sentences(segmenter)
+    if split:
+        lines = [(line, split(line) if line.strip() else [line]) for line in _LINE.findall(text)]
+        # A package that changes characters has not found where a sentence ends in the text itself.
+        return [each for line, parts in lines for each in (parts if "".join(parts) == line else [line])]
     ends = SENTENCE_ENDS.get(language.partition("-")[0])
     if ends is None:
         return sentencex.segment(language, text)
@@ -303,12 +321,24 @@ def _segment(language: str, text: str) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(cuts) if start < end]
 
 
-def _encode_texts(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of ids of each text, int64 [texts], and all ids, uint16 or uint32 [their sum]."""
-    dtype = token_dtype(tokenizer.vocab_size)
-    lengths, tokens = [np.zeros(0, np.int64)], [np.zeros(0, dtype)]
-    for start in range(0, len(texts), SENTENCES_PER_CALL):
-        ids = tokenizer.encode_sentences(texts[start : start + SENTENCES_PER_CALL])
+def encode_texts(
+    texts: Sequence[str], tokenizer: Tokenizer, segmenter: str = NO_SEGMENTER
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return the number of ids of each text, int64 [texts], and all ids, uint16 or uint32 [their sum].
+
+    With a segmenter, also which tokens begin a word, bool [their sum]; without, None.
+    """
+    dtype, words_of = token_dtype(tokenizer.vocab_size), find_words(segmenter)
+    lengths, tokens, starts = [np.zeros(0, np.int64)], [np.zeros(0, dtype)], list[bool]()
+    for first in range(0, len(texts), SENTENCES_PER_CALL):
+        part = texts[first : first + SENTENCES_PER_CALL]
+        if words_of:
+            encoded = tokenizer.encode_with_offsets(part)
+            ids = [one.ids for one in encoded]
+            for text, one in zip(part, encoded, strict=True):
+                starts += word_starts(text, words_of(text), one.offsets)
+        else:
+            ids = tokenizer.encode_sentences(part)
         lengths.append(np.fromiter(map(len, ids), np.int64, len(ids)))
         tokens.append(np.fromiter(itertools.chain.from_iterable(ids), dtype, int(lengths[-1].sum())))
-    return np.concatenate(lengths), np.concatenate(tokens)
+    return np.concatenate(lengths), np.concatenate(tokens), np.array(starts, bool) if words_of else None

@@ -35,6 +35,7 @@ from bert_jax.data.preparation.encoding import (
 )
 from bert_jax.data.preparation.growing.existing import read_existing
 from bert_jax.data.preparation.growing.signatures import kept_signatures, named_signatures, stored_signatures
+from bert_jax.data.preparation.segmenters.table import check_segmenter, description
 from bert_jax.data.preparation.summary import TooManyRejectedUserError, check_rejected, format_summary, summarize
 from bert_jax.data.preparation.unfinished import Block, UnfinishedCorpus
 from bert_jax.data.preparation.workers import map_chunks
@@ -66,6 +67,7 @@ def prepare(
     max_rejected_fraction: float = PrepareSettings().max_rejected_fraction,
     clean: str | os.PathLike[str] | None = None,
     append: bool = False,
+    segmenter: str | None = None,
 ) -> dict[str, Any]:
     """Make the corpus `output` from text, or add to it; the same input gives the same bytes for any number of workers.
 
@@ -92,6 +94,8 @@ def prepare(
         append: add documents to the corpus `output`, with its tokenizer and its options, where none are given. Exact
             copies of its documents are removed and, with its `deduplicate` near, near ones. Its files stay as they are;
             until the manifest is replaced at the end, it is the corpus of before.
+        segmenter: a row of SEGMENTERS, which finds the words that whole-word masking hides, and in a language without
+            rules the sentences; 'none' or None: words begin as the vocabulary marks them.
 
     Returns:
         The manifest. `manifest['documents']` has {in, stored, rejected: {reason: n}}, where in = stored + the sum of
@@ -105,6 +109,7 @@ def prepare(
     """
     recipe = None if clean is None else read_recipe(clean)
     given: dict[str, Any] = {"language": language, "heldout_fraction": heldout_fraction, "deduplicate": deduplicate}
+    given["segmenter"] = segmenter
     settings = PrepareSettings(read_options, max_rejected_fraction=max_rejected_fraction)
     existing = None
     if append:
@@ -195,7 +200,7 @@ def prepare(
 
 
 def check_settings(settings: PrepareSettings) -> None:
-    """Raise UserError for a fraction out of range, an unknown deduplication, and for what cannot be a language code."""
+    """Raise UserError for a fraction out of range, an unknown name, and for what cannot be a language code."""
     if not re.fullmatch(LANGUAGE_CODE, settings.language):
         raise UserError(
             f"--language {settings.language}: give a code such as de, ko or zh, as Wikipedia uses, or none for text "
@@ -207,6 +212,7 @@ def check_settings(settings: PrepareSettings) -> None:
         raise UserError(f"--max_rejected_fraction {settings.max_rejected_fraction}: give a fraction from 0 to 1")
     if settings.deduplicate not in DEDUPLICATION:
         raise UserError(f"--deduplicate {settings.deduplicate}: give one of {', '.join(DEDUPLICATION)}")
+    check_segmenter(settings.segmenter, settings.language)
 
 
 def _deduplication(deduplicate: str, recipe: Recipe | None) -> str:
@@ -293,6 +299,7 @@ def identity(
         "the tokenizer": tokenizer and tokenizer.sha256,
         "the cleaning": recipe and [recipe.identity(), keep_removed],
         "the settings": [*reading, settings.language, settings.heldout_fraction, settings.deduplicate],
+        "the segmenter": description(settings.segmenter),
         "the program": {
             "versions": [sys.version, __version__, *map(metadata.version, LIBRARIES)],
             "format": [manifest.FORMAT_VERSION, corpus.MAX_RECORD, corpus.MAX_SENTENCE, encoding.WINDOW],

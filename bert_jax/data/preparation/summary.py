@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_jax.data.corpus import MAX_RECORD, MAX_SENTENCE, SPLITS
-from bert_jax.data.manifest import SHORT
+from bert_jax.data.manifest import SHORT, WORDS_VERSION
 from bert_jax.data.preparation.cleaning.rules.table import RULES
 from bert_jax.data.preparation.corpus_writer import ShardInfo
 from bert_jax.data.preparation.duplicates.decisions import EXACT, NEAR, OF
@@ -18,6 +18,7 @@ from bert_jax.data.preparation.encoding import (
     PrepareSettings,
     fraction_above,
 )
+from bert_jax.data.preparation.segmenters.table import NO_SEGMENTER, SEGMENTERS, description
 from bert_jax.data.sources import ReadOptions
 from bert_jax.data.sources.rejections import HINTS, describe_rejections, most_common_reason, rejection_hint
 from bert_jax.data.tokenizer import Tokenizer
@@ -72,6 +73,7 @@ def summarize(
         *filter(None, [changes_warning(unexpected_changes(tokenizer, changed))]),
     ]
     return {
+        **({} if settings.segmenter == NO_SEGMENTER else {"format_version": WORDS_VERSION}),
         "tokenizer": {
             "kind": tokenizer.kind.name,
             "sha256": tokenizer.sha256,
@@ -85,6 +87,7 @@ def summarize(
             "deduplicate": settings.deduplicate,
             "max_record": MAX_RECORD,
             "max_sentence": MAX_SENTENCE,
+            **description(settings.segmenter),
         },
         "documents": {"in": found, "stored": stored, "rejected": dict(sorted(counts.rejected.items()))},
         "sentences_split": counts.sentences_split,
@@ -183,16 +186,34 @@ def _content_warnings(
     if reason in HINTS and number > MANY_REJECTED * found:
         hint = rejection_hint(counts.rejected, counts.fields, settings.read_options)
         yield f"{number:,} of {found:,} documents were rejected ({reason}): {hint}"
-    if (code := settings.language.partition("-")[0]) in SENTENCE_ENDS:
+    if (code := settings.language.partition("-")[0]) in SENTENCE_ENDS and not _finds_sentences(settings.segmenter):
+        known = [name for name in SEGMENTERS if SEGMENTERS[name].language == code and _finds_sentences(name)]
         yield (
             f"--language {settings.language}: the library that splits sentences has no rules for it, so they end "
             f"{SENTENCE_ENDS[code].where}; for sentence pairs, put each sentence on a line of its own"
+            + "".join(f", or give --segmenter {name}" for name in known)
         )
     if settings.language != NO_LANGUAGE and len(settings.language.partition("-")[0]) > CODE_LENGTH:
         yield (
             f"--language {settings.language}: sentencex knows most languages by two letters only (de, not deu), and "
             "uses the rules of English for a code that it does not know"
         )
+
+
+def _finds_sentences(segmenter: str) -> bool:
+    """Return whether a row of SEGMENTERS finds sentences, too."""
+    return segmenter in SEGMENTERS and SEGMENTERS[segmenter].sentences is not None
+
+
+def sentence_rule(language: str, segmenter: str) -> str:
+    """Return what decides where sentences end, and words where it is not the vocabulary."""
+    rule = "each line a sentence" if language == NO_LANGUAGE else f"sentences by the rules of {language}"
+    if (code := language.partition("-")[0]) in SENTENCE_ENDS:
+        rule = f"sentences of {language} end {SENTENCE_ENDS[code].where}"
+    if segmenter == NO_SEGMENTER:
+        return rule
+    splits = language != NO_LANGUAGE and _finds_sentences(segmenter)
+    return f"sentences and words by {segmenter}" if splits else f"{rule}, words by {segmenter}"
 
 
 def count_noun(number: int, noun: str) -> str:
@@ -212,9 +233,7 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
         for name, split in manifest["splits"].items()
     )
     changes = f"{format_cleaning(manifest['cleaning'])}\n" if "cleaning" in manifest else ""
-    rule = "each line a sentence" if language == NO_LANGUAGE else f"sentences by the rules of {language}"
-    if (code := language.partition("-")[0]) in SENTENCE_ENDS:
-        rule = f"sentences of {language} end {SENTENCE_ENDS[code].where}"
+    rule = sentence_rule(language, manifest["settings"].get("segmenter", NO_SEGMENTER))
     return (
         f"{_append_line(manifest, output)}"
         f"{output}: {count_noun(documents['in'], 'document')} in = {documents['stored']:,} stored + "

@@ -23,6 +23,7 @@ Files, in the order in which a sequence number passes through them:
     packing.py       which examples share a sequence, where config.data.packing is above 1
     layout.py        slot -> the tokens of a document that it holds
     sentence_pairs/  slot -> the text of an example: the table SENTENCE_PAIRS, and a file for each group of its rules
+    words.py         words of a segmenter, as a bit of each token
     masking.py       tokens -> which of them are predicted: the table MASKINGS
     pipeline.py      all of the above: `make_sequences` returns the function from sequence numbers to a batch
     iteration.py     batches in order, built ahead by threads, for one of several hosts

@@ -174,6 +174,7 @@ def mask_tokens(
     config: DataConfig,
     vocabulary: Vocabulary,
     rates: np.ndarray | None = None,
+    begins_word: np.ndarray | None = None,
 ) -> Masked:
     """Choose tokens to predict and hide them: 80 % become [MASK], 10 % a random token, 10 % stay.
 
@@ -192,6 +193,7 @@ def mask_tokens(
             `max_span_length` and `span_end_probability`.
         vocabulary: of the corpus.
         rates: float64 [examples], in place of `mask_probability`.
+        begins_word: bool [tokens], by a segmenter; None: as the vocabulary marks it.
 
     Raises:
         ValueError: an example is longer.
@@ -200,7 +202,8 @@ def mask_tokens(
     lengths = np.diff(starts)
     if lengths.max(initial=0) > 1 << _WORD_BITS:
         raise ValueError(f"an example has {lengths.max()} tokens; the maximum is {1 << _WORD_BITS}")
-    words = _find_words(ids, maskable, starts, vocabulary.continues if masking.whole_words else None)
+    continues = vocabulary.continues if masking.whole_words else None
+    words = _find_words(ids, maskable, starts, continues, begins_word)
     quota = np.maximum(1, np.rint((config.mask_probability if rates is None else rates) * lengths)).astype(np.int64)
     quota = np.minimum(quota, np.diff(words.first[words.bounds]))
 
@@ -260,7 +263,13 @@ def _bits(seed: int, stream: Stream, numbers: np.ndarray, example: np.ndarray, o
     return random_bits(random_bits(seed, stream, numbers)[example], offset)
 
 
-def _find_words(ids: np.ndarray, maskable: np.ndarray, starts: np.ndarray, continues: np.ndarray | None) -> _Words:
+def _find_words(
+    ids: np.ndarray,
+    maskable: np.ndarray,
+    starts: np.ndarray,
+    continues: np.ndarray | None,
+    begins_word: np.ndarray | None,
+) -> _Words:
     """Return the words of all examples; without `continues`, every token is a word."""
     tokens = np.flatnonzero(maskable)
     examples = np.searchsorted(tokens, starts)
@@ -271,7 +280,7 @@ def _find_words(ids: np.ndarray, maskable: np.ndarray, starts: np.ndarray, conti
     interrupted[1:-1] = np.diff(tokens) != 1
     interrupted[examples] = True
     begins = interrupted.copy()
-    begins[:-1] |= ~continues[ids[tokens]]
+    begins[:-1] |= ~continues[ids[tokens]] if begins_word is None else begins_word[tokens]
     first = np.flatnonzero(begins)
     size = np.diff(first)
     if (size > MAX_WORD_TOKENS).any():

@@ -8,11 +8,19 @@ import numpy as np
 
 from bert_jax.config import DataConfig
 from bert_jax.data.sequences.layout import ReadableSplit, Slots, make_slots, slot_lengths
-from bert_jax.data.sequences.masking import LinearRate, Vocabulary, check_masking, mask_tokens, predictions_bound
+from bert_jax.data.sequences.masking import (
+    MASKINGS,
+    LinearRate,
+    Vocabulary,
+    check_masking,
+    mask_tokens,
+    predictions_bound,
+)
 from bert_jax.data.sequences.order import Order, locate, locate_source, make_order
 from bert_jax.data.sequences.packing import PackingPlan, packed_slots, plan_packing
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.data.sequences.sentence_pairs.rule import Examples, Sampler, SentencePairRule, make_sampler
+from bert_jax.data.sequences.words import mark_words, take_marks
 from bert_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,6 +54,8 @@ class Sequences(NamedTuple):
     about once, unless sources have weights. `num_per_source` int64 [sources]: how many of them are of each source.
     `source_of`: int64 [any] sequence numbers -> int64 [any] sources.
     `num_items` int64 [sources]: sequences that read each token of the source about once.
+    `begins_word`: int64 [batch] sequence numbers -> bool [batch, seq_len], whether a word that is masked together
+    begins at a token; None: as the vocabulary marks it.
     """
 
     batch: Callable[[np.ndarray], Batch]
@@ -53,6 +63,7 @@ class Sequences(NamedTuple):
     num_per_source: np.ndarray
     source_of: Callable[[np.ndarray], np.ndarray]
     num_items: np.ndarray
+    begins_word: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 class SequencePlan(NamedTuple):
@@ -60,7 +71,7 @@ class SequencePlan(NamedTuple):
 
     With packing, `packing` is the plan and `rooms` int64 [slots] the maximum text tokens of each slot's example;
     without, both are None and every example has the whole budget. `rate` replaces `config.mask_probability`, which is
-    then its maximum.
+    then its maximum. `has_words`: whether tokens have the marks of a `MarkedSplit`.
     """
 
     seq_len: int
@@ -73,6 +84,7 @@ class SequencePlan(NamedTuple):
     packing: PackingPlan | None
     rooms: np.ndarray | None
     rate: LinearRate | None
+    has_words: bool
 
 
 def symbols_of(tokenizer: "Tokenizer") -> Symbols:
@@ -107,11 +119,12 @@ def make_sequences(
             a field is set that the masking rule does not read.
     """
     check_masking(config)
+    text = mark_words(split, symbols.vocabulary.continues) if MASKINGS[config.masking].whole_words else split
     rule = SENTENCE_PAIRS[config.sentence_pairs]
     special = special_tokens(config, symbols.separators)
     _check_room(seq_len, special + rule.num_texts, config)
     is_packed = config.packing > 1
-    sampler = make_sampler(rule, split, seq_len - special, symbols.sep, config.short_seq_probability, is_packed)
+    sampler = make_sampler(rule, text, seq_len - special, symbols.sep, config.short_seq_probability, is_packed)
     layout, packing, rooms = sampler.layout, None, None
     source_slot = layout.first_slot[layout.source_documents]
     if is_packed:
@@ -127,13 +140,15 @@ def make_sequences(
         )
     order = make_order(num_items, config.weights, config.smoothing, config.max_epochs)
     _check_documents(split, order, rule, config)
-    plan = SequencePlan(seq_len, seed, config, num_token_types, symbols, sampler, order, packing, rooms, rate)
+    tables = (sampler, order, packing, rooms, rate, text is not split)
+    plan = SequencePlan(seq_len, seed, config, num_token_types, symbols, *tables)
     return Sequences(
         functools.partial(build_batch, plan),
         order.num_per_epoch,
         order.num_sequences,
         functools.partial(source_of, plan),
         order.num_items,
+        functools.partial(find_words, plan) if plan.has_words else None,
     )
 
 
@@ -174,6 +189,7 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
     row, slots = slots_of(plan, numbers)
     examples = plan.sampler.sample(plan.seed, slots)
     ids, types, starts = add_special_tokens(examples, plan.symbols)
+    ids, begins_word = take_marks(ids) if plan.has_words else (ids, None)
     special = (ids == plan.symbols.cls) | (ids == plan.symbols.sep)
     masked = mask_tokens(
         ids,
@@ -184,6 +200,7 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
         config=plan.config,
         vocabulary=plan.symbols.vocabulary,
         rates=plan.rate.at(numbers)[row] if plan.rate else None,
+        begins_word=begins_word,
     )
     # Where each example begins in its row of the batch, and where each token lies in the flat batch.
     sizes = np.diff(starts)
@@ -201,6 +218,15 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
     batch |= _prediction_arrays(plan, len(numbers), token_place[masked.positions], ids[masked.positions])
     batch |= _example_arrays(plan, len(numbers), row, starts[:-1] - starts[first], examples.labels)
     return {name: np.ascontiguousarray(batch[name]) for name in batch_shapes(1, plan.seq_len, plan.config)}
+
+
+def find_words(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
+    """Return whether a segmenter's word begins at each token of int64 [batch] sequences, bool [batch, seq_len]."""
+    row, slots = slots_of(plan, numbers)
+    ids, _, starts = add_special_tokens(plan.sampler.sample(plan.seed, slots), plan.symbols)
+    begins = np.arange(plan.seq_len) < np.bincount(row, np.diff(starts), len(numbers))[:, None]
+    begins[begins] = take_marks(ids)[1]
+    return begins
 
 
 def slots_of(plan: SequencePlan, numbers: np.ndarray) -> tuple[np.ndarray, Slots]:

@@ -76,7 +76,8 @@ def _sequences(
 ) -> tuple[list[Filter], list[Html]]:
     numbers, sources = _chosen(sequences, len(report.sources), first)
     batch = sequences.batch(numbers)
-    shown = [show_sequence(batch, row, report.data, tokenizer) for row in range(len(numbers))]
+    words = sequences.begins_word(numbers) if sequences.begins_word else [None] * len(numbers)
+    shown = [show_sequence(batch, row, report.data, tokenizer, words[row]) for row in range(len(numbers))]
     names = [source.name for source in report.sources]
     spoken = [str(source.prepared["language"]) for source in report.sources]
     languages, signs = list(dict.fromkeys(spoken)), list(dict.fromkeys(sign for one in shown for sign in one.signs))

@@ -32,15 +32,22 @@ class Token(NamedTuple):
     right: int
     predicted: bool
     special: bool
-    continues: bool  # the word before it
+    continues: bool  # the word before it, by the vocabulary
+    inside: bool  # of a word that is masked together, not at its beginning
 
 
-def show_sequence(batch: Batch, row: int, data: DataConfig, tokenizer: "Tokenizer") -> Shown:
-    """Return sequence `row` of a batch with two token types, which `data` and `tokenizer` made."""
+def show_sequence(
+    batch: Batch, row: int, data: DataConfig, tokenizer: "Tokenizer", begins_word: np.ndarray | None = None
+) -> Shown:
+    """Return sequence `row` of a batch with two token types, which `data` and `tokenizer` made.
+
+    `begins_word`: bool [seq_len], where words that are masked together begin; None: as the vocabulary marks it.
+    """
     read, (right, predicted) = batch["input_ids"][row], targets_of(batch, row)
     real = batch["attention_mask"][row] == 1
     special = np.isin(read, [tokenizer.cls_id, tokenizer.sep_id]) & ~predicted
-    columns = (read, right, predicted, special, tokenizer.continues[right])
+    continues = tokenizer.continues[right]
+    columns = (read, right, predicted, special, continues, continues if begins_word is None else ~begins_word)
     tokens = [Token(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]
     entries = {each: vocabulary_entry(each, tokenizer) for token in tokens for each in token[:2]}
     ids = right[real & ~special]
@@ -107,7 +114,7 @@ def _units(tokens: Sequence[Token], data: DataConfig) -> Iterator[list[Token]]:
     in_spans = masking.max_words > 1 and data.max_span_length != 1
     unit: list[Token] = []
     for token in tokens:
-        together = in_spans or (masking.whole_words and token.continues)
+        together = in_spans or (masking.whole_words and token.inside)
         if unit and not (together and token.predicted and unit[-1].predicted):
             yield unit
             unit = []

@@ -10,10 +10,12 @@ from bert_jax.data.preparation.cleaning.chunk import CleaningCounts
 from bert_jax.data.preparation.cleaning.recipe import Recipe, make_step
 from bert_jax.data.preparation.corpus_writer import Base, ShardInfo
 from bert_jax.data.preparation.encoding import DocumentCounts, PrepareSettings
+from bert_jax.data.preparation.segmenters.table import NO_SEGMENTER
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError
 
-SETTINGS = ("language", "heldout_fraction", "deduplicate")  # that all documents of a corpus have in common
+# Settings that all documents of a corpus have in common; a manifest names a segmenter where there is one.
+SETTINGS = ("language", "heldout_fraction", "deduplicate", "segmenter")
 
 
 class Existing(NamedTuple):
@@ -67,7 +69,7 @@ def read_existing(
             f"{directory}: prepared by a version of bert_jax that kept no signatures of documents, so nothing can be "
             "added; prepare it again"
         )
-    known = {name: manifest["settings"][name] for name in SETTINGS}
+    known = {name: {"segmenter": NO_SEGMENTER, **manifest["settings"]}[name] for name in SETTINGS}
     for name, value in given.items():
         if value is not None and value != known[name]:
             raise UserError(f"--{name} {value}: {directory} was prepared with {known[name]}; leave the option out")

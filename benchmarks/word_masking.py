@@ -1,0 +1,82 @@
+"""Text -> tokens that whole-word masking hides together, with a segmenter and without, and what it costs.
+
+    python benchmarks/word_masking.py --input tatoeba.cmn-eng.cmn --language zh --segmenter jieba --vocab_size 2000
+
+Trains a vocabulary on the text, or takes `--tokenizer`, and prepares documents of `--sentences` lines each with and
+without the segmenter in turn. Prints a line for each: the fraction of the tokens in words of several tokens, and in
+words that are too long and fall back to single tokens; sentences; seconds of CPU, the median of the runs. Files are
+CoNLL-U or a sentence per line, gzipped or not; `--join` puts the lines of a document on one, separated by that text.
+"""
+
+import argparse
+import functools
+import pathlib
+import statistics
+import tempfile
+import time
+
+from fertility import read
+
+from bert_jax.data.corpus import open_corpus
+from bert_jax.data.preparation.prepare import prepare
+from bert_jax.data.preparation.segmenters.table import check_segmenter, versions
+from bert_jax.data.sources import ReadOptions
+from bert_jax.data.statistics import token_figures
+from bert_jax.data.tokenizer import load_tokenizer, save_tokenizer
+from bert_jax.data.tokenizer.training.train import train_from_texts
+
+RUNS = 3
+
+
+def main() -> None:
+    """Print a line without the segmenter, and a line with it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", nargs="+", required=True)
+    parser.add_argument("--language", required=True)
+    parser.add_argument("--segmenter", required=True)
+    parser.add_argument("--tokenizer", help="directory (default: train one)")
+    parser.add_argument("--kind", default="unigram")
+    parser.add_argument("--vocab_size", type=int, default=8000)
+    parser.add_argument("--sentences", type=int, default=50)
+    parser.add_argument("--join", default="\n")
+    args = parser.parse_args()
+    check_segmenter(args.segmenter, args.language)  # loads it
+    lines = [line for path in args.input for line in read(path).lines if line.strip()]
+    texts = [args.join.join(lines[at : at + args.sentences]) for at in range(0, len(lines), args.sentences)]
+    if args.tokenizer:
+        tokenizer = load_tokenizer(args.tokenizer)
+    else:
+        tokenizer, _ = train_from_texts(functools.partial(iter, texts), args.vocab_size, args.kind, lowercase=False)
+    characters = sum(map(len, texts))
+    print(f"{characters:,} characters, {tokenizer.kind.name} of {tokenizer.vocab_size:,}, {versions(args.segmenter)}")
+    with tempfile.TemporaryDirectory() as name:
+        place = pathlib.Path(name)
+        (place / "texts").mkdir()
+        for number, text in enumerate(texts):
+            (place / "texts" / f"{number:05}.txt").write_text(text, encoding="utf-8")
+        save_tokenizer(tokenizer, place / "tok")
+        seconds: dict[str, list[float]] = {"none": [], args.segmenter: []}
+        for run in range(RUNS):
+            for segmenter, found in seconds.items():
+                begin = time.process_time()
+                prepare(
+                    [str(place / "texts")],
+                    *(place / "tok", place / f"{segmenter}-{run}", ReadOptions()),
+                    workers=1,
+                    language=args.language,
+                    segmenter=segmenter,
+                )
+                found.append(time.process_time() - begin)
+        for segmenter, found in seconds.items():
+            train = open_corpus(place / f"{segmenter}-0").split("train")
+            figures = token_figures(train, tokenizer)
+            print(
+                f"{segmenter:10} {figures.joined:7.2%} of {figures.tokens:,} tokens masked together, "
+                f"{figures.long_words:7.2%} fall back; {train.num_sentences:,} sentences; "
+                f"{statistics.median(found):.2f} s, {characters / 1e3 / statistics.median(found):,.0f} thousand "
+                "characters/s"
+            )
+
+
+if __name__ == "__main__":
+    main()
