@@ -8,7 +8,7 @@ usage: launch/tpu_pod.sh VERB [--env FILE] [--SETTING VALUE]... [--dry_run] [-- 
 
 verbs:
   create    request the slice; it may wait in the queue
-  setup     install Python and bert-jax and mount the bucket on every host
+  setup     install Python and bert-jax, in the versions that the run began with, and mount the bucket on every host
   run       start training on every host; it continues when the connection closes
   logs      follow the log of one host (--worker N, default 0)
   status    print the state of the slice and of every host
@@ -156,7 +156,7 @@ create() {
 
 setup() {
     local here package files
-    need PACKAGE
+    need PACKAGE WORKDIR
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
     package=${of[PACKAGE]}
     files=("$here/tpu_worker.sh" "$here/pretrain.sh" "$here/progress.py")
@@ -167,7 +167,7 @@ setup() {
     fi
     on_workers all 'mkdir -p bert_jax' &&
         copy "${files[@]}" bert_jax/ &&
-        on_workers all "$(worker setup "$package" "${of[BUCKET]-}")"
+        on_workers all "$(worker setup "$package" "${of[BUCKET]-}" "${of[WORKDIR]}")"
 }
 
 run() {

@@ -101,8 +101,11 @@ def test_arguments_arrive_byte_for_byte(cloud) -> None:
     cloud.settings["OVERRIDE"] = "--config.note=$(touch canary) it's"
     del cloud.settings["WORKDIR"]  # a line of the file cannot hold a newline
     place = ("--workdir", str(cloud.workdir))
+    cloud.workdir.mkdir()
+    (cloud.workdir / "requirements.lock").write_text("jax==0.10.2\n")
     up(cloud, *place)
     cloud.call("setup", *place)
+    assert (cloud.home(1) / "requirements.lock").read_text() == "jax==0.10.2\n"
     cloud.call("run", *place, "--", *HOSTILE)
     wait_for(lambda: "running" not in cloud.call("status", *place))
     expected = ["pretrain", "--workdir", str(cloud.workdir), "--config", "recipe.py"]
