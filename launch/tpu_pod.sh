@@ -10,7 +10,7 @@ verbs:
   create    request the slice; it may wait in the queue
   setup     install Python and bert-jax, in the versions that the run began with, and mount the bucket on every host
   run       start training on every host; it continues when the connection closes
-  logs      follow the log of one host (--worker N, default 0)
+  logs      follow the log of one host (--worker N, default 0); of a slice that is gone, print the end of its last log
   status    print the state of the slice and of every host
   stop      save and stop; `run` resumes
   babysit   do all of the above until the last step is saved, also after preemptions and crashes
@@ -179,7 +179,29 @@ run() {
         on_workers all "$(worker start "${of[BUCKET]-}" "${of[WORKDIR]}" "${corpus[@]}" "${arguments[@]}")"
 }
 
-logs() { on_workers "$worker" "$(worker log 100 follow)"; }
+logs() {
+    if ((!dry_run)); then
+        look
+        case $slice in READY | UNKNOWN) ;; *) kept_log; return ;; esac
+    fi
+    on_workers "$worker" "$(worker log 100 follow)"
+}
+
+kept_log() {  # of the last start on the host, as launch/pretrain.sh has copied it
+    local place=${of[WORKDIR]-} list=(ls) read=(cat) found
+    if [[ -z $place || ! -d $place/logs ]]; then  # not mounted here
+        [[ -v of[BUCKET] && $place/ == "/mnt/${of[BUCKET]}/"* ]] ||
+            die "the slice is ${slice,,}${reason:+ ($reason)}, and its logs are in WORKDIR/logs, which is not on this machine"
+        place=gs://${of[BUCKET]}${place#"/mnt/${of[BUCKET]}"}
+        list=(gcloud storage ls) read=(gcloud storage cat)
+    fi
+    found=$("${list[@]}" "$place/logs/" | grep -- "-$worker\.log$" | sort | tail -n 1) || true
+    [[ $found ]] || die "the slice is ${slice,,}${reason:+ ($reason)}, and there is no log of host $worker in $place/logs"
+    found=$place/logs/${found##*/}
+    echo "tpu_pod.sh: the slice is ${slice,,}${reason:+ ($reason)}; the end of $found:" >&2
+    "${read[@]}" "$found" | tail -n 100
+}
+
 stop() { on_workers all "$(worker stop)"; }
 delete() { queued delete --force; }
 

@@ -66,7 +66,7 @@ train() {
     shift
     echo $$ >pid
     trap : TERM  # the child receives it as well; wait until it has saved
-    PATH=$PWD/venv/bin:$PATH bash pretrain.sh "$workdir" --config recipe.py "$@" || status=$?
+    PATH=$PWD/venv/bin:$PATH bash pretrain.sh --keep_log 60 "$workdir" --config recipe.py "$@" || status=$?
     echo "$status" >status.tmp
     mv status.tmp status
     exit 0  # do not return to this file: `setup` may have replaced it

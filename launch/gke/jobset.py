@@ -113,7 +113,7 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
             {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
         ]
     corpus = [] if args.corpus is None else [f"--config.data.corpus={args.corpus}"]
-    training = ["bash", "launch/pretrain.sh", args.workdir, "--config", args.config, *corpus, *args.arguments]
+    training = ["bash", "launch/pretrain.sh", "--keep_log", "60", args.workdir, "--config", args.config]
     # No metadata cache: the hosts wait for each other's files. The limit allows renaming a checkpoint's directory.
     mount = "implicit-dirs,metadata-cache:ttl-secs:0,rename-dir-limit=100000"
     return {
@@ -127,7 +127,7 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
                 "name": "pretrain",
                 "image": args.image,
                 # Kubernetes expands $(NAME); $$ stands for a dollar sign.
-                "command": [word.replace("$", "$$") for word in training],
+                "command": [word.replace("$", "$$") for word in (*training, *corpus, *args.arguments)],
                 "ports": [{"containerPort": 8471}, {"containerPort": 8431}],  # traffic between TPU hosts; metrics
                 "resources": {"requests": {"google.com/tpu": chips}, "limits": {"google.com/tpu": chips}},
                 "volumeMounts": [{"name": "bucket", "mountPath": f"/mnt/{args.bucket}"}],

@@ -77,7 +77,14 @@ def test_the_manifest() -> None:
     (container,) = spec["containers"]
     assert container["name"] == "pretrain"
     assert container["resources"] == {"requests": {"google.com/tpu": 4}, "limits": {"google.com/tpu": 4}}
-    assert container["command"][2:] == [OPTIONS["workdir"], "--config", OPTIONS["config"], "--config.seed=1"]
+    assert container["command"][2:] == [
+        "--keep_log",
+        "60",
+        OPTIONS["workdir"],
+        "--config",
+        OPTIONS["config"],
+        "--config.seed=1",
+    ]
     (volume,) = spec["volumes"]
     assert volume["csi"]["driver"] == "gcsfuse.csi.storage.gke.io"
     assert volume["csi"]["volumeAttributes"]["bucketName"] == "my-bucket"
@@ -142,7 +149,8 @@ def run_pods(place: pathlib.Path, starts: list, *arguments: str) -> subprocess.C
     (place / "next").write_text(json.dumps(starts))
     made = manifest("--max_restarts", "3", "--", *arguments, accelerator="v4", topology="2x2x2")
     text = json.dumps(made).replace(OPTIONS["workdir"], str(place / "run"))
-    path = f"{place / 'bin'}:{HERE / 'bin'}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    python = pathlib.Path(sys.executable).parent
+    path = f"{place / 'bin'}:{HERE / 'bin'}:{HERE / 'worker_bin'}:{python}:{os.environ['PATH']}"
     env = os.environ | {"PATH": path, "CLOUD": str(place), "STANDIN_SCRIPT": str(place)}
     return subprocess.run(["kubectl", "apply", "-f", "-"], input=text, env=env, capture_output=True, text=True)
 
@@ -155,6 +163,8 @@ def test_restarted_until_finished(tmp_path) -> None:
     assert [argv for _, *argv in starts] == [expected] * 6
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 41))
+    kept = sorted((tmp_path / "run" / "logs").glob("*_host-0.log"))
+    assert [one.read_text().splitlines()[-1] for one in kept] == ["ending with 124", "ending with 1", "step 40/40"]
     assert not list(tmp_path.rglob("canary*"))
     assert not (ROOT / "canary").exists()
 

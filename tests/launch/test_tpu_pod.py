@@ -50,7 +50,7 @@ def up(cloud: Cloud, *more: str) -> None:
 
 
 def test_from_create_to_delete(cloud) -> None:
-    cloud.env["STANDIN_SECONDS"] = "0.2"
+    cloud.env["STANDIN_SECONDS"] = "0.5"
     assert cloud.call("create") == ""
     (create,) = cloud.calls()
     assert create[:5] == ["compute", "tpus", "queued-resources", "create", NAME]
@@ -91,8 +91,12 @@ def test_from_create_to_delete(cloud) -> None:
     wait_for(lambda: "running" not in cloud.call("status"))
     assert "host-0: 0, step 40 of 40 saved" in cloud.call("status")
     assert cloud.steps() == STEPS
+    log = (cloud.home(0) / "log").read_text()
     cloud.call("delete")
     assert "absent" in cloud.call("status")
+    kept = sorted((cloud.workdir / "logs").glob("*_host-0.log"))
+    assert len(kept) == 2  # starts
+    assert "".join(one.read_text() for one in kept) == log
 
 
 def test_arguments_arrive_byte_for_byte(cloud) -> None:
@@ -253,6 +257,31 @@ def test_a_wheel_and_a_bucket(cloud) -> None:
         assert mounts[-1].startswith("gcsfuse ")
         assert mounts[-1].endswith(" my-bucket /mnt/my-bucket")
         assert sum(line.startswith("gcsfuse ") for line in mounts) == 1  # `run` found it mounted
+
+
+def test_logs_of_a_slice_that_is_gone(cloud) -> None:
+    assert "in WORKDIR/logs, which is not on this machine" in cloud.call("logs", status=2)
+    logs = cloud.workdir / "logs"
+    logs.mkdir(parents=True)
+    assert f"no log of host 2 in {cloud.workdir}/logs" in cloud.call("logs", "--worker", "2", status=2)
+    (logs / "20261123-100000.000_t1v-n-f00-w-2.log").write_text("old\n")
+    (logs / "20261124-100000.000_t1v-n-abc-w-2.log").write_text("".join(f"line {i}\n" for i in range(150)))
+    (logs / "20261125-100000.000_t1v-n-abc-w-12.log").write_text("of another host\n")
+    (logs / ".20261126-100000.000_t1v-n-abc-w-2.log.partial").write_text("half")
+    about, *lines = cloud.call("logs", "--worker", "2").splitlines()
+    assert about.endswith(f"the slice is absent; the end of {logs}/20261124-100000.000_t1v-n-abc-w-2.log:")
+    assert lines == [f"line {i}" for i in range(50, 150)]
+
+    cloud.settings |= {"BUCKET": "my-bucket", "WORKDIR": "/mnt/my-bucket/runs/a 'run'"}
+    (cloud.cloud / "buckets" / "my-bucket" / "runs").mkdir(parents=True)
+    (cloud.workdir / "logs").parent.rename(cloud.cloud / "buckets" / "my-bucket" / "runs" / "a 'run'")
+    about, *lines = cloud.call("logs", "--worker", "2").splitlines()
+    assert about.endswith("gs://my-bucket/runs/a 'run'/logs/20261124-100000.000_t1v-n-abc-w-2.log:")
+    assert lines[-2:] == ["line 149", ""]
+    assert cloud.calls()[-2:] == [
+        ["storage", "ls", "gs://my-bucket/runs/a 'run'/logs/"],
+        ["storage", "cat", "gs://my-bucket/runs/a 'run'/logs/20261124-100000.000_t1v-n-abc-w-2.log"],
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------ babysit
