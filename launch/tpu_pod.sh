@@ -20,7 +20,8 @@ settings, as flags (--zone us-west4-a) or lines of the env file (ZONE=us-west4-a
   PROJECT, ZONE, NAME   project, zone and name of the slice
   ACCELERATOR_TYPE      such as v5litepod-256
   RUNTIME_VERSION       software of the hosts (default: by accelerator)
-  PROVISIONING          spot, reserved or on-demand (default: on-demand)
+  PROVISIONING          spot, reserved, flex-start or on-demand (default: on-demand)
+  MAX_RUN_DURATION      life of a flex-start slice, such as 12h; at most 7d
   SERVICE_ACCOUNT       identity of the hosts
   NETWORK, SUBNETWORK   (default: the project's default network)
   BUCKET                Cloud Storage bucket, mounted at /mnt/BUCKET on every host
@@ -55,7 +56,8 @@ quoted() {  # one line that any POSIX shell splits into exactly these words
 
 call() { if ((dry_run)); then quoted "$@"; echo; else "$@" </dev/null; fi; }
 note() { if ((dry_run)); then printf '# %s\n' "$*"; fi; }
-tpus() { call gcloud compute tpus "$@" --project="${of[PROJECT]}" --zone="${of[ZONE]}" --quiet; }
+track=()  # of gcloud: () or (alpha)
+tpus() { call gcloud "${track[@]}" compute tpus "$@" --project="${of[PROJECT]}" --zone="${of[ZONE]}" --quiet; }
 queued() { tpus queued-resources "$1" "${of[NAME]}" "${@:2}"; }
 on_workers() { tpus tpu-vm ssh "${of[NAME]}" --worker="$1" --command="$2"; }
 copy() { tpus tpu-vm scp "${@:1:$#-1}" "${of[NAME]}:${!#}" --worker=all; }
@@ -67,7 +69,8 @@ declare -A of=()  # setting -> value
 declare -A form=(  # setting -> pattern of its values
     [PROJECT]='[a-z][a-z0-9:.-]*[a-z0-9]' [ZONE]='[a-z]+-[a-z]+[0-9]+-[a-z]' [NAME]='[a-z]([a-z0-9-]{0,38}[a-z0-9])?'
     [ACCELERATOR_TYPE]='v[0-9][a-z0-9]*-[0-9]+' [RUNTIME_VERSION]='[a-z][a-z0-9.-]*'
-    [PROVISIONING]='spot|reserved|on-demand' [SERVICE_ACCOUNT]='[a-z0-9-]+@[a-z0-9.-]+'
+    [PROVISIONING]='spot|reserved|flex-start|on-demand' [MAX_RUN_DURATION]='[1-9][0-9]{0,5}[smhd]'
+    [SERVICE_ACCOUNT]='[a-z0-9-]+@[a-z0-9.-]+'
     [NETWORK]='[a-z][a-z0-9/_.-]*' [SUBNETWORK]='[a-z][a-z0-9/_.-]*' [BUCKET]='[a-z0-9][a-z0-9_.-]+[a-z0-9]'
     [PACKAGE]='.+' [CONFIG]='.+' [WORKDIR]='/.+' [CORPUS]='(/|gs://).+'
 )
@@ -105,6 +108,22 @@ parse() {
     for key in "${!of[@]}"; do
         [[ ${of[$key]} =~ ^(${form[$key]})$ ]] || die "$key='${of[$key]}' must look like ${form[$key]}"
     done
+    check_provisioning
+}
+
+# The rules of flex-start and its flags below are those of Google's pages as read on 2026-11-23 (docs/launch.md).
+check_provisioning() {
+    local limit=${of[MAX_RUN_DURATION]-}
+    local -A seconds=([s]=1 [m]=60 [h]=3600 [d]=86400)
+    if [[ ${of[PROVISIONING]} != flex-start ]]; then
+        [[ ! $limit ]] || die "MAX_RUN_DURATION is for PROVISIONING=flex-start, not for ${of[PROVISIONING]}: leave it out"
+        return
+    fi
+    [[ ${of[ACCELERATOR_TYPE]-} != v[234]-* ]] ||
+        die "PROVISIONING=flex-start does not exist for ${of[ACCELERATOR_TYPE]}: choose spot, reserved or on-demand"
+    [[ $limit ]] || die "PROVISIONING=flex-start needs MAX_RUN_DURATION, such as 12h"
+    ((${limit%?} * ${seconds[${limit: -1}]} <= 7 * 86400)) ||
+        die "MAX_RUN_DURATION=$limit: a flex-start slice lives at most 7d; babysit requests the next"
 }
 
 read_env() {
@@ -145,10 +164,13 @@ runtime_version() {
 # -------------------------------------------------------------------------------------------------------------- verbs
 
 create() {
-    local runtime key more=()
+    local runtime key more=() track=()
     need ACCELERATOR_TYPE SERVICE_ACCOUNT
     runtime=${of[RUNTIME_VERSION]-$(runtime_version)} || exit
-    [[ ${of[PROVISIONING]} == on-demand ]] || more+=("--${of[PROVISIONING]}")
+    case ${of[PROVISIONING]} in
+        spot | reserved) more+=("--${of[PROVISIONING]}") ;;
+        flex-start) track=(alpha) more+=(--provisioning-model=flex-start --max-run-duration="${of[MAX_RUN_DURATION]}") ;;
+    esac
     for key in NETWORK SUBNETWORK; do [[ ! -v of[$key] ]] || more+=("--${key,,}=${of[$key]}"); done
     queued create --node-id="${of[NAME]}" --accelerator-type="${of[ACCELERATOR_TYPE]}" --runtime-version="$runtime" \
         --service-account="${of[SERVICE_ACCOUNT]}" --scopes=https://www.googleapis.com/auth/cloud-platform "${more[@]}"

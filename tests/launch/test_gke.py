@@ -52,7 +52,7 @@ def job_of(made: dict) -> dict:
 
 
 def test_the_manifest() -> None:
-    made = manifest("--spot", "--max_restarts", "9", "--grace_seconds", "60", "--", "--config.seed=1")
+    made = manifest("--provisioning=spot", "--max_restarts", "9", "--grace_seconds", "60", "--", "--config.seed=1")
     assert (made["apiVersion"], made["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
     assert made["metadata"]["name"] == "bert-base"
     assert made["spec"]["failurePolicy"]["maxRestarts"] == 9
@@ -90,6 +90,17 @@ def test_the_manifest() -> None:
     assert volume["csi"]["volumeAttributes"]["bucketName"] == "my-bucket"
     (mount,) = container["volumeMounts"]
     assert mount == {"name": volume["name"], "mountPath": "/mnt/my-bucket"}
+
+
+@pytest.mark.parametrize("kind", ["spot", "flex-start"])
+def test_kinds_of_nodes(kind) -> None:
+    spec = job_of(manifest(provisioning=kind))["template"]["spec"]
+    label = f"cloud.google.com/gke-{kind}"
+    assert spec["nodeSelector"][label] == "true"
+    assert spec["tolerations"] == [{"key": label, "operator": "Equal", "value": "true", "effect": "NoSchedule"}]
+    done = jobset(provisioning="flex-start", accelerator="v4", topology="2x2x2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "jobset.py: --provisioning flex-start does not exist for v4\n"
 
 
 @pytest.mark.parametrize("corpus", ["gs://my-bucket/$HOME", "/mnt/my-bucket/corpus"])

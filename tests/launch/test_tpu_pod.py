@@ -240,6 +240,39 @@ def test_runtime_versions_and_provisioning(cloud, accelerator, runtime) -> None:
     assert "pass --runtime_version" in unknown
 
 
+def test_flex_start(cloud) -> None:
+    cloud.settings |= {"PROVISIONING": "flex-start", "MAX_RUN_DURATION": "7d"}
+    printed = cloud.call("create", "--dry_run").split()
+    assert printed[:6] == ["gcloud", "alpha", "compute", "tpus", "queued-resources", "create"]
+    assert printed.count("--provisioning-model=flex-start") == printed.count("--max-run-duration=7d") == 1
+    assert not {"--spot", "--reserved"} & set(printed)
+    cloud.call("create")
+    assert "waiting_for_resources" in cloud.call("status")
+    assert [call[0] for call in cloud.calls()] == ["alpha", "compute"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"PROVISIONING": "flex-start"}, "PROVISIONING=flex-start needs MAX_RUN_DURATION"),
+        ({"PROVISIONING": "flex-start", "MAX_RUN_DURATION": "169h"}, "MAX_RUN_DURATION=169h: a flex-start slice lives"),
+        ({"PROVISIONING": "flex-start", "MAX_RUN_DURATION": "soon"}, "MAX_RUN_DURATION='soon' must look like"),
+        (
+            {"PROVISIONING": "flex-start", "MAX_RUN_DURATION": "1h", "ACCELERATOR_TYPE": "v4-32"},
+            "PROVISIONING=flex-start does not exist for v4-32",
+        ),
+        ({"PROVISIONING": "spot", "MAX_RUN_DURATION": "1h"}, "not for spot: leave it out"),
+        ({"PROVISIONING": "spot --reserved"}, "PROVISIONING='spot --reserved' must look like"),
+    ],
+)
+def test_kinds_of_provisioning_that_do_not_exist(cloud, changed, says) -> None:
+    cloud.settings |= changed
+    out = cloud.call("babysit", status=2)
+    assert says in out
+    assert len(out.splitlines()) == 1
+    assert cloud.calls() == []
+
+
 def test_a_wheel_and_a_bucket(cloud) -> None:
     wheel = cloud.place / "bert_jax-0.1.0-py3-none-any.whl"
     cloud.settings |= {"PACKAGE": str(wheel), "BUCKET": "my-bucket"}
