@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path, required=True, help="for splits, runs and table.md")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--learning_rate", type=float, help="peak (default: that of the task, 3e-4 or 1e-3)")
+    parser.add_argument("--epochs", type=int, help="of each task (default: those of the task)")
     parser.add_argument("--tasks", default=",".join(trial.name for trial in TRIALS))
     args = parser.parse_args()
     splits = {name: SPLITS[name](args.data, args.output / "data" / name) for name in args.tasks.split(",")}
@@ -73,6 +74,8 @@ def main() -> None:
     for trial in TRIALS:
         if trial.name not in splits:
             continue
+        if args.epochs:
+            trial = trial._replace(settings=trial.settings | {"epochs": args.epochs})
         overrides, sizes = splits[trial.name]
         began = time.perf_counter()
         rate, found = args.learning_rate or trial.learning_rate, []

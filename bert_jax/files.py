@@ -75,6 +75,11 @@ def write_text(target: str | os.PathLike[str], text: str) -> None:
         file.write(text)
 
 
+def user_cache() -> pathlib.Path:
+    """Return this program's directory of the user's cache: what lies there can be made again."""
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "bert_jax"
+
+
 def _partial(target: pathlib.Path) -> pathlib.Path:
     """A name that no other process has."""
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")

@@ -1,6 +1,5 @@
 """Scores as tables, and the commands that come next."""
 
-import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from bert_jax.console import format_metric
 from bert_jax.inference.scoring.score import BENCHMARKS, Report
 from bert_jax.reports.bias_page.readings import Reading
+from bert_jax.reports.run_lines import finetuned_commands, pretrained_commands
 
 NOT_METRICS = ("step", "seq_len", "documents")
 NOTES = {"unigram_entropy": "nats; loss of a model that knows only how often each token occurs"}
@@ -53,7 +53,6 @@ def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
             for rate, scores in results["mean"].items()
         ]
         lines += ["mean and standard deviation over the seeds", *_aligned(table)]
-    place = shlex.quote(workdir)
     return "\n".join(
         [
             *lines,
@@ -61,7 +60,7 @@ def finetuning_table(results: Mapping[str, Any], workdir: str) -> str:
             f"{best['seed']}, step {best['step']:,}",
             f"model: {workdir.rstrip('/')}/model   predictions: {workdir.rstrip('/')}/predictions",
             "next:",
-            f"  bert-jax predict --model {place} --input FILE --output predictions.jsonl",
+            *(f"  {one}" for one in finetuned_commands(workdir)),
         ]
     )
 
@@ -105,19 +104,7 @@ def after_pretraining(workdir: str, mask: str) -> str:
         workdir: where the run is.
         mask: the mask token of its tokenizer.
     """
-    place, stem = shlex.quote(workdir), workdir.rstrip("/")
-    text = shlex.quote(f"The capital of {mask} is Paris.")
-    return "\n".join(
-        [
-            f"model: {workdir}",
-            "next:",
-            f"  bert-jax evaluate  --workdir {place}",
-            f"  bert-jax fill-mask --model {place} {text}",
-            f"  bert-jax export    --workdir {place} --output {shlex.quote(stem + '-export')}",
-            f"  bert-jax finetune  --config=glue --workdir {shlex.quote(stem + '-mrpc')} --config.init_from={place} "
-            "--config.task.name=mrpc --config.task.data=DIR",
-        ]
-    )
+    return "\n".join([f"model: {workdir}", "next:", *(f"  {one}" for one in pretrained_commands(workdir, mask))])
 
 
 def _note(name: str) -> str:

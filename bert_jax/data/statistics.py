@@ -155,8 +155,15 @@ def token_figures(split: Split, tokenizer: "Tokenizer", limit: int = MAX_TOKENS_
     )
 
 
-def unigram_entropy(split: Split, vocab_size: int, limit: int = MAX_ENTROPY_TOKENS) -> float:
-    """Return the entropy of the split's token frequencies in nats: what a model that reads no context cannot beat.
+def unigram_entropy(split: Split, vocab_size: int) -> float:
+    """Return the entropy of `token_fractions` in nats: what a model that reads no context cannot beat."""
+    fractions = token_fractions(split, vocab_size)
+    fractions = fractions[fractions > 0]
+    return -math.fsum(fractions * np.log(fractions))
+
+
+def token_fractions(split: Split, vocab_size: int, limit: int = MAX_ENTROPY_TOKENS) -> np.ndarray:
+    """Return how often each token occurs in a split, as a fraction of all: float64 `[vocab_size]`.
 
     Of a split with more than `limit` tokens a random sample of records is read, the same each time.
     """
@@ -164,8 +171,7 @@ def unigram_entropy(split: Split, vocab_size: int, limit: int = MAX_ENTROPY_TOKE
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         tokens, *_ = split.read(records[first : first + _RECORDS_AT_ONCE])
         counts += np.bincount(tokens, minlength=vocab_size)
-    fractions = counts[counts > 0] / counts.sum()
-    return -math.fsum(fractions * np.log(fractions))
+    return counts / counts.sum()
 
 
 def find_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Duplicates:

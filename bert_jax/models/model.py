@@ -84,12 +84,12 @@ def _section(path: tuple[Any, ...]) -> str:
 
 def apply_with_weights(
     config: EncoderConfig, heads: tuple[Head, ...], params: Params, batch: Batch, probes: Sequence[jax.Array]
-) -> dict[str, jax.Array]:
-    """Return what `Model.apply` returns without dropout, with `probes` added to what the heads of attention read.
+) -> tuple[dict[str, jax.Array], list[jax.Array]]:
+    """Return what `Model.apply` returns without dropout, and the attention weights, as `encoded_with_weights`.
 
-    They are as in `encoded_with_weights`: the gradient by probes of zero is one by the attention weights.
+    `probes` are as there: the gradient by probes of zero is one by the attention weights.
     """
-    hidden, _ = encoded_with_weights(config, params["encoder"], batch, probes)
+    hidden, weights = encoded_with_weights(config, params["encoder"], batch, probes)
 
     def instead(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         if isinstance(context.module, Encoder) and context.method_name == "__call__":
@@ -98,7 +98,7 @@ def apply_with_weights(
 
     with nn.intercept_methods(instead):
         found = Network(config, ComputeConfig(attention="xla"), heads).apply({"params": params}, batch, None)
-    return cast(dict[str, jax.Array], found)
+    return cast(dict[str, jax.Array], found), weights
 
 
 def pretraining_model(config: EncoderConfig, compute: ComputeConfig) -> Model:

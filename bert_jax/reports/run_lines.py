@@ -1,6 +1,7 @@
-"""What a run of pretraining is about to do, in lines for its console."""
+"""What a run of pretraining is about to do, in lines for its console, and the commands that use what a run made."""
 
 import os
+import shlex
 from collections.abc import Iterator
 
 import jax
@@ -64,3 +65,21 @@ def _sources(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...])
         num_sequences = (phase.end - phase.begin) * phase.batch_size
         epochs += num_sequences * fractions[-1] / np.maximum(1, found.num_items)
     return fractions[0], epochs
+
+
+def pretrained_commands(workdir: str, mask: str) -> list[str]:
+    """Return commands that use the model of a pretraining; `mask` is the mask token of its tokenizer."""
+    place, stem = shlex.quote(workdir), workdir.rstrip("/")
+    text = shlex.quote(f"The capital of {mask} is Paris.")
+    return [
+        f"bert-jax evaluate  --workdir {place}",
+        f"bert-jax fill-mask --model {place} {text}",
+        f"bert-jax export    --workdir {place} --output {shlex.quote(stem + '-export')}",
+        f"bert-jax finetune  --config=glue --workdir {shlex.quote(stem + '-mrpc')} --config.init_from={place} "
+        "--config.task.name=mrpc --config.task.data=DIR",
+    ]
+
+
+def finetuned_commands(workdir: str) -> list[str]:
+    """Return the command that uses the model of a fine-tuning."""
+    return [f"bert-jax predict --model {shlex.quote(workdir)} --input FILE --output predictions.jsonl"]

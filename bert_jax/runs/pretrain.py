@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+from typing import Any
 
 import jax
 
@@ -47,7 +48,9 @@ def pretrain(
     """
     check_choices(config)
     if not config.data.corpus:
-        raise UserError("no corpus: give --config.data.corpus=DIR, a directory made by `bert-jax prepare`")
+        raise UserError(
+            "no corpus: give --config.data.corpus=DIR, made by `bert-jax prepare`, or --config.data.text=FILES"
+        )
     corpus = open_mixture(config.data.corpus, console.say, workdir.recorded_corpus(directory))
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
         raise UserError("config.data.weights and smoothing have no effect on one corpus; leave them out")
@@ -99,26 +102,21 @@ def _resolved(config: PretrainConfig, corpus: Mixture) -> PretrainConfig:
     config = with_vocab_size(config, tokenizer.vocab_size)
     check_exportable(config, tokenizer.pad_id)
     assert config.data.corpus
-    data = dataclasses.replace(config.data, corpus=name_snapshots(config.data.corpus, corpus))
-    init_from, replaced_tokens = _absolute(config.init_from), config.replaced_tokens
-    generator_from = _absolute(replaced_tokens.generator_from)
-    replaced_tokens = dataclasses.replace(replaced_tokens, generator_from=generator_from)
-    distillation = dataclasses.replace(config.distillation, teacher=_absolute(config.distillation.teacher))
     pairs = config.evaluate.pairs
-    pairs = pairs if pairs is None or pairs in PACKAGED else os.path.abspath(pairs)
-    evaluated = dataclasses.replace(config.evaluate, pairs=pairs)
     return dataclasses.replace(
         config,
-        data=data,
-        evaluate=evaluated,
-        init_from=init_from,
-        replaced_tokens=replaced_tokens,
-        distillation=distillation,
+        data=dataclasses.replace(config.data, corpus=name_snapshots(config.data.corpus, corpus)),
+        evaluate=config.evaluate if pairs in PACKAGED else _absolute(config.evaluate, "pairs"),
+        replaced_tokens=_absolute(config.replaced_tokens, "generator_from"),
+        distillation=_absolute(config.distillation, "teacher"),
+        init_from=_absolute(config, "init_from").init_from,
     )
 
 
-def _absolute(place: str | None) -> str | None:
-    return os.path.abspath(place) if place else None
+def _absolute(part: Any, name: str) -> Any:
+    """The part of a config with an absolute path in its field `name`, which may be None."""
+    place = getattr(part, name)
+    return dataclasses.replace(part, **{name: os.path.abspath(place) if place else None})
 
 
 def run_fingerprint(config: PretrainConfig, corpus: Mixture) -> dict[str, str]:

@@ -12,7 +12,7 @@ from bert_jax.cli.main import VERBS, main
 from bert_jax.cli.parser import make_parser, parse
 from bert_jax.errors import UserError
 
-TEXT = "--input --format --field --markup --encoding --encoding_errors --max_unpacked_bytes"
+TEXT = "--input --format --field --markup --members --encoding --encoding_errors --max_unpacked_bytes"
 BIAS = "--crows_pairs --stereoset --winobias --winogender --templates"
 PROCESSES = "--coordinator --num_processes --process_id"
 OPTIONS = {

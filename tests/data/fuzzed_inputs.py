@@ -183,6 +183,7 @@ def _stream(rng: random.Random) -> Stream:
         _extracted: 1,
         _dump: 1,
         _arrow: 1,
+        _tfrecord: 1,
         _pages: 2,
     }
     return rng.choices(list(kinds), list(kinds.values()))[0](rng)
@@ -240,6 +241,12 @@ def _arrow(rng: random.Random) -> Stream:
     table = pyarrow.table({"text": pyarrow.array(texts, pyarrow.string()), "number": list(range(len(texts)))})
     known = tuple(one if one and one.strip() else None for one in texts)
     return Stream("data-00000-of-00001.arrow", page_files.arrow(table, rng.choice((1, 7, 100))), "arrow", known)
+
+
+def _tfrecord(rng: random.Random) -> Stream:
+    texts = [rng.choice((fuzzed_texts.clean(rng), None, "", " ")) for _ in range(rng.choice((0, 1, 20)))]
+    known = tuple(one if one and one.strip() else None for one in texts)
+    return Stream("a.tfrecord", page_files.tfrecord(texts), "tfrecord", known)
 
 
 def _pages(rng: random.Random) -> Stream:

@@ -73,7 +73,7 @@ def run(seed, tokenizers, place):
         format=rng.choice(
             ("auto",) * 90
             + ("text", "markdown", "jsonl", "csv", "tsv", "parquet", "wikiextractor", "mediawiki")
-            + ("rst", "html", "epub", "pdf", "arrow")
+            + ("rst", "html", "epub", "pdf", "arrow", "tfrecord")
         ),
         field=rng.choice(("text",) * 40 + ("a.b", "1", "0", "nosuch", "tex")),
         encoding_errors=rng.choice(("reject", "replace")),
@@ -132,7 +132,7 @@ def expected(files, options):
             if options.format == "auto" and os.path.basename(file.name).startswith(".hidden"):
                 continue  # no suffix of a format
             found = {simple_reader.format_of(stream.bare, options.format) for stream in file.streams}
-            fields = fields or bool(found & {"jsonl", "csv", "tsv", "parquet", "arrow"})
+            fields = fields or bool(found & {"jsonl", "csv", "tsv", "parquet", "arrow", "tfrecord"})
             may_refuse = may_refuse or file.may_refuse
             documents += [None] * file.rejected
             for stream in file.streams:

@@ -1,9 +1,11 @@
 """Small files of formats with several parts: EPUB, PDF and Arrow, written by hand or by their libraries."""
 
 import io
+import struct
 import zipfile
 from collections.abc import Sequence
 
+import google_crc32c
 import pyarrow
 from pyarrow import ipc
 
@@ -63,3 +65,24 @@ def arrow(table: pyarrow.Table, rows: int = 2, compression: str | None = None) -
     with ipc.new_stream(buffer, table.schema, options=ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_table(table, max_chunksize=rows)
     return buffer.getvalue()
+
+
+def tfrecord(texts: Sequence[str | None]) -> bytes:
+    """Examples with a feature `text`, or none, each in a record with its checksums."""
+
+    def field(number: int, data: bytes) -> bytes:  # of a protocol buffer
+        size, length = len(data), b""
+        while size > 127:
+            size, length = size >> 7, length + bytes([size & 127 | 128])
+        return bytes([number << 3 | 2]) + length + bytes([size]) + data
+
+    def checksum(data: bytes) -> bytes:
+        value = google_crc32c.value(data)
+        return struct.pack("<I", ((value >> 15 | value << 17) + 0xA282EAD8) % 2**32)
+
+    out = b""
+    for text in texts:
+        values = b"" if text is None else field(1, field(1, b"text") + field(2, field(1, field(1, text.encode()))))
+        example, size = field(1, values), struct.pack("<Q", len(field(1, values)))
+        out += size + checksum(size) + example + checksum(example)
+    return out

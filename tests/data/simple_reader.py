@@ -12,7 +12,7 @@ SUFFIXES = {
     "md": "markdown", "markdown": "markdown", "jsonl": "jsonl", "ndjson": "jsonl",
     "json-lines": "jsonl", "jsonlines": "jsonl",
     "json": "jsonl", "csv": "csv", "tsv": "tsv", "parquet": "parquet", "xml": "mediawiki", "rst": "rst",
-    "html": "html", "epub": "epub", "pdf": "pdf", "arrow": "arrow",
+    "html": "html", "epub": "epub", "pdf": "pdf", "arrow": "arrow", "tfrecord": "tfrecord",
 }  # fmt: skip
 
 
@@ -42,11 +42,13 @@ def documents(stream, options):
         Unknown: this reader does not know.
     """
     form = format_of(stream.bare, options.format)
-    if form in ("parquet", "mediawiki", "arrow", "html", "epub", "pdf"):
+    if form in ("parquet", "mediawiki", "arrow", "tfrecord", "html", "epub", "pdf"):
         if form != stream.native or (form == "mediawiki" and not stream.texts):
             raise Unknown
         if form in ("parquet", "arrow") and options.field != "text":
             raise Refused
+        if form == "tfrecord" and options.field != "text":
+            return [None] * max(1, len(stream.texts))
         return list(stream.texts or (None,))
     return READERS[form](stream.data, options) or [None]
 

@@ -3,6 +3,7 @@ import io
 import json
 import random
 import tarfile
+import zipfile
 from collections import Counter
 
 import numpy as np
@@ -10,7 +11,14 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from bert_jax.data.sources import ReadOptions, find_files, read_documents, read_raw_documents, total_bytes
+from bert_jax.data.sources import (
+    ReadOptions,
+    check_read_options,
+    find_files,
+    read_documents,
+    read_raw_documents,
+    total_bytes,
+)
 from bert_jax.data.sources.documents import MAX_RECORD_BYTES
 from bert_jax.errors import UserError
 
@@ -297,6 +305,28 @@ def test_a_data_set_of_tfds(prepared):
     assert read(place, field="n") == ["not a text"] * len(TEXTS)
     with pytest.raises(UserError, match="no data set that TFDS has prepared"):
         read(f"tfds:other@{prepared}")
+
+
+def test_members_of_a_web_dataset(tmp_path):
+    """Files of one sample beside each other; those that are not asked for are neither read nor counted."""
+    files = {}
+    for number in range(3):
+        files[f"{number:06}.txt"] = f"text {number}".encode()
+        files[f"{number:06}.json"] = json.dumps({"text": f"field {number}"}).encode()
+        files[f"{number:06}.jpg"] = b"\0\xff"
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar, zipfile.ZipFile(tmp_path / "a.zip", "w") as zipped:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+            zipped.writestr(name, data)
+    for archive in (tmp_path / "a.tar.gz", tmp_path / "a.zip"):
+        assert read(archive, members="*.txt") == [f"text {number}" for number in range(3)]
+        assert read(archive, members="*.json") == [f"field {number}" for number in range(3)]
+        assert read(archive, members="*.md") == []
+        assert len(read(archive)) == 9
+    with pytest.raises(UserError, match=r"--members \*\.txt: no input is a tar or zip archive"):
+        check_read_options([str(write(tmp_path / "a.jsonl", "{}"))], ReadOptions(members="*.txt"))
 
 
 def test_reviews_of_a_tar_of_json_lists(real_data):

@@ -55,6 +55,8 @@ def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
     assert "books: 7 documents, 12,345 tokens; absent." in card.text
     assert "| fingerprint of the corpus | c0ffee |" in card.text
     assert "| version of jax | 0.10.2 |" in card.text
+    assert "## Cost" in card.text
+    assert "| machine | 1 x cpu; processes: ?; cores per host: ? |" in card.text
     assert str(tmp_path) not in text
 
 
@@ -77,6 +79,7 @@ def test_the_card_of_a_fine_tuned_model(tmp_path: pathlib.Path) -> None:
     assert "| accuracy | 60.0% |" in card.text
     assert "| accuracy, mean and deviation of 2 seeds | 55.0% ± 7.1% |" in card.text
     assert "from the weights of start" in card.text
+    assert "## Cost" not in card.text  # no line of metrics says what it took
     assert str(tmp_path) not in str(card)
 
 

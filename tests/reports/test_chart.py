@@ -68,23 +68,23 @@ def test_a_gap_survives_downsampling() -> None:
 
 @pytest.mark.parametrize("log", [False, True])
 def test_points_are_drawn_at_their_places(log: bool) -> None:
-    """The drawing spans 62 to 470 and 254 up to 20; both axes begin and end at a tick here."""
+    """The drawing spans 74 to 470 and 254 up to 20; both axes begin and end at a tick here."""
     points = [(0.0, 1.0), (50.0, 10.0), (100.0, 100.0)]
     text = draw(Chart("a", [Line("b", points, 0)], log=log, from_zero=False))
     (path,) = re.findall(r'<path class="line line0 dash0" d="(.*?)"/>', text)[:1]
     drawn = [tuple(map(float, pair)) for pair in re.findall(r"[ML]([\d.]+) ([\d.]+)", path)]
     share = (lambda y: math.log10(y) / 2) if log else (lambda y: y / 100)  # ticks from 1 to 100, and from 0 to 100
-    expected = [(62 + 408 * x / 100, 254 - 234 * share(y)) for x, y in points]
+    expected = [(74 + 396 * x / 100, 254 - 234 * share(y)) for x, y in points]
     np.testing.assert_allclose(drawn, expected, atol=0.06)
 
 
 def test_phases_checkpoints_and_restarts_are_marked() -> None:
     marks = Marks([(0, 80, "128 tokens"), (80, 100, "512 tokens")], [60, 100], [30])
     text = draw(Chart("a", [Line("b", [(0.0, 1.0), (100.0, 2.0)], 0)], marks=marks))
-    assert '<rect class="band" x="388.4" y="20" width="81.6" height="234"/>' in text
+    assert '<rect class="band" x="390.8" y="20" width="79.2" height="234"/>' in text
     assert "128 tokens</text>" in text
     assert text.count('class="checkpoint"') == 3  # two and the legend
-    assert '<line class="restart" x1="184.4" x2="184.4"' in text
+    assert '<line class="restart" x1="192.8" x2="192.8"' in text
     assert "restart</li>" in text
 
 

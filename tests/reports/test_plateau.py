@@ -169,7 +169,7 @@ def test_a_run_keeps_the_entropy_says_it_once_and_draws_it(tmp_path: pathlib.Pat
 def test_the_entropy_is_that_of_the_heldout_tokens(tmp_path: pathlib.Path) -> None:
     """Against a count of each token in a dict."""
     from bert_jax.data.corpus import open_corpus
-    from bert_jax.data.statistics import unigram_entropy
+    from bert_jax.data.statistics import token_fractions, unigram_entropy
 
     corpus = open_corpus(generated_corpus(tmp_path))
     split, counts = corpus.split("heldout"), dict[int, int]()
@@ -179,4 +179,8 @@ def test_the_entropy_is_that_of_the_heldout_tokens(tmp_path: pathlib.Path) -> No
     total = sum(counts.values())
     wanted = sum(count / total * math.log(total / count) for count in counts.values())
     assert unigram_entropy(split, corpus.vocab_size) == pytest.approx(wanted, rel=1e-12)
-    assert unigram_entropy(split, corpus.vocab_size, limit=total // 2) != pytest.approx(wanted, rel=1e-12)
+    fractions = token_fractions(split, corpus.vocab_size)
+    assert fractions == pytest.approx([counts.get(token, 0) / total for token in range(corpus.vocab_size)], rel=1e-12)
+    sampled = token_fractions(split, corpus.vocab_size, limit=total // 2)
+    assert sampled.sum() == pytest.approx(1)
+    assert (sampled != fractions).any()

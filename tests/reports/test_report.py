@@ -69,6 +69,8 @@ def test_hostile_text_stays_text(hostile, monkeypatch) -> None:
     page = Page(report(hostile))
     sequences = page.text[page.text.index("What the model reads") :]
     assert "Sequence 4" in sequences
+    marks = [int(one) for one in re.findall(r"Sequence \d+: (\d+) to predict", sequences)]
+    assert f" of {sum(marks)} (" in sequences  # right of all that are marked
     assert "✗" in sequences
     shown = "".join(sequences.split())  # masks interrupt some of the copies, not all
     for text in HOSTILE[:5]:
@@ -77,7 +79,7 @@ def test_hostile_text_stays_text(hostile, monkeypatch) -> None:
     assert f"3 {HOSTILE[0]}" in page.text  # the manifest
     assert f"The first training document begins: {HOSTILE[0]}" in page.text
     tokens = json.loads((hostile.parent / "corpus" / "manifest.json").read_text())["splits"]["train"]["tokens"]
-    assert f"{round(1000 * 256 * 128 / tokens, -1):.0f} times as many tokens as the {tokens:,} of" in page.text
+    assert f"{round(1000 * 256 * 128 / tokens, -1):.0f} times the {tokens:,} tokens of" in page.text
     assert f"version of {HOSTILE[2]}" in page.text
     assert repr(HOSTILE[3]) in page.text  # the recipe
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", page.text)
@@ -145,10 +147,26 @@ def test_three_sentences_of_a_healthy_run(tmp_path: pathlib.Path) -> None:
     below = 6.0 - last["mlm_loss"]
     assert not found.signs
     what, how_far, health = found.sentences
-    assert "12 layers of width 768 was pretrained by masked tokens and next sentence on nowhere" in what
-    assert how_far == f"It has done 50% of its 1,000 steps, {500 * 32 * 128:,} tokens including padding."
+    assert what.startswith("An encoder of the family bert with 12 layers of width 768")
+    assert what.endswith("was pretrained by masked tokens and next sentence on nowhere, from random weights.")
+    tokens = f"{500 * 32 * 128:,} tokens including padding, in sequences of 128"
+    assert how_far == f"It has done 50% of its 1,000 steps: {tokens}."
     assert f"held-out masked-token loss is {last['mlm_loss']:.3f} nats" in health
     assert f"{abs(below):.2f} nats {'below' if below > 0 else 'above'} the unigram entropy of 6.00" in health
+
+
+def test_what_the_curves_do_not_say_is_below_them(tmp_path: pathlib.Path) -> None:
+    """Masking rates that differ from the evaluation's, and the rate of Muon's matrices; nothing where neither is so."""
+    falling = {"seq_len": 64, "mask_probability": 0.4, "mask_probability_end": 0.15}
+    muon = {"name": "muon", "peak_learning_rate": 2e-3, "muon_learning_rate": 0.02}
+    write_run(tmp_path / "muon", HEALTHY, train=STEPS | {"phases": [falling]}, optimizer=muon)
+    text = Page(report(tmp_path / "muon")).text
+    assert "Training asks for 40% to 15% of the tokens, the evaluation always for 15%." in text
+    assert "Muon's matrices have 10 times as much." in text
+    write_run(tmp_path / "run", HEALTHY, train=STEPS)
+    text = Page(report(tmp_path / "run")).text
+    assert "Training asks for" not in text
+    assert "Muon" not in text.partition("Settings")[0]
 
 
 def test_a_page_without_corpus_and_checkpoint_says_so(tmp_path: pathlib.Path) -> None:
@@ -156,6 +174,7 @@ def test_a_page_without_corpus_and_checkpoint_says_so(tmp_path: pathlib.Path) ->
     text = Page(report(tmp_path / "run")).text
     assert "The corpus is not shown: not found" in text
     assert "No sequences: not found" in text
+    assert "No commands: " in text  # without a tokenizer
     assert "Energy is not estimated, as the machine is not recorded" in text
 
 
@@ -184,10 +203,10 @@ def test_time_and_energy_of_a_run_that_was_started_twice(tmp_path: pathlib.Path)
     write_events(tmp_path / "run" / "tensorboard", "events.1", 1, [1000.0, 1600.0, 2800.0])
     write_events(tmp_path / "run" / "tensorboard", "events.2", 51, [9000.0, 10800.0])
     page = Page(report(tmp_path / "run"))
-    assert "wall-clock time1:00:00" in page.text
+    assert "wall-clock time1.0 hours" in page.text
     assert "energy, estimated1.4 kWh" in page.text
     assert "1400 W, the figure of NVIDIA H200 data sheet" in page.text
-    assert "restarted once" in page.text
+    assert "restarted after step 50" in page.text
     assert "energy, estimated0.1 kWh" in Page(report(tmp_path / "run", watts=100.0)).text
 
 

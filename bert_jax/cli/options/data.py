@@ -11,7 +11,7 @@ INPUT_HELP = (
     "documentation strings of this Python installation"
 )
 FORMATS = (
-    "auto", "text", "markdown", "rst", "html", "epub", "pdf", "jsonl", "csv", "tsv", "parquet", "arrow",
+    "auto", "text", "markdown", "rst", "html", "epub", "pdf", "jsonl", "csv", "tsv", "parquet", "arrow", "tfrecord",
     "wikiextractor", "mediawiki",
 )  # fmt: skip
 MARKUPS = ("none", "html", "markdown", "rst")
@@ -227,6 +227,12 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         choices=MARKUPS,
         default="none",
         help="what the text of a field is written in, which becomes plain text (default: none)",
+    )
+    parser.add_argument(
+        "--members",
+        default="*",
+        metavar="PATTERN",
+        help="which members of archives are read, such as '*.txt' of a WebDataset (default: all)",
     )
     parser.add_argument(
         "--encoding",

@@ -14,6 +14,8 @@ class DataConfig:
         "directory made by `prepare`; several, separated by commas, or a glob pattern, are mixed; DIR@FINGERPRINT is a "
         "snapshot of one that has grown",
     )
+    text: str | None = field(None, "inputs of `prepare`, separated by commas, in place of a corpus, for a first trial")
+    tokenizer: str | None = field(None, "directory of the tokenizer of `text`; None: a WordPiece trained on it")
     weights: tuple[float, ...] | None = field(
         None, "sampling weight per corpus of a mixture; None: proportional to size, smoothed"
     )

@@ -1,6 +1,7 @@
 """Files -> byte streams, in bounded memory: decompressed, and each member of tar and zip archives."""
 
 import bz2
+import fnmatch
 import gzip
 import io
 import lzma
@@ -51,9 +52,12 @@ def uncompressed_name(name: str) -> str:
     return bare + ".tar" if suffix in _TAR_SUFFIXES else bare if suffix in _OPENERS else name
 
 
-def open_members(path: str, file: IO[bytes], max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> Iterator[Member]:
+def open_members(
+    path: str, file: IO[bytes], max_unpacked_bytes: int = MAX_UNPACKED_BYTES, pattern: str = "*"
+) -> Iterator[Member]:
     """Yield the streams of an open file: itself, decompressed, or each member of an archive, decompressed.
 
+    Members whose name has another `pattern` are no part of the input: a WebDataset has texts beside other files.
     Read a stream before asking for the next. Archives in archives are rejected. Everything that is unpacked on the way
     counts: the members, and the archive itself where it is compressed.
 
@@ -65,9 +69,9 @@ def open_members(path: str, file: IO[bytes], max_unpacked_bytes: int = MAX_UNPAC
     file.seek(0)
     bare, stream = _decompressed(path, file, unpacked)
     if bare.endswith(".tar"):
-        yield from _tar(path, stream, unpacked)
+        yield from _tar(path, stream, unpacked, pattern)
     elif bare.endswith(".zip") and stream is file:
-        yield from _zip(path, stream, unpacked)
+        yield from _zip(path, stream, unpacked, pattern)
     else:
         yield Member(path, bare, stream)
 
@@ -79,10 +83,12 @@ def _member(path: str, inner: str, stream: IO[bytes], unpacked: Unpacked) -> Mem
     return Member(f"{path}:{inner}", bare, content)
 
 
-def _tar(path: str, stream: IO[bytes], unpacked: Unpacked) -> Iterator[Member]:
+def _tar(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo) as archive:
         while (info := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined]  # it would grow with the archive
+            if not fnmatch.fnmatchcase(info.name, pattern):
+                continue
             if info.issparse():
                 # Its holes are NULs: a few bytes can claim any number of them.
                 yield Member(f"{path}:{info.name}", info.name, rejected="binary")
@@ -122,12 +128,12 @@ class _StrictTarInfo(tarfile.TarInfo):
         member.sparse = [(0, 0)]  # type: ignore[assignment]  # typeshed declares no list
 
 
-def _zip(path: str, stream: IO[bytes], unpacked: Unpacked) -> Iterator[Member]:
+def _zip(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
     with zipfile.ZipFile(stream) as archive:
         for info in archive.infolist():
             name = f"{path}:{info.filename}"
             kind = stat.S_IFMT(info.external_attr >> 16)
-            if info.is_dir():
+            if info.is_dir() or not fnmatch.fnmatchcase(info.filename, pattern):
                 continue
             if kind not in (0, stat.S_IFREG):
                 yield Member(name, info.filename, rejected="not a file")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from bert_jax.data.sources import storage
 from bert_jax.data.sources.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, format_names
 from bert_jax.data.sources.formats.fields import template_parts
+from bert_jax.data.sources.formats.tfrecord import read_tfrecord_examples
 from bert_jax.errors import UserError, did_you_mean
 
 PREFIX = "tfds:"
@@ -34,7 +35,7 @@ def open_builder(place: str) -> Any:
     """Return TFDS's reader of prepared files, which runs neither the data set's own code nor a download.
 
     Raises:
-        UserError: TFDS is not installed, the data set is missing, or its files are not ArrayRecord.
+        UserError: TFDS is not installed, the data set is missing, or its files are of no format in READERS.
     """
     name, data_dir, _ = parse_name(place)
     try:
@@ -50,8 +51,9 @@ def open_builder(place: str) -> Any:
             f"{place}: no data set that TFDS has prepared ({type(error).__name__}); prepare it with "
             f"tfds build {name} --file_format=array_record, or give its directory: {PREFIX}NAME@DATA_DIR"
         ) from None
-    if builder.info.file_format.value != "array_record":
-        raise UserError(f"{place}: has {builder.info.file_format.value} files; prepare it as array_record files")
+    if builder.info.file_format.value not in READERS:
+        known = " or ".join(READERS)
+        raise UserError(f"{place}: has {builder.info.file_format.value} files; prepare it as {known} files")
     return builder
 
 
@@ -66,17 +68,23 @@ def data_set_version(place: str) -> str:
 
 
 def read_examples(place: str, options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the examples of the split, by default 'train'; the text is a feature (dots: nested ones), or a template.
+    """Return an iterator over the examples of the split, by default 'train'.
+
+    The text is a feature, dots leading into nested ones, or a template.
 
     Raises:
         UserError: as `open_builder`; no such split or feature.
     """
-    builder, split = open_builder(place), _split(place)
-    parts = template_parts(options.field)
-    for part in parts:
+    info = open_builder(place).info
+    for part in template_parts(options.field):
         if part.name:
-            _check_feature(place, builder.info.features, part.name)
-    source = builder.as_data_source(split.name)
+            _check_feature(place, info.features, part.name)
+    return READERS[info.file_format.value](place, options)
+
+
+def _read_array_records(place: str, options: ReadOptions) -> Iterator[RawDocument]:
+    builder, split = open_builder(place), _split(place)
+    parts, source = template_parts(options.field), builder.as_data_source(split.name)
     for number in range(len(source)):
         example, values = source[number], []
         for literal, name in parts:
@@ -85,6 +93,19 @@ def read_examples(place: str, options: ReadOptions) -> Iterator[RawDocument]:
         yield _raw_document(f"{place}:{number + 1}", values, split.num_bytes * (number + 1) // len(source))
     if not len(source):
         yield RawDocument(place, rejected="empty")
+
+
+def _read_tfrecords(place: str, options: ReadOptions) -> Iterator[RawDocument]:
+    before = 0
+    for path in map(str, _split(place).filepaths):
+        with storage.open_file(path) as file:
+            for raw in read_tfrecord_examples(path, file, options):
+                yield raw._replace(bytes_read=before + file.tell())
+        before += storage.file_size(path)
+
+
+# Format of the files of a data set -> its reader.
+READERS = {"array_record": _read_array_records, "tfrecord": _read_tfrecords}
 
 
 def _check_feature(place: str, features: Any, name: str) -> None:

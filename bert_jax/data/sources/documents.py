@@ -29,6 +29,7 @@ class ReadOptions(NamedTuple):
         encoding_errors: bytes that cannot be decoded 'reject' the document, or are 'replace'd by U+FFFD.
         encoding: of files of text; a file with the mark of UTF-16 or UTF-32 needs no name.
         max_unpacked_bytes: what every compressed input may unpack to, even if it is more than MAX_RATIO times its size.
+        members: of archives, those whose name has this pattern are read, and the others are not looked at.
         markup: a row of `formats.table.MARKUPS`: what the text of a field is written in, which becomes plain text.
     """
 
@@ -39,6 +40,7 @@ class ReadOptions(NamedTuple):
     encoding: str = "utf-8"
     max_unpacked_bytes: int = MAX_UNPACKED_BYTES
     markup: str = "none"
+    members: str = "*"
 
 
 DEFAULT = ReadOptions()

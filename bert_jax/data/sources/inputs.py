@@ -28,6 +28,7 @@ _OPTIONAL = {
     "field": "no input has fields, as JSON lines, CSV, TSV, Parquet and Arrow have",
     "markup": "no input has fields; give --format html, markdown or rst for whole files",
     "encoding": "no input is a file of text",
+    "members": "no input is a tar or zip archive",
     "documents": "no input is text or markdown; a document of the other formats is a record",
 }
 
@@ -149,7 +150,8 @@ class _InputKind(NamedTuple):
 
 def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:
     with storage.open_file(path) as file:
-        for name, bare_name, stream, rejected in archives.open_members(path, file, options.max_unpacked_bytes):
+        members = archives.open_members(path, file, options.max_unpacked_bytes, options.members)
+        for name, bare_name, stream, rejected in members:
             if stream is None:
                 yield RawDocument(name, rejected=rejected, bytes_read=file.tell())
                 continue

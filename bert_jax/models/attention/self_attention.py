@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.attention.inputs import AtDistances, Surroundings, attention_inputs, split_heads
+from bert_jax.models.attention.inputs import AtDistances, Surroundings, attention_inputs
 from bert_jax.models.attention.kernels import KERNELS
-from bert_jax.models.attention.xla import probabilities
+from bert_jax.models.attention.xla import probabilities, read_by
 from bert_jax.models.layers import Linear, deviations, keep, lookup
 from bert_jax.models.norms import Norm, rms_norm
 from bert_jax.models.positions import POSITIONS, Distances
@@ -39,12 +39,11 @@ class SelfAttention(nn.Module):
         distances = _at_distances(query, key, surroundings.distances) if surroundings.distances else None
         inputs = attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, distances)
         if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
-            self.sow(WEIGHTS, "weights", probabilities(inputs))
-        context = keep(KERNELS[self.kernel].attend(inputs, rate))
-        if self.has_variable(PROBES, "weights"):
-            values = split_heads(v, config.num_heads)
-            more = jnp.einsum("bhqk,bkhd->bqhd", self.get_variable(PROBES, "weights"), values)
-            context += more.reshape(context.shape)
+            weights = probabilities(inputs)
+            self.sow(WEIGHTS, "weights", weights)
+            context = read_by(weights + self.get_variable(PROBES, "weights", 0.0), inputs)
+        else:
+            context = keep(KERNELS[self.kernel].attend(inputs, rate))
         return self._linear("output", ("heads", "embed"), deviations(config).output)(context)
 
     def _linear(self, name: str, axes: tuple[str, str], stddev: float) -> Linear:

@@ -75,11 +75,16 @@ def _by_reach(
 def whole(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the same from the scores of all pairs."""
     length, keys, weights = inputs.q.shape[1], inputs.keys, probabilities(inputs)
-    v = split_heads(inputs.v, keys.shape[1])
     if rate > 0:
         index = jnp.arange(length * length, dtype=jnp.uint32).reshape(length, length)
         kept = keep_mask(index, keys[:, :, 0, None, None], keys[:, :, 1, None, None], rate)
         weights = jnp.where(kept, weights / (1 - rate), 0.0)
+    return read_by(weights, inputs)
+
+
+def read_by(weights: jax.Array, inputs: AttentionInputs) -> jax.Array:
+    """Return the context, as `inputs.q`, of weights as those of `probabilities`."""
+    v = split_heads(inputs.v, inputs.keys.shape[1])
     return jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v).reshape(inputs.q.shape)
 
 

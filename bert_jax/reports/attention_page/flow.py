@@ -9,6 +9,7 @@ import numpy as np
 
 from bert_jax.inference.load import OpenModel
 from bert_jax.models import Head, Params
+from bert_jax.models.encoder import attention_weights
 from bert_jax.models.model import apply_with_weights
 
 Batch = Mapping[str, Any]  # of arrays
@@ -66,29 +67,33 @@ def relevance(weights: Sequence[np.ndarray], gradients: Sequence[np.ndarray]) ->
     return found
 
 
-def explained(model: OpenModel, batch: Batch, weights: Sequence[np.ndarray]) -> Relevance | None:
-    """Return the relevance of each token for the likeliest answer; None where the model or the text asks for none.
+def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarray], Relevance | None]:
+    """Return what each head reads, and the relevance of each token for the likeliest answer.
 
-    A masked-token head answers at the first mask of the text, a classifier at the first token.
+    A masked-token head answers at the first mask of the text, a classifier at the first token. The relevance is None
+    where the model or the text asks for none.
 
     Args:
-        model: with a head of TARGETS.
+        model: read with its heads.
         batch: of one sequence.
-        weights: its attention weights.
+
+    Returns:
+        float32 `[heads, queries, keys]` of each layer, first layer first; the relevance.
     """
     masks = np.flatnonzero(batch["input_ids"][0] == model.tokenizer.mask_id)
     heads = [head for head in model.heads if head.name in TARGETS]
     head = next((head for head in heads if head.classes), heads[0] if heads and masks.size else None)
     if head is None:
-        return None
+        compute = jax.jit(lambda params, batch: attention_weights(model.config, params, batch))
+        return [np.asarray(layer[0]) for layer in compute(model.params["encoder"], batch)], None
     place = int(masks[0]) if masks.size and not head.classes else 0
     asked = {**batch, "masked_positions": np.array([[place]], np.int32)}
-    gradients, answer = _gradients(model, head, asked, weights)
+    weights, gradients, answer = _gradients(model, head, asked)
     row = relevance(weights, gradients)[place]
     row[place] -= 1  # its own part of the identity
     names = model.labels if head.classes else model.tokenizer.tokens
     name = names[answer] if answer < len(names) else str(answer)
-    return Relevance(row, f"{TARGETS[head.name].words}, {name}")
+    return weights, Relevance(row, f"{TARGETS[head.name].words}, {name}")
 
 
 def by_word(matrix: np.ndarray, words: np.ndarray) -> np.ndarray:
@@ -104,20 +109,19 @@ def by_word(matrix: np.ndarray, words: np.ndarray) -> np.ndarray:
     return member / member.sum(1, keepdims=True) @ matrix @ member.T
 
 
-def _gradients(
-    model: OpenModel, head: Head, batch: Batch, weights: Sequence[np.ndarray]
-) -> tuple[list[np.ndarray], int]:
-    """The gradient of the largest logit by each attention weight, and its class."""
+def _gradients(model: OpenModel, head: Head, batch: Batch) -> tuple[list[np.ndarray], list[np.ndarray], int]:
+    """The attention weights, the gradient of the largest logit by each, and its class: one pass for all three."""
 
-    def score(probes: list[jax.Array], params: Params) -> tuple[jax.Array, jax.Array]:
-        arrays = apply_with_weights(model.config, (head,), params, {**batch}, probes)
-        return TARGETS[head.name].score(arrays)
+    def score(probes: list[jax.Array], params: Params) -> tuple[jax.Array, tuple[jax.Array, list[jax.Array]]]:
+        arrays, weights = apply_with_weights(model.config, (head,), params, batch, probes)
+        value, answer = TARGETS[head.name].score(arrays)
+        return value, (answer, weights)
 
-    zeros = [jnp.zeros((1, *layer.shape), jnp.float32) for layer in weights]
-    found, answer = jax.jit(jax.grad(score, has_aux=True))(
-        zeros, model.params
-    )  # as an argument: a constant would be folded
-    return [np.asarray(layer[0]) for layer in found], int(answer)
+    config, length = model.config, batch["input_ids"].shape[1]
+    zeros = [jnp.zeros((1, config.num_heads, length, length), jnp.float32) for _ in range(config.num_layers)]
+    # The parameters are an argument: a constant would be folded.
+    gradients, (answer, weights) = jax.jit(jax.grad(score, has_aux=True))(zeros, model.params)
+    return [np.asarray(one[0]) for one in weights], [np.asarray(one[0]) for one in gradients], int(answer)
 
 
 def _largest(logits: jax.Array) -> tuple[jax.Array, jax.Array]:

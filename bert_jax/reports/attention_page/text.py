@@ -2,13 +2,11 @@
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from bert_jax.errors import UserError
 from bert_jax.inference.load import OpenModel
-from bert_jax.models.encoder import attention_weights
-from bert_jax.reports.attention_page.flow import Relevance, by_word, explained, rollout
+from bert_jax.reports.attention_page.flow import Relevance, by_word, rollout, weights_and_relevance
 from bert_jax.reports.attention_page.patterns import Reading, reading_of
 from bert_jax.reports.sequences_text import printable
 from bert_jax.tasks.kinds.shared.texts import text_features
@@ -35,10 +33,9 @@ def read_text(model: OpenModel, text: str, pair: str | None = None) -> ReadText:
     """
     ids, types = _encoded(model, text, pair)
     batch = {"input_ids": ids[None], "token_type_ids": types[None], "attention_mask": np.ones_like(ids)[None]}
-    compute = jax.jit(lambda params, batch: attention_weights(model.config, params, batch))
-    weights = [np.asarray(layer[0]) for layer in compute(model.params["encoder"], batch)]
+    weights, relevance = weights_and_relevance(model, batch)
     tokens = [printable(model.tokenizer.tokens[number]) for number in ids]
-    return ReadText(tokens, ids, weights, rollout(weights), explained(model, batch, weights))
+    return ReadText(tokens, ids, weights, rollout(weights), relevance)
 
 
 def between_words(model: OpenModel, found: ReadText) -> ReadText:

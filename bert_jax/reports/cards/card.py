@@ -132,6 +132,10 @@ def _text(
         yield _fenced(known.recipe, "python")
         prints = [(f"fingerprint of the {name}", value) for name, value in known.fingerprints]
         yield _table(("", ""), [*prints, *((f"version of {name}", value) for name, value in known.versions)])
+    if known.cost:
+        yield "## Cost\n"
+        yield f"Of the whole run until it was exported. {_inline(known.counted)}\n"
+        yield _table(("", ""), known.cost)
     yield f"Exported by bert_jax {__version__}."
     yield ""
 

@@ -15,6 +15,8 @@ from bert_jax.console import format_metric
 from bert_jax.data.manifest import read_manifest, split_snapshot
 from bert_jax.data.mixture import find_corpora
 from bert_jax.errors import UserError
+from bert_jax.reports.run_page.record import read_runs
+from bert_jax.reports.run_page.sections import Assumed, cost_of
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.workdir import read_machine, read_run
 
@@ -34,6 +36,8 @@ class Provenance(NamedTuple):
     scores: tuple[tuple[str, str], ...] = ()
     fingerprints: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
+    cost: tuple[tuple[str, str], ...] = ()
+    counted: str = ""  # sentences on how the cost is known
     recipe: str = ""
     verb: str = ""  # that trains the recipe
     languages: tuple[str, ...] = ()
@@ -47,7 +51,10 @@ def provenance_of(place: pathlib.Path, step: int | None) -> Provenance:
         return Provenance()
     config, fingerprint = read_run(place)
     machine = read_machine(place)
+    cost, counted = _cost(place)
     common = Provenance(
+        cost=cost,
+        counted=counted,
         fingerprints=tuple(fingerprint.items()),
         versions=tuple((name, str(machine[name])) for name in ("bert_jax", "jax", "flax", "python") if name in machine),
         recipe=recipe_text(_published(config)),
@@ -96,6 +103,16 @@ def _finetuned(place: pathlib.Path, task: str, start: str, common: Provenance) -
         datasets=(DATASETS[task],) if task in DATASETS else (),
         tags=(task,),
     )
+
+
+def _cost(place: pathlib.Path) -> tuple[tuple[tuple[str, str], ...], str]:
+    """Time and energy of the run up to now, as its report says; nothing before its first line of metrics."""
+    try:
+        (run,) = read_runs([place])
+    except UserError:
+        return (), ""
+    rows, note = cost_of(run, Assumed())
+    return tuple(rows), note
 
 
 def _figures(values: dict[str, Any]) -> tuple[tuple[str, str], ...]:

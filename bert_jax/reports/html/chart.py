@@ -8,7 +8,7 @@ from bert_jax.reports.html.markup import Html, element, joined
 from bert_jax.reports.html.style import DASHES, LIGHT
 
 WIDTH, HEIGHT = 480, 280  # in the units of the drawing, which scales with the page
-LEFT, RIGHT, TOP, BOTTOM = 62, 10, 20, 26  # margins
+LEFT, RIGHT, TOP, BOTTOM = 74, 10, 20, 26  # margins
 NUM_TICKS = 5  # about, on the vertical axis
 NUM_STEPS = 6  # on the horizontal one
 BUCKETS = 400, 40  # of the horizontal axis, at most and at least; a line keeps two points in each
@@ -188,7 +188,8 @@ def _grid(axes: _Axes, marks: Sequence[float], percent: bool) -> Iterable[Html]:
     for number, mark in enumerate(steps):
         x = axes.x(mark)
         yield element("line", class_="axis", x1=x, x2=x, y1=bottom, y2=bottom + 4)
-        anchor = "end" if mark > axes.first + 0.97 * (axes.last - axes.first) else "middle"
+        place = (mark - axes.first) / (axes.last - axes.first)  # a name at an end stays inside
+        anchor = "start" if place < 0.03 else "end" if place > 0.97 else "middle"
         name = f"{'' if number else 'step '}{number_text(mark)}"
         yield element("text", name, x=x, y=HEIGHT - 7, text_anchor=anchor)
     yield element("line", class_="axis", x1=LEFT, x2=WIDTH - RIGHT, y1=bottom, y2=bottom)

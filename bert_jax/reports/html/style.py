@@ -75,7 +75,7 @@ svg .inside{fill:var(--page);font-weight:600;dominant-baseline:central}
 .sequence{line-height:1.9;max-width:none;white-space:pre-wrap}
 .special{color:var(--soft);font-size:.8em}
 .pair{border-left:3px solid var(--line0);padding-left:.6rem}
-mark{padding:.05rem .3rem;border-radius:4px;white-space:normal}
+mark{padding:.05rem .3rem;border-radius:4px;white-space:nowrap}
 mark.hit{color:var(--good);background:var(--goodback)}
 mark.miss{color:var(--bad);background:var(--badback);border-bottom:2px dashed var(--bad)}
 mark .read{color:var(--read);font-size:.8em}

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 
+from bert_jax.config import PretrainConfig
+from bert_jax.data.sequences.masking import evaluation_masking, phase_rates
 from bert_jax.reports.html.chart import Chart, Line, Marks, charts, draw
 from bert_jax.reports.html.markup import Html
 from bert_jax.reports.plots import MASKED_LOSS, panel_titles
 from bert_jax.reports.run_page.record import Point, Run, Training
+from bert_jax.training.optimizers import READ_BY
 from bert_jax.training.schedules import Phase
 
 SPLITS = {"heldout": "held out", "train": "training"}
@@ -58,6 +61,27 @@ def titles(trainings: Sequence[Training]) -> dict[str, str]:
     if "accuracy" in names:
         others = {"accuracy": "accuracy"} | others
     return losses | others | known | {name: title for name, title in SPEED.items() if name in names}
+
+
+def notes_on_curves(run: Run) -> list[str]:
+    """Return what a reader must know to compare the lines of a pretraining run: masks, and the rates of Muon."""
+    config = run.config
+    if not isinstance(config, PretrainConfig):
+        return []
+    rates = [rate for phase in config.train.phases for rate in phase_rates(config.data, phase)]
+    notes, optimizer = list[str](), config.optimizer
+    asked = evaluation_masking(config.data).mask_probability
+    if set(rates) - {asked} and MASKED_LOSS in run.trainings[0].names("heldout"):
+        span = " to ".join(dict.fromkeys(f"{rate:.0%}" for rate in (rates[0], rates[-1])))
+        notes.append(
+            f"Training asks for {span} of the tokens, the evaluation always for {asked:.0%}. The more are masked, "
+            "the harder each is: the two lines are not of the same task."
+        )
+    _, with_matrices = READ_BY["muon_learning_rate"]
+    if optimizer.name in with_matrices and optimizer.peak_learning_rate:
+        times = optimizer.muon_learning_rate / optimizer.peak_learning_rate
+        notes.append(f"The learning rate is that of vectors and tables; Muon's matrices have {times:g} times as much.")
+    return notes
 
 
 def marks_of(training: Training, phases: Sequence[Phase]) -> Marks:

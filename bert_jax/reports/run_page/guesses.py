@@ -13,6 +13,7 @@ from bert_jax.data.mixture import Mixture
 from bert_jax.data.sequences.masking import evaluation_masking
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
+from bert_jax.data.statistics import token_fractions
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.inference.load import read_weights
@@ -56,16 +57,24 @@ def sequences_section(run: Run, corpus: Mixture | str, number: int, console: Con
         slots, why = slots_of(batch), f" The guesses are left out: {error}."
     rows = range(len(slots))
     all_slots = [slot for row in slots for slot in row]
-    guessed = sum(slot.guess == slot.right for slot in all_slots)
-    total = "" if why else f" Correct: {guessed / max(1, len(all_slots)):.1%} of {len(all_slots):,} masked tokens."
+    hidden = [slot for slot in all_slots if slot.read == tokenizer.mask_id]
+    total = "" if why else f" Right of all that are marked: {_right(all_slots)}; of the masked: {_right(hidden)}."
+    fractions = token_fractions(corpus.split("heldout"), corpus.vocab_size)
     said = (
         f"The first {len(slots)} sequences of {batch['input_ids'].shape[1]} tokens from documents that are not trained "
-        "on. A frame marks a token to predict: ✓ a correct guess; ✗ a wrong guess, then the right token. A small token "
-        f"is what the model reads there instead of the mask.{total}{why}"
+        "on. Shading marks a token to predict: ✓ a right guess; ✗ a wrong guess, then the right token. Most are "
+        "masked; a small word before the guess says what the model reads instead: kept, the right token itself, or a "
+        f"random token. ## continues a word.{total}{why} The commonest token, "
+        f"“{_word(int(fractions.argmax()), tokenizer)}”, is {fractions.max():.1%} of these documents."
     )
     pairs = run.config.data.sentence_pairs
     shown = [_sequence(row, examples_of(batch, row, tokenizer), slots[row], pairs, tokenizer) for row in rows]
     return section(title, element("p", said), *shown)
+
+
+def _right(slots: Sequence[Slot]) -> str:
+    guessed = sum(slot.guess == slot.right for slot in slots)
+    return f"{guessed:,} of {len(slots):,} ({guessed / max(1, len(slots)):.1%})"
 
 
 def heldout_batch(run: Run, config: PretrainConfig, corpus: Mixture, number: int) -> Batch:
@@ -138,9 +147,7 @@ def _sequence(
         for order, pieces in enumerate(example.texts):
             spans = [_piece(piece, left, tokenizer) for piece in pieces]
             parts.append(element("p", *spans, class_="sequence pair" if order else "sequence", dir="auto"))
-    score = (
-        "" if not slots or slots[0].guess is None else f", {sum(slot.guess == slot.right for slot in slots)} guessed"
-    )
+    score = "" if not slots or slots[0].guess is None else f", {sum(slot.guess == slot.right for slot in slots)} right"
     return folded(f"Sequence {number}: {len(slots)} to predict{score}", *parts, open_=number < NUM_OPEN)
 
 

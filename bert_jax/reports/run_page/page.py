@@ -10,7 +10,7 @@ from bert_jax.errors import UserError
 from bert_jax.reports.html.markup import Html, element, folded, page, section
 from bert_jax.reports.html.style import STYLE
 from bert_jax.reports.run_page import sections
-from bert_jax.reports.run_page.curves import curves_of, curves_together
+from bert_jax.reports.run_page.curves import curves_of, curves_together, notes_on_curves
 from bert_jax.reports.run_page.guesses import sequences_section
 from bert_jax.reports.run_page.record import Run, Training, read_runs
 from bert_jax.reports.run_page.summary import summarize
@@ -83,7 +83,8 @@ def _body(run: Run, number: int, assumed: sections.Assumed, console: Console, cu
     """All sections below the sentences; `curves` False where they are drawn together with those of other runs."""
     parts = [sections.results_table(run)]
     if curves and len(run.trainings) == 1:
-        parts += [section("Curves", curves_of(run, run.trainings[0])), *_numbers(run.trainings)]
+        notes = [element("p", note, class_="note") for note in notes_on_curves(run)]
+        parts += [section("Curves", curves_of(run, run.trainings[0]), *notes), *_numbers(run.trainings)]
     elif curves:
         parts += _comparison(run.trainings)
     if run.phases:
@@ -97,6 +98,7 @@ def _body(run: Run, number: int, assumed: sections.Assumed, console: Console, cu
         *parts,
         sections.settings_section(run.config),
         sections.cost_section(run, assumed),
+        sections.use_section(run),
         sections.reproduction_section(run),
     ]
 

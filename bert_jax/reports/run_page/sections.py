@@ -13,9 +13,11 @@ from bert_jax.console import format_metric, format_seconds
 from bert_jax.data.corpus import Corpus
 from bert_jax.data.mixture import Mixture, open_mixture
 from bert_jax.data.statistics import QUANTILES, distribution, document_sizes
+from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.parallel.chips import CHIPS
 from bert_jax.reports.html.markup import Html, element, folded, joined, section, table
+from bert_jax.reports.run_lines import finetuned_commands, pretrained_commands
 from bert_jax.reports.run_page.curves import NOT_CURVES, SPLITS, titles
 from bert_jax.reports.run_page.record import Run, Training
 from bert_jax.reports.run_page.summary import tokens_read
@@ -25,6 +27,8 @@ WATTS_PER_CORE = 12.0  # of a CPU, where nothing better is known; Lannelongue et
 MAX_EVALUATIONS = 200  # in a table
 SHOWN_TOKENS = 40  # of a document
 MEASURED_ALL = 0.01  # of the time, up to which nothing is estimated beside what was measured
+OWN_POWER = "bert-jax report --watts takes the power of all devices."
+DURATIONS = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 MACHINE = ("devices", "device_kind", "processes", "cores")
 NOT_VERSIONS = (*MACHINE, "energy")  # what run.json says of a machine beside versions
 SHOWN_QUANTILES = {0.0: "shortest", 0.05: "5 %", 0.5: "median", 0.95: "95 %", 1.0: "longest"}
@@ -74,8 +78,8 @@ def corpus_section(run: Run, corpus: Mixture | str) -> Html:
         "Corpus",
         element(
             "p",
-            f"The run has read {times} times as many tokens as the {num_tokens:,} of the training documents. The "
-            "documents that are held out measure what it has learned.",
+            f"The run has read at most {times} times the {num_tokens:,} tokens of the training documents: padding "
+            "counts. The documents that are held out measure what it has learned.",
         ),
         _beginning(corpus),
         table(head, rows, "corpus"),
@@ -170,7 +174,7 @@ def settings_section(config: Config) -> Html:
         for key, value in flatten(to_json(config)).items()
         if key not in differing
     ]
-    changes = f"{len(rows)} fields differ from the defaults; their values are shaded."
+    changes = f"{len(rows)} fields differ from the defaults."
     return section(
         "Settings",
         element("p", changes),
@@ -180,10 +184,20 @@ def settings_section(config: Config) -> Html:
 
 
 def cost_section(run: Run, assumed: Assumed) -> Html:
-    """Return time and tokens, measured, and energy, measured where counters could be read and else estimated."""
+    """Return `cost_of` as a table."""
+    rows, note = cost_of(run, assumed)
+    return section("Cost", table((), rows, "cost"), element("p", note, class_="note"))
+
+
+def cost_of(run: Run, assumed: Assumed) -> tuple[list[tuple[str, str]], str]:
+    """Return time and tokens, measured, and energy, measured where counters could be read and else estimated.
+
+    Returns:
+        names and values; a note on how they are known.
+    """
     sessions = [session for one in run.trainings for session in one.sessions]
     seconds = sum(session.ended - session.began for session in sessions)
-    rows = [("wall-clock time", format_seconds(seconds) if sessions else "not recorded")]
+    rows = [("wall-clock time", _duration(seconds) if sessions else "not recorded")]
     speeds = [line.get("tokens_per_second") for one in run.trainings for line in one.lines if line["split"] == "train"]
     if known := [speed for speed in speeds if speed is not None]:
         rows.append(("tokens per second, median", f"{float(np.median(known)):,.0f}"))
@@ -195,15 +209,19 @@ def cost_section(run: Run, assumed: Assumed) -> Html:
     if energy and assumed.grams_per_kwh is not None:
         grams = sum(energy.values()) / 3.6e6 * assumed.grams_per_kwh
         rows.append((f"CO2 at {assumed.grams_per_kwh:g} g per kWh", f"{grams / 1000:.3g} kg"))
-    note = f"Time is from the first to the last event of each start, evaluations and saving included. {why}"
-    return section("Cost", table((), rows, "cost"), element("p", note, class_="note"))
+    return rows, f"Time is from the first to the last event of each start, evaluations and saving included. {why}"
+
+
+def _duration(seconds: float) -> str:
+    unit, size = next((unit, size) for unit, size in DURATIONS.items() if seconds >= size or size == 1)
+    return f"{seconds / size:,.1f} {unit}"
 
 
 def _machine(run: Run) -> str:
     if not run.machine:
         return "not recorded"
     devices, kind, processes, cores = (run.machine.get(name, "?") for name in MACHINE)
-    return f"{devices} x {kind}; {processes} x a host with {cores} cores"
+    return f"{devices} x {kind}; processes: {processes}; cores per host: {cores}"
 
 
 def _energy(run: Run, sessions: Sequence[Session], seconds: float, assumed: Assumed) -> tuple[dict[str, float], str]:
@@ -235,7 +253,7 @@ def _power(run: Run, watts: float | None) -> tuple[float | None, str]:
         return watts, f"Energy is an estimate: that time at {watts:g} W (--watts)."
     kind, devices = str(run.machine.get("device_kind", "")), run.machine.get("devices")
     if not isinstance(devices, int):
-        return None, "Energy is not estimated, as the machine is not recorded: give --watts, the power of all devices."
+        return None, f"Energy is not estimated, as the machine is not recorded. {OWN_POWER}"
     if (chip := CHIPS.get(kind)) and chip.watts is not None:
         power = chip.watts * devices
         return power, f"Energy is an estimate: that time at {power:g} W, the figure of {chip.source}, {ending}."
@@ -244,9 +262,23 @@ def _power(run: Run, watts: float | None) -> tuple[float | None, str]:
         power = WATTS_PER_CORE * cores
         return power, (
             f"Energy is an estimate: that time at {power:g} W, which is {WATTS_PER_CORE:g} W for each of {cores} cores "
-            f"(Lannelongue et al. 2021), {ending}; --watts replaces it."
+            f"(Lannelongue et al. 2021), {ending}."
         )
-    return None, f"Energy is not estimated: no published power of {kind} is known here; give --watts."
+    return None, f"Energy is not estimated: no published power of {kind} is known here. {OWN_POWER}"
+
+
+def use_section(run: Run) -> Html:
+    """Return where the model is, and commands that use it."""
+    place = str(run.place)
+    if not (run.phases or run.results):
+        return section("Use it", element("p", "A fine-tuned model is there when the run has ended.", class_="note"))
+    try:
+        tokenizer = load_tokenizer(run.place / "tokenizer")
+    except UserError as error:
+        return section("Use it", element("p", f"No commands: {error}.", class_="note"))
+    mask = tokenizer.tokens[tokenizer.mask_id]
+    commands = pretrained_commands(place, mask) if run.phases else finetuned_commands(place)
+    return section("Use it", element("p", f"The model is in {place}."), element("pre", "\n".join(commands), tabindex=0))
 
 
 def reproduction_section(run: Run) -> Html:

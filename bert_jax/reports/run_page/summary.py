@@ -1,18 +1,26 @@
 """A run in three sentences, and what looks wrong with it."""
 
+import functools
 import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bert_jax.config import FinetuneConfig, PretrainConfig
+from bert_jax.config import EncoderConfig, FinetuneConfig, PretrainConfig
 from bert_jax.console import format_metric
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
+from bert_jax.models import Head, count_parameters
+from bert_jax.objectives import OBJECTIVES
 from bert_jax.reports.plateau import MASKED_LOSS, Plateau, expected_step
 from bert_jax.reports.run_page.record import Run, Training
 
 GROWN = 10.0  # times the median of the middle of a run, from which the gradient norm at its end is named
 RISEN = 0.1  # nats above its lowest value, from which a held-out loss is named
 SKIPPED = 0.01  # of all steps
+MAX_RESTARTS = 3  # whose steps are named
+HEALTHY = (
+    "Nothing looks wrong: losses and gradients are finite and do not grow. What the model is good for, fine-tuning and "
+    "bert-jax score show."
+)
 
 
 class Summary(NamedTuple):
@@ -32,7 +40,7 @@ def summarize(run: Run) -> Summary:
     )
     describe = _pretraining if isinstance(run.config, PretrainConfig) else _finetuning
     what, how_far, measured = describe(run)
-    health = "Nothing looks wrong. " if not signs else "Something looks wrong (below). "
+    health = f"{HEALTHY} " if not signs else "Something looks wrong (below). "
     return Summary((what, how_far, health + measured), signs)
 
 
@@ -116,15 +124,18 @@ def _pretraining(run: Run) -> tuple[str, str, str]:
     model, total = config.model, run.phases[-1].end
     rule = SENTENCE_PAIRS.get(config.data.sentence_pairs)
     pairs = f" and {config.data.sentence_pairs.replace('_', ' ')}" if rule and rule.label_meanings else ""
+    parameters = _count(model, OBJECTIVES[config.objective].heads(config))
+    lengths = ", then ".join(dict.fromkeys(f"{phase.seq_len:,}" for phase in run.phases))
     start = f"weights of {_name(config.init_from)}" if config.init_from else "random weights"
     what = (
-        f"An encoder of the family {model.family} with {model.num_layers} layers of width {model.hidden_size} was "
-        f"pretrained by {config.objective.replace('_', ' ')}{pairs} on {_name(config.data.corpus or '')}, from {start}."
+        f"An encoder of the family {model.family} with {model.num_layers} layers of width {model.hidden_size}"
+        f"{parameters} was pretrained by {config.objective.replace('_', ' ')}{pairs} on "
+        f"{_name(config.data.corpus or '')}, from {start}."
     )
     step = training.last_step
     state = "all of its" if step >= total else f"{step / total:.0%} of its"
-    tokens = f"{tokens_read(run, step):,} tokens including padding"
-    how_far = f"It has done {state} {total:,} steps, {tokens}{_restarted(training)}."
+    tokens = f"{tokens_read(run, step):,} tokens including padding, in sequences of {lengths}"
+    how_far = f"It has done {state} {total:,} steps: {tokens}{_restarted(training)}."
     return what, how_far, _level(run, training)
 
 
@@ -133,8 +144,10 @@ def _level(run: Run, training: Training) -> str:
     split = "heldout" if training.names("heldout") else "train"
     where = "held-out" if split == "heldout" else "training"
     loss, entropy = training.last(MASKED_LOSS, split), training.last("unigram_entropy", split)
-    accuracy, norm = training.last("mlm_accuracy", split), training.last("grad_norm", "train")
-    guessed = "" if accuracy is None else f"The model guesses {accuracy:.1%} of the masked tokens right. "
+    accuracy = training.last("mlm_accuracy", split)
+    guessed = (
+        "" if accuracy is None else f"Of the {where} tokens that it is asked for, it guesses {accuracy:.1%} right. "
+    )
     if loss is None:
         loss, entropy = training.last("loss", split), None
         said = "No finite loss is recorded" if loss is None else f"The {where} loss is {loss:.3f}"
@@ -148,12 +161,12 @@ def _level(run: Run, training: Training) -> str:
         )
         left = left_plateau(run, training)
         said += f" (first clearly below it at step {left:,})" if left is not None else ""
-    said += f"; the last gradient norm is {norm:.3g}." if norm is not None else "."
+    said += "."
     config = run.config
     if split == "heldout" and isinstance(config, PretrainConfig):
         said += (
-            f" Measured on up to {config.evaluate.num_sequences:,} sequences of documents that are not trained on, "
-            "with 15 % of their tokens masked."
+            f" Measured on up to {config.evaluate.num_sequences:,} sequences of documents that are not trained on. It "
+            "is asked for 15 % of their tokens, of which eight in ten are masked, one is random and one kept."
         )
     return guessed + said
 
@@ -210,5 +223,13 @@ def _name(paths: str) -> str:
 
 
 def _restarted(*trainings: Training) -> str:
-    count = sum(max(0, len(one.sessions) - 1) for one in trainings)
-    return {0: "", 1: "; it was restarted once"}.get(count, f"; it was restarted {count} times")
+    after = [f"{session.first_step - 1:,}" for one in trainings for session in one.sessions[1:]]
+    if not after or len(after) > MAX_RESTARTS or len(trainings) > 1:
+        return f"; it was restarted {len(after)} times" if after else ""
+    return f"; it was restarted after step {' and '.join(after)}"
+
+
+@functools.cache
+def _count(model: EncoderConfig, heads: tuple[Head, ...]) -> str:
+    """The parameters of a model in words; none where the size of its vocabulary is not recorded."""
+    return f" ({count_parameters(model, heads) / 1e6:,.1f} million parameters)" if model.vocab_size else ""

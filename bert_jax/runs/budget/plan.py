@@ -69,7 +69,7 @@ def plan(
     if OBJECTIVES[config.objective].teacher(config):
         raise UserError("--budget chooses the model's size, and a student's follows from its teacher: leave one out")
     if not config.data.corpus:
-        raise UserError("no corpus: give --config.data.corpus=DIR, a directory made by `bert-jax prepare`")
+        raise UserError("no corpus: give --config.data.corpus=DIR of `bert-jax prepare`, or --config.data.text=FILES")
     corpus = open_mixture(config.data.corpus, console.say)
     config = with_vocab_size(config, corpus.vocab_size)
     recorded = _agreed(_recorded(directory, text) if jax.process_index() == 0 else None)

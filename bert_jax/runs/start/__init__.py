@@ -3,4 +3,5 @@
 initial_weights.py     the weights of `config.init_from`: read, checked, described
 longer_positions.py    weights of a model of short sequences, for longer ones
 teacher.py             the frozen model that a distillation reads
+text.py                text in place of a corpus, for a first trial
 """

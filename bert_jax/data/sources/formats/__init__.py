@@ -6,6 +6,7 @@ json_records.py      JSON lines, and files that are one JSON list or object
 fields.py            the text of a record: a field, fields in lists, or a template
 pages/               HTML, reStructuredText, EPUB and PDF
 parquet/             Parquet and Arrow
+tfrecord.py          TFRecord files of examples, as TFDS writes them
 markdown.py          markdown -> its text
 wiki/                MediaWiki dumps, and the output of WikiExtractor
 encodings.py         text in other encodings -> UTF-8

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple
 
 from bert_jax.data.sources.documents import Document, RawDocument, ReadOptions, RejectedError
+from bert_jax.data.sources.formats import tfrecord
 from bert_jax.data.sources.formats.delimited_records import read_csv_records, read_tsv_records
 from bert_jax.data.sources.formats.json_records import json_field_text, read_json_records
 from bert_jax.data.sources.formats.markdown import markdown_text
@@ -70,6 +71,13 @@ FORMATS: dict[str, Format] = {
     "tsv": Format(read_tsv_records, patterns=("*.tsv",), option="field", has_header=True),
     "parquet": Format(read_parquet_records, patterns=("*.parquet",), option="field", is_text=False),
     "arrow": Format(read_arrow_records, patterns=("*.arrow", "*.feather"), option="field", is_text=False),
+    tfrecord.NAME: Format(
+        tfrecord.read_tfrecord_examples,
+        patterns=("*.tfrecord", "*.tfrecord-[0-9]*-of-[0-9]*"),
+        option="field",
+        is_text=False,
+        extract_from_bytes=tfrecord.example_text,
+    ),
     "wikiextractor": Format(read_wikiextractor, wikiextractor_text, ("wiki_[0-9][0-9]",)),
     "mediawiki": Format(read_wiki_dump, wiki_markup_text, ("*.xml",), is_text=False),  # XML names its own encoding
 }

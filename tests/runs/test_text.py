@@ -1,0 +1,90 @@
+"""`config.data.text`: the same corpus as the verbs make, made once."""
+
+import dataclasses
+import io
+import pathlib
+import random
+from typing import Any
+
+import pytest
+
+from bert_jax.config import PretrainConfig, pretrain_config, resolve
+from bert_jax.console import Console
+from bert_jax.data.preparation.prepare import prepare
+from bert_jax.data.tokenizer.training.train import train_tokenizer
+from bert_jax.errors import UserError
+from bert_jax.runs.start.text import with_corpus
+from tests.data.preparation import contents
+from tests.data.preparation import text as make_text
+
+
+def config(vocab_size: int | None = 50, **data: Any) -> PretrainConfig:
+    made = pretrain_config()
+    made.model.vocab_size = vocab_size
+    made.data.update(data)
+    return resolve(PretrainConfig, made)
+
+
+def prepared(one: PretrainConfig) -> tuple[PretrainConfig, str]:
+    out = io.StringIO()
+    return with_corpus(one, Console(out)), out.getvalue()
+
+
+@pytest.fixture
+def text(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Two files that a pattern names, and a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for number in range(2):
+        sentences = make_text(random.Random(number), 40)
+        (tmp_path / f"{number}.md").write_text(sentences, encoding="utf-8")
+    return f"{tmp_path}/*.md"
+
+
+def test_the_corpus_is_that_of_the_verbs(text: str, tmp_path: pathlib.Path) -> None:
+    """Byte for byte, with a tokenizer that is trained and with one that is given; both fields are gone."""
+    train_tokenizer([[text]], 50, tmp_path / "tokenizer")
+    for tokenizer in (None, str(tmp_path / "tokenizer")):
+        found, _ = prepared(config(text=text, tokenizer=tokenizer))
+        by_verbs = tmp_path / f"corpus_{bool(tokenizer)}"
+        prepare([text], tmp_path / "tokenizer", by_verbs)
+        assert found.data.corpus is not None
+        assert contents(pathlib.Path(found.data.corpus)) == contents(by_verbs)
+        assert found == config(corpus=found.data.corpus)
+
+
+def test_it_is_made_once_and_again_when_the_text_changes(text: str, tmp_path: pathlib.Path) -> None:
+    first, said = prepared(config(text=text))
+    again, said_again = prepared(config(text=text))
+    assert again == first
+    assert "learning 50 tokens" in said
+    assert "was made before" in said_again
+    assert "learning" not in said_again
+    larger, _ = prepared(config(40, text=text))
+    (tmp_path / "1.md").write_text("Other words, and no more than these.", encoding="utf-8")
+    changed, said = prepared(config(text=text))
+    assert len({first.data.corpus, larger.data.corpus, changed.data.corpus}) == 3
+    assert "was made before" not in said
+
+
+def test_a_config_without_text_stays() -> None:
+    one = config(corpus="corpus")
+    assert with_corpus(one, Console(silent=True)) is one
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"tokenizer": "tok"}, "config.data.tokenizer: a corpus has its own"),
+        ({"text": "a.txt", "corpus": "b"}, "give one of them"),
+        ({"text": "absent/*.txt"}, "absent"),
+    ],
+)
+def test_refusals(data: dict[str, str], words: str, text: str) -> None:
+    with pytest.raises(UserError, match=words):
+        with_corpus(config(**data), Console(silent=True))
+
+
+def test_one_process_alone(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jax.process_count", lambda: 2)
+    with pytest.raises(UserError, match="for one process"):
+        with_corpus(dataclasses.replace(config(text=text)), Console(silent=True))
