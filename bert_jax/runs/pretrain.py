@@ -75,9 +75,7 @@ def pretrain(
             console.say(line)
         left_out = corpus.left_out("heldout", min_documents(config))
         if data.heldout is None:
-            console.say(
-                "no evaluation: too few held-out documents; `prepare --heldout_fraction` sets how many there are"
-            )
+            console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")
         elif left_out:
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the others")
         run = RunContext(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from bert_jax.errors import UserError, writing
+from bert_jax.errors import writing
 from bert_jax.files import write_text
 
 LOCK = "requirements.lock"
@@ -21,7 +21,7 @@ def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
     """Write the installed versions into the work directory of a new run; say in a line what differs in a resumed run.
 
     Raises:
-        UserError: the file cannot be written or read.
+        UserError: the file cannot be written.
     """
     path = workdir / LOCK
     if not path.exists():
@@ -32,8 +32,9 @@ def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
         return
     try:
         locked = PIN.findall(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); remove it, and the run writes it again") from None
+    except (OSError, ValueError) as error:  # no reason to end a run
+        say(f"{path}: cannot be read ({error}); remove it, and the next start writes it again")
+        return
     present = [(name, old, _version(name)) for name, old in locked]
     changed = [f"{name} {old} -> {new}" for name, old, new in present if new not in (old, None)]
     if changed:

@@ -74,7 +74,15 @@ def test_a_resumed_run_names_what_differs_and_keeps_the_lock(tmp_path, packages,
     assert "(qq-array 2.0 -> 2.1 and 1 more)" in said[1]
 
 
-def test_a_lock_that_cannot_be_read(tmp_path) -> None:
+def test_a_damaged_lock_is_reported_and_ends_no_run(tmp_path) -> None:
+    said: list[str] = []
     (tmp_path / LOCK).write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="remove it"):
-        lock_versions(tmp_path, pytest.fail)
+    lock_versions(tmp_path, said.append)
+    (line,) = said
+    assert line.startswith(f"{tmp_path / LOCK}: cannot be read")
+    assert (tmp_path / LOCK).read_bytes() == b"\xff\xfe"
+
+
+def test_a_lock_that_cannot_be_written(tmp_path) -> None:
+    with pytest.raises(UserError, match="choose another --workdir"):
+        lock_versions(tmp_path / "nowhere", pytest.fail)
