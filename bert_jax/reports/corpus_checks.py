@@ -32,7 +32,7 @@ class Source(NamedTuple):
 
     `train` and `heldout`: numbers of documents, sentences and tokens. `prepared`: from the manifest. `rejected`: number
     of documents by reason. `tokens_fraction` and `sequences_fraction`: of the mixture. `epochs`: times that an epoch of
-    the mixture reads the corpus.
+    the mixture reads the corpus. `changes`: a warning about characters that the tokenizer changes, or "".
     """
 
     name: str
@@ -43,6 +43,7 @@ class Source(NamedTuple):
     tokens_fraction: float
     sequences_fraction: float | None
     epochs: float | None
+    changes: str = ""
 
 
 class Report(NamedTuple):
@@ -152,6 +153,11 @@ def _unknown(report: Report) -> str:
     )
 
 
+def _changes(report: Report) -> str:
+    found = [(source.name, source.changes) for source in report.sources if source.changes]
+    return ". ".join(f"{name}: {line}" if len(report.sources) > 1 else line for name, line in found)
+
+
 def _many_tokens_per_word(report: Report) -> str:
     tokens = report.tokens
     if tokens.tokens_per_word <= MAX_TOKENS_PER_WORD or tokens.characters_per_word > MAX_WORD_CHARACTERS:
@@ -218,6 +224,7 @@ CHECKS: dict[str, Callable[[Report], str]] = {
     "duplicates": _duplicates,
     "leaked": _leaked,
     "unknown": _unknown,
+    "changes": _changes,
     "many_tokens_per_word": _many_tokens_per_word,
     "unused": _unused,
     "long_words": _long_words,

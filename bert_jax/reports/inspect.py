@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 NUM_SHOWN = 3
 MAX_NUMBER = (1 << 62) - 1
+CHARACTERS = ("unknown_character_fraction", "changed_character_fractions", "counts")  # the first manifests lack some
 WIDTHS = 40, 120  # minimum and maximum columns: longer lines are hard to read
 
 
@@ -115,7 +116,7 @@ def make_report(
     special = {getattr(tokenizer, f"{role}_id") for role in tokenizer.special._fields}
     ordinary = np.delete(figures.counts, sorted(special))
     return Report(
-        sources=tuple(_sources(mixture, sequences)),
+        sources=tuple(_sources(mixture, sequences, tokenizer)),
         tokenizer=dict(mixture.corpora[0].manifest["tokenizer"]),
         documents=distribution(tokens),
         sentences_per_document=distribution(sentences),
@@ -130,8 +131,11 @@ def make_report(
     )
 
 
-def _sources(mixture: Mixture, sequences: Sequences | None) -> list[Source]:
+def _sources(mixture: Mixture, sequences: Sequences | None, tokenizer: "Tokenizer") -> list[Source]:
+    from bert_jax.data.tokenizer.changes import changes_warning, unexpected_changes
+
     tokens = np.array([corpus.split("train").num_tokens for corpus in mixture.corpora])
+    changes = [corpus.manifest.get("changed_character_fractions", {}) for corpus in mixture.corpora]
     fractions = sequences.num_per_source / sequences.num_per_source.sum() if sequences else None
     epochs = sequences.num_per_source / np.maximum(1, sequences.num_items) if sequences else None
     names = [str(corpus.directory) for corpus in mixture.corpora]
@@ -143,11 +147,13 @@ def _sources(mixture: Mixture, sequences: Sequences | None) -> list[Source]:
             heldout=_sizes(corpus, "heldout"),
             prepared={key: corpus.manifest["documents"][key] for key in ("in", "stored")}
             | {"sentences_split": corpus.manifest["sentences_split"]}
-            | {"language": corpus.manifest["settings"]["language"]},
+            | {"language": corpus.manifest["settings"]["language"]}
+            | {key: corpus.manifest[key] for key in CHARACTERS if key in corpus.manifest},
             rejected=corpus.manifest["documents"]["rejected"],
             tokens_fraction=float(own / tokens.sum()),
             sequences_fraction=None if fractions is None else float(fractions[number]),
             epochs=None if epochs is None else float(epochs[number]),
+            changes=changes_warning(unexpected_changes(tokenizer, changes[number])),
         )
         for number, (name, corpus, own) in enumerate(zip(names, mixture.corpora, tokens, strict=True))
     ]

@@ -138,6 +138,7 @@ def _sizes(sources: Sequence[Source]) -> list[str]:
 def _preparation(report: Report, width: int) -> list[str]:
     # Imported here: these load the libraries that prepare text.
     from bert_jax.data.preparation.encoding import NO_LANGUAGE
+    from bert_jax.data.preparation.summary import format_changes
     from bert_jax.data.sources.rejections import describe_rejections
 
     lines = []
@@ -152,6 +153,9 @@ def _preparation(report: Report, width: int) -> list[str]:
             + (f"; {cut:,} overlong sentence{'s' * (cut != 1)} cut" if cut else "")
             + ("; every line is a sentence" if language == NO_LANGUAGE else f"; sentences split as in '{language}'")
         )
+        lost = source.prepared.get("unknown_character_fraction")  # the first manifests lack it
+        lost_text = "" if lost is None else f"characters lost in unknown tokens: {_percent(lost)}; "
+        lines.append(f"{name}{lost_text}{format_changes(source.prepared)}")
     found = report.duplicates
     copies = f"{found.repeated:,} of {found.train:,} training documents ({found.repeated / found.train:.1%})"
     lines.append(

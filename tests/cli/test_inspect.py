@@ -166,6 +166,7 @@ PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "."]
             {"texts": [one.replace(WORDS[0], "§") + " §§ § §" * 20 for one in many(60, 60)]},
             [],
         ),
+        ("changes", "10.00% accent or other mark removed; ", {"texts": ["Bádu bedu. Badu béda."] * 40}, []),
         ("many_tokens_per_word", "tokens per word", {"texts": many(60, 60), "vocabulary": PIECES}, []),
         ("long_words", "hides no whole words", {"texts": ["Badubedu" * 3] * 50}, ["--config.data.masking=whole_word"]),
         ("unused", "% of the vocabulary", {"texts": ["Badu bedu. Badu bedu."] * 2 + many(2, 5)}, []),

@@ -16,7 +16,8 @@ TEXT = "--input --format --field --markup --members --encoding --encoding_errors
 BIAS = "--crows_pairs --stereoset --winobias --winogender --templates"
 PROCESSES = "--coordinator --num_processes --process_id"
 OPTIONS = {
-    "tokenizer": f"{TEXT} --kind --vocab_size --output --cased --sample_characters --smoothing --weights",
+    "tokenizer": f"{TEXT} --kind --vocab_size --output --cased --normalization --sample_characters --smoothing "
+    "--weights",
     "prepare": f"{TEXT} --tokenizer --output --documents --workers --heldout_fraction --language --deduplicate "
     "--clean --keep_removed --max_rejected_fraction --runner --beam_options --append",
     "clean": f"{TEXT} --output --recipe --documents --workers --max_rejected_fraction --keep_removed --json",

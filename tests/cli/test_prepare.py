@@ -1,5 +1,6 @@
 """`tokenizer` and `prepare`: text that is none, settings out of range, and Ctrl-C leave nothing behind."""
 
+import json
 import os
 import random
 import shutil
@@ -97,6 +98,31 @@ def test_sizes_of_vocabulary_that_the_text_cannot_fill(world, tmp_path, refused)
     refused(*argv, "--vocab_size", 20, says=("--vocab_size 20 is too small",))
     refused(*argv, "--vocab_size", -1, says=("--vocab_size -1 is too small",))
     assert is_empty(tmp_path)
+
+
+def test_the_normalization_of_a_vocabulary(tmp_path, run, refused) -> None:
+    (tmp_path / "a.txt").write_text("Caf\u00e9 cafe\u0301 the cat sat\n" * 40)
+    argv = ["tokenizer", "--input", tmp_path / "a.txt", "--cased", "--vocab_size", 268, "--normalization", "nfc"]
+    status, out, _ = run(*argv, "--kind", "byte_level", "--output", tmp_path / "out")
+    assert (status, out.startswith("268 tokens, byte_level, cased, normalization nfc, sha256 ")) == (0, True)
+    assert json.loads((tmp_path / "out" / "tokenizer.json").read_text())["normalizer"] == {"type": "NFC"}
+    refused(*argv, "--output", tmp_path / "other", says=("--normalization nfc: not for --kind wordpiece; give bert",))
+
+
+def test_an_append_of_nothing_new_is_no_append(world, tmp_path, run) -> None:
+    for number, name in ((3, "old"), (2, "new")):
+        (tmp_path / f"{name}.jsonl").write_text(
+            "".join(json.dumps({"text": prose(number + n, 20)}) + "\n" for n in range(0, 10 * number, 10))
+        )
+    argv = ["prepare", "--tokenizer", world.tokenizer, "--output", tmp_path / "out", "--workers", 1, "--input"]
+    assert run(*argv, tmp_path / "old.jsonl")[0] == 0
+    status, grown, _ = run(*argv, tmp_path / "new.jsonl", "--append")
+    assert (status, grown.count("snapshot 2"), grown.count("2 are added")) == (0, 1, 1)
+    status, again, _ = run(*argv, tmp_path / "new.jsonl", "--append")
+    first, *rest = again.splitlines()
+    out = tmp_path / "out"
+    assert first == f"{out}: unchanged; of 2 new documents 0 are added, 2 rejected (2 exact duplicate)"
+    assert (status, rest) == (0, grown.splitlines()[1:])
 
 
 def test_a_tokenizer_directory_without_vocabulary(world, tmp_path, refused) -> None:

@@ -174,17 +174,18 @@ def jaccard(one, other):
 
 
 def test_nothing_new_leaves_the_corpus_as_it_is(tmp_path, tokenizer):
-    inputs, lines = write(tmp_path / "1.jsonl", make_texts(9, seed=4)), []
+    inputs = write(tmp_path / "1.jsonl", make_texts(9, seed=4))
     manifest = prepare(inputs, tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.3)
     before = contents(tmp_path / "c")
     removed = tmp_path / "removed.jsonl"
-    again = prepare(inputs, tokenizer, tmp_path / "c", workers=1, append=True, say=lines.append, keep_removed=removed)
+    again = prepare(inputs, tokenizer, tmp_path / "c", workers=1, append=True, keep_removed=removed)
     found = [json.loads(line) for line in removed.read_text().splitlines()]
     assert [one["repeats"] for one in found] == [f"a document of {tmp_path / 'c'}"] * 15
     removed.unlink()
-    assert again == manifest
+    assert again == {**manifest, "unchanged": {"in": 15, "rejected": {"exact duplicate": 15}}}
     assert contents(tmp_path / "c") == before
-    assert lines == [f"{tmp_path / 'c'}: unchanged; of 15 new documents 0 are added, 15 rejected (15 exact duplicate)"]
+    line = "c: unchanged; of 15 new documents 0 are added, 15 rejected (15 exact duplicate)\n"
+    assert format_summary(again, "c") == line + format_summary(manifest, "c")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.jsonl", "c"]
 
 

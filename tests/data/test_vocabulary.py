@@ -311,7 +311,8 @@ def test_every_frequent_character_is_known(kind, more):
 def test_a_kind_without_its_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(
-        UserError, match="SentencePiece vocabularies need two more packages: pip install sentencepiece protobuf"
+        UserError,
+        match="SentencePiece vocabularies and tables need two more packages: pip install sentencepiece protobuf",
     ):
         train_from_texts(lambda: [TEXT], 60, "unigram")
 

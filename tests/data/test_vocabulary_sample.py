@@ -127,9 +127,9 @@ def test_a_sample_is_about_as_large_as_asked(tmp_path, two_sources, monkeypatch)
 
     def counting(text, vocab_size, lowercase):
         found.append(sum(map(len, text.pieces())))
-        return own.train(text, vocab_size, lowercase)
+        return own.train["bert"](text, vocab_size, lowercase)
 
-    monkeypatch.setitem(TOKENIZERS, "wordpiece", own._replace(train=counting))
+    monkeypatch.setitem(TOKENIZERS, "wordpiece", own._replace(train={"bert": counting}))
     train_tokenizer(two_sources, 85, tmp_path / "all")
     train_tokenizer(two_sources, 85, tmp_path / "part", sample_characters=found[0] // 4)
     assert 0.15 < found[1] / found[0] < 0.35

@@ -48,6 +48,13 @@ def _tokenizer(parser: argparse.ArgumentParser) -> None:
         help="keep capitals and accents (default: lowercase the text; wordpiece and bpe also strip accents)",
     )
     parser.add_argument(
+        "--normalization",
+        choices=["bert", "identity", "nfc", "nfkc", "nmt_nfkc"],
+        help="change of the text beside --cased: bert, BERT's cleaning, for wordpiece and bpe alone; identity, none; "
+        "nfc or nfkc, a Unicode form; nmt_nfkc, SentencePiece's NFKC with clean-up (default: bert for wordpiece and "
+        "bpe, identity for byte_level, nmt_nfkc for the others, which have no nfc)",
+    )
+    parser.add_argument(
         "--sample_characters",
         type=int,
         metavar="N",

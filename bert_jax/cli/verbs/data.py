@@ -21,6 +21,7 @@ def tokenizer(args: argparse.Namespace) -> None:
             args.output,
             kind=args.kind,
             lowercase=not args.cased,
+            normalization=args.normalization,
             read_options=_read_options(args),
             sample_characters=args.sample_characters,
             smoothing=args.smoothing,

@@ -1,7 +1,9 @@
 """Documents -> records of token ids. Pure functions: a chunk gives the same records wherever it is encoded."""
 
+import collections
 import heapq
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -21,11 +23,14 @@ from bert_jax.data.preparation.duplicates.normal_form import choose_split, text_
 from bert_jax.data.sources import RawDocument, ReadOptions, to_document
 from bert_jax.data.sources.rejections import Rejections, first_fields
 from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.data.tokenizer.changes import count_changes
 
 MIN_HELDOUT = 2  # documents: the second sentence of a pair may come from another document
 NO_LANGUAGE = "none"  # a line is a sentence and stays as it is: for code, logs, proteins
 WINDOW = 8192  # characters that are split into sentences in one call, and of the longest sentence
 UNKNOWN_READ = 500  # sentences with unknown tokens in a chunk that are encoded again, to count their characters
+CHANGED_READ = 20_000  # characters of a chunk that are compared with what the tokenizer makes of them
+GOLDEN_RATIO = (1 + math.sqrt(5)) / 2
 SENTENCES_PER_CALL = 512  # of the tokenizer library; its memory is a hundred times the text
 # When it looks back, the library takes every white space for one byte, and panics inside a wider one.
 WIDE_SPACES = "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
@@ -70,6 +75,8 @@ class DocumentCounts(NamedTuple):
     unknown_tokens: int = 0
     characters: int = 0  # of all sentences
     unknown_characters: int = 0  # that unknown tokens stand for; see `_unknown_characters`
+    compared_characters: int = 0  # in which changes were counted
+    changed_characters: Mapping[str, int] = {}  # by kind, see `tokenizer.changes`; scaled to all characters
     fields: str = ""  # of a record that lacks the requested one
     lowest_hashes: Sequence[int] = ()  # the MIN_HELDOUT smallest `split_hash` of stored documents, sorted
 
@@ -147,17 +154,35 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
     whole = np.array(begins, bool)
     cut = np.unique(np.cumsum(whole)[~whole | (lengths > MAX_SENTENCE)])
     unknown = np.count_nonzero(tokens == tokenizer.unk_id)
+    characters = sum(map(len, sentences))
+    compared, changed = _changed_characters(sentences, characters, tokenizer)
     counts = DocumentCounts(
         documents=found,
         rejected=dict(rejections.reasons),
         sentences_split=len(cut),
         unknown_tokens=int(unknown),
-        characters=sum(map(len, sentences)),
+        characters=characters,
         unknown_characters=_unknown_characters(sentences, lengths, tokens, tokenizer),
+        compared_characters=compared,
+        changed_characters=changed,
         fields=rejections.fields,
         lowest_hashes=_lowest(hashes),
     )
     return EncodedChunk(records, counts)
+
+
+def _changed_characters(sentences: Sequence[str], characters: int, tokenizer: Tokenizer) -> tuple[int, dict[str, int]]:
+    """Return the number of characters compared, about `CHANGED_READ`, and those changed by kind, scaled to all.
+
+    A sentence of each stretch of equally many is read. Its place differs from stretch to stretch, so that a text with a
+    period, such as of two languages in turns, is read evenly.
+    """
+    number = math.ceil(len(sentences) * min(1.0, CHANGED_READ / max(1, characters)))
+    places = (np.arange(number) + np.arange(number) * GOLDEN_RATIO % 1) * len(sentences) / max(1, number)
+    read = [sentences[place] for place in places.astype(int).tolist()]
+    compared = sum(map(len, read))
+    changed = count_changes(tokenizer, read)
+    return compared, {kind: round(found * characters / compared) for kind, found in changed.items()}
 
 
 def _unknown_characters(sentences: Sequence[str], lengths: np.ndarray, tokens: np.ndarray, tokenizer: Tokenizer) -> int:
@@ -175,7 +200,8 @@ def _unknown_characters(sentences: Sequence[str], lengths: np.ndarray, tokens: n
 
 def sum_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
     """Return the sum of several counts."""
-    documents = sentences_split = unknown_tokens = characters = unknown_characters = 0
+    documents = sentences_split = unknown_tokens = characters = unknown_characters = compared = 0
+    changed: collections.Counter[str] = collections.Counter()
     rejections = Rejections()
     hashes: list[int] = []
     for one in counts:
@@ -186,6 +212,8 @@ def sum_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
         unknown_tokens += one.unknown_tokens
         characters += one.characters
         unknown_characters += one.unknown_characters
+        compared += one.compared_characters
+        changed.update(one.changed_characters)
         hashes += one.lowest_hashes
     rejected = dict(sorted(rejections.reasons.items()))
     return DocumentCounts(
@@ -195,6 +223,8 @@ def sum_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
         unknown_tokens,
         characters,
         unknown_characters,
+        compared,
+        dict(sorted(changed.items())),
         rejections.fields,
         _lowest(hashes),
     )

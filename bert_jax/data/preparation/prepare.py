@@ -34,14 +34,8 @@ from bert_jax.data.preparation.encoding import (
     sum_counts,
 )
 from bert_jax.data.preparation.growing.existing import read_existing
-from bert_jax.data.preparation.growing.signatures import kept_signatures, stored_signatures
-from bert_jax.data.preparation.summary import (
-    TooManyRejectedUserError,
-    added,
-    check_rejected,
-    format_summary,
-    summarize,
-)
+from bert_jax.data.preparation.growing.signatures import kept_signatures, named_signatures, stored_signatures
+from bert_jax.data.preparation.summary import TooManyRejectedUserError, check_rejected, format_summary, summarize
 from bert_jax.data.preparation.unfinished import Block, UnfinishedCorpus
 from bert_jax.data.preparation.workers import map_chunks
 from bert_jax.data.sources import ReadOptions, documents
@@ -102,7 +96,8 @@ def prepare(
     Returns:
         The manifest. `manifest['documents']` has {in, stored, rejected: {reason: n}}, where in = stored + the sum of
         rejected; `manifest['warnings']` has lines to show; with `clean`, `manifest['cleaning']` has the rules and
-        {changed: {rule: n}}.
+        {changed: {rule: n}}. Where `append` found nothing new, it is that of before, and `manifest['unchanged']` has
+        {in, rejected} of what was read.
 
     Raises:
         UserError: bad input, tokenizer or output; no training document; too many rejected documents; `append` with
@@ -133,7 +128,9 @@ def prepare(
     partitions = chunks.plan_partitions(files, sizes)
     removing, all_bytes = append or settings.deduplicate in NEAR_COPIES, sum(sizes)
     base = existing and existing.base
-    stored = stored_signatures(base.directory, base.manifest) if base else []
+    near = NEAR_COPIES.get(settings.deduplicate, False)
+    stored = {"": stored_signatures(base.directory, base.manifest)} if base else {}
+    stored |= {place: named_signatures(place, near) for place in (recipe.against if recipe else ())}
     if keep_removed is not None and not removing and recipe is None:
         raise UserError("--keep_removed: nothing is removed; give --deduplicate exact or near, or --clean")
     reports = pass_reports(progress, all_bytes, 1 + removing + (num_passes(recipe) if recipe else 0))
@@ -173,9 +170,11 @@ def prepare(
             check_rejected(counts.rejected, counts.documents, counts.fields, settings)
             if not shards:
                 _write_removed(removed, cleaned, decisions, partitions, read_options, output)
-                say(f"{output}: unchanged; of {added(counts.documents, counts.rejected)}")
                 unfinished.discard()
-                return dict(existing.base.manifest)
+                return {
+                    **existing.base.manifest,
+                    "unchanged": {"in": counts.documents, "rejected": dict(counts.rejected)},
+                }
             settings = settings._replace(max_rejected_fraction=1)  # of the new documents, as checked
             shards, counts = [*existing.shards(), *shards], sum_counts([existing.counts(), counts])
             cleaning_counts += [existing.cleaning_counts()] if cleaned else []
@@ -191,7 +190,6 @@ def prepare(
         _write_removed(removed, cleaned, decisions, partitions, read_options, output)
         signatures = None
         if decisions:
-            near = NEAR_COPIES.get(settings.deduplicate, False)
             signatures = kept_signatures(unfinished.first_pass.open_all(), decisions, near)
         return unfinished.publish(tokenizer, token_dtype(tokenizer.vocab_size), summary, signatures)
 
@@ -231,7 +229,7 @@ def _write_removed(
     if removed and cleaned:
         copy_removed(removed, cleaned)
     if removed and decisions:
-        write_removed(removed, partitions, read_options, decisions, f"a document of {output}")
+        write_removed(removed, partitions, read_options, decisions, os.fspath(output))
 
 
 def _removed_counts(cleaned: Cleaned | None) -> list[DocumentCounts]:
@@ -298,6 +296,7 @@ def identity(
         "the program": {
             "versions": [sys.version, __version__, *map(metadata.version, LIBRARIES)],
             "format": [manifest.FORMAT_VERSION, corpus.MAX_RECORD, corpus.MAX_SENTENCE, encoding.WINDOW],
+            "counts": [encoding.UNKNOWN_READ, encoding.CHANGED_READ],
             "pieces": [documents.MAX_UNSPLIT_BYTES, documents.MAX_PIECE_BYTES],
             "copies": [SPLIT_CHARACTERS, SHINGLE, BANDS, ROWS, SKETCH, THRESHOLD, TOGETHER],
             "chunks": [chunks.PARTITION_BYTES, chunks.CHUNK_BYTES, chunks.CHUNKS_PER_BLOCK],

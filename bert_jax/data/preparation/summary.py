@@ -9,7 +9,7 @@ from bert_jax.data.corpus import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.data.manifest import SHORT
 from bert_jax.data.preparation.cleaning.rules.table import RULES
 from bert_jax.data.preparation.corpus_writer import ShardInfo
-from bert_jax.data.preparation.duplicates.decisions import EXACT, NEAR
+from bert_jax.data.preparation.duplicates.decisions import EXACT, NEAR, OF
 from bert_jax.data.preparation.encoding import (
     MIN_HELDOUT,
     NO_LANGUAGE,
@@ -21,6 +21,7 @@ from bert_jax.data.preparation.encoding import (
 from bert_jax.data.sources import ReadOptions
 from bert_jax.data.sources.rejections import HINTS, describe_rejections, most_common_reason, rejection_hint
 from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.data.tokenizer.changes import changes_warning, unexpected_changes
 from bert_jax.errors import UserError
 
 MANY_UNKNOWN = 0.05  # of the tokens
@@ -64,9 +65,11 @@ def summarize(
         )
     tokens, sentences = (sum(one[noun] for one in sums.values()) for noun in ("tokens", "sentences"))
     unknown, lost = counts.unknown_tokens / tokens, counts.unknown_characters / max(1, counts.characters)
+    changed = {kind: number / counts.characters for kind, number in counts.changed_characters.items()}
     warnings = [
         *_split_warnings(settings, counts, train, heldout),
         *_content_warnings(tokenizer, settings, counts, stored, found, sentences, unknown, lost),
+        *filter(None, [changes_warning(unexpected_changes(tokenizer, changed))]),
     ]
     return {
         "tokenizer": {
@@ -88,6 +91,7 @@ def summarize(
         "sentences_per_document": round(sentences / stored, 3),
         "unknown_token_fraction": round(unknown, 6),
         "unknown_character_fraction": round(lost, 6),
+        "changed_character_fractions": {kind: round(fraction, 6) for kind, fraction in changed.items()},
         "counts": {name: value for name, value in counts._asdict().items() if name not in ("documents", "rejected")},
         "warnings": warnings,
     }
@@ -114,7 +118,9 @@ def check_rejected(rejected: Mapping[str, int], found: int, fields: str, setting
 
 def hint_about(rejected: Mapping[str, int], fields: str, options: ReadOptions) -> str:
     """Return how to fix what most documents were rejected for."""
-    if _is_rule(most_common_reason(rejected)):
+    if OF in (reason := most_common_reason(rejected)) and _is_choice(reason):
+        return "they are there already; leave that corpus out of the recipe's `against` to keep copies"
+    if _is_rule(reason):
         return "change the recipe of the cleaning, or leave its rule out"
     return rejection_hint(rejected, fields, options)
 
@@ -125,7 +131,7 @@ def _is_rule(reason: str) -> bool:
 
 def _is_choice(reason: str) -> bool:
     """Return whether a reason is a choice, such as a rule of a cleaning, or loses no text."""
-    return reason in NO_FAULTS or _is_rule(reason)
+    return reason.partition(OF)[0] in NO_FAULTS or _is_rule(reason)
 
 
 def _split_warnings(settings: PrepareSettings, counts: DocumentCounts, train: int, heldout: int) -> Iterator[str]:
@@ -197,7 +203,7 @@ def count_noun(number: int, noun: str) -> str:
 def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
     """Return lines about a manifest: all documents, what cleaning did, the content of each split, tokens, sentences.
 
-    Of a corpus that has grown, the first line is about its snapshots.
+    Of a corpus that documents were added to, the first line is about those of this time, or of the newest snapshot.
     """
     documents, language = manifest["documents"], manifest["settings"]["language"]
     reasons = describe_rejections(documents["rejected"])
@@ -210,29 +216,45 @@ def format_summary(manifest: Mapping[str, Any], output: str | os.PathLike[str]) 
     if (code := language.partition("-")[0]) in SENTENCE_ENDS:
         rule = f"sentences of {language} end {SENTENCE_ENDS[code].where}"
     return (
-        f"{_last_append(manifest, output)}"
+        f"{_append_line(manifest, output)}"
         f"{output}: {count_noun(documents['in'], 'document')} in = {documents['stored']:,} stored + "
         f"{sum(documents['rejected'].values()):,} rejected{f' ({reasons})' if reasons else ''}\n"
         f"{changes}{splits}\n"
         f"{manifest['unknown_token_fraction']:.2%} of the tokens unknown, "
         f"{manifest['unknown_character_fraction']:.2%} of the characters lost, {rule}, "
-        f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces"
+        f"{count_noun(manifest['sentences_split'], 'overlong sentence')} cut in pieces\n"
+        f"{format_changes(manifest)}"
     )
 
 
-def _last_append(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
-    """Return a line about the newest snapshot, "" where there is only one."""
+def format_changes(manifest: Mapping[str, Any]) -> str:
+    """Return a line about the characters that the tokenizer changed, from a manifest or this part of it."""
+    if "changed_character_fractions" not in manifest:
+        return "characters changed by the tokenizer: not known, as an earlier version of bert_jax prepared the corpus"
+    found = sorted(manifest["changed_character_fractions"].items(), key=lambda item: -item[1])
+    percent = {kind: f"{fraction:.2%}" if fraction >= 5e-5 else "below 0.01%" for kind, fraction in found}
+    changed = ", ".join(f"{percent[kind]} {kind}" for kind in percent) or "none"
+    read, characters = (manifest["counts"][name] for name in ("compared_characters", "characters"))
+    sample = f" (in a sample of {read:,} of {characters:,})" if read < characters else ""
+    return f"characters changed by the tokenizer: {changed}{sample}"
+
+
+def _append_line(manifest: Mapping[str, Any], output: str | os.PathLike[str]) -> str:
+    """Return a line about documents that were to be added: nothing new now, or the newest snapshot; "" without any."""
+    if "unchanged" in manifest:
+        found = manifest["unchanged"]
+        return f"{output}: unchanged; of {_added(found['in'], found['rejected'])}\n"
     if not manifest.get("snapshots"):
         return ""
     before, now = manifest["snapshots"][-1]["documents"], manifest["documents"]
     rejected = {reason: number - before["rejected"].get(reason, 0) for reason, number in now["rejected"].items()}
     return (
         f"{output}: snapshot {len(manifest['snapshots']) + 1}, {manifest['fingerprint'][:SHORT]}: of "
-        f"{added(now['in'] - before['in'], {reason: one for reason, one in rejected.items() if one})}\n"
+        f"{_added(now['in'] - before['in'], {reason: one for reason, one in rejected.items() if one})}\n"
     )
 
 
-def added(found: int, rejected: Mapping[str, int]) -> str:
+def _added(found: int, rejected: Mapping[str, int]) -> str:
     """Return words about documents that were read to be added."""
     number = sum(rejected.values())
     reasons = f" ({describe_rejections(rejected)})" if number else ""

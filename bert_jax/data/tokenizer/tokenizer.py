@@ -89,6 +89,15 @@ class Tokenizer(NamedTuple):
             encoded = self.plain.encode_batch(texts, add_special_tokens=False)
         return [EncodedText(text.ids, text.offsets, text.word_ids) for text in encoded]
 
+    def normalize_parts(self, parts: Sequence[str]) -> list[str]:
+        """Return what each part of a text is before it is split into words: normalized as it is between two digits."""
+        normalizer = self.plain.normalizer
+        if normalizer is None:
+            return list(parts)
+        with _no_panic():
+            before = normalizer.normalize_str("00").index("0") + 1  # some begin every text with a mark of a space
+            return [normalizer.normalize_str(f"0{part}0")[before:-1] for part in parts]
+
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Return the ids of each word of a sentence given as words; the unknown token for a word without ids."""
         prefix = self.kind.word_prefix

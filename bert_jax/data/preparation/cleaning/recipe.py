@@ -10,8 +10,9 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from bert_jax.config.find_recipe import PACKAGE
+from bert_jax.data.manifest import read_manifest, split_snapshot
 from bert_jax.data.preparation.cleaning.rules.table import RULES
-from bert_jax.data.preparation.duplicates.decisions import DEDUPLICATION
+from bert_jax.data.preparation.duplicates.decisions import DEDUPLICATION, NEAR_COPIES
 from bert_jax.errors import UserError, did_you_mean, nearest
 
 # Kinds of parameters: the words for them, and whether a value of TOML is one.
@@ -23,7 +24,7 @@ _KINDS: dict[Any, tuple[str, Any]] = {
     Sequence[str]: ("a list of texts", lambda value: _is_list(value, lambda item: isinstance(item, str))),
     Sequence[float]: ("a list of finite numbers", lambda value: _is_list(value, _is_number)),
 }
-_DEDUPLICATE = "deduplicate"
+_DEDUPLICATE, _AGAINST = "deduplicate", "against"
 _MAX_BYTES = 1 << 20
 _LIBRARIES = ("ftfy", "py3langid")  # another version may clean otherwise
 
@@ -42,22 +43,26 @@ class Recipe(NamedTuple):
         name: of its file.
         steps: in order.
         deduplicate: as the option of `prepare`.
+        against: corpora whose documents are removed, too.
     """
 
     name: str
     steps: tuple[Step, ...]
     deduplicate: str = "none"
+    against: tuple[str, ...] = ()
 
     def identity(self) -> dict[str, Any]:
-        """Return everything that its result depends on, as JSON, but for deduplication."""
+        """Return everything that its result depends on, as JSON, but for `deduplicate`."""
         steps = [
             [step.rule, dict(step.parameters), RULES[step.rule].versions(**step.parameters)] for step in self.steps
         ]
-        return {"steps": steps, "versions": [_version(name) for name in _LIBRARIES]}
+        corpora = [[place, _fingerprint(place)] for place in self.against]
+        return {"steps": steps, "versions": [_version(name) for name in _LIBRARIES], "against": corpora}
 
     def description(self) -> dict[str, Any]:
         """Return what a manifest says."""
-        return {"rules": {step.rule: dict(step.parameters) for step in self.steps}}
+        rules = {step.rule: dict(step.parameters) for step in self.steps}
+        return {"rules": rules, **({"against": list(self.against)} if self.against else {})}
 
 
 def read_recipe(recipe: str | os.PathLike[str]) -> Recipe:
@@ -80,7 +85,15 @@ def read_recipe(recipe: str | os.PathLike[str]) -> Recipe:
     deduplicate = found.pop(_DEDUPLICATE, "none")
     if deduplicate not in DEDUPLICATION:
         raise UserError(f"{path}: {_DEDUPLICATE}: give one of {', '.join(DEDUPLICATION)}")
-    return Recipe(str(path), tuple(make_step(f"{path}", name, given) for name, given in found.items()), deduplicate)
+    against = found.pop(_AGAINST, [])
+    if not _is_list(against, lambda item: isinstance(item, str)):
+        raise UserError(f"{path}: {_AGAINST}: {against!r} is not a list of corpora, each a directory made by `prepare`")
+    if against and deduplicate not in NEAR_COPIES:
+        raise UserError(
+            f'{path}: {_AGAINST} needs {_DEDUPLICATE} = "exact" or "near" before it, which says what is a copy'
+        )
+    steps = tuple(make_step(f"{path}", name, given) for name, given in found.items())
+    return Recipe(str(path), steps, deduplicate, tuple(against))
 
 
 def parameters_of(rule: str) -> dict[str, inspect.Parameter]:
@@ -92,7 +105,7 @@ def parameters_of(rule: str) -> dict[str, inspect.Parameter]:
 def make_step(path: str, rule: str, given: Any) -> Step:
     """Return a rule with the parameters of its table; UserError, which names `path`, where it has others."""
     if rule not in RULES:
-        raise UserError(f"{path}: there is no rule '{rule}'{did_you_mean(rule, [*RULES, _DEDUPLICATE])}")
+        raise UserError(f"{path}: there is no rule '{rule}'{did_you_mean(rule, [*RULES, _DEDUPLICATE, _AGAINST])}")
     if not isinstance(given, dict):
         raise UserError(f"{path}: {rule} is a rule; write it as a table, [{rule}], with its parameters below")
     known = parameters_of(rule)
@@ -130,6 +143,11 @@ def _find(recipe: str) -> pathlib.Path:
         f"{recipe}: no such file or recipe of cleaning{f'; did you mean {near}?' if near else ''} "
         f"(recipes: {', '.join(known)})"
     )
+
+
+def _fingerprint(place: str) -> str:
+    directory, snapshot = split_snapshot(place)
+    return str(read_manifest(pathlib.Path(directory), snapshot)["fingerprint"])
 
 
 def _is_list(value: Any, is_one: Callable[[Any], bool]) -> bool:

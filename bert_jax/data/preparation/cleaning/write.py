@@ -14,6 +14,7 @@ from bert_jax.data.preparation.duplicates.decisions import NEAR_COPIES, Decision
 from bert_jax.data.preparation.duplicates.removed import removed_file, write_removed
 from bert_jax.data.preparation.duplicates.search import find_copies
 from bert_jax.data.preparation.encoding import PrepareSettings
+from bert_jax.data.preparation.growing.signatures import named_signatures
 from bert_jax.data.preparation.prepare import Progress, check_settings, identity
 from bert_jax.data.preparation.summary import check_rejected, count_noun, format_cleaning, hint_about
 from bert_jax.data.preparation.unfinished import UnfinishedCorpus
@@ -64,6 +65,8 @@ def clean_texts(
     sizes = [sources.total_bytes([path]) for path in files]
     partitions = chunks.plan_partitions(files, sizes)
     removing, all_bytes = found.deduplicate in NEAR_COPIES, sum(sizes)
+    near = NEAR_COPIES.get(found.deduplicate, False)
+    stored = {place: named_signatures(place, near) for place in found.against}
     reports = pass_reports(progress, all_bytes, num_passes(found) + removing)
     plan = identity(files, sizes, None, settings, found, keep_removed is not None)
     with removed_file(keep_removed) as removed, UnfinishedCorpus(output, plan, say) as unfinished:
@@ -74,7 +77,7 @@ def clean_texts(
         check_rejected(counts.rejected, counts.documents, counts.fields, settings)
         if removing:
             report = reports(cleaned.bytes_kept)
-            decisions = find_copies(unfinished.first_pass, cleaned.partitions, None, settings, workers, report)
+            decisions = find_copies(unfinished.first_pass, cleaned.partitions, None, settings, workers, report, stored)
         if removed:
             copy_removed(removed, cleaned)
         if removed and decisions:
@@ -116,7 +119,8 @@ def _write_documents(place: pathlib.Path, one_file: bool, cleaned: Cleaned, deci
     """Write the lines that have text and repeat no other document."""
     if not one_file:
         place.mkdir()
-    number, last_written, documents, characters = -1, -1, 0, 0
+    number = int(decisions.partitions[0]) - 1 if decisions else -1
+    last_written, documents, characters = -1, 0, 0
     rejected: dict[str, int] = {}
     for partition in cleaned.partitions:
         for path in map(pathlib.Path, partition.files):

@@ -2,8 +2,10 @@
 
 import functools
 import hashlib
+import itertools
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ TOGETHER = 0.7  # of documents that stay in one split: no near copy leaks becaus
 NEAR_COPIES = {"exact": False, "near": True}
 DEDUPLICATION = ("none", *NEAR_COPIES)
 EXACT, NEAR = "exact duplicate", "near duplicate"  # reasons of rejection
+OF = " of "  # between a reason and another corpus, which has the document
 # Documents of a band that a document is compared with: the first, and so many before it. More would take a time that
 # grows with the square of the number of documents that share a boilerplate.
 _NEIGHBORS = 8
@@ -34,18 +37,29 @@ class Decisions(NamedTuple):
         exact: bool [documents], whether the copy has the same normal form.
         split_hashes: uint64 [documents], `split_hash`, the same for all documents of a group, each of which is similar
             (`TOGETHER`) to another one in it.
+        stored_names: str [corpora], of the corpora with the stored documents; "" for the one that is added to.
+        stored_before: int64 [corpora], the first document of each.
     """
 
     partitions: np.ndarray
     copy_of: np.ndarray
     exact: np.ndarray
     split_hashes: np.ndarray
+    stored_names: np.ndarray
+    stored_before: np.ndarray
 
     def reason(self, document: int) -> str:
         """Return why a document is removed; '' where it is kept."""
         if self.copy_of[document] < 0:
             return ""
-        return EXACT if self.exact[document] else NEAR
+        of = self.corpus_of(int(self.copy_of[document]))
+        return (EXACT if self.exact[document] else NEAR) + (OF + of if of else "")
+
+    def corpus_of(self, document: int) -> str:
+        """Return the name of the corpus that has a stored document; '' for the one that is added to, and for others."""
+        if document >= self.partitions[0]:
+            return ""
+        return str(self.stored_names[np.searchsorted(self.stored_before, document, side="right") - 1])
 
     def apply(self, partition: int, documents: Iterable[RawDocument]) -> Iterator[tuple[RawDocument, int]]:
         """Yield the documents of a partition with their split hashes; of a removed one its name and the reason."""
@@ -78,7 +92,7 @@ def decide(
     signatures: Sequence[Signatures],
     partitions: Sequence[int],
     near: bool,
-    stored: Sequence[Signatures] = (),
+    stored: Mapping[str, Sequence[Signatures]] = MappingProxyType({}),
     heldout_fraction: float = 0.0,
 ) -> Decisions:
     """Decide about all documents, in their order, so that the first of several copies is kept.
@@ -87,12 +101,13 @@ def decide(
         signatures: of each block, in order.
         partitions: the partition of each block, ascending from 0 without gaps.
         near: whether near copies are removed, not only equal ones.
-        stored: of documents that are there already, which stay as they are. A new document that is similar to some of
-            both splits is removed.
+        stored: corpus -> those of its documents, which are there already and stay as they are. A new document that is
+            similar to some of both splits is removed.
         heldout_fraction: by which they were split.
     """
-    rows = _Rows([*stored, *signatures])
-    num_stored = int(rows.documents_before[len(stored)])
+    num_blocks = np.cumsum([0, *map(len, stored.values())])
+    rows = _Rows([*itertools.chain.from_iterable(stored.values()), *signatures])
+    num_stored = int(rows.documents_before[num_blocks[-1]])
     copy_of = _equal_to(rows)
     exact = copy_of >= 0
     group = np.where(exact, copy_of, np.arange(len(copy_of)))
@@ -100,8 +115,15 @@ def decide(
         _find_near_copies(rows, copy_of, group, num_stored, heldout_fraction)
         kept = np.where(exact, copy_of[copy_of], -1)  # what the equal document repeats, which was removed in turn
         copy_of, exact = np.where(kept < 0, copy_of, kept), exact & (kept < 0)
-    blocks_before = [len(stored) + partitions.index(number) for number in range(partitions[-1] + 1)]
-    return Decisions(rows.documents_before[blocks_before], copy_of, exact, rows.column("split")[group])
+    blocks_before = [num_blocks[-1] + partitions.index(number) for number in range(partitions[-1] + 1)]
+    return Decisions(
+        rows.documents_before[blocks_before],
+        copy_of,
+        exact,
+        rows.column("split")[group],
+        np.array([*stored], np.str_),
+        rows.documents_before[num_blocks[:-1]],
+    )
 
 
 class _Rows:

@@ -49,7 +49,7 @@ def write_removed(
         partitions: the whole input.
         options: as in `sources.read_documents`.
         decisions: about these documents.
-        stored: what stands for the names of the stored documents, which a corpus does not have.
+        stored: the corpus that documents are added to. A corpus has no names of documents, so it stands for them.
     """
     repeated = set(np.unique(decisions.copy_of).tolist())
     names: dict[int, str] = {}
@@ -61,10 +61,12 @@ def write_removed(
                 if number in repeated:
                     names[number] = raw.name
                 if reason := decisions.reason(number):
+                    copy_of = int(decisions.copy_of[number])
+                    of = f"a document of {decisions.corpus_of(copy_of) or stored}"
                     line = {
                         "name": _readable(raw.name),
                         "reason": reason,
-                        "repeats": _readable(names.get(int(decisions.copy_of[number]), stored)),
+                        "repeats": _readable(names.get(copy_of, of)),
                         "text": to_document(raw, options).text,
                     }
                     file.write(json.dumps(line, ensure_ascii=False) + "\n")

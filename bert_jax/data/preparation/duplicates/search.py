@@ -5,7 +5,8 @@ import functools
 import itertools
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from bert_jax.data.preparation.chunks import Partition, read_chunks
 from bert_jax.data.preparation.duplicates import decisions
@@ -24,7 +25,7 @@ def find_copies(
     settings: PrepareSettings,
     workers: int,
     progress: Callable[[int, int], None],
-    stored: Sequence[Signatures] = (),
+    stored: Mapping[str, Sequence[Signatures]] = MappingProxyType({}),
 ) -> Decisions:
     """Return what is removed; finished blocks and decisions of a killed search are kept.
 
@@ -33,7 +34,7 @@ def find_copies(
         partitions: the whole input.
         tokenizer, settings, workers: as in `prepare`.
         progress: called with (bytes of input read, documents done).
-        stored: of documents that are there already, whose copies are removed, too.
+        stored: corpus -> those of its documents, which are there already; their copies are removed, too.
 
     Raises:
         UserError: as `read_chunks` and `sign_chunk`.

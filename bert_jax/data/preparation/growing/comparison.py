@@ -1,12 +1,10 @@
 """Documents of a corpus that another corpus has, too: by the signatures of both, so their tokenizers may differ."""
 
-import pathlib
 from typing import NamedTuple
 
-from bert_jax.data.manifest import read_manifest, split_snapshot
 from bert_jax.data.preparation.duplicates import decisions
 from bert_jax.data.preparation.duplicates.signatures import Signatures
-from bert_jax.data.preparation.growing.signatures import stored_signatures
+from bert_jax.data.preparation.growing.signatures import named_signatures
 
 
 class Comparison(NamedTuple):
@@ -29,9 +27,9 @@ def compare_corpora(corpus: str, other: str) -> Comparison:
     Raises:
         UserError: as `read_manifest` and `stored_signatures`.
     """
-    own, others = _signatures(corpus), _signatures(other)
+    own, others = named_signatures(corpus), named_signatures(other)
     near = _has_bands(own) and _has_bands(others)
-    found = decisions.decide(own, [0] * len(own), near, others)
+    found = decisions.decide(own, [0] * len(own), near, {other: others})
     first = int(found.partitions[0])
     copy_of, exact = found.copy_of[first:], found.exact[first:]
     repeats = (copy_of >= 0) & (copy_of < first)
@@ -47,11 +45,6 @@ def format_comparison(found: Comparison, corpus: str, other: str) -> str:
         f"{corpus}: of {found.documents:,} documents {found.exact:,} are exact copies of documents of {other} "
         f"({found.exact / max(1, found.documents):.2%}); {near}"
     )
-
-
-def _signatures(place: str) -> list[Signatures]:
-    directory, snapshot = split_snapshot(place)
-    return stored_signatures(directory, read_manifest(pathlib.Path(directory), snapshot))
 
 
 def _has_bands(signatures: list[Signatures]) -> bool:

@@ -78,9 +78,10 @@ def read_existing(
         raise UserError(
             f"--tokenizer {tokenizer_directory}: {directory} was prepared with another one; leave the option out"
         )
-    rules = manifest.get("cleaning", {}).get("rules")
-    if recipe and (json.loads(json.dumps(recipe.description()["rules"])) != rules):
-        was = "with other rules" if rules else "without cleaning"
+    cleaning = manifest.get("cleaning", {})
+    rules, against = cleaning.get("rules"), tuple(cleaning.get("against", ()))
+    if recipe and (json.loads(json.dumps(recipe.description()["rules"])) != rules or recipe.against != against):
+        was = "with other rules" if cleaning else "without cleaning"
         raise UserError(f"--clean {recipe.name}: {directory} was prepared {was}; leave the option out")
     if recipe and recipe.deduplicate not in ("none", known["deduplicate"]):
         raise UserError(
@@ -89,5 +90,7 @@ def read_existing(
         )
     if rules is not None:
         name = str(directory / "manifest.json")
-        recipe = Recipe(name, tuple(make_step(name, rule, one) for rule, one in rules.items()), known["deduplicate"])
+        recipe = Recipe(
+            name, tuple(make_step(name, rule, one) for rule, one in rules.items()), known["deduplicate"], against
+        )
     return Existing(Base(directory, manifest), tokenizer, settings._replace(**known), recipe)

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax.data.manifest import read_manifest, split_snapshot
 from bert_jax.data.preparation import corpus_writer
 from bert_jax.data.preparation.corpus_writer import CONTENT, SIGNATURES
-from bert_jax.data.preparation.duplicates.decisions import Decisions
+from bert_jax.data.preparation.duplicates.decisions import NEAR_COPIES, Decisions
 from bert_jax.data.preparation.duplicates.signatures import ROW, Signatures
 from bert_jax.errors import UserError
 from bert_jax.files import sha256_of
@@ -67,6 +68,22 @@ def stored_signatures(directory: str | os.PathLike[str], manifest: Mapping[str, 
             full["equal"], full["begins"], full["has_text"] = rows["equal"], rows["begins"], True
             found.append(Signatures(full, np.zeros(0, "<u4")))
     return found
+
+
+def named_signatures(place: str, near: bool = False) -> list[Signatures]:
+    """Return the `stored_signatures` of a corpus, or of a snapshot of it, CORPUS@FINGERPRINT.
+
+    Raises:
+        UserError: as `read_manifest` and `stored_signatures`; `near`, and the corpus keeps none of near copies.
+    """
+    directory, snapshot = split_snapshot(place)
+    manifest = read_manifest(pathlib.Path(directory), snapshot)
+    if near and not NEAR_COPIES.get(manifest["settings"]["deduplicate"], False):
+        raise UserError(
+            f"{directory}: prepared without --deduplicate near, so near copies of its documents cannot be found; "
+            'prepare it again with that, or search with deduplicate = "exact"'
+        )
+    return stored_signatures(directory, manifest)
 
 
 def _read(directory: pathlib.Path, entry: Mapping[str, str]) -> np.ndarray:

@@ -4,12 +4,13 @@ After Radford et al. 2019 (GPT-2) and Liu et al. 2019 (RoBERTa): text is split i
 them, their bytes are written as printable characters, and pairs are merged in the order of `merges.txt`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tokenizers import pre_tokenizers
 
 from bert_jax.data.tokenizer import pair_merging, tokenizer_json
+from bert_jax.data.tokenizer.kinds import sentencepiece
 from bert_jax.data.tokenizer.pair_merging import TrainedVocabulary, TrainingText
 from bert_jax.data.tokenizer.tokenizer_json import Definition, SpecialTokens
 from bert_jax.errors import UserError
@@ -17,6 +18,13 @@ from bert_jax.errors import UserError
 SPECIAL = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 SEPARATORS = 2
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
+# --normalization -> the steps before words are split.
+NORMALIZATIONS: dict[str, Callable[[], list[Definition]]] = {
+    "identity": list,
+    "nfc": lambda: [{"type": "NFC"}],
+    "nfkc": lambda: [{"type": "NFKC"}],
+    "nmt_nfkc": lambda: [sentencepiece.library_table("nmt_nfkc")],
+}
 SPACES = ("Ġ", "Ċ", "ĉ", "č")  # how the bytes of a space, a line feed, a tab and a carriage return are written
 
 
@@ -25,12 +33,12 @@ def define(
     merges: Sequence[Sequence[str]],
     special: SpecialTokens = SPECIAL,
     add_prefix_space: bool = False,
-    lowercase: bool = False,
+    normalizer: Definition | None = None,
 ) -> Definition:
     """Return the definition of a vocabulary (token -> id) and its merges, first to last.
 
     With `add_prefix_space` the first word of a text is encoded as a word inside it. RoBERTa's vocabulary has neither
-    `add_prefix_space` nor `lowercase`.
+    `add_prefix_space` nor a normalizer.
     """
     space = {"add_prefix_space": add_prefix_space, "trim_offsets": True}
     byte_level = {"type": "ByteLevel", **space, "use_regex": True}
@@ -39,7 +47,7 @@ def define(
         vocabulary,
         SEPARATORS,
         mask_takes_space=True,
-        normalizer={"type": "Lowercase"} if lowercase else None,
+        normalizer=normalizer,
         pre_tokenizer=byte_level,
         decoder=byte_level,
         model={
@@ -82,17 +90,23 @@ def parse_tokens(data: bytes) -> list[str]:
     return list(tokenizer_json.in_order(tokenizer_json.parse_json(data, VOCABULARY)))
 
 
-def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool) -> TrainedVocabulary:
-    """Return a byte-level BPE vocabulary of exactly `vocab_size` tokens; UserError as `wordpiece.train_wordpiece`."""
+def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, normalization: str) -> TrainedVocabulary:
+    """Return a byte-level BPE vocabulary of exactly `vocab_size` tokens, whose text a row of `NORMALIZATIONS` maps.
+
+    Raises:
+        UserError: as `wordpiece.train_wordpiece`, or the library of the normalization is missing.
+    """
+    steps = [*NORMALIZATIONS[normalization](), *([{"type": "Lowercase"}] if lowercase else [])]
+    normalizer = {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)
     first = (SPECIAL.cls, SPECIAL.pad, SPECIAL.sep, SPECIAL.unk, SPECIAL.mask)  # as in RoBERTa, but for the mask
-    untrained = define({token: number for number, token in enumerate(first)}, (), lowercase=lowercase)
+    untrained = define({token: number for number, token in enumerate(first)}, (), normalizer=normalizer)
     pair_merging.check_characters(text)
     # A line is encoded as inside a text: its first word has a space before it, too.
     lines = (" " + line for piece in text.pieces() for line in piece.split("\n"))
     byte_letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokens, merges = pair_merging.merge_pairs(lines, vocab_size, untrained, SPECIAL, first, byte_letters)
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    return TrainedVocabulary(define(vocabulary, merges, lowercase=lowercase))
+    return TrainedVocabulary(define(vocabulary, merges, normalizer=normalizer))
 
 
 def _parse_merges(data: bytes, vocabulary: Mapping[str, int]) -> list[list[str]]:

@@ -4,14 +4,17 @@ After Kudo and Richardson 2018: characters are mapped by the table in the model,
 split into its likeliest pieces (unigram) or by merging pairs (BPE). A unigram model that was not trained here is taken
 for ALBERT's (google-research/albert, tokenization.py), which first unifies quotes and removes accents and capitals.
 
-The models trained here map text by the library's own table (NFKC with clean-up, case-folded where uncased) and by
-nothing else, so the `spiece.model` that is saved describes them completely.
+The models trained here map text by one table (a row of NORMALIZATIONS, with case folding where uncased) and by nothing
+else, so the `spiece.model` that is saved describes them completely. Only a tab, which the library's `nfkc` keeps, is a
+space here and unknown to the library.
 """
 
 import base64
 import importlib
 import io
+import pathlib
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +33,7 @@ TRAINER = {"model_type": (UNIGRAM, BPE), "byte_fallback": (False,), "treat_white
 NORMALIZER = {"add_dummy_prefix": (True,), "remove_extra_whitespaces": (True,), "escape_whitespaces": (True,)}
 OWN = "bert_jax/"  # prefix of the table's name in a model trained here: nothing but the table changes its text
 FOLDED = "_cf"  # suffix of the names of tables that fold case
+WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001)))).replace(" ", "")
 NORMAL = 1  # type of a piece that is no special token
 
 MAX_LINE = 1024  # characters of at most 4 bytes; the library drops lines above MAX_BYTES without an error
@@ -112,7 +116,7 @@ def define(model: Any, normalizers: Sequence[Definition], special: SpecialTokens
         UserError: a special token is not among the pieces.
     """
     table = model.normalizer_spec.precompiled_charsmap
-    mapped = [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()}] if table else []
+    mapped = [_precompiled(table)] if table else []
     spaces = _replace({"Regex": " {2,}"}, " ")
     metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
     return tokenizer_json.assemble(
@@ -132,54 +136,71 @@ def continues(definition: Definition, tokens: Sequence[str]) -> list[bool]:
     return [not token.startswith(SPACE) for token in tokens]
 
 
-def train_unigram(text: TrainingText, vocab_size: int, lowercase: bool) -> TrainedVocabulary:
+def train_unigram(text: TrainingText, vocab_size: int, lowercase: bool, normalization: str) -> TrainedVocabulary:
     """Return a unigram vocabulary (Kudo 2018) of exactly `vocab_size` pieces, special tokens included.
 
-    The text is held in memory.
+    The text is held in memory, and mapped by a row of `NORMALIZATIONS`.
 
     Raises:
         UserError: no text, a size that the text cannot fill or that its characters alone exceed, or the library is
             missing.
     """
-    return _train("unigram", text, vocab_size, lowercase)
+    return _train("unigram", text, vocab_size, lowercase, normalization)
 
 
-def train_sentencepiece_bpe(text: TrainingText, vocab_size: int, lowercase: bool) -> TrainedVocabulary:
+def train_sentencepiece_bpe(
+    text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
+) -> TrainedVocabulary:
     """Train as `train_unigram`, but a BPE vocabulary."""
-    return _train("bpe", text, vocab_size, lowercase)
+    return _train("bpe", text, vocab_size, lowercase, normalization)
 
 
-def _train(model_type: str, text: TrainingText, vocab_size: int, lowercase: bool) -> TrainedVocabulary:
+def library_table(rule: str) -> Definition:
+    """Return the step that maps text by a table of the library; UserError where that is missing."""
+    try:
+        library = importlib.import_module("sentencepiece")
+        format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
+    except ImportError:
+        raise _missing_library() from None
+    model = format_of.ModelProto.FromString(library.SentencePieceNormalizer(rule_name=rule).serialized_model_proto())
+    return _precompiled(model.normalizer_spec.precompiled_charsmap)
+
+
+def _train(
+    model_type: str, text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
+) -> TrainedVocabulary:
     try:
         library = importlib.import_module("sentencepiece")
     except ImportError:
         raise _missing_library() from None
-    rule = "nmt_nfkc_cf" if lowercase else "nmt_nfkc"
+    rule = normalization + FOLDED * lowercase
     pair_merging.check_characters(text)
-    rare = _rare_characters(text, library.SentencePieceNormalizer(rule_name=rule).normalize)
     written = io.BytesIO()
     try:
-        library.SentencePieceTrainer.train(
-            sentence_iterator=iter(sorted(_lines(text, rare))),  # sorted: the order of files changes nothing
-            model_writer=written,
-            model_type=model_type,
-            vocab_size=vocab_size,
-            hard_vocab_limit=False,  # a vocabulary that is not filled is refused below, with the size that can be
-            normalization_rule_name=rule,
-            character_coverage=1.0,  # of the characters that are left
-            max_sentence_length=MAX_BYTES,
-            num_threads=THREADS,
-            minloglevel=2,
-            pad_id=0,
-            unk_id=1,
-            bos_id=2,
-            eos_id=3,
-            pad_piece=SPECIAL.pad,
-            unk_piece=SPECIAL.unk,
-            bos_piece=SPECIAL.cls,
-            eos_piece=SPECIAL.sep,
-            control_symbols=[SPECIAL.mask],
-        )
+        with tempfile.TemporaryDirectory() as place:
+            table = NORMALIZATIONS[normalization](rule, pathlib.Path(place, "rule.tsv"))
+            rare = _rare_characters(text, library.SentencePieceNormalizer(**table).normalize)
+            library.SentencePieceTrainer.train(
+                sentence_iterator=iter(sorted(_lines(text, rare))),  # sorted: the order of files changes nothing
+                model_writer=written,
+                model_type=model_type,
+                vocab_size=vocab_size,
+                hard_vocab_limit=False,  # a vocabulary that is not filled is refused below, with the size that can be
+                **{f"normalization_{name}": value for name, value in table.items()},
+                character_coverage=1.0,  # of the characters that are left
+                max_sentence_length=MAX_BYTES,
+                num_threads=THREADS,
+                minloglevel=2,
+                pad_id=0,
+                unk_id=1,
+                bos_id=2,
+                eos_id=3,
+                pad_piece=SPECIAL.pad,
+                unk_piece=SPECIAL.unk,
+                bos_piece=SPECIAL.cls,
+                eos_piece=SPECIAL.sep,
+                control_symbols=[SPECIAL.mask],
+            )
     except RuntimeError as error:
         least = re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error))
         if least:
@@ -188,8 +209,32 @@ def _train(model_type: str, text: TrainingText, vocab_size: int, lowercase: bool
     model = parse_model(written.getvalue())
     pair_merging.check_filled(len(model.pieces), vocab_size)
     model.normalizer_spec.name = OWN + rule
+    model.normalizer_spec.ClearField("normalization_rule_tsv")  # the name of a file that is gone
     definition = define(model, _case_folding(rule))
     return TrainedVocabulary(definition, {FILE: model.SerializeToString(deterministic=True)})
+
+
+def _library_rule(rule: str, place: pathlib.Path) -> dict[str, str]:
+    """Return what the library knows a table of its own by."""
+    return {"rule_name": rule}
+
+
+def _kept_characters(rule: str, place: pathlib.Path) -> dict[str, str]:
+    """Write a table that keeps all characters, but for case where it folds that; white space separates words."""
+    changed = dict.fromkeys(WHITE_SPACE, " ")
+    if rule.endswith(FOLDED):
+        changed |= {letter: letter.lower() for letter in map(chr, range(0x110000)) if letter.lower() != letter}
+    lines = (f"{ord(one):X}\t{' '.join(f'{ord(other):X}' for other in to)}\n" for one, to in changed.items())
+    place.write_text("".join(lines))
+    return {"rule_tsv": str(place)}
+
+
+# --normalization -> (rule, a file that may be written) -> the table, as the library is given it.
+NORMALIZATIONS: dict[str, Callable[[str, pathlib.Path], dict[str, str]]] = {
+    "nmt_nfkc": _library_rule,
+    "nfkc": _library_rule,
+    "identity": _kept_characters,
+}
 
 
 def _rare_characters(text: TrainingText, normalize: Callable[[str], str]) -> dict[int, str]:
@@ -210,7 +255,7 @@ def _lines(text: TrainingText, rare: dict[int, str]) -> Iterator[str]:
 
 
 def _missing_library() -> UserError:
-    return UserError("SentencePiece vocabularies need two more packages: pip install sentencepiece protobuf")
+    return UserError("SentencePiece vocabularies and tables need two more packages: pip install sentencepiece protobuf")
 
 
 def _case_folding(rule: str) -> list[Definition]:
@@ -267,6 +312,10 @@ def _bpe_model(model: Any) -> Definition:
         "vocab": {piece.piece: number for number, piece in enumerate(model.pieces)},
         "merges": merges,
     }
+
+
+def _precompiled(table: bytes) -> Definition:
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()}
 
 
 def _replace(pattern: Mapping[str, str], new: str) -> Definition:

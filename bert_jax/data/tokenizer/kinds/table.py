@@ -1,6 +1,7 @@
 """The table of tokenizer kinds: how each reads its vocabulary file, is trained, and is used."""
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ def _no_settings(definition: Definition) -> dict[str, Any]:
     return {}
 
 
+Train = Callable[[TrainingText, int, bool], TrainedVocabulary]  # (text, vocab_size, lowercase)
 # (contents of the files, special tokens, tokenizer_config.json, lowercase or None) -> definition
 Parse = Callable[[Sequence[bytes], SpecialTokens, Mapping[str, Any], bool | None], Definition]
 
@@ -40,7 +42,7 @@ class TokenizerKind(NamedTuple):
         special: names of the special tokens where the directory does not give them.
         separators: number of separators of a pair where tokenizer.json does not give it.
         continues: (definition, tokens) -> whether each token continues the word before it.
-        train: (text, vocab_size, lowercase) -> a vocabulary of exactly that size.
+        train: value of `--normalization`, the default first -> how a vocabulary of exactly that size is trained.
         trains_in_memory: whether training holds the text in memory.
         keeps_single_occurrences: whether training makes tokens even of strings that occur once.
         word_prefix: prefix of a word that is encoded alone as inside a sentence.
@@ -62,7 +64,7 @@ class TokenizerKind(NamedTuple):
     special: SpecialTokens
     separators: int
     continues: Callable[[Definition, Sequence[str]], list[bool]]
-    train: Callable[[TrainingText, int, bool], TrainedVocabulary]
+    train: Mapping[str, Train]
     trains_in_memory: bool = False
     keeps_single_occurrences: bool = False
     word_prefix: str = ""
@@ -77,6 +79,10 @@ class TokenizerKind(NamedTuple):
     writes_vocabulary: bool = False
 
 
+def _by_normalization(train: Callable[..., TrainedVocabulary], names: Iterable[str]) -> dict[str, Train]:
+    return {name: functools.partial(train, normalization=name) for name in names}
+
+
 _KINDS = (
     TokenizerKind(
         name="wordpiece",
@@ -85,7 +91,7 @@ _KINDS = (
         special=bert_words.SPECIAL,
         separators=bert_words.SEPARATORS,
         continues=bert_words.continues,
-        train=wordpiece.train_wordpiece,
+        train={"bert": wordpiece.train_wordpiece},
         vocabulary_files=("vocab.txt",),
         parse=wordpiece.parse,
         parse_tokens=wordpiece.parse_tokens,
@@ -101,7 +107,7 @@ _KINDS = (
         special=bert_words.SPECIAL,
         separators=bert_words.SEPARATORS,
         continues=bert_words.continues,
-        train=bpe.train_bpe,
+        train={"bert": bpe.train_bpe},
     ),
     TokenizerKind(
         name="byte_level",
@@ -110,7 +116,7 @@ _KINDS = (
         special=byte_level.SPECIAL,
         separators=byte_level.SEPARATORS,
         continues=byte_level.continues,
-        train=byte_level.train_byte_level,
+        train=_by_normalization(byte_level.train_byte_level, byte_level.NORMALIZATIONS),
         word_prefix=" ",
         mask_takes_space=True,
         vocabulary_files=(byte_level.VOCABULARY, byte_level.MERGES),
@@ -124,7 +130,7 @@ _KINDS = (
         special=sentencepiece.SPECIAL,
         separators=sentencepiece.SEPARATORS,
         continues=sentencepiece.continues,
-        train=sentencepiece.train_unigram,
+        train=_by_normalization(sentencepiece.train_unigram, sentencepiece.NORMALIZATIONS),
         trains_in_memory=True,
         mask_takes_space=True,
         vocabulary_files=(sentencepiece.FILE,),
@@ -138,7 +144,7 @@ _KINDS = (
         special=sentencepiece.SPECIAL,
         separators=sentencepiece.SEPARATORS,
         continues=sentencepiece.continues,
-        train=sentencepiece.train_sentencepiece_bpe,
+        train=_by_normalization(sentencepiece.train_sentencepiece_bpe, sentencepiece.NORMALIZATIONS),
         trains_in_memory=True,
         keeps_single_occurrences=True,
         mask_takes_space=True,  # its spiece.model is read by the row above

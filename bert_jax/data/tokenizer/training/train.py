@@ -27,6 +27,7 @@ def train_tokenizer(
     *,
     kind: str = "wordpiece",
     lowercase: bool = True,
+    normalization: str | None = None,
     read_options: ReadOptions = ReadOptions(),
     sample_characters: int | None = None,
     smoothing: float = 1.0,
@@ -45,6 +46,9 @@ def train_tokenizer(
         output: a directory that does not exist yet.
         kind: a row of `TOKENIZERS`.
         lowercase: uncased; for 'wordpiece' and 'bpe' this also strips accents, as in BERT.
+        normalization: what else is changed in a text before words are split: 'bert' cleans it as BERT does, 'identity'
+            keeps it, 'nfc' and 'nfkc' are the forms of Unicode, 'nmt_nfkc' is SentencePiece's NFKC with clean-up. A key
+            of the kind's `train`; None: its first.
         read_options: how files are read.
         sample_characters, smoothing, weights: see `sample.rates`.
         progress: called with (bytes of input read in both passes, bytes of both, documents read).
@@ -54,11 +58,13 @@ def train_tokenizer(
         The report to print: the vocabulary, then a line per source, then warnings.
 
     Raises:
-        UserError: an unknown kind, numbers out of range, a source without text, a size that the text cannot fill or
-            that its characters alone exceed, an output that is not empty, and as in `sources`.
+        UserError: an unknown kind, a normalization that it does not have, numbers out of range, a source without text,
+            a size that the text cannot fill or that its characters alone exceed, an output that is not empty, and as
+            in `sources`.
     """
     if kind not in TOKENIZERS:
         raise UserError(f"--kind {kind}: unknown; known are {', '.join(TOKENIZERS)}{did_you_mean(kind, TOKENIZERS)}")
+    normalization = _normalization(kind, normalization)
     sample.check(len(inputs), smoothing, weights, sample_characters)
     check_output(output)
     files = [sources.find_files(source, read_options, say) for source in inputs]
@@ -94,7 +100,8 @@ def train_tokenizer(
         say(f"learning {vocab_size:,} tokens from {used:,.0f} characters")
 
     try:
-        tokenizer, more = _train(TrainingText(pieces, _frequency(counts, rates)), vocab_size, kind, lowercase)
+        text = TrainingText(pieces, _frequency(counts, rates))
+        tokenizer, more = _train(text, vocab_size, kind, lowercase, normalization)
     except UserError as error:
         raise UserError(f"{error}{report.left_out(rejected)}") from None
     with writing(output):
@@ -102,8 +109,8 @@ def train_tokenizer(
     case = "uncased" if lowercase else "cased"
     return "\n".join(
         [
-            f"{tokenizer.vocab_size:,} tokens, {kind}, {case}, sha256 {tokenizer.sha256[:12]}, in {output}"
-            f"{report.left_out(rejected)}",
+            f"{tokenizer.vocab_size:,} tokens, {kind}, {case}, normalization {normalization}, sha256 "
+            f"{tokenizer.sha256[:12]}, in {output}{report.left_out(rejected)}",
             *report.source_lines(tokenizer, inputs, counts, rates, samples),
             *report.accent_warning(tokenizer, counts),
             *report.single_token_warning(tokenizer, counts, samples),
@@ -112,13 +119,17 @@ def train_tokenizer(
 
 
 def train_from_texts(
-    texts: Callable[[], Iterable[str]], vocab_size: int, kind: str = "wordpiece", lowercase: bool = True
+    texts: Callable[[], Iterable[str]],
+    vocab_size: int,
+    kind: str = "wordpiece",
+    lowercase: bool = True,
+    normalization: str | None = None,
 ) -> tuple[Tokenizer, Mapping[str, bytes]]:
     """Return a tokenizer trained on all of the texts, and the files that `save_tokenizer` writes beside it.
 
     Args:
         texts: yields the texts from the first on each time it is called, which is twice.
-        vocab_size, kind, lowercase: as in `train_tokenizer`.
+        vocab_size, kind, lowercase, normalization: as in `train_tokenizer`.
 
     Raises:
         UserError: as `train_tokenizer`.
@@ -127,12 +138,28 @@ def train_from_texts(
     def pieces() -> Iterator[str]:
         return _pieces(texts())
 
-    return _train(TrainingText(pieces, sample.count_characters(pieces()).frequency), vocab_size, kind, lowercase)
+    text = TrainingText(pieces, sample.count_characters(pieces()).frequency)
+    return _train(text, vocab_size, kind, lowercase, _normalization(kind, normalization))
 
 
-def _train(text: TrainingText, vocab_size: int, kind: str, lowercase: bool) -> tuple[Tokenizer, Mapping[str, bytes]]:
+def _normalization(kind: str, asked: str | None) -> str:
+    """Return a normalization that the kind has: the one that is asked for, or its first."""
+    if asked is None:
+        return next(iter(TOKENIZERS[kind].train))
+    if asked not in TOKENIZERS[kind].train:
+        kinds_of: dict[str, list[str]] = {}
+        for row in TOKENIZERS.values():
+            kinds_of.setdefault(", ".join(row.train), []).append(row.name)
+        known = "; ".join(f"{names} for {' and '.join(kinds)}" for names, kinds in kinds_of.items())
+        raise UserError(f"--normalization {asked}: not for --kind {kind}; give {known}")
+    return asked
+
+
+def _train(
+    text: TrainingText, vocab_size: int, kind: str, lowercase: bool, normalization: str
+) -> tuple[Tokenizer, Mapping[str, bytes]]:
     row = TOKENIZERS[kind]
-    trained = row.train(text, vocab_size, lowercase)
+    trained = row.train[normalization](text, vocab_size, lowercase)
     return build_tokenizer(trained.definition, row.special), trained.files
 
 
