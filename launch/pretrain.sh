@@ -2,21 +2,66 @@
 # `bert-jax pretrain` for launchers, with exit statuses that distinguish "finished" from "saved and stopped": 0 means that
 # the last step is saved, 75 that a signal stopped the run earlier; other statuses are those of bert-jax (docs/launch.md).
 #
-#   launch/pretrain.sh WORKDIR [other arguments of `bert-jax pretrain`...]
+#   launch/pretrain.sh [--keep_log SECONDS] WORKDIR [other arguments of `bert-jax pretrain`...]
+#
+# --keep_log copies the output to WORKDIR/logs/TIME_HOST.log, every SECONDS and at the end, since a preempted host loses its
+# disk and a pod its log. A copy that fails is reported once and tried again; it never ends the run.
 set -uo pipefail
 {  # bash reads the whole block before it runs it: the file may change during the run
-    workdir=${1:?"usage: $0 WORKDIR [arguments of bert-jax pretrain...]"}
+    limited() { timeout --signal=KILL 60 "$@"; }  # storage may not answer
+    keep_log() {  # SECONDS LOG DIRECTORY NAME; until the standard input ends
+        local log=$2 copy=$3/$4 partial=$3/.$4.partial ended=0 size=0 now error said=''
+        trap '' TERM INT  # the run may save for minutes after it
+        while ((!ended)); do
+            read -r -t "$1" || (($? > 128)) || ended=1
+            now=$(stat --format=%s "$log")
+            ((now > size)) || continue
+            # Renamed when it is whole: no reader ever finds less of the log than before.
+            if error=$({
+                limited mkdir -p "$3" && limited cp --no-preserve=mode "$log" "$partial" && limited mv "$partial" "$copy"
+            } 2>&1); then
+                size=$now said=''
+            elif [[ ! $said ]]; then
+                said=${error:-no answer in 60 s}
+                echo "pretrain.sh: the log is not copied to $copy for now: $said"
+            fi
+        done
+    }
+
+    every=''
+    if [[ ${1-} == --keep_log ]]; then
+        every=${2:?}
+        shift 2
+    fi
+    workdir=${1:?"usage: $0 [--keep_log SECONDS] WORKDIR [arguments of bert-jax pretrain...]"}
     shift
 
-    bert-jax pretrain --workdir "$workdir" "$@" &
+    if [[ $every ]] && log=$(mktemp); then
+        exec 3> >(keep_log "$every" "$log" "$workdir/logs" "$(date --utc +%Y%m%d-%H%M%S.%3N)_$(hostname).log")
+        keeper=$!
+        bert-jax pretrain --workdir "$workdir" "$@" >"$log" 2>&1 3>&- &
+    else
+        every=''
+        bert-jax pretrain --workdir "$workdir" "$@" &
+    fi
     child=$!
     trap 'signalled=1; kill -TERM "$child" 2>/dev/null' TERM INT
+    if [[ $every ]]; then
+        (trap '' TERM INT; exec tail --lines=+1 --follow --sleep-interval=0.2 --pid="$child" "$log" 3>&-) &
+        relay=$!
+    fi
     status=0 signalled=1
     while ((signalled)); do  # a signal interrupts `wait`
         signalled=0
         wait "$child"
         status=$?
     done
+    if [[ $every ]]; then
+        wait "$relay"
+        exec 3>&-
+        wait "$keeper"
+        rm -f "$log"
+    fi
 
     if ((status == 0)) && ! python3 "$(dirname "${BASH_SOURCE[0]}")/progress.py" "$workdir" >/dev/null; then
         status=75

@@ -8,9 +8,9 @@ usage: launch/tpu_pod.sh VERB [--env FILE] [--SETTING VALUE]... [--dry_run] [-- 
 
 verbs:
   create    request the slice; it may wait in the queue
-  setup     install Python and bert-jax and mount the bucket on every host
+  setup     install Python and bert-jax, in the versions that the run began with, and mount the bucket on every host
   run       start training on every host; it continues when the connection closes
-  logs      follow the log of one host (--worker N, default 0)
+  logs      follow the log of one host (--worker N, default 0); of a slice that is gone, print the end of its last log
   status    print the state of the slice and of every host
   stop      save and stop; `run` resumes
   babysit   do all of the above until the last step is saved, also after preemptions and crashes
@@ -20,7 +20,8 @@ settings, as flags (--zone us-west4-a) or lines of the env file (ZONE=us-west4-a
   PROJECT, ZONE, NAME   project, zone and name of the slice
   ACCELERATOR_TYPE      such as v5litepod-256
   RUNTIME_VERSION       software of the hosts (default: by accelerator)
-  PROVISIONING          spot, reserved or on-demand (default: on-demand)
+  PROVISIONING          spot, reserved, flex-start or on-demand (default: on-demand)
+  MAX_RUN_DURATION      life of a flex-start slice, such as 12h; at most 7d
   SERVICE_ACCOUNT       identity of the hosts
   NETWORK, SUBNETWORK   (default: the project's default network)
   BUCKET                Cloud Storage bucket, mounted at /mnt/BUCKET on every host
@@ -55,7 +56,8 @@ quoted() {  # one line that any POSIX shell splits into exactly these words
 
 call() { if ((dry_run)); then quoted "$@"; echo; else "$@" </dev/null; fi; }
 note() { if ((dry_run)); then printf '# %s\n' "$*"; fi; }
-tpus() { call gcloud compute tpus "$@" --project="${of[PROJECT]}" --zone="${of[ZONE]}" --quiet; }
+track=()  # of gcloud: () or (alpha)
+tpus() { call gcloud "${track[@]}" compute tpus "$@" --project="${of[PROJECT]}" --zone="${of[ZONE]}" --quiet; }
 queued() { tpus queued-resources "$1" "${of[NAME]}" "${@:2}"; }
 on_workers() { tpus tpu-vm ssh "${of[NAME]}" --worker="$1" --command="$2"; }
 copy() { tpus tpu-vm scp "${@:1:$#-1}" "${of[NAME]}:${!#}" --worker=all; }
@@ -67,7 +69,8 @@ declare -A of=()  # setting -> value
 declare -A form=(  # setting -> pattern of its values
     [PROJECT]='[a-z][a-z0-9:.-]*[a-z0-9]' [ZONE]='[a-z]+-[a-z]+[0-9]+-[a-z]' [NAME]='[a-z]([a-z0-9-]{0,38}[a-z0-9])?'
     [ACCELERATOR_TYPE]='v[0-9][a-z0-9]*-[0-9]+' [RUNTIME_VERSION]='[a-z][a-z0-9.-]*'
-    [PROVISIONING]='spot|reserved|on-demand' [SERVICE_ACCOUNT]='[a-z0-9-]+@[a-z0-9.-]+'
+    [PROVISIONING]='spot|reserved|flex-start|on-demand' [MAX_RUN_DURATION]='[1-9][0-9]{0,5}[smhd]'
+    [SERVICE_ACCOUNT]='[a-z0-9-]+@[a-z0-9.-]+'
     [NETWORK]='[a-z][a-z0-9/_.-]*' [SUBNETWORK]='[a-z][a-z0-9/_.-]*' [BUCKET]='[a-z0-9][a-z0-9_.-]+[a-z0-9]'
     [PACKAGE]='.+' [CONFIG]='.+' [WORKDIR]='/.+' [CORPUS]='(/|gs://).+'
 )
@@ -105,6 +108,22 @@ parse() {
     for key in "${!of[@]}"; do
         [[ ${of[$key]} =~ ^(${form[$key]})$ ]] || die "$key='${of[$key]}' must look like ${form[$key]}"
     done
+    check_provisioning
+}
+
+# The rules of flex-start and its flags below are those of Google's pages as read on 2026-11-23 (docs/launch.md).
+check_provisioning() {
+    local limit=${of[MAX_RUN_DURATION]-}
+    local -A seconds=([s]=1 [m]=60 [h]=3600 [d]=86400)
+    if [[ ${of[PROVISIONING]} != flex-start ]]; then
+        [[ ! $limit ]] || die "MAX_RUN_DURATION is for PROVISIONING=flex-start, not for ${of[PROVISIONING]}: leave it out"
+        return
+    fi
+    [[ ${of[ACCELERATOR_TYPE]-} != v[234]-* ]] ||
+        die "PROVISIONING=flex-start does not exist for ${of[ACCELERATOR_TYPE]}: choose spot, reserved or on-demand"
+    [[ $limit ]] || die "PROVISIONING=flex-start needs MAX_RUN_DURATION, such as 12h"
+    ((${limit%?} * ${seconds[${limit: -1}]} <= 7 * 86400)) ||
+        die "MAX_RUN_DURATION=$limit: a flex-start slice lives at most 7d; babysit requests the next"
 }
 
 read_env() {
@@ -145,10 +164,13 @@ runtime_version() {
 # -------------------------------------------------------------------------------------------------------------- verbs
 
 create() {
-    local runtime key more=()
+    local runtime key more=() track=()
     need ACCELERATOR_TYPE SERVICE_ACCOUNT
     runtime=${of[RUNTIME_VERSION]-$(runtime_version)} || exit
-    [[ ${of[PROVISIONING]} == on-demand ]] || more+=("--${of[PROVISIONING]}")
+    case ${of[PROVISIONING]} in
+        spot | reserved) more+=("--${of[PROVISIONING]}") ;;
+        flex-start) track=(alpha) more+=(--provisioning-model=flex-start --max-run-duration="${of[MAX_RUN_DURATION]}") ;;
+    esac
     for key in NETWORK SUBNETWORK; do [[ ! -v of[$key] ]] || more+=("--${key,,}=${of[$key]}"); done
     queued create --node-id="${of[NAME]}" --accelerator-type="${of[ACCELERATOR_TYPE]}" --runtime-version="$runtime" \
         --service-account="${of[SERVICE_ACCOUNT]}" --scopes=https://www.googleapis.com/auth/cloud-platform "${more[@]}"
@@ -156,7 +178,7 @@ create() {
 
 setup() {
     local here package files
-    need PACKAGE
+    need PACKAGE WORKDIR
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
     package=${of[PACKAGE]}
     files=("$here/tpu_worker.sh" "$here/pretrain.sh" "$here/progress.py")
@@ -167,7 +189,7 @@ setup() {
     fi
     on_workers all 'mkdir -p bert_jax' &&
         copy "${files[@]}" bert_jax/ &&
-        on_workers all "$(worker setup "$package" "${of[BUCKET]-}")"
+        on_workers all "$(worker setup "$package" "${of[BUCKET]-}" "${of[WORKDIR]}")"
 }
 
 run() {
@@ -179,7 +201,29 @@ run() {
         on_workers all "$(worker start "${of[BUCKET]-}" "${of[WORKDIR]}" "${corpus[@]}" "${arguments[@]}")"
 }
 
-logs() { on_workers "$worker" "$(worker log 100 follow)"; }
+logs() {
+    if ((!dry_run)); then
+        look
+        case $slice in READY | UNKNOWN) ;; *) kept_log; return ;; esac
+    fi
+    on_workers "$worker" "$(worker log 100 follow)"
+}
+
+kept_log() {  # of the last start on the host, as launch/pretrain.sh has copied it
+    local place=${of[WORKDIR]-} list=(ls) read=(cat) found
+    if [[ -z $place || ! -d $place/logs ]]; then  # not mounted here
+        [[ -v of[BUCKET] && $place/ == "/mnt/${of[BUCKET]}/"* ]] ||
+            die "the slice is ${slice,,}${reason:+ ($reason)}, and its logs are in WORKDIR/logs, which is not on this machine"
+        place=gs://${of[BUCKET]}${place#"/mnt/${of[BUCKET]}"}
+        list=(gcloud storage ls) read=(gcloud storage cat)
+    fi
+    found=$("${list[@]}" "$place/logs/" | grep -- "-$worker\.log$" | sort | tail -n 1) || true
+    [[ $found ]] || die "the slice is ${slice,,}${reason:+ ($reason)}, and there is no log of host $worker in $place/logs"
+    found=$place/logs/${found##*/}
+    echo "tpu_pod.sh: the slice is ${slice,,}${reason:+ ($reason)}; the end of $found:" >&2
+    "${read[@]}" "$found" | tail -n 100
+}
+
 stop() { on_workers all "$(worker stop)"; }
 delete() { queued delete --force; }
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The part of tpu_pod.sh that runs on a host: it is copied to ~/bert_jax of every host and called over ssh.
 #
-#   setup PACKAGE [BUCKET]             install Python and bert-jax, mount the bucket at /mnt/BUCKET
-#   start BUCKET WORKDIR [ARGUMENT..]  train in the background; BUCKET may be ''
+#   setup PACKAGE BUCKET WORKDIR       mount the bucket at /mnt/BUCKET, install Python and bert-jax with the versions of
+#                                      WORKDIR/requirements.lock, if there is one; BUCKET may be ''
+#   start BUCKET WORKDIR [ARGUMENT..]  train in the background
 #   state WORKDIR                      print: host NAME STATE NEWEST_CHECKPOINT LAST_STEP LAST_LINE_OF_LOG
 #   stop                               save and stop
 #   log LINES [follow]                 print the end of the log
@@ -10,12 +11,21 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 PATH=$HOME/.local/bin:$PATH
 
+fail() { echo "$(hostname): $1" >&2; exit 1; }
+
 setup() {
-    local package=$1 bucket=${2-}
+    local package=$1 bucket=$2 lock=$3/requirements.lock constraint=()
     [[ -z $bucket ]] || mount_bucket "$bucket"
     command -v uv >/dev/null || python3 -m pip install --quiet --user uv
     uv venv --quiet --allow-existing --python 3.11 venv
-    uv pip install --quiet --python venv/bin/python -- "$package"
+    if [[ -e $lock ]]; then
+        # Only versions: a constraint file could also name another index. A copy: uv splits paths at spaces.
+        ! grep -qvxE '#.*|[A-Za-z0-9._-]+==[A-Za-z0-9._!+-]+' "$lock" || fail "$lock: a line is not NAME==VERSION"
+        cp "$lock" requirements.lock
+        constraint=(--constraint requirements.lock)
+    fi
+    uv pip install --quiet --python venv/bin/python "${constraint[@]}" -- "$package" ||
+        fail "bert-jax was not installed${constraint:+; remove $lock to install other versions}"
     touch ready
 }
 
@@ -42,7 +52,7 @@ install_gcsfuse() {  # from Google's package source, as in the Cloud Storage doc
 start() {
     local bucket=$1
     shift
-    [[ -e ready ]] || { echo "$(hostname): not set up yet" >&2; exit 1; }
+    [[ -e ready ]] || fail "not set up yet"
     exec 9>>lock
     flock -w 5 9 || { echo "$(hostname): a run is still active here (pid $(cat pid)); stop it first" >&2; exit 3; }
     [[ -z $bucket ]] || mount_bucket "$bucket"  # a restarted host has lost it
@@ -56,7 +66,7 @@ train() {
     shift
     echo $$ >pid
     trap : TERM  # the child receives it as well; wait until it has saved
-    PATH=$PWD/venv/bin:$PATH bash pretrain.sh "$workdir" --config recipe.py "$@" || status=$?
+    PATH=$PWD/venv/bin:$PATH bash pretrain.sh --keep_log 60 "$workdir" --config recipe.py "$@" || status=$?
     echo "$status" >status.tmp
     mv status.tmp status
     exit 0  # do not return to this file: `setup` may have replaced it

@@ -111,6 +111,8 @@ def dry_run(config: PretrainConfig, devices: Sequence[Any] | None, say: Say) -> 
             *notes,
             f"JAX takes {taken:.0%} of a GPU's memory; XLA_CLIENT_MEM_FRACTION in the environment changes it",
         )
+    if (slices := sharding.count_slices(devices)) > 1:
+        notes = (*notes, f"{slices} slices: the time of the network between them is in no bound")
     reports = []
     for number, phase in enumerate(phases, 1):
         say(

@@ -42,6 +42,7 @@ class Cost(NamedTuple):
     hbm_bytes: float  # those in HBM, not in the chip's own memory
     collectives: tuple[Collective, ...]
     kernels: dict[str, int]  # how many of each kind run
+    dcn_bytes: float = 0.0  # handed to the network between slices
 
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
@@ -79,7 +80,7 @@ def program_cost(text: str, loops: bool = True) -> Cost:
         ValueError: the text is not an HLO module, or it does not show how often a loop runs.
     """
     module = parse_hlo(text)
-    flops = bytes_ = hbm = 0.0
+    flops = bytes_ = hbm = dcn = 0.0
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     sent: Counter[str] = Counter()
@@ -90,12 +91,13 @@ def program_cost(text: str, loops: bool = True) -> Cost:
             kernels[kind] += times
         accessed, in_hbm = _bytes(module, computation, one)
         bytes_, hbm = bytes_ + times * accessed, hbm + times * in_hbm
+        dcn += times * _dcn_bytes(computation, one)
         for kind, size, group in _collectives(module, computation, one):
             counts[kind] += times
             sizes[kind] += times * size
             sent[kind] += times * size * _fraction_sent(kind, group)  # type: ignore[assignment]
     found = tuple(Collective(kind, counts[kind], sizes[kind], sent[kind]) for kind in COLLECTIVES if counts[kind])
-    return Cost(flops, bytes_, hbm, found, dict(sorted(kernels.items())))
+    return Cost(flops, bytes_, hbm, found, dict(sorted(kernels.items())), dcn)
 
 
 def _executed(module: Module, name: str, times: int, loops: bool) -> Iterator[tuple[int, Computation, Instruction]]:
@@ -321,6 +323,12 @@ def _collectives(module: Module, computation: Computation, one: Instruction) -> 
     if one.opcode.endswith("-start") and kind != "all-reduce":
         results -= operands  # the tuple of a start holds the operands too
     yield kind, operands if kind == "reduce-scatter" else results, group
+
+
+def _dcn_bytes(computation: Computation, one: Instruction) -> float:
+    """Bytes that libtpu sends to the host for other slices: its part of a collective that crosses them."""
+    crosses = one.opcode == "send" and "_xla_megascale_transfer_type" in one.attributes
+    return float(computation.instructions[one.operands[0]].arrays[0].bytes) if crosses else 0.0
 
 
 def _continues_transfer(name: str, fused: Computation) -> bool:

@@ -53,6 +53,7 @@ def _phase_json(report: Report, one: PhaseReport) -> dict[str, Any]:
         "fits": one.fits,
         "changes": list(one.changes),
         "collectives": [dataclasses.asdict(collective) for collective in cost.collectives] if cost else [],
+        "dcn_bytes_per_chip": cost and cost.dcn_bytes,
         "kernels": cost.kernels if cost else {},
         "bound": estimate and estimate.bound,
         "bound_seconds": estimate
@@ -114,6 +115,7 @@ def _phase_rows(report: Report, one: PhaseReport, number: int) -> Rows:
             ("  in HBM", _scaled(cost.hbm_bytes, 1e9, "GB")),
             *((f"  {kind} kernels", f"{count:,}") for kind, count in cost.kernels.items()),
             *((f"  {c.kind}", f"{c.count:,}, together {_scaled(c.bytes, 1e9, 'GB')}") for c in cost.collectives),
+            *([("  to other slices", _scaled(cost.dcn_bytes, 1e9, "GB"))] if cost.dcn_bytes else []),
             ("time of a step, lower bounds", ""),
             ("  compute", _milliseconds(estimate.compute)),
             ("  memory", _milliseconds(estimate.memory)),

@@ -19,18 +19,18 @@ EXAMPLES = {2: "4x4", 3: "2x2x1"}
 
 
 def topology_devices(name: str) -> list[Any]:
-    """Return the compile-only devices of a TPU slice, in libtpu's order, or of the GPUs of a host.
+    """Return the compile-only devices of TPU slices, slice by slice in libtpu's order, or of the GPUs of a host.
 
     Call it before anything uses a device: it keeps JAX on the CPU, unless JAX_PLATFORMS is set.
 
     Raises:
         UserError: the name is malformed, or the compiler is missing or refuses it.
     """
-    chip, sizes = parse_topology(name)
-    return gpu_devices(name, chip, sizes[0]) if chip in GPUS else _tpu_devices(name, chip, sizes)
+    chip, sizes, slices = parse_topology(name)
+    return gpu_devices(name, chip, sizes[0]) if chip in GPUS else _tpu_devices(name, chip, sizes, slices)
 
 
-def _tpu_devices(name: str, chip: str, sizes: tuple[int, ...]) -> list[Any]:
+def _tpu_devices(name: str, chip: str, sizes: tuple[int, ...], slices: int) -> list[Any]:
     if importlib.util.find_spec("libtpu") is None:
         raise UserError(f"--topology={name} needs the TPU compiler: pip install 'jax[tpu]'")
     for variable, value in {
@@ -43,10 +43,12 @@ def _tpu_devices(name: str, chip: str, sizes: tuple[int, ...]) -> list[Any]:
     from jax.experimental.topologies import get_topology_desc
 
     # A host has 2 x 2 chips by default; a smaller slice has one host.
-    options = {"chips_per_host_bounds": (*sizes, 1, 1)[:3]} if math.prod(sizes) < 4 else {}
+    options: dict[str, Any] = {"chips_per_host_bounds": (*sizes, 1, 1)[:3]} if math.prod(sizes) < 4 else {}
+    options |= {"num_slices": slices} if slices > 1 else {}
+    one = f"{chip}:{'x'.join(map(str, sizes))}"
     try:
         with quiet():
-            return list(get_topology_desc(platform="tpu", topology_name=name, **options).devices)
+            return list(get_topology_desc(platform="tpu", topology_name=one, **options).devices)
     except (JaxRuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0].removeprefix("INVALID_ARGUMENT: ")
         raise UserError(
@@ -54,8 +56,12 @@ def _tpu_devices(name: str, chip: str, sizes: tuple[int, ...]) -> list[Any]:
         ) from error
 
 
-def parse_topology(name: str) -> tuple[str, tuple[int, ...]]:
-    """Return the chip and the sizes in a name such as `v5e:16x16` or `h100:8`; raise UserError if it is malformed."""
+def parse_topology(name: str) -> tuple[str, tuple[int, ...], int]:
+    """Return chip, sizes and slices of a name such as `v5e:16x16`, `v5e:16x16:2` (two slices) or `h100:8`.
+
+    Raises:
+        UserError: the name is malformed.
+    """
     chip, _, shape = name.partition(":")
     if chip not in AXES and chip not in GPUS:
         raise UserError(
@@ -65,12 +71,14 @@ def parse_topology(name: str) -> tuple[str, tuple[int, ...]]:
     if chip in GPUS:
         if not re.fullmatch(rf"[1-{MAX_GPUS}]|", shape) or name.endswith(":"):
             raise UserError(f"--topology={name}: write 1 to {MAX_GPUS} GPUs of one host, such as {chip}:{MAX_GPUS}")
-        return chip, (int(shape or 1),)
-    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape) or shape.count("x") + 1 != AXES[chip]:
+        return chip, (int(shape or 1),), 1
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*(:[1-9]\d?)?", shape) or shape.count("x") + 1 != AXES[chip]:
+        example = f"{chip}:{EXAMPLES[AXES[chip]]}"
         raise UserError(
-            f"--topology={name}: a {chip} slice has {AXES[chip]} sizes, such as {chip}:{EXAMPLES[AXES[chip]]}"
+            f"--topology={name}: a {chip} slice has {AXES[chip]} sizes, such as {example} ({example}:2 for two slices)"
         )
-    return chip, tuple(int(size) for size in shape.split("x"))
+    sizes, _, slices = shape.partition(":")
+    return chip, tuple(int(size) for size in sizes.split("x")), int(slices or 1)
 
 
 @contextlib.contextmanager

@@ -45,8 +45,10 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Return the mesh with axes `data`, `fsdp` and `tensor` over `devices` (None: all); a size of -1 takes the rest.
 
+    Over several TPU slices `data` alone crosses the network between them.
+
     Raises:
-        UserError: the product of the sizes is not the number of devices.
+        UserError: the product of the sizes is not the number of devices, or `data` is no multiple of the slices.
     """
     devices = jax.devices() if devices is None else list(devices)
     sizes = [getattr(config, axis) for axis in AXES]
@@ -62,15 +64,29 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
             f"{shown} does not divide {len(devices)} devices; set sizes whose product is {len(devices)} "
             f"(each of them from {fitting}), or one of them to -1 for the rest"
         )
+    slices = count_slices(devices)
+    if sizes[0] % slices:
+        raise UserError(
+            f"{shown}: mesh.data must be a multiple of the {slices} slices; only `data` crosses their network"
+        )
     types = (AxisType.Auto,) * len(AXES)
     if any(getattr(device, "core_on_chip", 0) for device in devices):
         # Single cores of a TPU v4, as its compiler reports them without a TPU: JAX knows no torus of cores.
         return Mesh(np.asarray(devices).reshape(sizes), AXES, axis_types=types)
+    if slices > 1:
+        inside, across = (sizes[0] // slices, *sizes[1:]), (slices, 1, 1)
+        placed = mesh_utils.create_hybrid_device_mesh(inside, across, devices, allow_split_physical_axes=True)
+        return Mesh(placed, AXES, axis_types=types)
     try:
         return jax.make_mesh(tuple(sizes), AXES, axis_types=types, devices=devices)
     except NotImplementedError:  # a size that is not a product of whole axes of the torus
         placed = mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
         return Mesh(placed, AXES, axis_types=types)
+
+
+def count_slices(devices: Sequence[jax.Device]) -> int:
+    """Return the number of TPU slices that the devices are of; 1 elsewhere, where JAX may number hosts as slices."""
+    return len({getattr(device, "slice_index", 0) if device.platform == "tpu" else 0 for device in devices})
 
 
 def connect(mesh: Mesh) -> None:

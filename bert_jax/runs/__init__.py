@@ -6,6 +6,7 @@ budget/            --budget: a time, tokens or FLOPs -> size, batch and steps of
 corpus_data.py     a corpus as the batches of the loop
 evaluate.py        held-out metrics of a pretraining run
 finetune.py        weights, task and config -> the best model, scores and predictions; its parts are in finetuning/
+requirements.py    the package versions that a run began with
 start/             what a pretraining starts from: weights, longer positions, a teacher
 vocabulary.py      a model with another vocabulary, whose rows are carried over
 compression/       a smaller model, with what it costs

@@ -22,6 +22,7 @@ from bert_jax.reports.plateau import Plateau
 from bert_jax.reports.run_lines import run_lines
 from bert_jax.runs.corpus_data import corpus_data, min_documents
 from bert_jax.runs.evaluate import make_evaluation
+from bert_jax.runs.requirements import lock_versions
 from bert_jax.runs.start.initial_weights import check_exportable, starting_weights
 from bert_jax.runs.start.teacher import read_teacher
 from bert_jax.training import workdir
@@ -69,13 +70,12 @@ def pretrain(
     with workdir.locked(directory) if first else contextlib.nullcontext():
         if first:
             workdir.claim(directory, config, data.fingerprint, corpus.tokenizer_directory)
+            lock_versions(directory, console.say)
         for line in run_lines(config, corpus, phases):
             console.say(line)
         left_out = corpus.left_out("heldout", min_documents(config))
         if data.heldout is None:
-            console.say(
-                "no evaluation: too few held-out documents; `prepare --heldout_fraction` sets how many there are"
-            )
+            console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")
         elif left_out:
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the others")
         run = RunContext(

@@ -23,7 +23,7 @@ from bert_jax.training.resuming import refused_changes
 ELSEWHERE = "make room, or choose another --workdir"
 RESTORE = "put back that of this run, or remove it: the command that began the run writes it again"
 # What processes that held the lock wrote.
-WRITTEN = ("run.json", "tokenizer", "metrics.jsonl", "result.json", "results.json", "model", "best-*", "*.id")
+WRITTEN = ("run.json", "tokenizer", "*.lock", "metrics.jsonl", "result.json", "results.json", "model", "best-*", "*.id")
 # Part of the fingerprint -> the key of the config that says where it is.
 PATH_KEYS = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from"}
 

@@ -21,6 +21,12 @@ ACCELERATORS = {
     "v5p": ("tpu-v5p-slice", 3),
     "v6e": ("tpu-v6e-slice", 2),
 }
+# Kind of nodes -> their label, which may also be their taint, and the generations without it (GKE's pages, 2026-11-23).
+PROVISIONING: dict[str, tuple[str, tuple[str, ...]]] = {
+    "on-demand": ("", ()),
+    "spot": ("cloud.google.com/gke-spot", ()),
+    "flex-start": ("cloud.google.com/gke-flex-start", ("v4",)),
+}
 USER_MISTAKE = 2  # exit status of bert-jax for errors that a restart cannot fix
 
 
@@ -39,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     add("--workdir", required=True, help="work directory, below /mnt/BUCKET")
     add("--config", required=True, help="recipe in the image, such as configs/bert_base.py")
     add("--corpus", help="gs://BUCKET/..., which every pod copies to its node's disk, or a path below /mnt/BUCKET")
-    add("--spot", action="store_true", help="run on spot nodes")
+    add("--provisioning", choices=sorted(PROVISIONING), default="on-demand", help="kind of nodes (default: on-demand)")
     add("--max_restarts", type=int, default=50, metavar="N", help="restarts, including preemptions (default: 50)")
     add(
         "--grace_seconds",
@@ -107,13 +113,14 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
     """Return the pod of one host."""
     selector = {"cloud.google.com/gke-tpu-accelerator": accelerator, "cloud.google.com/gke-tpu-topology": args.topology}
     tolerations = []
-    if args.spot:
-        selector["cloud.google.com/gke-spot"] = "true"
-        tolerations = [
-            {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
-        ]
+    label, absent = PROVISIONING[args.provisioning]
+    if args.accelerator in absent:
+        refuse(f"--provisioning {args.provisioning} does not exist for {args.accelerator}")
+    if label:
+        selector[label] = "true"
+        tolerations = [{"key": label, "operator": "Equal", "value": "true", "effect": "NoSchedule"}]
     corpus = [] if args.corpus is None else [f"--config.data.corpus={args.corpus}"]
-    training = ["bash", "launch/pretrain.sh", args.workdir, "--config", args.config, *corpus, *args.arguments]
+    training = ["bash", "launch/pretrain.sh", "--keep_log", "60", args.workdir, "--config", args.config]
     # No metadata cache: the hosts wait for each other's files. The limit allows renaming a checkpoint's directory.
     mount = "implicit-dirs,metadata-cache:ttl-secs:0,rename-dir-limit=100000"
     return {
@@ -127,7 +134,7 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
                 "name": "pretrain",
                 "image": args.image,
                 # Kubernetes expands $(NAME); $$ stands for a dollar sign.
-                "command": [word.replace("$", "$$") for word in training],
+                "command": [word.replace("$", "$$") for word in (*training, *corpus, *args.arguments)],
                 "ports": [{"containerPort": 8471}, {"containerPort": 8431}],  # traffic between TPU hosts; metrics
                 "resources": {"requests": {"google.com/tpu": chips}, "limits": {"google.com/tpu": chips}},
                 "volumeMounts": [{"name": "bucket", "mountPath": f"/mnt/{args.bucket}"}],

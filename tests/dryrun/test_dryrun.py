@@ -225,6 +225,9 @@ def test_the_table_of_chips() -> None:
         ("v4:2x2", "such as v4:2x2x1"),
         ("v5e:0x4", "has 2 sizes"),
         ("v5e:2x2;rm", "has 2 sizes"),
+        ("v5e:2x2:0", r"such as v5e:4x4 \(v5e:4x4:2 for two slices\)"),
+        ("v5e:2x2:", "has 2 sizes"),
+        ("h100:8:2", "1 to 8 GPUs"),
         ("h10:8", "did you mean 'h100'"),
         ("h100:9", "1 to 8 GPUs of one host"),
         ("h100:", "such as h100:8"),
@@ -236,9 +239,11 @@ def test_names_of_slices(name: str, says: str) -> None:
         topology.parse_topology(name)
 
 
-def test_names_of_gpus() -> None:
-    assert topology.parse_topology("h100") == ("h100", (1,))
-    assert topology.parse_topology("l40s:8") == ("l40s", (8,))
+def test_names_of_gpus_and_slices() -> None:
+    assert topology.parse_topology("h100") == ("h100", (1,), 1)
+    assert topology.parse_topology("l40s:8") == ("l40s", (8,), 1)
+    assert topology.parse_topology("v5e:16x8") == ("v5e", (16, 8), 1)
+    assert topology.parse_topology("v5p:2x2x4:12") == ("v5p", (2, 2, 4), 12)
 
 
 def test_descriptions_of_gpus_agree_with_the_table_of_chips() -> None:

@@ -134,6 +134,23 @@ def test_collectives_of_every_form() -> None:
     )
 
 
+def test_what_goes_to_other_slices_is_counted_apart() -> None:
+    """As libtpu writes it: a reduce-scatter within the slice, its result to the host, the sum of all slices back."""
+    crossing = 'is_host_transfer=true, frontend_attributes={_xla_megascale_transfer_type="ALL_REDUCE"}'
+    text = entry(
+        "%a = f32[64,8,128]{2,1,0:T(8,128)} parameter(0)",
+        "%x = token[] after-all()",
+        f"%s = (f32[64,8,128]{{2,1,0:T(8,128)}}, u32[], token[]) send(%a, %x), channel_id=2, {crossing}",
+        f"%r = (f32[64,8,128]{{2,1,0:T(8,128)}}, u32[], token[]) recv(%x), channel_id=1, {crossing}",
+        "%t = token[] send-done(%s), channel_id=2, is_host_transfer=true",
+        "%u = (f32[64,8,128]{2,1,0:T(8,128)}, token[]) recv-done(%r), channel_id=1, is_host_transfer=true",
+        "%v = (f32[64,8,128]{2,1,0:T(8,128)}, u32[], token[]) send(%a, %x), channel_id=3, is_host_transfer=true",
+        "ROOT %z = f32[64,8,128]{2,1,0:T(8,128)} get-tuple-element(%u), index=0",
+    )
+    assert program_cost(text).dcn_bytes == 64 * 8 * 128 * 4
+    assert program_cost(text).collectives == ()
+
+
 def test_a_transfer_that_a_fusion_only_carries_on_is_counted_where_it_starts() -> None:
     gather = "f32[40]{0} all-gather(%p), channel_id=7, replica_groups={{0,1,2,3}}, dimensions={0}"
     text = f"""HloModule asynchronous

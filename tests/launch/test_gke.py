@@ -52,7 +52,7 @@ def job_of(made: dict) -> dict:
 
 
 def test_the_manifest() -> None:
-    made = manifest("--spot", "--max_restarts", "9", "--grace_seconds", "60", "--", "--config.seed=1")
+    made = manifest("--provisioning=spot", "--max_restarts", "9", "--grace_seconds", "60", "--", "--config.seed=1")
     assert (made["apiVersion"], made["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
     assert made["metadata"]["name"] == "bert-base"
     assert made["spec"]["failurePolicy"]["maxRestarts"] == 9
@@ -77,12 +77,30 @@ def test_the_manifest() -> None:
     (container,) = spec["containers"]
     assert container["name"] == "pretrain"
     assert container["resources"] == {"requests": {"google.com/tpu": 4}, "limits": {"google.com/tpu": 4}}
-    assert container["command"][2:] == [OPTIONS["workdir"], "--config", OPTIONS["config"], "--config.seed=1"]
+    assert container["command"][2:] == [
+        "--keep_log",
+        "60",
+        OPTIONS["workdir"],
+        "--config",
+        OPTIONS["config"],
+        "--config.seed=1",
+    ]
     (volume,) = spec["volumes"]
     assert volume["csi"]["driver"] == "gcsfuse.csi.storage.gke.io"
     assert volume["csi"]["volumeAttributes"]["bucketName"] == "my-bucket"
     (mount,) = container["volumeMounts"]
     assert mount == {"name": volume["name"], "mountPath": "/mnt/my-bucket"}
+
+
+@pytest.mark.parametrize("kind", ["spot", "flex-start"])
+def test_kinds_of_nodes(kind) -> None:
+    spec = job_of(manifest(provisioning=kind))["template"]["spec"]
+    label = f"cloud.google.com/gke-{kind}"
+    assert spec["nodeSelector"][label] == "true"
+    assert spec["tolerations"] == [{"key": label, "operator": "Equal", "value": "true", "effect": "NoSchedule"}]
+    done = jobset(provisioning="flex-start", accelerator="v4", topology="2x2x2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "jobset.py: --provisioning flex-start does not exist for v4\n"
 
 
 @pytest.mark.parametrize("corpus", ["gs://my-bucket/$HOME", "/mnt/my-bucket/corpus"])
@@ -142,7 +160,8 @@ def run_pods(place: pathlib.Path, starts: list, *arguments: str) -> subprocess.C
     (place / "next").write_text(json.dumps(starts))
     made = manifest("--max_restarts", "3", "--", *arguments, accelerator="v4", topology="2x2x2")
     text = json.dumps(made).replace(OPTIONS["workdir"], str(place / "run"))
-    path = f"{place / 'bin'}:{HERE / 'bin'}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    python = pathlib.Path(sys.executable).parent
+    path = f"{place / 'bin'}:{HERE / 'bin'}:{HERE / 'worker_bin'}:{python}:{os.environ['PATH']}"
     env = os.environ | {"PATH": path, "CLOUD": str(place), "STANDIN_SCRIPT": str(place)}
     return subprocess.run(["kubectl", "apply", "-f", "-"], input=text, env=env, capture_output=True, text=True)
 
@@ -155,6 +174,8 @@ def test_restarted_until_finished(tmp_path) -> None:
     assert [argv for _, *argv in starts] == [expected] * 6
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 41))
+    kept = sorted((tmp_path / "run" / "logs").glob("*_host-0.log"))
+    assert [one.read_text().splitlines()[-1] for one in kept] == ["ending with 124", "ending with 1", "step 40/40"]
     assert not list(tmp_path.rglob("canary*"))
     assert not (ROOT / "canary").exists()
 

@@ -50,7 +50,7 @@ def up(cloud: Cloud, *more: str) -> None:
 
 
 def test_from_create_to_delete(cloud) -> None:
-    cloud.env["STANDIN_SECONDS"] = "0.2"
+    cloud.env["STANDIN_SECONDS"] = "0.5"
     assert cloud.call("create") == ""
     (create,) = cloud.calls()
     assert create[:5] == ["compute", "tpus", "queued-resources", "create", NAME]
@@ -91,8 +91,12 @@ def test_from_create_to_delete(cloud) -> None:
     wait_for(lambda: "running" not in cloud.call("status"))
     assert "host-0: 0, step 40 of 40 saved" in cloud.call("status")
     assert cloud.steps() == STEPS
+    log = (cloud.home(0) / "log").read_text()
     cloud.call("delete")
     assert "absent" in cloud.call("status")
+    kept = sorted((cloud.workdir / "logs").glob("*_host-0.log"))
+    assert len(kept) == 2  # starts
+    assert "".join(one.read_text() for one in kept) == log
 
 
 def test_arguments_arrive_byte_for_byte(cloud) -> None:
@@ -101,8 +105,11 @@ def test_arguments_arrive_byte_for_byte(cloud) -> None:
     cloud.settings["OVERRIDE"] = "--config.note=$(touch canary) it's"
     del cloud.settings["WORKDIR"]  # a line of the file cannot hold a newline
     place = ("--workdir", str(cloud.workdir))
+    cloud.workdir.mkdir()
+    (cloud.workdir / "requirements.lock").write_text("jax==0.10.2\n")
     up(cloud, *place)
     cloud.call("setup", *place)
+    assert (cloud.home(1) / "requirements.lock").read_text() == "jax==0.10.2\n"
     cloud.call("run", *place, "--", *HOSTILE)
     wait_for(lambda: "running" not in cloud.call("status", *place))
     expected = ["pretrain", "--workdir", str(cloud.workdir), "--config", "recipe.py"]
@@ -233,6 +240,39 @@ def test_runtime_versions_and_provisioning(cloud, accelerator, runtime) -> None:
     assert "pass --runtime_version" in unknown
 
 
+def test_flex_start(cloud) -> None:
+    cloud.settings |= {"PROVISIONING": "flex-start", "MAX_RUN_DURATION": "7d"}
+    printed = cloud.call("create", "--dry_run").split()
+    assert printed[:6] == ["gcloud", "alpha", "compute", "tpus", "queued-resources", "create"]
+    assert printed.count("--provisioning-model=flex-start") == printed.count("--max-run-duration=7d") == 1
+    assert not {"--spot", "--reserved"} & set(printed)
+    cloud.call("create")
+    assert "waiting_for_resources" in cloud.call("status")
+    assert [call[0] for call in cloud.calls()] == ["alpha", "compute"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"PROVISIONING": "flex-start"}, "PROVISIONING=flex-start needs MAX_RUN_DURATION"),
+        ({"PROVISIONING": "flex-start", "MAX_RUN_DURATION": "169h"}, "MAX_RUN_DURATION=169h: a flex-start slice lives"),
+        ({"PROVISIONING": "flex-start", "MAX_RUN_DURATION": "soon"}, "MAX_RUN_DURATION='soon' must look like"),
+        (
+            {"PROVISIONING": "flex-start", "MAX_RUN_DURATION": "1h", "ACCELERATOR_TYPE": "v4-32"},
+            "PROVISIONING=flex-start does not exist for v4-32",
+        ),
+        ({"PROVISIONING": "spot", "MAX_RUN_DURATION": "1h"}, "not for spot: leave it out"),
+        ({"PROVISIONING": "spot --reserved"}, "PROVISIONING='spot --reserved' must look like"),
+    ],
+)
+def test_kinds_of_provisioning_that_do_not_exist(cloud, changed, says) -> None:
+    cloud.settings |= changed
+    out = cloud.call("babysit", status=2)
+    assert says in out
+    assert len(out.splitlines()) == 1
+    assert cloud.calls() == []
+
+
 def test_a_wheel_and_a_bucket(cloud) -> None:
     wheel = cloud.place / "bert_jax-0.1.0-py3-none-any.whl"
     cloud.settings |= {"PACKAGE": str(wheel), "BUCKET": "my-bucket"}
@@ -250,6 +290,31 @@ def test_a_wheel_and_a_bucket(cloud) -> None:
         assert mounts[-1].startswith("gcsfuse ")
         assert mounts[-1].endswith(" my-bucket /mnt/my-bucket")
         assert sum(line.startswith("gcsfuse ") for line in mounts) == 1  # `run` found it mounted
+
+
+def test_logs_of_a_slice_that_is_gone(cloud) -> None:
+    assert "in WORKDIR/logs, which is not on this machine" in cloud.call("logs", status=2)
+    logs = cloud.workdir / "logs"
+    logs.mkdir(parents=True)
+    assert f"no log of host 2 in {cloud.workdir}/logs" in cloud.call("logs", "--worker", "2", status=2)
+    (logs / "20261123-100000.000_t1v-n-f00-w-2.log").write_text("old\n")
+    (logs / "20261124-100000.000_t1v-n-abc-w-2.log").write_text("".join(f"line {i}\n" for i in range(150)))
+    (logs / "20261125-100000.000_t1v-n-abc-w-12.log").write_text("of another host\n")
+    (logs / ".20261126-100000.000_t1v-n-abc-w-2.log.partial").write_text("half")
+    about, *lines = cloud.call("logs", "--worker", "2").splitlines()
+    assert about.endswith(f"the slice is absent; the end of {logs}/20261124-100000.000_t1v-n-abc-w-2.log:")
+    assert lines == [f"line {i}" for i in range(50, 150)]
+
+    cloud.settings |= {"BUCKET": "my-bucket", "WORKDIR": "/mnt/my-bucket/runs/a 'run'"}
+    (cloud.cloud / "buckets" / "my-bucket" / "runs").mkdir(parents=True)
+    (cloud.workdir / "logs").parent.rename(cloud.cloud / "buckets" / "my-bucket" / "runs" / "a 'run'")
+    about, *lines = cloud.call("logs", "--worker", "2").splitlines()
+    assert about.endswith("gs://my-bucket/runs/a 'run'/logs/20261124-100000.000_t1v-n-abc-w-2.log:")
+    assert lines[-2:] == ["line 149", ""]
+    assert cloud.calls()[-2:] == [
+        ["storage", "ls", "gs://my-bucket/runs/a 'run'/logs/"],
+        ["storage", "cat", "gs://my-bucket/runs/a 'run'/logs/20261124-100000.000_t1v-n-abc-w-2.log"],
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------ babysit

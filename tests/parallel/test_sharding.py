@@ -1,5 +1,6 @@
 """The mesh, the table of axes, the placement of batches, and eight virtual devices against one."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -86,6 +87,35 @@ def test_an_axis_of_size_minus_one_takes_the_rest():
 def test_a_mesh_that_does_not_fit_is_refused(config, words):
     with pytest.raises(UserError, match=words):
         make_mesh(config, jax.devices()[:1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """A device of one of several TPU slices, as far as the placement looks at it."""
+
+    id: int
+    slice_index: int
+    coords: tuple[int, ...]
+    platform: str = "tpu"
+    device_kind: str = "TPU v5 lite"
+    process_index: int = 0
+    core_on_chip: int = 0
+
+
+def two_slices():
+    return [Chip(4 * slice_ + 2 * y + x, slice_, (x, y, 0)) for slice_ in range(2) for y in range(2) for x in range(2)]
+
+
+@pytest.mark.parametrize("config", [MeshConfig(), MeshConfig(data=2, fsdp=-1), MeshConfig(data=2, fsdp=2, tensor=2)])
+def test_of_several_slices_only_the_data_axis_crosses_them(config):
+    placed = make_mesh(config, two_slices()).devices
+    for halves, expected in zip(np.split(placed, 2), (0, 1), strict=True):
+        assert {chip.slice_index for chip in halves.flat} == {expected}
+
+
+def test_slices_that_another_axis_would_cross_are_refused():
+    with pytest.raises(UserError, match=r"mesh.data=1, .*: mesh.data must be a multiple of the 2 slices"):
+        make_mesh(MeshConfig(data=1, fsdp=8), two_slices())
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,23 @@ def test_other_chips(topology: str) -> None:
     assert all(one["fits"] for one in found["phases"])
 
 
+@pytest.mark.parametrize("mesh", [("data=8",), ("data=2", "fsdp=4")])
+def test_two_slices_exchange_gradients_alone(mesh: tuple[str, ...]) -> None:
+    """Of the gradients, each of the 4 chips of a slice sends a quarter, and what XLA pads them with."""
+    words = ["--config.model.num_layers=1", "--config.model.vocab_size=512", "--config.train.batch_size=64"]
+    found = dry_run(DEMO, "v5e:2x2:2", *words, *(f"--config.mesh.{size}" for size in mesh))
+    assert found["devices"] == 8
+    assert any("2 slices" in note for note in found["notes"])
+    quarter = 4 * found["parameters"] / 4
+    assert quarter <= found["phases"][0]["dcn_bytes_per_chip"] <= 1.5 * quarter
+
+
 def test_mistakes_end_with_status_2() -> None:
     for words, says in [
         (["--topology=v5e:3x5"], "use whole hosts"),
         (["--topology=v5e:2x2", "--config.mesh.data=3"], "does not divide 4 devices"),
         (["--topology=v5e:2x2", "--config.train.batch_size=6"], "use 4 or 8"),
+        (["--topology=v5e:2x2:2", "--config.mesh.data=1", "--config.mesh.fsdp=8"], "multiple of the 2 slices"),
     ]:
         done = run("--config", DEMO, *words)
         assert done.returncode == 2, done.stderr

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import pytest
 
@@ -117,6 +118,7 @@ def whole(recipe: pathlib.Path) -> Outcome:
     steps = [line["step"] for line in found.lines if line["split"] == "train"]
     assert steps == list(range(1, STEPS + 1))
     assert any("mu" in name or "nu" in name for name in found.record["digests"])
+    assert f"\njax=={jax.__version__}\n" in (run.workdir / "requirements.lock").read_text()
     return found
 
 

@@ -1,0 +1,91 @@
+"""The package versions that a run began with: `requirements.lock` in its work directory, a constraint file of pip."""
+
+import importlib.metadata
+import pathlib
+import platform
+import re
+from collections.abc import Callable
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from bert_jax.errors import writing
+from bert_jax.files import write_text
+
+LOCK = "requirements.lock"
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)$", re.MULTILINE)
+MAX_NAMES = 8  # of the differences that are printed
+
+
+def lock_versions(workdir: pathlib.Path, say: Callable[[str], None]) -> None:
+    """Write the installed versions into the work directory of a new run; say in a line what differs in a resumed run.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    path = workdir / LOCK
+    if not path.exists():
+        about = f"# This run began with these, for `pip install --constraint`, and Python {platform.python_version()}"
+        pins = [f"{name}=={version}" for name, version in sorted(installed_versions("bert-jax").items())]
+        with writing(path, "make room, or choose another --workdir"):
+            write_text(path, "\n".join([about, *pins, ""]))
+        return
+    try:
+        locked = PIN.findall(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # no reason to end a run
+        say(f"{path}: cannot be read ({error}); remove it, and the next start writes it again")
+        return
+    present = [(name, old, _version(name)) for name, old in locked]
+    changed = [f"{name} {old} -> {new}" for name, old, new in present if new not in (old, None)]
+    if changed:
+        more = f" and {len(changed) - MAX_NAMES} more" if len(changed) > MAX_NAMES else ""
+        say(
+            f"the run began with other versions ({', '.join(changed[:MAX_NAMES])}{more}): install with "
+            f"`--constraint {path}` to have them again, or remove that file to keep those of today"
+        )
+
+
+def installed_versions(root: str) -> dict[str, str]:
+    """Return canonical name -> version of the installed packages that `root` needs, through others or by an extra too.
+
+    `root` is among them where it came from a package index and not from a path or a repository (PEP 610). {} where it
+    is not installed as a package.
+    """
+    found: dict[str, str] = {}
+    left, seen = [(root, _extras(root))], set[tuple[str, frozenset[str]]]()
+    while left:
+        name, extras = left.pop()
+        version = _version(name)
+        if version is None or (name, extras) in seen:  # None: of an extra or a platform that is not this
+            continue
+        seen.add((name, extras))
+        package = importlib.metadata.distribution(name)
+        if name != root or package.read_text("direct_url.json") is None:
+            found[name] = version
+        left += [need for text in package.requires or () for need in _needed(text, extras)]
+    return found
+
+
+def _version(name: str) -> str | None:
+    """Its public part: an index need not have the local part, such as `+cpu`."""
+    try:
+        return importlib.metadata.version(name).partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _extras(root: str) -> frozenset[str]:
+    if _version(root) is None:
+        return frozenset()
+    return frozenset(importlib.metadata.metadata(root).get_all("Provides-Extra") or ())
+
+
+def _needed(text: str, extras: frozenset[str]) -> list[tuple[str, frozenset[str]]]:
+    """Name and extras of a requirement, in a list; [] where its marker does not hold, or the text is malformed."""
+    try:
+        need = Requirement(text)
+    except InvalidRequirement:  # of an old package; it ends no run
+        return []
+    if need.marker and not any(need.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+        return []
+    return [(canonicalize_name(need.name), frozenset(need.extras))]
