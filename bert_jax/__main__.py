@@ -4,11 +4,15 @@ import os
 import signal
 import types
 
+FORGETFUL = ("_xla_gc_callback", "__del__")  # functions that Python calls, and whose exceptions it forgets
+AGAIN_SECONDS = 0.02
+
 
 def run() -> int:
     """Run the command line; return its exit status."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where the shell ignores it
         signal.signal(signal.SIGINT, _interrupted)
+        signal.signal(signal.SIGALRM, _interrupted)
     try:
         from bert_jax.cli.main import main
 
@@ -19,7 +23,13 @@ def run() -> int:
 
 
 def _interrupted(number: int, frame: types.FrameType | None) -> None:
-    """Raise KeyboardInterrupt; inside an import, where compiled code would crash on it, end the process."""
+    """Raise KeyboardInterrupt; inside an import, where compiled code would crash on it, end the process.
+
+    Python prints and forgets what is raised in a callback of the garbage collector: there, ask again a moment later.
+    """
+    if frame is not None and frame.f_code.co_name in FORGETFUL:
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+        return
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             os.write(2, b"bert-jax: interrupted\n")

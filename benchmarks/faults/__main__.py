@@ -122,6 +122,7 @@ def _trials(args: argparse.Namespace, place: pathlib.Path) -> int:
     (right.place / "fill_mask.json").write_text(damage.fill_mask(right, right.model, _new(place / "again")).text)
     print("undisturbed:", ", ".join(f"{name} {taken:.1f} s" for name, taken in seconds.items()), flush=True)
     print("writes, syncs, renames:", ", ".join(f"{name} {count}" for name, count in counts.items()), flush=True)
+    inputs.make_spare(right)
     if "files from strangers" in args.only and in_processes(1, lambda _: inputs.make_hostile(right, args.seed)):
         raise SystemExit("the files from strangers cannot be made")
     names = [name for name in args.only if world.has_shim() or CLASSES[name].module != "writes"]

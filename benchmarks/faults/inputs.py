@@ -55,6 +55,19 @@ def hostile(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
     return Outcome(HOSTILE.get(outcome, TRACEBACK), harm, text)
 
 
+def make_spare(world: World) -> None:
+    """Copy what the verbs made: a random command line may write into it."""
+    spare = _spare(world)
+    spare.place.mkdir()
+    for source, target in zip(world[1:], spare[1:], strict=True):
+        copy(source, target)
+
+
+def _spare(world: World) -> World:
+    place = world.place / "spare"
+    return World(place, *(place / name for name in World._fields[1:]))
+
+
 def command_lines(rng: random.Random, world: World, place: pathlib.Path) -> Outcome:
     """Words from the options of a verb, and values of all sorts."""
     name = rng.choice(list(COMMANDS))
@@ -62,6 +75,7 @@ def command_lines(rng: random.Random, world: World, place: pathlib.Path) -> Outc
     options = [option for action in subparsers.choices[name]._actions for option in action.option_strings]
     options.remove("--debug")  # which asks for a traceback
     required = [action for action in subparsers.choices[name]._actions if action.required]
+    world = _spare(world)
     right = [str(one) for one in (*world, place / "out", world.texts / "no", "bert_base", "glue")]
     wrong = ["", "-", "--", "-1", "0", "1", "nan", "inf", "1e999", "9" * 30, "é\udcff", "a" * 5000, "None", "{}", "0,1"]
     words = [name]

@@ -137,6 +137,13 @@ def run_of(place: pathlib.Path) -> dict[str, Any]:
     return {"step": record["step"], "digests": record["digests"], "metrics": metrics} | files_of(place / "tokenizer")
 
 
+def model_of(place: pathlib.Path) -> dict[str, Any]:
+    """`files_of`, without what the card says of the cost, which no checkpoint records."""
+    card, sums = (place / name for name in ("README.md", "SHA256SUMS"))
+    sealed = [line for line in sums.read_text().splitlines() if not line.endswith(card.name)]
+    return files_of(place) | {card.name: card.read_text().partition("\n## Cost\n")[0], sums.name: sealed}
+
+
 def tuned_of(place: pathlib.Path) -> dict[str, Any]:
     """Digests of the best model's weights and of the predictions, and the scores."""
     best = json.loads((place / "results.json").read_text())["best"]
@@ -148,7 +155,7 @@ VERBS = {
     "tokenizer": Verb("tokenizer", tokenizer, files_of),
     "prepare": Verb("corpus", prepare, files_of),
     "pretrain": Verb("run", pretrain, run_of, resumes=True),
-    "export": Verb("model", export, files_of),
+    "export": Verb("model", export, model_of),
     "finetune": Verb("tuned", finetune, tuned_of, resumes=True),
 }
 

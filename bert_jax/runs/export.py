@@ -20,6 +20,8 @@ from bert_jax.interop.sentence_modules import sentence_module_files
 from bert_jax.interop.stablehlo import export_stablehlo
 from bert_jax.interop.tensors import class_for, shapes_of
 from bert_jax.reports.cards.card import model_card
+from bert_jax.training.checkpoint import read_record
+from bert_jax.training.metrics import has_digest
 from bert_jax.training.workdir import model_in
 
 
@@ -63,6 +65,8 @@ def export(
     found, of_huggingface = with_heads(whole, row.is_class, head), row.write is write_huggingface
     left_out = [one.name for one in whole.heads if one not in found.heads]
     row.write(found, output, {CARD: card_of(found, place, license_, base_model, bias)} if of_huggingface else {})
+    if of_huggingface and found.step is not None:
+        _compare_metrics(place, found.step, console)
     if found.sentences is not None and not of_huggingface:
         console.say("left out: what modules.json says of pooling, length and prompt; this format has the encoder alone")
     if left_out:
@@ -103,6 +107,15 @@ def card_of(
     if path.is_file() and license_ is None and base_model is None and bias is None:
         return path.read_text(encoding="utf-8", errors="replace")
     return model_card(found, place, license_, base_model, bias)
+
+
+def _compare_metrics(place: pathlib.Path, step: int, console: Console) -> None:
+    """Say so where the metrics, which the card quotes, are not those that the checkpoint recorded."""
+    path, digest = place / "metrics.jsonl", read_record(place / "checkpoints", step).get("metrics")
+    if digest and not has_digest(path, digest):
+        console.say(
+            f"{path}: differs from what the checkpoint of step {step:,} recorded; the scores in {CARD} may be wrong"
+        )
 
 
 def write_huggingface(found: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:

@@ -55,7 +55,7 @@ class MetricsFile:
         self._tracker = Sending(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
         with self._writing():
             keep_lines_until(self.path, step, say)
-            if digest and digest != digest_of(self.path, int(digest.partition(":")[0])):
+            if digest and not has_digest(self.path, digest):
                 say(
                     f"{self.path}: differs from what the checkpoint of step {step:,} recorded; its numbers may be wrong"
                 )
@@ -126,6 +126,11 @@ def digest_of(path: pathlib.Path, number: int | None = None) -> str:
     Of the first ones, since a resumed run may add a line of the step of its checkpoint.
     """
     return str(_Digest(read_metrics(path)[:number]))
+
+
+def has_digest(path: pathlib.Path, digest: str) -> bool:
+    """Whether a metrics file begins with the lines whose number and digest a checkpoint recorded."""
+    return digest == digest_of(path, int(digest.partition(":")[0]))
 
 
 class _Digest:

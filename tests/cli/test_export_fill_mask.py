@@ -24,6 +24,17 @@ def test_an_export_of_an_export_is_the_same(world, tmp_path, run) -> None:
     assert files(tmp_path / "again") == files(world.model)
 
 
+def test_other_metrics_than_the_checkpoint_recorded_are_said(run_copy, tmp_path, run) -> None:
+    """The card quotes them: lost, or with another number."""
+    argv, path = ["export", "--workdir", run_copy, "--output"], run_copy / "metrics.jsonl"
+    lines = path.read_text()
+    for name, text in (("right", lines), ("lost", ""), ("other", lines.replace('"mlm_loss": ', '"mlm_loss": 1', 1))):
+        path.write_text(text)
+        status, _, err = run(*argv, tmp_path / name)
+        assert status == 0
+        assert ("metrics.jsonl: differs from what the checkpoint of step 4 recorded" in err) == (name != "right")
+
+
 def test_export_an_earlier_step(world, tmp_path, run) -> None:
     assert run("export", "--workdir", world.run, "--step", 4, "--output", tmp_path / "4")[0] == 0
     assert files(tmp_path / "4") == files(world.model)

@@ -272,6 +272,30 @@ def test_ctrl_c_inside_an_import_ends_without_a_traceback(tmp_path) -> None:
         _interrupted(signal.SIGINT, None)
 
 
+def test_ctrl_c_inside_a_callback_of_the_garbage_collector_is_not_forgotten() -> None:
+    """Python prints what is raised there and goes on, so the command ended with status 0."""
+    text = """
+import gc, os, signal, time
+from bert_jax import __main__ as program
+def _xla_gc_callback(*args):
+    if asked:
+        asked.pop()
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)
+def main():
+    gc.callbacks.append(_xla_gc_callback)
+    gc.collect()
+    gc.callbacks.clear()
+    time.sleep(60)
+import bert_jax.cli.main
+asked, bert_jax.cli.main.main = [True], main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+raise SystemExit(program.run())
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=50)
+    assert (done.returncode, done.stderr) == (130, "bert-jax: interrupted\n")
+
+
 @pytest.mark.parametrize(
     "argv",
     [
