@@ -60,7 +60,8 @@ def installed_versions(root: str) -> dict[str, str]:
             continue
         seen.add((name, extras))
         package = importlib.metadata.distribution(name)
-        if name != root or package.read_text("direct_url.json") is None:
+        # A checkout on the path has neither file.
+        if name != root or (package.read_text("RECORD") and package.read_text("direct_url.json") is None):
             found[name] = version
         left += [need for text in package.requires or () for need in _needed(text, extras)]
     return found

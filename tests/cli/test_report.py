@@ -23,7 +23,7 @@ def test_a_page_of_a_run(world, run, tmp_path) -> None:
     assert f"40 of 40none{manifest['settings']['language']}" in text
     assert f"{manifest['splits']['train']['tokens']:,}" in text
     assert "It has done all of its 4 steps" in text
-    assert "Correct: " in text
+    assert "Right of all that are marked: " in text
     assert "Energy is an estimate" in text
     assert "version of jax" in text
     assert manifest["fingerprint"] in text

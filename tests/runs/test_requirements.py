@@ -35,6 +35,7 @@ def packages(tmp_path, monkeypatch) -> pathlib.Path:
         lines = [f"Name: {name}", f"Version: {version}"]
         lines += [f"Requires-Dist: {need}" for need in needs] + [f"Provides-Extra: {extra}" for extra in extras]
         (directory / "METADATA").write_text("Metadata-Version: 2.1\n" + "\n".join(lines) + "\n")
+        (directory / "RECORD").write_text(f"{directory.name}/METADATA,,\n")  # pip's, which a checkout lacks
     monkeypatch.syspath_prepend(place)
     return place
 
@@ -44,6 +45,9 @@ def test_what_is_installed_of_what_a_package_needs(packages) -> None:
     assert installed_versions("qq-root") == wanted
     (packages / "qq_root-1.0.dist-info" / "direct_url.json").write_text('{"url": "file:///home/me/secret"}')
     del wanted["qq-root"]
+    assert installed_versions("qq-root") == wanted
+    for name in ("direct_url.json", "RECORD"):
+        (packages / "qq_root-1.0.dist-info" / name).unlink()
     assert installed_versions("qq-root") == wanted
     assert installed_versions("qq-none") == {}
 
