@@ -10,6 +10,7 @@ import argparse
 import functools
 import pathlib
 import tempfile
+from collections.abc import Sequence
 
 from fertility import read
 
@@ -19,7 +20,7 @@ from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.sources import ReadOptions
 from bert_jax.data.statistics import coverage, sequence_figures
-from bert_jax.data.tokenizer import save_tokenizer
+from bert_jax.data.tokenizer import Tokenizer, save_tokenizer
 from bert_jax.data.tokenizer.training.train import train_from_texts
 
 RULES = ("full_sentences", "document_sentences", "full_text")
@@ -40,11 +41,7 @@ def main() -> None:
     tokenizer, _ = train_from_texts(functools.partial(iter, texts), args.vocab_size, args.kind, lowercase=False)
     with tempfile.TemporaryDirectory() as name:
         place = pathlib.Path(name)
-        (place / "texts").mkdir()
-        for number, text in enumerate(texts):
-            (place / "texts" / f"{number:05}.txt").write_text(text, encoding="utf-8")
-        save_tokenizer(tokenizer, place / "tok")
-        inputs = [str(place / "texts")]
+        inputs = write_inputs(place, texts, tokenizer)
         prepare(inputs, place / "tok", place / "corpus", ReadOptions(), workers=1, language=args.language)
         split = open_corpus(place / "corpus").split("train")
         print(
@@ -57,6 +54,15 @@ def main() -> None:
             figures = sequence_figures(sequences, tokenizer.mask_id)
             one, two = coverage(split, tokenizer.separators, args.seq_len, data)
             print(f"{rule:20} {figures.fill:7.2%} full; {one:7.2%} of the tokens in one epoch, {two:7.2%} in two")
+
+
+def write_inputs(place: pathlib.Path, texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """Write a file for each text, and the tokenizer as `tok`; return what `prepare` takes as its inputs."""
+    (place / "texts").mkdir()
+    for number, text in enumerate(texts):
+        (place / "texts" / f"{number:05}.txt").write_text(text, encoding="utf-8")
+    save_tokenizer(tokenizer, place / "tok")
+    return [str(place / "texts")]
 
 
 if __name__ == "__main__":

@@ -16,13 +16,14 @@ import tempfile
 import time
 
 from fertility import read
+from sequence_fill import write_inputs
 
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.preparation.segmenters.table import check_segmenter, versions
 from bert_jax.data.sources import ReadOptions
 from bert_jax.data.statistics import token_figures
-from bert_jax.data.tokenizer import load_tokenizer, save_tokenizer
+from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.data.tokenizer.training.train import train_from_texts
 
 RUNS = 3
@@ -51,16 +52,13 @@ def main() -> None:
     print(f"{characters:,} characters, {tokenizer.kind.name} of {tokenizer.vocab_size:,}, {versions(args.segmenter)}")
     with tempfile.TemporaryDirectory() as name:
         place = pathlib.Path(name)
-        (place / "texts").mkdir()
-        for number, text in enumerate(texts):
-            (place / "texts" / f"{number:05}.txt").write_text(text, encoding="utf-8")
-        save_tokenizer(tokenizer, place / "tok")
+        inputs = write_inputs(place, texts, tokenizer)
         seconds: dict[str, list[float]] = {"none": [], args.segmenter: []}
         for run in range(RUNS):
             for segmenter, found in seconds.items():
                 begin = time.process_time()
                 prepare(
-                    [str(place / "texts")],
+                    inputs,
                     *(place / "tok", place / f"{segmenter}-{run}", ReadOptions()),
                     workers=1,
                     language=args.language,

@@ -273,7 +273,7 @@ def test_ctrl_c_inside_an_import_ends_without_a_traceback(tmp_path) -> None:
 
 
 def test_ctrl_c_inside_a_callback_of_the_garbage_collector_is_not_forgotten() -> None:
-    """Python prints what is raised there and goes on, so the command ended with status 0."""
+    """Python prints what is raised there and continues, so the command ended with status 0."""
     text = """
 import gc, os, signal, time
 from bert_jax import __main__ as program

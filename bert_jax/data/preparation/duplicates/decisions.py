@@ -37,7 +37,7 @@ class Decisions(NamedTuple):
         exact: bool [documents], whether the copy has the same normal form.
         split_hashes: uint64 [documents], `split_hash`, the same for all documents of a group, each of which is similar
             (`TOGETHER`) to another one in it.
-        stored_names: str [corpora], of the corpora with the stored documents; "" for the one that is added to.
+        stored_names: str [corpora], of the corpora with the stored documents; "" for the corpus that grows.
         stored_before: int64 [corpora], the first document of each.
     """
 
@@ -56,7 +56,7 @@ class Decisions(NamedTuple):
         return (EXACT if self.exact[document] else NEAR) + (OF + of if of else "")
 
     def corpus_of(self, document: int) -> str:
-        """Return the name of the corpus that has a stored document; '' for the one that is added to, and for others."""
+        """Return the name of the corpus that has a stored document; '' for the corpus that grows, and for others."""
         if document >= self.partitions[0]:
             return ""
         return str(self.stored_names[np.searchsorted(self.stored_before, document, side="right") - 1])

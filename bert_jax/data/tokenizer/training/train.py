@@ -143,7 +143,7 @@ def train_from_texts(
 
 
 def _normalization(kind: str, asked: str | None) -> str:
-    """Return a normalization that the kind has: the one that is asked for, or its first."""
+    """Return the normalization that is asked for, if the kind has it; without a wish, its first."""
     if asked is None:
         return next(iter(TOKENIZERS[kind].train))
     if asked not in TOKENIZERS[kind].train:
