@@ -18,8 +18,8 @@ RISEN = 0.1  # nats above its lowest value, from which a held-out loss is named
 SKIPPED = 0.01  # of all steps
 MAX_RESTARTS = 3  # whose steps are named
 HEALTHY = (
-    "Nothing looks wrong: losses and gradients are finite and do not grow. What the model is good for, fine-tuning and "
-    "bert-jax score show."
+    "Nothing looks wrong: losses and gradients are finite, the held-out loss does not rise, and the gradient norm ends "
+    f"below {GROWN:g} times its usual value. Fine-tuning and bert-jax score show what the model is good for."
 )
 
 
