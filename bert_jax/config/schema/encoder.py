@@ -4,6 +4,8 @@ import dataclasses
 
 from bert_jax.config.schema.field import ABOVE_0, AT_LEAST_0, AT_LEAST_1, AT_LEAST_4, FROM_0_BELOW_1, field
 
+MOST_MLPS = 8  # in a row; the table of a family lists the tensors of each
+
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
@@ -15,7 +17,7 @@ class EncoderConfig:
     vocab_size: int = field(None, "tokens in the vocabulary; None: as many as the corpus's tokenizer has", AT_LEAST_1)
     hidden_size: int = field(768, "width of the residual stream", AT_LEAST_1)
     num_layers: int = field(12, "transformer blocks", AT_LEAST_1)
-    num_heads: int = field(12, "attention heads; must divide hidden_size", AT_LEAST_1)
+    num_heads: int = field(12, "attention heads; must divide hidden_size, or bottleneck_size", AT_LEAST_1)
     mlp_size: int = field(3072, "inner width of the MLP", AT_LEAST_1)
     max_positions: int = field(512, "rows of the position table: the longest sequence the model can read", AT_LEAST_1)
     num_token_types: int = field(2, "token types: 2 for sentence pairs, 1 in RoBERTa, 0 for no table", AT_LEAST_0)
@@ -23,6 +25,16 @@ class EncoderConfig:
     embedding_size: int | None = field(
         None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
     )
+    trigram_embeddings: bool = field(
+        False,
+        "each token's embedding is projected with those of both neighbors, before positions are added (MobileBERT)",
+    )
+    bottleneck_size: int | None = field(
+        None,
+        "width of attention and MLPs between maps from and to hidden_size (MobileBERT); None: hidden_size, no maps",
+        AT_LEAST_1,
+    )
+    bottleneck_mlps: int = field(1, "MLPs in a row in a block with a bottleneck, each with its norm", (1, MOST_MLPS))
     norm_position: str = field(
         "post",
         "where a block normalizes: post, the sum with the residual stream; pre, what its sublayers read",
@@ -68,6 +80,15 @@ class EncoderConfig:
     masked_activation: str | None = field(
         None, "activation of the masked-token head; None: as activation", table="bert_jax.models.layers.ACTIVATIONS"
     )
+    masked_norm: str | None = field(
+        None, "normalization in the masked-token head; None: as norm", table="bert_jax.models.norms.NORMS"
+    )
+    masked_extra_table: bool = field(
+        False,
+        "the masked-token head compares vectors of hidden_size: with the token table, and with a table of its own "
+        "for the features from embedding_size on (MobileBERT)",
+    )
+    pooler_dense: bool = field(True, "dense layer and activation of the pooler; without them heads read the pooling")
     pooler_activation: str = field(
         "tanh",
         "activation of the pooler; relu in DistilBERT, gelu in ELECTRA",

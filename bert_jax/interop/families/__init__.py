@@ -12,6 +12,7 @@ from bert_jax.interop.families.absolute.albert import albert
 from bert_jax.interop.families.absolute.bert import bert
 from bert_jax.interop.families.absolute.distilbert import distilbert
 from bert_jax.interop.families.absolute.electra import electra
+from bert_jax.interop.families.absolute.mobilebert import mobilebert
 from bert_jax.interop.families.absolute.roberta import roberta
 from bert_jax.interop.families.base import (
     ACTIVATIONS,
@@ -51,6 +52,7 @@ FAMILIES: dict[str, Family] = {
     "albert": albert(),
     "distilbert": distilbert(),
     "electra": electra(),
+    "mobilebert": mobilebert(),
     "modernbert": modernbert(),
     "mpnet": mpnet(),
     "deberta-v2": deberta(),

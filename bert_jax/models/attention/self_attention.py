@@ -18,9 +18,10 @@ PROBES = "probes"  # the collection with what is added to them for a gradient by
 
 
 class SelfAttention(nn.Module):
-    """`x` `[batch, length, hidden]` -> `[batch, length, hidden]`.
+    """`x` `[batch, length, width]` -> `[batch, length, width]`, of which `num_heads` divides the width.
 
-    `seed`: uint32 `[2]`, of the dropout on the probabilities, or None.
+    `seed`: uint32 `[2]`, of the dropout on the probabilities, or None. `read`: `[batch, length, any]`, what the values
+    are made of; None: `x`, as queries and keys.
     """
 
     config: EncoderConfig
@@ -28,13 +29,17 @@ class SelfAttention(nn.Module):
     kernel: str  # compute.attention
 
     @nn.compact
-    def __call__(self, x: jax.Array, surroundings: Surroundings, seed: jax.Array | None) -> jax.Array:
-        config = self.config
+    def __call__(
+        self, x: jax.Array, surroundings: Surroundings, seed: jax.Array | None, read: jax.Array | None = None
+    ) -> jax.Array:
+        config, width = self.config, x.shape[-1]
+        read = x if read is None else read
         query, key, value = (
-            self._linear(name, ("embed", "heads"), deviations(config).inner) for name in ("query", "key", "value")
+            self._linear(name, (inputs, width), ("embed", "heads"), deviations(config).inner)
+            for name, inputs in (("query", width), ("key", width), ("value", read.shape[-1]))
         )
         q, k = (self._turned(_by_heads(one(x)), name, surroundings) for one, name in ((query, "query"), (key, "key")))
-        v = keep(_by_heads(value(x)))
+        v = keep(_by_heads(value(read)))
         rate = 0.0 if seed is None else config.attention_dropout
         distances = _at_distances(query, key, surroundings.distances) if surroundings.distances else None
         inputs = attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, distances)
@@ -44,11 +49,10 @@ class SelfAttention(nn.Module):
             context = read_by(weights + self.get_variable(PROBES, "weights", 0.0), inputs)
         else:
             context = keep(KERNELS[self.kernel].attend(inputs, rate))
-        return self._linear("output", ("heads", "embed"), deviations(config).output)(context)
+        return self._linear("output", (width, width), ("heads", "embed"), deviations(config).output)(context)
 
-    def _linear(self, name: str, axes: tuple[str, str], stddev: float) -> Linear:
-        hidden, config = self.config.hidden_size, self.config
-        return Linear((hidden, hidden), axes, stddev, self.dtype, config.attention_bias, name=name)
+    def _linear(self, name: str, sizes: tuple[int, int], axes: tuple[str, str], stddev: float) -> Linear:
+        return Linear(sizes, axes, stddev, self.dtype, self.config.attention_bias, name=name)
 
     def _turned(self, x: jax.Array, name: str, surroundings: Surroundings) -> jax.Array:
         """Queries or keys as the kernel reads them: normalized, then rotated, where the architecture says so."""

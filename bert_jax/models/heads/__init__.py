@@ -2,7 +2,7 @@
 
 table.py    what heads read, and the heads: add a function and its row in HEADS
 pooling.py  from tokens to one vector: add a function and its row in POOLINGS
-linear.py   the two linear maps of heads
+linear.py   the two linear maps of heads, and a table of a head's own
 network.py  the encoder with heads
 """
 

@@ -5,4 +5,5 @@ roberta.py      RoBERTa, XLM-RoBERTa, CamemBERT
 albert.py       ALBERT
 distilbert.py   DistilBERT
 electra.py      ELECTRA
+mobilebert.py   MobileBERT
 """
