@@ -302,10 +302,9 @@ def _run_recipe(file: str) -> ml_collections.ConfigDict:
 def _check_pretraining(config: PretrainConfig) -> None:
     """Refuse what contradicts itself, or would be ignored."""
     model, train = config.model, config.train
-    name = "bottleneck_size" if model.bottleneck_size else "hidden_size"
-    if getattr(model, name) % model.num_heads:
+    if model.bottleneck_size is None and model.hidden_size % model.num_heads:
         raise UserError(
-            f"config.model.num_heads={model.num_heads} does not divide config.model.{name}={getattr(model, name)}"
+            f"config.model.num_heads={model.num_heads} does not divide config.model.hidden_size={model.hidden_size}"
         )
     if not math.isclose(total := sum(phase.fraction for phase in train.phases), 1.0, abs_tol=1e-6):
         raise UserError(f"config.train.phases: the fractions add up to {total:g}; they must add up to 1")

@@ -156,7 +156,8 @@ def over_vocabulary(init: Callable[..., jax.Array], vocab_size: int) -> Callable
     """Return an initialization of tables over the padded vocabulary: rows drawn by `init`, zeros in the padding."""
 
     def padded(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
-        return jnp.zeros(shape, dtype).at[:vocab_size].set(init(rng, (vocab_size, shape[1]), dtype))
+        real = init(rng, (vocab_size, shape[1]), dtype)
+        return jnp.zeros(shape, dtype).at[:vocab_size].set(real)
 
     return padded
 

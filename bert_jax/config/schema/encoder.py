@@ -4,7 +4,7 @@ import dataclasses
 
 from bert_jax.config.schema.field import ABOVE_0, AT_LEAST_0, AT_LEAST_1, AT_LEAST_4, FROM_0_BELOW_1, field
 
-MOST_MLPS = 8  # in a row; the table of a family lists the tensors of each
+MOST_MLPS = 8  # of a block; the table of a family lists the tensors of each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,20 +25,11 @@ class EncoderConfig:
     embedding_size: int | None = field(
         None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
     )
-    trigram_embeddings: bool = field(
-        False,
-        "each token's embedding is projected with those of both neighbors, before positions are added (MobileBERT)",
-    )
-    bottleneck_size: int | None = field(
-        None,
-        "width of attention and MLPs between maps from and to hidden_size (MobileBERT); None: hidden_size, no maps",
-        AT_LEAST_1,
-    )
+    trigram_embeddings: bool = field(False, "a token's embedding is projected with those of its neighbors (MobileBERT)")
+    bottleneck_size: int | None = field(None, "width of attention and MLPs in a block; None: hidden_size", AT_LEAST_1)
     bottleneck_mlps: int = field(1, "MLPs in a row in a block with a bottleneck, each with its norm", (1, MOST_MLPS))
     norm_position: str = field(
-        "post",
-        "where a block normalizes: post, the sum with the residual stream; pre, what its sublayers read",
-        table="bert_jax.models.blocks.BLOCKS",
+        "post", "what a block normalizes: post, sums; pre, inputs of sublayers", table="bert_jax.models.blocks.BLOCKS"
     )
     embedding_norm: bool = field(True, "normalization of the embeddings")
     first_attention_norm: bool = field(
@@ -73,34 +64,22 @@ class EncoderConfig:
     mlp: str = field("plain", "MLP of a block", table="bert_jax.models.mlps.MLPS")
     share_layers: bool = field(False, "one set of parameters for all blocks (ALBERT)")
     activation: str = field(
-        "gelu",
-        "activation of the MLP: gelu (erf), gelu_tanh (Google's code since 2019), silu",
-        table="bert_jax.models.layers.ACTIVATIONS",
+        "gelu", "activation of the MLP; gelu_tanh: Google's code since 2019", table="bert_jax.models.layers.ACTIVATIONS"
     )
     masked_activation: str | None = field(
         None, "activation of the masked-token head; None: as activation", table="bert_jax.models.layers.ACTIVATIONS"
     )
-    masked_norm: str | None = field(
-        None, "normalization in the masked-token head; None: as norm", table="bert_jax.models.norms.NORMS"
-    )
-    masked_extra_table: bool = field(
-        False,
-        "the masked-token head compares vectors of hidden_size: with the token table, and with a table of its own "
-        "for the features from embedding_size on (MobileBERT)",
-    )
-    pooler_dense: bool = field(True, "dense layer and activation of the pooler; without them heads read the pooling")
+    masked_norm: str | None = field(None, "norm of the same head; None: as norm", table="bert_jax.models.norms.NORMS")
+    masked_extra_table: bool = field(False, "its own table of the features beyond embedding_size (MobileBERT)")
+    pooler_dense: bool = field(True, "dense layer and activation of the pooler; False in MobileBERT")
     pooler_activation: str = field(
-        "tanh",
-        "activation of the pooler; relu in DistilBERT, gelu in ELECTRA",
-        table="bert_jax.models.layers.ACTIVATIONS",
+        "tanh", "pooler's activation; relu in DistilBERT, gelu in ELECTRA", table="bert_jax.models.layers.ACTIVATIONS"
     )
     pooler_dropout: bool = field(False, "dropout before the pooler as well (RoBERTa, ELECTRA)")
     pooler_norm: bool = field(False, "normalization after the pooler's activation (ModernBERT)")
     pooler_on_tokens: bool = field(False, "heads of tokens read each one through the pooler, with dropout (ModernBERT)")
     pooling: str = field(
-        "first",
-        "what the pooler reads of a sequence: its first token, or the mean",
-        table="bert_jax.models.heads.pooling.POOLINGS",
+        "first", "what the pooler reads: the first token, or the mean", table="bert_jax.models.heads.pooling.POOLINGS"
     )
     layer_norm_epsilon: float = field(1e-12, "constant added to the variance under the root", AT_LEAST_0)
     dropout: float = field(0.1, "dropout rate after the embeddings and on both sublayer outputs", FROM_0_BELOW_1)
