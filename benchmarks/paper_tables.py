@@ -5,13 +5,15 @@
     python benchmarks/paper_tables.py masking --output tables/ --table
 
 Every row is pretrained with each seed, and fine-tuned on three tasks (pretraining_gain.py says on what). A row with a
-seed leaves one JSON file, and a stopped command resumes within the row. Prints mean and standard deviation over the
-seeds, and under them what the paper found with BERT base on its own tasks. `--config.KEY=VALUE` changes a field in all
-rows. Feature-based tagging, the paper's table 7, is feature_tagging.py.
+seed leaves one JSON file, named after its settings: tables have rows in common, and a stopped command resumes within
+the row. Prints mean and standard deviation over the seeds, and under them what the paper found with BERT base on its
+own tasks. `--config.KEY=VALUE` changes a field in all rows. Feature-based tagging, the paper's table 7, is
+feature_tagging.py.
 """
 
 import argparse
 import fnmatch
+import hashlib
 import json
 import pathlib
 import sys
@@ -124,29 +126,34 @@ def main() -> None:
     parser.add_argument("--only", default="*", metavar="PATTERN", help="rows")
     parser.add_argument("--table", action="store_true", help="only print the table of the results there are")
     args, overrides = parser.parse_known_args()
-    table, output = TABLES[args.name], args.output / args.name
+    table, changes, output = TABLES[args.name], parsed(overrides), args.output
     if not args.table:
         if not (args.corpus and args.data):
             parser.error("give --corpus and --data, or --table")
         for seed in range(args.seeds):
             for row in fnmatch.filter(table.rows, args.only):
-                train(row, BASE | table.rows[row] | parsed(overrides), seed, args.corpus, args.data, output)
-                print(report(table, output), flush=True)
+                print(f"{row}, seed {seed}", file=sys.stderr, flush=True)
+                train(BASE | table.rows[row] | changes, seed, args.corpus, args.data, output)
+                print(report(table, changes, output), flush=True)
     else:
-        print(report(table, output))
+        print(report(table, changes, output))
 
 
-def train(row: str, values: Values, seed: int, corpus: str, data: pathlib.Path, output: pathlib.Path) -> None:
-    """Pretrain and fine-tune one row with one seed, and write what was measured, unless it is there."""
-    name = "".join(c if c.isalnum() else "_" for c in f"{row} {seed}")
-    file = output / "results" / f"{name}.json"
+def result_file(values: Values, seed: int, output: pathlib.Path) -> pathlib.Path:
+    """Return where the result of a row and seed is, by its settings."""
+    name = hashlib.sha256(json.dumps(values | {"seed": seed}, sort_keys=True).encode()).hexdigest()[:12]
+    return output / "results" / f"{name}.json"
+
+
+def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pathlib.Path) -> None:
+    """Pretrain and fine-tune with one seed, and write what was measured, unless it is there."""
+    file = result_file(values, seed, output)
     if file.exists():
         return
     from bert_jax.runs.api import pretrain
     from bert_jax.training.metrics import read_metrics
 
-    workdir = output / "runs" / name
-    print(f"{row}, seed {seed}", file=sys.stderr, flush=True)
+    workdir = output / "runs" / file.stem
     if not pretrain(config_of(values | {"seed": seed}, corpus), workdir):
         raise SystemExit(1)
     last = [line for line in read_metrics(workdir / "metrics.jsonl") if line["split"] == "heldout"][-1]
@@ -155,19 +162,19 @@ def train(row: str, values: Values, seed: int, corpus: str, data: pathlib.Path, 
         overrides, _ = SPLITS[trial.name](data, output / "data" / trial.name)
         found = finetuned(trial, overrides, str(workdir), workdir / trial.name, trial.learning_rate, 1, seed)
         scores[trial.name] = 100 * found[trial.metric]["mean"]
-    result = {"row": row, "seed": seed, "values": values, "heldout": last, "scores": scores}
+    result = {"seed": seed, "values": values, "heldout": last, "scores": scores}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def report(table: Table, output: pathlib.Path) -> str:
-    """Return our rows and the paper's."""
-    results: list[Any] = [json.loads(path.read_text()) for path in sorted((output / "results").glob("*.json"))]
+def report(table: Table, changes: Values, output: pathlib.Path) -> str:
+    """Return our rows, of ten seeds at most, and the paper's."""
     words = "Held-out loss of masked or next tokens in nats, scores in %; mean ± standard deviation over the seeds."
     lines = [f"{table.question}. {words}", ""]
     lines += ["| row | seeds | held-out loss | " + " | ".join(TASKS) + " |", "|" + " --- |" * (3 + len(TASKS))]
-    for row in table.rows:
-        runs = [one for one in results if one["row"] == row]
+    for row, values in table.rows.items():
+        files = [result_file(BASE | values | changes, seed, output) for seed in range(10)]
+        runs: list[Any] = [json.loads(file.read_text()) for file in files if file.exists()]
         if runs:
             losses = [one["heldout"].get("mlm_loss", one["heldout"]["loss"]) for one in runs]
             scores = [spread([one["scores"][task] for one in runs], 1) for task in TASKS]
