@@ -35,7 +35,7 @@ LEFT_TO_RIGHT: Values = {"objective": "left_to_right", "model.causal": True}
 
 
 class Table(NamedTuple):
-    """A table of the paper: the changes of each row here, and the paper's own rows."""
+    """A table of the paper: the changes of each row here, `task.` those of fine-tuning, and the paper's own rows."""
 
     question: str
     rows: dict[str, Values]
@@ -61,6 +61,7 @@ TABLES: dict[str, Table] = {
             "masked tokens and next sentences": {"data.sentence_pairs": "next_sentence", "model.num_token_types": 2},
             "no next sentences": {},
             "left to right, no next sentences": LEFT_TO_RIGHT,
+            "+ BiLSTM": LEFT_TO_RIGHT | {"task.bilstm": True},
         },
         ("MNLI-m", "QNLI", "MRPC", "SST-2", "SQuAD F1"),
         {
@@ -134,9 +135,7 @@ def main() -> None:
             for row in fnmatch.filter(table.rows, args.only):
                 print(f"{row}, seed {seed}", file=sys.stderr, flush=True)
                 train(BASE | table.rows[row] | changes, seed, args.corpus, args.data, output)
-                print(report(table, changes, output), flush=True)
-    else:
-        print(report(table, changes, output))
+    print(report(table, changes, output))
 
 
 def result_file(values: Values, seed: int, output: pathlib.Path) -> pathlib.Path:
@@ -150,17 +149,20 @@ def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pa
     file = result_file(values, seed, output)
     if file.exists():
         return
+    pretraining = {key: value for key, value in values.items() if not key.startswith("task.")}
+    task = {key.removeprefix("task."): value for key, value in values.items() if key not in pretraining}
     from bert_jax.runs.api import pretrain
     from bert_jax.training.metrics import read_metrics
 
-    workdir = output / "runs" / file.stem
-    if not pretrain(config_of(values | {"seed": seed}, corpus), workdir):
+    workdir = output / "runs" / result_file(pretraining, seed, output).stem
+    if not pretrain(config_of(pretraining | {"seed": seed}, corpus), workdir):
         raise SystemExit(1)
     last = [line for line in read_metrics(workdir / "metrics.jsonl") if line["split"] == "heldout"][-1]
     scores = {}
-    for trial in (one for task in TASKS for one in TRIALS if one.name == task):
+    for trial in (one for name in TASKS for one in TRIALS if one.name == name):
         overrides, _ = SPLITS[trial.name](data, output / "data" / trial.name)
-        found = finetuned(trial, overrides, str(workdir), workdir / trial.name, trial.learning_rate, 1, seed)
+        place = output / "tasks" / file.stem / trial.name
+        found = finetuned(trial, overrides | task, str(workdir), place, trial.learning_rate, 1, seed)
         scores[trial.name] = 100 * found[trial.metric]["mean"]
     result = {"seed": seed, "values": values, "heldout": last, "scores": scores}
     file.parent.mkdir(parents=True, exist_ok=True)
