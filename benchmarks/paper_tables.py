@@ -20,7 +20,8 @@ import sys
 from typing import Any, NamedTuple
 
 from pretraining_gain import SPLITS, TRIALS, finetuned
-from recipe_ablation import BERT, CHANGES, Values, config_of, parsed, spread
+from recipe_rows import BERT, CHANGES, Values, config_of, parsed
+from recipe_table import spread
 
 # The modern recipe of recipe_ablation.py with a constant masking rate, so that only a row's own choice differs. A mean
 # over all tokens instead of the first one's vector: with left to right the first sees nothing but itself.
