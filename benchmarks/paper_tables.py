@@ -7,8 +7,8 @@
 Every row is pretrained with each seed, and fine-tuned on three tasks (pretraining_gain.py says on what). A row with a
 seed leaves one JSON file, named after its settings: tables have rows in common, and a stopped command resumes within
 the row. Prints mean and standard deviation over the seeds, and under them what the paper found with BERT base on its
-own tasks. `--config.KEY=VALUE` changes a field in all rows. Feature-based tagging, the paper's table 7, is
-feature_tagging.py.
+own tasks, and draws both (NAME.png). `--config.KEY=VALUE` changes a field in all rows. Feature-based tagging, the
+paper's table 7, is feature_tagging.py.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import fnmatch
 import hashlib
 import json
 import pathlib
+import statistics
 import sys
 from typing import Any, NamedTuple
 
@@ -136,7 +137,9 @@ def main() -> None:
             for row in fnmatch.filter(table.rows, args.only):
                 print(f"{row}, seed {seed}", file=sys.stderr, flush=True)
                 train(BASE | table.rows[row] | changes, seed, args.corpus, args.data, output)
-    print(report(table, changes, output))
+    found = results_of(table, changes, output)
+    draw(table, found, output / f"{args.name}.png")
+    print(report(table, found))
 
 
 def result_file(values: Values, seed: int, output: pathlib.Path) -> pathlib.Path:
@@ -170,22 +173,66 @@ def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pa
     file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def report(table: Table, changes: Values, output: pathlib.Path) -> str:
-    """Return our rows, of ten seeds at most, and the paper's."""
+def results_of(table: Table, changes: Values, output: pathlib.Path) -> dict[str, list[Any]]:
+    """Return the results that are there, of ten seeds at most, by row."""
+    found = {}
+    for row, values in table.rows.items():
+        files = [result_file(BASE | values | changes, seed, output) for seed in range(10)]
+        found[row] = [json.loads(file.read_text()) for file in files if file.exists()]
+    return {row: runs for row, runs in found.items() if runs}
+
+
+def columns_of(runs: list[Any]) -> dict[str, list[float]]:
+    """Return what is reported of a row, a number per seed."""
+    losses = [one["heldout"].get("mlm_loss", one["heldout"]["loss"]) for one in runs]
+    return {"held-out loss": losses} | {task: [one["scores"][task] for one in runs] for task in TASKS}
+
+
+def report(table: Table, found: dict[str, list[Any]]) -> str:
+    """Return our rows and the paper's."""
     words = "Held-out loss of masked or next tokens in nats, scores in %; mean ± standard deviation over the seeds."
     lines = [f"{table.question}. {words}", ""]
     lines += ["| row | seeds | held-out loss | " + " | ".join(TASKS) + " |", "|" + " --- |" * (3 + len(TASKS))]
-    for row, values in table.rows.items():
-        files = [result_file(BASE | values | changes, seed, output) for seed in range(10)]
-        runs: list[Any] = [json.loads(file.read_text()) for file in files if file.exists()]
-        if runs:
-            losses = [one["heldout"].get("mlm_loss", one["heldout"]["loss"]) for one in runs]
-            scores = [spread([one["scores"][task] for one in runs], 1) for task in TASKS]
-            lines.append(f"| {row} | {len(runs)} | {spread(losses)} | {' | '.join(scores)} |")
+    for row, runs in found.items():
+        cells = [spread(values, 1 if name in TASKS else 3) for name, values in columns_of(runs).items()]
+        lines.append(f"| {row} | {len(runs)} | {' | '.join(cells)} |")
     lines += ["", "The paper's, BERT base:", ""]
     lines += ["| row | " + " | ".join(table.columns) + " |", "|" + " --- |" * (1 + len(table.columns))]
     lines += [f"| {row} | {' | '.join(f'{x:g}' for x in figures)} |" for row, figures in table.published.items()]
     return "\n".join([*lines, ""])
+
+
+def draw(table: Table, found: dict[str, list[Any]], file: pathlib.Path) -> None:
+    """Draw a panel for each column, ours above with a point per seed and the mean, and the paper's below."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    ours = {row: columns_of(runs) for row, runs in found.items()}
+    paper = {
+        row: {f"paper: {name}": [x] for name, x in zip(table.columns, figures, strict=True)}
+        for row, figures in table.published.items()
+    }
+    width = max(1 + len(TASKS), len(table.columns))
+    height = 2 + 0.3 * (len(ours) + len(paper))
+    figure, panels = pyplot.subplots(2, width, figsize=(3 + 1.7 * width, height), layout="constrained", squeeze=False)
+    for rows, line in ((ours, panels[0]), (paper, panels[1])):
+        names = list(next(iter(rows.values())))
+        for panel in line[len(names) :]:
+            panel.set_visible(False)
+        for name, panel in zip(names, line, strict=False):
+            for place, columns in enumerate(rows.values()):
+                panel.plot(columns[name], [place] * len(columns[name]), "o", color="#0072b2", alpha=0.5)
+                panel.plot([statistics.mean(columns[name])], [place], "|", color="black", markersize=14)
+            panel.set_title(name, fontsize=9)
+            panel.set_yticks(range(len(rows)), list(rows) if panel is line[0] else [""] * len(rows), fontsize=8)
+            panel.set_ylim(len(rows) - 0.5, -0.5)
+            panel.margins(x=0.2)
+            panel.grid(alpha=0.3)
+            panel.tick_params(axis="x", labelsize=8)
+    figure.savefig(file, dpi=90)
+    pyplot.close(figure)
 
 
 if __name__ == "__main__":
