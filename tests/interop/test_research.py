@@ -23,6 +23,10 @@ CONFIGS = {
     "shared layers, narrow tables": dataclasses.replace(TINY, embedding_size=48, share_layers=True),
     "query-key norm": dataclasses.replace(MODERN, query_key_norm=True, norm="rms_norm", masked_activation="relu"),
     "causal": dataclasses.replace(MODERN, causal=True, pooling="mean", num_token_types=3),
+    "with a BiLSTM": dataclasses.replace(MODERN, causal=True, bilstm=True),
+    "a bottleneck": dataclasses.replace(
+        PRESETS["mobilebert"], family="research", vocab_size=101, num_layers=2, mlp="gated", pooler_dense=True
+    ),
     "as RoBERTa's": dataclasses.replace(TINY, position_offset=2, num_token_types=1, local_window=8, global_every=2),
 }
 PAIRS = ("masked_token", "next_sentence")
@@ -30,7 +34,12 @@ HEADS = (("next_token",), ("replaced_token",), ("sequence_classification",), ("q
 
 
 @pytest.mark.parametrize(
-    ("what", "names"), [*((what, PAIRS) for what in CONFIGS), *(("query-key norm", names) for names in HEADS)]
+    ("what", "names"),
+    [
+        *((what, PAIRS) for what in CONFIGS if not CONFIGS[what].bilstm),
+        *(("query-key norm", names) for names in HEADS),
+        *(("with a BiLSTM", names) for names in HEADS[2:4]),
+    ],
 )
 def test_every_parameter_returns(what, names, tmp_path) -> None:
     config = CONFIGS[what]
@@ -43,6 +52,8 @@ def test_every_parameter_returns(what, names, tmp_path) -> None:
     for head in ("masked_token", "next_token"):
         if head in params:
             params[head]["bias"][config.vocab_size :] = 0.0
+            extra = params[head].get("extra_table", {"kernel": table[:, :0]})["kernel"]
+            extra[config.vocab_size :] = 0.0
     labels = ("a", "b", "c") if heads[0].classes else ()
     export_model(params, config, heads, tokenizer_directories.bert(tmp_path, config.vocab_size), tmp_path / "x", labels)
     found = load_model(tmp_path / "x")
@@ -52,7 +63,8 @@ def test_every_parameter_returns(what, names, tmp_path) -> None:
     jax.tree.map(np.testing.assert_array_equal, found.params, params)
     stored = sum(x.size for x in safetensors.numpy.load_file(tmp_path / "x" / "model.safetensors").values())
     padding = len(table) - config.vocab_size
-    width = table.shape[1] + ("masked_token" in params or "next_token" in params)
+    has_bias = "masked_token" in params or "next_token" in params
+    width = table.shape[1] + has_bias + (config.hidden_size - table.shape[1]) * config.masked_extra_table
     assert stored == sum(x.size for x in jax.tree.leaves(params)) - padding * width
 
 

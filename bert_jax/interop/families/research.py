@@ -10,6 +10,7 @@ from typing import Any, cast
 from bert_jax.config import EncoderConfig
 from bert_jax.config.schema.encoder import MOST_MLPS
 from bert_jax.interop.families.base import Family, Field, ModelClass, Module, masked_head
+from bert_jax.models.heads.bilstm import DIRECTIONS, LAYERS
 
 _INNER_MLPS = tuple(f"layers/mlp_{number}" for number in range(MOST_MLPS - 1))  # of a block with a bottleneck
 _BOTTLENECK = tuple(f"layers/{name}" for name in ("input", "attention_input", "output"))
@@ -24,6 +25,12 @@ _TABLES = ("embeddings/token", "embeddings/position", "embeddings/token_type", "
 _LINEAR = ("projection", "embeddings/projection", *_BOTTLENECK, *(f"layers/attention/{name}" for name in _ATTENTION))
 _MLP = tuple(f"{one}/mlp_{part}" for one in ("layers", *_INNER_MLPS) for part in ("gate", "up", "down"))
 _POOLER = (Module("pooler", "pooler"), Module("pooler/norm", "pooler.norm", "norm"))
+_DIRECTIONS = tuple(f"bilstm/{one}_{layer}" for one in DIRECTIONS for layer in range(LAYERS))
+_BILSTM = tuple(
+    Module(f"{one}/{path}", f"{one}/{name}".replace("/", "."), kind)
+    for one in _DIRECTIONS
+    for path, name, kind in (("input", "input", "linear"), ("recurrent", "recurrent.weight", "array"))
+)
 _TASKS = ("sequence_classification", "multiple_choice", "token_classification", "question_answering")
 _HEADS = {
     **{
@@ -34,7 +41,8 @@ _HEADS = {
         for head in ("masked_token", "next_token")
     },
     "replaced_token": tuple(Module(f"replaced_token/{one}", f"replaced_token.{one}") for one in ("dense", "output")),
-    **{name: (Module(name, name),) for name in ("next_sentence", *_TASKS)},
+    "next_sentence": (Module("next_sentence", "next_sentence"),),
+    **{name: (*_BILSTM, Module(name, name)) for name in _TASKS},
 }
 
 
