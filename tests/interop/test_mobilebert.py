@@ -11,9 +11,10 @@ import transformers
 
 from bert_jax.config import ComputeConfig
 from bert_jax.errors import UserError
+from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.huggingface.model_config import parse_model_config
-from bert_jax.interop.tensors import flatten, unflatten
+from bert_jax.interop.tensors import class_of, flatten, shapes_of, stored_tensors, unflatten
 from bert_jax.models import PRESETS, Head, make_model
 from bert_jax.models.heads.pooling import Pooler
 from bert_jax.runs.compression.prune import PARTS, importance
@@ -63,7 +64,6 @@ def test_the_published_config_is_the_preset() -> None:
         ("normalization_type", "layer_norm", "normalization_type is 'layer_norm'; only 'no_norm' can be read"),
         ("true_hidden_size", 512, "true_hidden_size is 512; only intra_bottleneck_size, 128, can be read"),
         ("num_feedforward_networks", 9, "num_feedforward_networks is 9; it must lie from 1 to 8"),
-        ("intra_bottleneck_size", "128", "true_hidden_size is 128; only intra_bottleneck_size, '128', can be read"),
     ],
 )
 def test_other_architectures_of_the_class_are_refused(name: str, value: object, words: str) -> None:
@@ -100,6 +100,12 @@ def test_a_pooler_without_a_dense_layer_is_the_first_token(tmp_path) -> None:
     x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 24)).astype(np.float32))
     pooled = Pooler(found.config, jnp.dtype("float32")).apply({}, x, None)
     np.testing.assert_array_equal(pooled, x)
+
+
+def test_a_research_directory_names_every_parameter() -> None:
+    config, heads = dataclasses.replace(MOBILEBERT, family="research", mlp="gated"), (Head("masked_token"),)
+    shapes, modules = shapes_of(config, heads), class_of(config, heads).modules
+    assert {one.path for one in stored_tensors((*FAMILIES["research"].encoder, *modules), shapes)} == {*shapes}
 
 
 def test_importance_is_that_of_every_mlp_and_of_the_end_of_the_bottleneck() -> None:

@@ -24,9 +24,6 @@ CONFIGS = {
     "query-key norm": dataclasses.replace(MODERN, query_key_norm=True, norm="rms_norm", masked_activation="relu"),
     "causal": dataclasses.replace(MODERN, causal=True, pooling="mean", num_token_types=3),
     "with a BiLSTM": dataclasses.replace(MODERN, causal=True, bilstm=True),
-    "a bottleneck": dataclasses.replace(
-        PRESETS["mobilebert"], family="research", vocab_size=101, num_layers=2, mlp="gated", pooler_dense=True
-    ),
     "as RoBERTa's": dataclasses.replace(TINY, position_offset=2, num_token_types=1, local_window=8, global_every=2),
 }
 PAIRS = ("masked_token", "next_sentence")
@@ -52,8 +49,6 @@ def test_every_parameter_returns(what, names, tmp_path) -> None:
     for head in ("masked_token", "next_token"):
         if head in params:
             params[head]["bias"][config.vocab_size :] = 0.0
-            extra = params[head].get("extra_table", {"kernel": table[:, :0]})["kernel"]
-            extra[config.vocab_size :] = 0.0
     labels = ("a", "b", "c") if heads[0].classes else ()
     export_model(params, config, heads, tokenizer_directories.bert(tmp_path, config.vocab_size), tmp_path / "x", labels)
     found = load_model(tmp_path / "x")
@@ -63,8 +58,7 @@ def test_every_parameter_returns(what, names, tmp_path) -> None:
     jax.tree.map(np.testing.assert_array_equal, found.params, params)
     stored = sum(x.size for x in safetensors.numpy.load_file(tmp_path / "x" / "model.safetensors").values())
     padding = len(table) - config.vocab_size
-    has_bias = "masked_token" in params or "next_token" in params
-    width = table.shape[1] + has_bias + (config.hidden_size - table.shape[1]) * config.masked_extra_table
+    width = table.shape[1] + ("masked_token" in params or "next_token" in params)
     assert stored == sum(x.size for x in jax.tree.leaves(params)) - padding * width
 
 
