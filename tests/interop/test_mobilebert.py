@@ -9,7 +9,8 @@ import pytest
 import torch
 import transformers
 
-from bert_jax.config import ComputeConfig
+from bert_jax.config import ComputeConfig, PretrainConfig
+from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import export_model, load_model
@@ -17,6 +18,8 @@ from bert_jax.interop.huggingface.model_config import parse_model_config
 from bert_jax.interop.tensors import class_of, flatten, shapes_of, stored_tensors, unflatten
 from bert_jax.models import PRESETS, Head, make_model
 from bert_jax.models.heads.pooling import Pooler
+from bert_jax.objectives.pretraining.replaced_tokens import generator_config
+from bert_jax.runs.budget.plan import plan
 from bert_jax.runs.compression.prune import PARTS, importance
 from tests.interop import tokenizer_directories
 from tests.models.family_cases import CASES, MOBILEBERT, batch_of, model_of
@@ -86,6 +89,14 @@ def test_other_architectures_of_the_class_are_refused(name: str, value: object, 
 def test_fields_without_effect_are_refused(change: dict, words: str) -> None:
     with pytest.raises(UserError, match=words):
         make_model(dataclasses.replace(MOBILEBERT, **change), ComputeConfig(), (Head("masked_token"),))
+
+
+def test_what_resizes_a_model_of_one_width_refuses_two(tmp_path) -> None:
+    config = PretrainConfig(model=MOBILEBERT)
+    with pytest.raises(UserError, match="makes no generator on trigrams or with a bottleneck"):
+        generator_config(config)
+    with pytest.raises(UserError, match="a block with config.model.bottleneck_size has two"):
+        plan(config, "30m", tmp_path, Console())
 
 
 def test_a_pooler_without_a_dense_layer_is_the_first_token(tmp_path) -> None:
