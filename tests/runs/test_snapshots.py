@@ -125,8 +125,12 @@ def test_a_run_waits_for_a_snapshot(
     """Empty batches until it is there, and then those that a run gets that never waits."""
     monkeypatch.setattr(snapshots, "POLL_SECONDS", 0)
     growing, (first, _) = prepared(parts, tmp_path, 1), ends(corpus)
-    batches = data_of(growing, 0, 2, Rest(lambda: True)).batches(plan_phases(configured(2).train)[0], first)
+    said: list[str] = []
+    batches = data_of(growing, 0, 2, Rest(lambda: True, said.append)).batches(
+        plan_phases(configured(2).train)[0], first
+    )
     assert [next(batches) for _ in range(3)] == [{}, {}, {}]
+    assert said == [f"step {first}: waiting until 100.0% of the text is prepared"]
     tokenizer = pathlib.Path(parts[0]).parent / "tokenizer"
     prepare(parts[1:2], tokenizer, growing, workers=1, append=True)
     assert equal(next(batches), read(data_of(corpus, 0, 3), first, first + 1)[0])

@@ -70,9 +70,12 @@ def read_in_turn(
                     rest.is_coming()  # an error ends the run now
                     yield next(batches)
                     step += 1
-        while (following := _next_snapshot(corpus, count, rest)) is None:
+        if (following := _next_snapshot(corpus, count, rest)) is None:
+            rest.say(f"step {step:,}: waiting until {fraction(number, count):.1%} of the text is prepared")
+        while following is None:
             yield {}
             time.sleep(POLL_SECONDS)
+            following = _next_snapshot(corpus, count, rest)
         corpus, number = following, number + 1
 
 
