@@ -8,7 +8,7 @@ import pathlib
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from bert_jax.data.preparation.encoding import PrepareSettings
 from bert_jax.data.preparation.growing.parts import prepare_rest
@@ -18,40 +18,35 @@ LOWER_PRIORITY = 10  # added to its niceness: the run comes first
 ROOT = str(pathlib.Path(__file__).parents[3])
 
 
-class Preparation:
-    """The process; made by `preparing`."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", log: pathlib.Path) -> None:
-        self._process, self._log = process, log
-
-    def is_running(self) -> bool:
-        """Return whether it prepares; UserError where it failed."""
-        status = self._process.poll()
-        if status:
-            lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-            cause = f"killed by signal {-status}, perhaps for lack of memory" if status < 0 else (lines or [""])[-1]
-            raise UserError(f"the rest of config.data.text cannot be prepared: {cause} ({self._log})")
-        return status is None
-
-
 @contextlib.contextmanager
-def preparing(inputs: Sequence[str], corpus: pathlib.Path, count: int) -> Iterator[Preparation]:
-    """Prepare the parts of a text that its corpus lacks, up to `count`, in a process that ends with the block."""
+def preparing(inputs: Sequence[str], corpus: pathlib.Path, count: int) -> Iterator[Callable[[], bool]]:
+    """Prepare the parts of a text that its corpus lacks, up to `count`, in a process that ends with the block.
+
+    Gives a function that returns whether the process works, and raises UserError where it has failed.
+    """
     log = corpus.parent / "rest.log"
     command = [sys.executable, "-m", __name__, json.dumps([list(inputs), str(corpus), count])]
     path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
     with open(log, "wb") as errors:
-        # A session of its own keeps Ctrl-C away: the run saves, and ends it.
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            start_new_session=True,
+            start_new_session=True,  # keeps Ctrl-C away: the run saves, and ends the process
             env=os.environ | {"PYTHONPATH": path},
         )
+
+    def is_running() -> bool:
+        status = process.poll()
+        if status:
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            cause = f"killed by signal {-status}, perhaps for lack of memory" if status < 0 else (lines or [""])[-1]
+            raise UserError(f"the rest of config.data.text cannot be prepared: {cause} ({log})")
+        return status is None
+
     try:
-        yield Preparation(process, log)
+        yield is_running
     finally:
         process.kill()
         process.communicate()

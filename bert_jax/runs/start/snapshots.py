@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from bert_jax.config import PretrainConfig
-from bert_jax.data.corpus import Split
+from bert_jax.data.corpus import Split, open_corpus
 from bert_jax.data.manifest import SHORT, fingerprints, read_manifest
-from bert_jax.data.mixture import Mixture, open_mixture
+from bert_jax.data.mixture import Mixture
 from bert_jax.data.preparation.growing.parts import fraction
 from bert_jax.data.preparation.prepare import format_summary
 from bert_jax.errors import UserError
@@ -101,7 +101,7 @@ def _next_snapshot(corpus: Mixture, count: int, rest: Rest) -> Mixture | None:
             f"{directory}: no snapshot after {corpus.fingerprint[:SHORT]}, but the run reads {count} in turn "
             "(config.data.snapshots); start it with config.data.text, which prepares the rest"
         )
-    return open_mixture(f"{directory}@{later[0]}") if later else None
+    return Mixture((open_corpus(directory, later[0]),)) if later else None
 
 
 def _reading(corpus: Mixture, step: int, number: int, count: int) -> str:

@@ -70,14 +70,14 @@ def text_as_corpus(config: PretrainConfig, console: Console) -> Iterator[tuple[P
         for line in (*(f"warning: {one}" for one in manifest["warnings"]), format_summary(manifest, corpus), OTHERWISE):
             say(line)
     corpus, snapshots = corpus.resolve(), fingerprints(read_manifest(corpus))
-    many = count > 1
-    data = dataclasses.replace(data, text=None, tokenizer=None, snapshots=count if many else data.snapshots)
-    data = dataclasses.replace(data, corpus=f"{corpus}@{snapshots[0][:SHORT]}" if many else str(corpus))
+    data = dataclasses.replace(data, text=None, tokenizer=None, corpus=str(corpus))
+    if count > 1:
+        data = dataclasses.replace(data, corpus=f"{corpus}@{snapshots[0][:SHORT]}", snapshots=count)
     config = dataclasses.replace(config, data=data)
     if len(snapshots) >= count:
         yield config, Rest(say=console.say)
         return
     done = fraction(len(snapshots) - 1, count)
     console.say(f"{done:.1%} of the text is prepared; the rest follows while the run reads it")
-    with preparing(inputs, corpus, count) as preparation:
-        yield config, Rest(preparation.is_running, console.say)
+    with preparing(inputs, corpus, count) as is_running:
+        yield config, Rest(is_running, console.say)
