@@ -8,7 +8,7 @@ from bert_jax.config import EncoderConfig
 from bert_jax.models.attention.inputs import Surroundings
 from bert_jax.models.attention.self_attention import SelfAttention
 from bert_jax.models.dropout import dropout
-from bert_jax.models.layers import Linear, deviations
+from bert_jax.models.layers import Linear, block_width, deviations
 from bert_jax.models.mlps import MLPS
 from bert_jax.models.norms import norm_layer
 from bert_jax.parallel.sharding import constrain
@@ -33,7 +33,7 @@ class BottleneckBlock(nn.Module):
         """`seeds`: uint32 `[3, 2]`, of the dropout; `skip_first_norm`: as in Block, where no norm reads an input."""
         config, dtype, start = self.config, self.dtype, deviations(self.config)
         on_probabilities, _, on_output = (None,) * 3 if seeds is None else seeds
-        wide, narrow = config.hidden_size, self.config.bottleneck_size or config.hidden_size
+        wide, narrow = config.hidden_size, block_width(config)
 
         def narrowed(name: str) -> jax.Array:
             y = Linear((wide, narrow), ("embed", "features"), start.inner, dtype, name=name)(x)

@@ -95,7 +95,7 @@ def test_what_resizes_a_model_of_one_width_refuses_two(tmp_path) -> None:
     config = PretrainConfig(model=MOBILEBERT)
     with pytest.raises(UserError, match="makes no generator on trigrams or with a bottleneck"):
         generator_config(config)
-    with pytest.raises(UserError, match="a block with config.model.bottleneck_size has two"):
+    with pytest.raises(UserError, match=r"a block with config\.model\.bottleneck_size has two"):
         plan(config, "30m", tmp_path, Console())
 
 

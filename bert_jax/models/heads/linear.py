@@ -27,5 +27,5 @@ class ExtraTable(nn.Module):
 
     @nn.compact
     def __call__(self) -> jax.Array:
-        init = over_vocabulary(kernel_init(deviations(self.config).inner), self.config.vocab_size or 0)
+        init = over_vocabulary(kernel_init(deviations(self.config).inner), self.config.vocab_size)
         return param(self, "kernel", init, self.shape, ("vocab", "features"))
