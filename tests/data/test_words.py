@@ -273,7 +273,7 @@ def test_what_is_added_has_words_by_the_same_segmenter(tmp_path, tokenizer):
             assert not flags[1::2].any()
 
 
-def test_bad_segmenters_are_refused(tmp_path, tokenizer, monkeypatch, capsys):
+def test_bad_segmenters_are_refused(tmp_path, tokenizer, monkeypatch):
     texts = write_texts(tmp_path / "texts", 1)
 
     def no_module():
@@ -292,9 +292,6 @@ def test_bad_segmenters_are_refused(tmp_path, tokenizer, monkeypatch, capsys):
             prepare(texts, tokenizer, tmp_path / "c", workers=1, language=language, segmenter=name)
         assert words in str(caught.value)
         assert "\n" not in str(caught.value)
-    words = ["prepare", "--input", *texts, "--tokenizer", str(tokenizer), "--output", str(tmp_path / "c")]
-    assert main([*words, "--segmenter", "jieba", "--runner", "beam"]) == 2
-    assert "--segmenter: only with --runner local" in capsys.readouterr().err
     assert not (tmp_path / "c").exists()
 
 

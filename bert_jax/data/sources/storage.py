@@ -103,6 +103,20 @@ def download(url: str, local_path: str | os.PathLike[str]) -> None:
         _write(source, os.fspath(local_path))
 
 
+def remove(directory: str) -> None:
+    """Remove a directory, or all files whose URLs begin with it.
+
+    Raises:
+        UserError: it cannot be reached or changed.
+    """
+    with _reaching(directory):
+        if not is_url(directory):
+            shutil.rmtree(_local(directory))
+            return
+        system, inner = _system(directory)
+        system.rm(inner, recursive=True)
+
+
 def _copy(source_path: str, target: str) -> None:
     with open(source_path, "rb") as source:
         _write(source, target)
