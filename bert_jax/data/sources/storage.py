@@ -1,4 +1,4 @@
-"""Files on a local disk, or by URL (gs://, s3://, memory://) through fsspec; the only file that opens inputs."""
+"""Files on a local disk, or by URL (gs://, s3://, hf://, memory://) through fsspec; the only file that opens inputs."""
 
 import contextlib
 import glob
@@ -196,7 +196,9 @@ def _system(url: str, **options: bool) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise UserError(f"{url}: needs packages: pip install fsspec gcsfs for gs://, fsspec s3fs for s3://") from None
+        raise UserError(
+            f"{url}: needs packages: pip install fsspec, and gcsfs for gs://, s3fs for s3://, huggingface_hub for hf://"
+        ) from None
     return url_to_fs(url, **options)
 
 
