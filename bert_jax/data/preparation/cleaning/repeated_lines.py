@@ -52,8 +52,9 @@ def find_repeated(
 ) -> None:
     """Write the hashes that `min_documents` documents have in all blocks together; in bounded memory."""
     ranges = zip(*(split_ranges(*block) for block in blocks), strict=True)
-    limits = {"min_documents": min_documents, "min_words": min_words}
-    save_repeated(path, [select_repeated(*count_hashes(*zip(*parts, strict=True)), **limits) for parts in ranges])
+    counted = (count_hashes(*zip(*parts, strict=True)) for parts in ranges)
+    found = [select_repeated(*one, min_documents=min_documents, min_words=min_words) for one in counted]
+    save_repeated(path, found)
 
 
 def split_ranges(hashes: np.ndarray, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
