@@ -5,7 +5,7 @@ import functools
 import math
 import pathlib
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -206,7 +206,7 @@ class _Loop:
         self.programs: dict[Any, Callable[[TrainState, Batch], tuple[TrainState, Any]]] = {}  # by phase and shapes
         self.stopped = False  # by data.should_stop
         self.watch = Stopwatch()
-        self.steps_timed, self.tokens_timed, self.flops_timed = 0, 0, 0.0
+        self.norms, self.tokens_timed, self.flops_timed = list[float](), 0, 0.0  # since the last line; of gradients
         self.evaluate = run.data.evaluate or make_evaluate(run.objective, mesh)
         self.peak = (peak_flops() or 0.0) * mesh.size  # 0: unknown
 
@@ -301,10 +301,10 @@ class _Loop:
         step, phase, sequences, seq_len, metrics = self.launched
         self.launched = None
         self.means = merge(self.means, fetched(metrics["means"]))
-        self.steps_timed += 1
         self.tokens_timed += sequences * seq_len
         self.flops_timed += sequences * self.context.objective.flops(seq_len, phase.number)
         report = {name: value.item() for name, value in jax.device_get(metrics["report"]).items()}
+        self.norms.append(report["grad_norm"])
         if report["skipped_in_a_row"] >= self.config.train.max_skipped_steps:
             raise UserError(
                 f"step {step:,}: loss or gradient not finite for {report['skipped_in_a_row']} consecutive steps; "
@@ -322,18 +322,18 @@ class _Loop:
         if self.peak:
             line["model_flops_utilization"] = self.flops_timed / seconds / self.peak
         line["input_wait_fraction"] = self.watch.waited / seconds
-        self.console.training(line, self.phases[-1].end, seconds / self.steps_timed)
-        self._keep(line)
+        self.console.training(line, self.phases[-1].end, seconds / len(self.norms))
+        self._keep(line, self.norms)
         self.means = {}
-        self.steps_timed, self.tokens_timed, self.flops_timed = 0, 0, 0.0
+        self.norms, self.tokens_timed, self.flops_timed = [], 0, 0.0
         self.watch.restart()
 
-    def _keep(self, line: Line) -> None:
-        """Write a line of metrics, and say what there is to say about it."""
+    def _keep(self, line: Line, norms: Sequence[float] = ()) -> None:
+        """Write a line of metrics and the norms of its gradients, and say what there is to say about it."""
         if self.data.unigram_entropy is not None:
             line["unigram_entropy"] = self.data.unigram_entropy
         if self.file:
-            self.file.write(line)
+            self.file.write(line, norms)
         for remark in self.context.remarks(line):
             self.console.say(remark)
 

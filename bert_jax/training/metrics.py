@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_jax import strict_json
@@ -19,6 +19,7 @@ from bert_jax.training.trackers.tensorboard import ENERGY, TensorBoard
 
 Line = dict[str, Any]
 SPLITS = ("train", "heldout")
+GRAD_NORMS = "train/grad_norms"  # TensorBoard shows a name as numbers or as histograms, not as both
 TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")  # measured
 
 
@@ -65,8 +66,12 @@ class MetricsFile:
             if settings:
                 self._board.write_text(step, "config", (f"{key} = {value!r}" for key, value in settings.items()))
 
-    def write(self, line: Line) -> None:
-        """Append one line: `step`, `split` and numbers; JSON has no NaN, so what is not finite is null."""
+    def write(self, line: Line, grad_norms: Sequence[float] = ()) -> None:
+        """Append one line: `step`, `split` and numbers; JSON has no NaN, so what is not finite is null.
+
+        `grad_norms`, of the steps since the last line, become a histogram in TensorBoard. Those that are not finite are
+        left out of it; `skipped_steps` counts them.
+        """
         self._step = line["step"]
         line = line | (self._energy() if line["split"] == "train" else {})
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
@@ -74,6 +79,8 @@ class MetricsFile:
         with self._writing():
             self._file.write(json.dumps(finite, allow_nan=False) + "\n")
             self._board.write(line["step"], numbers)
+            if finite_norms := [norm for norm in grad_norms if math.isfinite(norm)]:
+                self._board.write_histogram(line["step"], GRAD_NORMS, finite_norms)
         self._digest.add(finite)
         if self._tracker:
             self._tracker.write(line["step"], numbers)
