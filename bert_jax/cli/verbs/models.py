@@ -127,7 +127,9 @@ def attention(args: argparse.Namespace) -> None:
 
     write = write_picture if is_picture(args.output) else write_attention
     with open_console() as console, console.working("reading and drawing"):
-        written = write(args.model, args.text, args.pair, args.output, args.words, args.layer, args.head)
+        written = write(
+            args.model, args.text, args.pair, args.output, args.words, args.layer, args.head, args.first_token
+        )
     print(written)
 
 
