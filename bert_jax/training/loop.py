@@ -50,6 +50,7 @@ class Data(NamedTuple):
     should_stop(step, what was measured, params) -> whether the run ends here (early stopping)
     Both get the moving average of the parameters where there is one.
     unigram_entropy: nats per token of the text, which every line of metrics carries; None: the loss is of another kind
+    num_heldout(phase) -> the batches of a pass, for progress; None: unknown
     """
 
     batches: Callable[[Phase, int], Generator[Batch, None, None]]
@@ -58,6 +59,7 @@ class Data(NamedTuple):
     evaluate: Evaluate | None = None
     should_stop: Callable[[int, dict[str, float], Params], bool] | None = None
     unigram_entropy: float | None = None
+    num_heldout: Callable[[Phase], int] | None = None
 
 
 class RunContext(NamedTuple):
@@ -107,10 +109,8 @@ def fit(run: RunContext) -> bool:
         checkpoints = Checkpoints(run.workdir, config.checkpoint)
         saved = abstract_state(shapes._replace(frozen=()), shardings._replace(frozen=()))
         found = checkpoints.newest(saved, console.say, functools.partial(_check_record, run))
-        if found:
-            step, state, means = _resumed(run, checkpoints, *found)
-        else:
-            step, state, means = 0, _first_state(run, optimizer, shardings), {}
+        start = _resumed(run, checkpoints, *found) if found else (0, _first_state(run, optimizer, shardings), {})
+        step, state, means = start
         state = state._replace(frozen=jax.device_put(run.frozen, shardings.frozen))
         if config.optimizer.ema_decay is not None:
             console.say(
@@ -212,8 +212,7 @@ class _Loop:
 
     def run(self, state: TrainState, step: int) -> bool:
         """Train from `step` on; whether the last step was reached."""
-        saved = step
-        compiled_at = step
+        saved = compiled_at = step
         last_step = self.phases[-1].end
         if step > 0 and self._owes_evaluation(step):
             self._evaluate(step, next(phase for phase in self.phases if step <= phase.end), state)
@@ -324,8 +323,7 @@ class _Loop:
         line["input_wait_fraction"] = self.watch.waited / seconds
         self.console.training(line, self.phases[-1].end, seconds / len(self.norms))
         self._keep(line, self.norms)
-        self.means = {}
-        self.norms, self.tokens_timed, self.flops_timed = [], 0, 0.0
+        self.means, self.norms, self.tokens_timed, self.flops_timed = {}, [], 0, 0.0
         self.watch.restart()
 
     def _keep(self, line: Line, norms: Sequence[float] = ()) -> None:
@@ -342,7 +340,7 @@ class _Loop:
         if self.data.heldout is None:
             return
         began = time.perf_counter()
-        with contextlib.closing(self._unless_interrupted(self.data.heldout(phase), step)) as batches:
+        with contextlib.closing(self._heldout(phase, step)) as batches:
             found = self.evaluate(evaluated_params(state), state.frozen, batches)
         if self.interrupt.stopping:
             return  # a part of the set measures nothing; the resumed run evaluates this step
@@ -353,15 +351,17 @@ class _Loop:
             self.stopped = self.data.should_stop(step, found, evaluated_params(state))
         self.watch.pause(time.perf_counter() - began)
 
-    def _unless_interrupted(self, batches: Iterable[Batch], step: int) -> Generator[Batch, None, None]:
+    def _heldout(self, phase: Phase, step: int) -> Generator[Batch, None, None]:
         """The batches of an evaluation, each under the watchdog; they end early where the run is to stop."""
+        assert self.data.heldout
+        total = self.data.num_heldout(phase) if self.data.num_heldout else None
         self.watchdog.stage("compile", step)
-        for number, batch in enumerate(batches):
+        for number, batch in enumerate(self.data.heldout(phase)):
             if self.interrupt.check():
                 return
             if number:
                 self.watchdog.stage("step", step)
-                self.console.progress("evaluating", number, unit="batches")
+                self.console.progress("evaluating", number, total, "batches")
             yield batch
 
     def _owes_evaluation(self, step: int) -> bool:

@@ -165,16 +165,8 @@ def _attention(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="head of that layer, from 0: a page shows it in detail as well, a picture shows it alone",
     )
-    parser.add_argument(
-        "--first_token",
-        type=int,
-        default=0,
-        metavar="N",
-        help="of a long text: first of the 512 tokens that are shown, from 0 (default: 0)",
-    )
-    parser.add_argument(
-        "text", metavar="TEXT", help="in quotes; with [MASK], and up to 512 tokens, also what its answer rests on"
-    )
+    parser.add_argument("--first_token", type=int, default=0, metavar="N", help="first of the 512 shown (default: 0)")
+    parser.add_argument("text", metavar="TEXT", help="a text in quotes; with [MASK] also what its answer rests on")
     parser.add_argument("pair", nargs="?", metavar="PAIR", help="a second text, in quotes")
 
 

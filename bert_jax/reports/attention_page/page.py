@@ -36,8 +36,8 @@ POOLED = (
     "Their names are left out."
 )
 WINDOW = (
-    "The model read all {total:,} {what}; the page shows what {what} {first:,} to {last:,}, counted from 0, read of each "
-    "other. Patterns and entropies are of all that these read, and each head says how much of it is not shown. "
+    "The model read all {total:,} {what}; the page shows what {what} {first:,} to {last:,}, counted from 0, read of "
+    "each other. Patterns and entropies are of all that these read, and each head says how much of it is not shown. "
     "--first_token N shows the text from token N on. Rollout and relevance need all weights of a text: they are for "
     "texts of up to {most} tokens."
 )

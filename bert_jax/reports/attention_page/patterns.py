@@ -41,8 +41,8 @@ def reading_of(weights: np.ndarray, ids: np.ndarray, special: Special, first: in
         special: ids of [CLS] and [SEP].
         first: token that is the first query.
     """
-    query, key = np.indices(weights.shape)
-    query += first
+    grid = np.indices(weights.shape)
+    query, key = grid[0] + first, grid[1]
     fractions = {}
     for name, pattern in PATTERNS.items():
         chosen = pattern(query, key, ids[key], special)
