@@ -20,7 +20,7 @@ from bert_jax.objectives.means import Mean, fetched, merge, values
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
 from bert_jax.parallel.energy import Meter, find_counters
-from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error
+from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error, used_bytes
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.training.checkpoint import Cadence, Checkpoints, Record, versions
@@ -116,9 +116,9 @@ def fit(run: RunContext) -> bool:
             console.say(
                 f"evaluating and exporting the moving average of the weights (ema_decay={config.optimizer.ema_decay:g})"
             )
-        extra = config.train.tracker, found[2].get("metrics") if found else None, flatten(to_json(config)), run.root
+        more = config.train.tracker, found[2].get("metrics") if found else None, flatten(to_json(config)), run.root
         first = jax.process_index() == 0
-        file = MetricsFile(run.workdir, step, console.say, *extra, Meter(find_counters())) if first else None
+        file = MetricsFile(run.workdir, step, console.say, *more, Meter(find_counters()), used_bytes) if first else None
         for line in read_metrics(file.path) if file else ():
             list(run.remarks(line))  # said before the run was stopped
         loop = _Loop(run, mesh, optimizer, shardings, checkpoints, file, means)

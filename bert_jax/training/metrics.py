@@ -20,7 +20,13 @@ from bert_jax.training.trackers.tensorboard import ENERGY, TensorBoard
 Line = dict[str, Any]
 SPLITS = ("train", "heldout")
 GRAD_NORMS = "train/grad_norms"  # TensorBoard shows a name as numbers or as histograms, not as both
-TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")  # measured
+TIMED = (
+    "tokens_per_second",
+    "model_flops_utilization",
+    "input_wait_fraction",
+    "energy_joules",
+    "memory_bytes",
+)  # measured
 
 
 class MetricsFile:
@@ -35,6 +41,7 @@ class MetricsFile:
         settings: of the run, by key, for TensorBoard and the tracker.
         root: the work directory that `workdir` is in; None: itself.
         meter: of the energy since this start, which each line of training gets as `energy_joules`; None: not measured.
+        used_bytes: bytes, which each line of training gets as `memory_bytes`; None: unknown.
 
     Raises:
         UserError: as the tracker; every method, where the disk is full or read-only.
@@ -50,9 +57,10 @@ class MetricsFile:
         settings: Mapping[str, Any] | None = None,
         root: pathlib.Path | None = None,
         meter: Meter | None = None,
+        used_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.path = workdir / "metrics.jsonl"
-        self._meter, self._step = meter, step
+        self._meter, self._step, self._used_bytes = meter, step, used_bytes
         self._tracker = Sending(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
         with self._writing():
             keep_lines_until(self.path, step, say)
@@ -73,7 +81,9 @@ class MetricsFile:
         left out of it; `skipped_steps` counts them.
         """
         self._step = line["step"]
-        line = line | (self._energy() if line["split"] == "train" else {})
+        if line["split"] == "train":
+            memory = self._used_bytes()
+            line = line | self._energy() | ({} if memory is None else {"memory_bytes": memory})
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
         numbers = {f"{line['split']}/{name}": value for name, value in line.items() if name not in ("step", "split")}
         with self._writing():

@@ -1,11 +1,13 @@
 """The memory check before the first step: what it measures, what it refuses, what it suggests."""
 
 import pathlib
+import resource
 import types
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from bert_jax.config import MeshConfig
@@ -173,3 +175,16 @@ def test_a_fraction_of_memory_that_is_no_number_is_refused(monkeypatch: pytest.M
     monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "most")
     with pytest.raises(UserError, match="XLA_CLIENT_MEM_FRACTION=most: give a fraction"):
         memory.taken_fraction("gpu")
+
+
+def test_used_bytes_are_those_of_the_process_or_of_its_fullest_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU never more than the largest resident size that the kernel has counted, and an array more than before."""
+    before = memory.used_bytes()
+    assert before
+    filled = np.ones(GIB // 16, np.uint8)
+    after = memory.used_bytes()
+    assert after
+    assert before + 0.9 * filled.nbytes < after <= resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    devices = [types.SimpleNamespace(memory_stats=lambda peak=peak: {"peak_bytes_in_use": peak}) for peak in (5, 9, 7)]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    assert memory.used_bytes() == 9

@@ -132,7 +132,7 @@ def run(config: PretrainConfig, workdir: pathlib.Path) -> tuple[TrainState, list
     state, record = checkpoints.restore(config.train.steps, abstract)
     checkpoints.close()
     assert record["sequence"] == config.train.steps * config.train.batch_size
-    timing = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")
+    timing = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
     lines = read_metrics(workdir / "metrics.jsonl")
     return state, [{k: v for k, v in line.items() if k not in timing} for line in lines]
 
@@ -229,6 +229,7 @@ def test_a_line_over_two_phases_counts_the_tokens_of_each(
     assert line["tokens_per_second"] == (3 * 8 * 16 + 3 * 8 * 24) / 2
     flops = 3 * 8 * (objective.flops(16, 0) + objective.flops(24, 1))
     assert line["model_flops_utilization"] == pytest.approx(flops / 2 / 1e6)
+    assert line["memory_bytes"] > 0
     (norms,) = (value.histo for _, value in shown(tmp_path) if value.tag == "train/grad_norms")
     assert norms.num == 6
     assert norms.min <= line["grad_norm"] <= norms.max
