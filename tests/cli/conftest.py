@@ -11,12 +11,6 @@ from bert_jax.cli.main import main
 from tests.cli.commands import RECIPE, World, check_refusal, prepare_command, pretrain_command, prose
 
 
-@pytest.fixture(autouse=True)
-def nothing_said_of_waiting(monkeypatch) -> None:
-    """A verb that a slow machine keeps for seconds says on stderr how long it has worked; tests compare stderr."""
-    monkeypatch.setattr("bert_jax.console.QUIET_SECONDS", 3600.0)
-
-
 @pytest.fixture(scope="session")
 def world(tmp_path_factory) -> World:
     place = tmp_path_factory.mktemp("world")
