@@ -43,14 +43,13 @@ from bert_jax.training.step import (
 class Data(NamedTuple):
     """Where the loop gets its batches from.
 
-    batches(phase, step) -> an endless generator of this host's part of the batches from `step` on
-    heldout(phase) -> one pass over the held-out sequences, or None where there are none
+    batches(phase, step) -> an endless generator of this host's part of the batches from `step` on; {}: not there yet
+    heldout(phase) -> one pass over the held-out sequences; None: there are none. num_heldout(phase) -> its batches
     fingerprint: what a resumed run must find again (corpus and tokenizer)
     evaluate(params, frozen params, held-out batches) -> what is measured; None: the objective's own means
     should_stop(step, what was measured, params) -> whether the run ends here (early stopping)
     Both get the moving average of the parameters where there is one.
     unigram_entropy: nats per token of the text, which every line of metrics carries; None: the loss is of another kind
-    num_heldout(phase) -> the batches of a pass, for progress; None: unknown
     """
 
     batches: Callable[[Phase, int], Generator[Batch, None, None]]
@@ -289,7 +288,8 @@ class _Loop:
 
     def _next(self, batches: Generator[Batch, None, None]) -> Batch:
         began = time.perf_counter()
-        batch = next(batches)
+        while not (batch := next(batches)) and not self.interrupt.check():
+            self.watchdog.stage("step")
         self.watch.waited += time.perf_counter() - began
         return sharding.place_batch(batch, self.mesh)
 
