@@ -223,13 +223,6 @@ def test_a_long_sentence_of_bytes_is_cut_between_characters():
     pieces = ["<0x41>", "<0x80>", "<0xBF>", "<0xC0>", "<0xE4>", "a"]
     found = inside_character(tokenizer._replace(tokens=tuple(pieces)))
     assert found.tolist() == [False, True, True, False, False, False]
-        False,
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
 
 
 def test_equal_content_gives_equal_fingerprints_and_other_content_different_ones(tmp_path):
