@@ -1,16 +1,17 @@
-"""Seconds to make the page of `bert-jax attention`, and its size, with a BERT base of random weights.
+"""Seconds to make the page of `bert-jax attention`, its size, and the memory, with random weights.
 
-    python benchmarks/attention_page.py [--tokens 512] [--output page.html]
+    python benchmarks/attention_page.py [--preset base] [--tokens 512] [--output page.html]
 
-12 layers of 12 heads, one of them in detail, without and with the relevance for a [MASK]. The queries are 16 times as
-large as those that training starts from, so that heads have weights of all sizes. The model is ready before the clock
-starts; compilation counts. Goals at 512 tokens on two cores: 10 s and 6 MB.
+All heads, one of them in detail, without and with the relevance for a [MASK], which texts above 512 tokens lack. The
+queries are 16 times as large as those that training starts from, so that heads have weights of all sizes. The model is
+ready before the clock starts; compilation counts. Goals for BERT base at 512 tokens on two cores: 10 s and 6 MB.
 """
 
 import argparse
 import dataclasses
 import os
 import pathlib
+import resource
 import tempfile
 import time
 from typing import Any
@@ -33,6 +34,7 @@ WORDS = "the old ship left harbour with nine men and a cat because wind had turn
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--preset", default="base", choices=PRESETS, help="of the model (default: base)")
     arguments.add_argument("--tokens", type=int, default=512, help="at most, of the text (default: 512)")
     arguments.add_argument("--tokenizer", help="directory (default: 4,096 tokens trained on python-docs)")
     arguments.add_argument("--output", help="where the page is kept (default: nowhere)")
@@ -41,7 +43,7 @@ def main() -> None:
         if not args.tokenizer:
             train_tokenizer([["python-docs"]], 4096, f"{place}/tokenizer")
         tokenizer = load_tokenizer(args.tokenizer or f"{place}/tokenizer")
-    config = dataclasses.replace(PRESETS["base"], vocab_size=tokenizer.vocab_size)
+    config = dataclasses.replace(PRESETS[args.preset], vocab_size=tokenizer.vocab_size)
     params = jax.tree_util.tree_map_with_path(
         larger, make_model(config, ComputeConfig(), HEADS).init(jax.random.key(0))
     )
@@ -52,8 +54,9 @@ def main() -> None:
         shown = attention_page(model, text, one=(0, 0))
         seconds, worked = time.perf_counter() - began, cpu_seconds() - worked
         print(
-            f"12 x 12 heads, {len(tokenizer.encode(text))} tokens, the first {first}: {seconds:.1f} s, {worked:.1f} "
-            f"CPU-seconds, {len(shown.encode()) / 1e6:.2f} MB"
+            f"{config.num_layers} x {config.num_heads} heads, "
+            f"{len(tokenizer.encode(text))} tokens, the first {first}: {seconds:.1f} s, {worked:.1f} "
+            f"CPU-seconds, {len(shown.encode()) / 1e6:.2f} MB; at most {peak_gigabytes():.1f} GB of memory so far"
         )
     if args.output:
         pathlib.Path(args.output).write_text(shown, encoding="utf-8")
@@ -74,6 +77,11 @@ def cpu_seconds() -> float:
     """Return the seconds that all cores have worked for this process."""
     used = os.times()
     return used.user + used.system
+
+
+def peak_gigabytes() -> float:
+    """Return the most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 def larger(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:

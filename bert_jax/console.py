@@ -29,6 +29,7 @@ class Console:
         self._open_line = False
         self._lock = threading.Lock()  # `working` writes from a thread
         self._what = ""  # the work that the progress line is about
+        self._done = 0  # of that work
         self._began = self._shown = 0.0  # when that work began, and when its line was last printed
 
     def training(self, line: dict[str, Any], steps: int, seconds_per_step: float) -> None:
@@ -59,7 +60,7 @@ class Console:
 
     def preparation(self, done: int, total: int, documents: int) -> None:
         """Print bytes of input read and in all (0 where unknown), documents, speed and the time left."""
-        seconds = self._due("preparation")
+        seconds = self._due("preparation", done)
         if seconds is None:
             return
         text = f"{documents:,} documents"
@@ -85,7 +86,7 @@ class Console:
         """
         if total is None and not done:
             self._write(f"{what} ...", keep=not self._live)
-        elif (seconds := self._due(what)) is not None:
+        elif (seconds := self._due(what, done)) is not None:
             of, pace = "" if total is None else f"/{total:,}", ""
             if done and seconds:
                 rate = done / seconds
@@ -129,11 +130,15 @@ class Console:
             self._out.write("\n")
             self._open_line = False
 
-    def _due(self, what: str) -> float | None:
-        """Return the seconds since `what` began where another progress line is due, otherwise None."""
+    def _due(self, what: str, done: int) -> float | None:
+        """Return the seconds since `what` began where another progress line is due, otherwise None.
+
+        Work of the same name of which less is done than before has begun again.
+        """
         now = time.monotonic()
-        if what != self._what:
+        if what != self._what or done < self._done:
             self._what, self._began, self._shown = what, now, -math.inf if self._live else now
+        self._done = done
         if now - self._shown < (LIVE_SECONDS if self._live else LOG_SECONDS):
             return None
         self._shown = now

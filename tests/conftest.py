@@ -48,6 +48,12 @@ def released() -> Iterator[None]:
         gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def nothing_said_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verb that a slow machine keeps for seconds says on stderr how long it has worked; tests compare stderr."""
+    monkeypatch.setattr("bert_jax.console.QUIET_SECONDS", 3600.0)
+
+
 @pytest.fixture(scope="session")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The real texts, vocabularies and vectors of tests/samples, with plain vocabularies: see its README.md."""

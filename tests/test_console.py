@@ -68,6 +68,21 @@ def test_progress_in_a_log_is_a_line_every_few_seconds(monkeypatch) -> None:
     assert out.getvalue() == "reading 3 lines  0.5/s\nreading 5 lines  0.25/s\n"
 
 
+def test_work_that_begins_again_has_its_own_rate(monkeypatch) -> None:
+    """Two evaluations of a run: 20 batches at 4 per second, then, much later, at 2 per second."""
+    clock = iter([*(0.25 * n for n in range(1, 21)), *(1000 + 0.5 * n for n in range(1, 21))])
+    monkeypatch.setattr("bert_jax.console.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("bert_jax.console.LOG_SECONDS", 4.5)
+    console = Console(out := io.StringIO())
+    for done in [*range(1, 21), *range(1, 21)]:
+        console.progress("evaluating", done, 20, "batches")
+    assert out.getvalue().splitlines() == [
+        "evaluating 19/20 batches  4.2/s  eta 0:00",
+        "evaluating 10/20 batches  2.2/s  eta 0:04",
+        "evaluating 19/20 batches  2.1/s  eta 0:00",
+    ]
+
+
 def test_work_without_a_count_is_announced_at_once() -> None:
     console = Console(out := io.StringIO())
     console.progress("compiling (usually 20 to 60 s)")

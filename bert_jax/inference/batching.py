@@ -1,6 +1,6 @@
 """A model over inputs of any length: batches by bucket, the outputs of each input back in the order of the inputs."""
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,6 +16,8 @@ SHORTEST = 16  # tokens, of the buckets that are chosen before there is an input
 Outputs = dict[
     str, np.ndarray
 ]  # of one input, padded: as models/heads/table.py has them of a batch, without the first axis
+# Inputs, and a function that is called with how many are done -> the outputs of each.
+LocalPredict = Callable[[Sequence[Features], Callable[[int], None]], list[Outputs]]
 
 
 class Feed(NamedTuple):
@@ -79,16 +81,24 @@ def make_predict(
     return predict
 
 
-def local_predictor(model: Model, params: Params, feed: Feed) -> Callable[[Sequence[Features]], list[Outputs]]:
-    """Return a function inputs -> the outputs of each, on one device of this process; each length is compiled once."""
+def local_predictor(model: Model, params: Params, feed: Feed) -> LocalPredict:
+    """Return a function of inputs, on one device of this process; each length is compiled once."""
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     params = jax.device_put(params, sharding.replicated(mesh))
 
-    def outputs_of(features: Sequence[Features]) -> list[Outputs]:
-        batches = evaluation_plan(feed, features)
+    def outputs_of(features: Sequence[Features], progress: Callable[[int], None]) -> list[Outputs]:
+        planned = evaluation_plan(feed, features)
+
+        def counted() -> Iterator[Batch]:
+            done = 0
+            for one, batch in zip(planned, collated(feed, features, planned, blocks), strict=True):
+                progress(done)
+                yield batch
+                done += len(one.indices)
+
         with jax.set_mesh(mesh):
-            return predict(params, features, batches, collated(feed, features, batches, blocks))
+            return predict(params, features, planned, counted())
 
     return outputs_of
 

@@ -128,7 +128,7 @@ def embed(
     truncate: bool = False,
     dtype: str = "float32",
     normalize: bool | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[str, int, int | None], None] = lambda what, done, total: None,
 ) -> Summary:
     """Write the embeddings of the texts of a file, in their order; memory does not grow with their number.
 
@@ -145,7 +145,8 @@ def embed(
         truncate: cut and count longer texts; False: they are refused before any work.
         dtype: of matrix products, float32 or bfloat16.
         normalize: as in `encode`.
-        progress: is called with the number of texts done, and of all texts.
+        progress: is called with "counting", the texts counted so far and None, then with "embedding", those done and
+            all.
 
     Raises:
         UserError: as `encode`; a file that cannot be read or written, or a line that is no text.
@@ -158,7 +159,7 @@ def embed(
     compute, width = _make_compute(model.config, how.pooling, how.normalize, layers, dtype)
     name = name_of(source)
     with readable_twice(source) as source:
-        lengths, truncated, empty = _measure(read_inputs(source, name), model.tokenizer, how, limit)
+        lengths, truncated, empty = _measure(read_inputs(source, name), model.tokenizer, how, limit, progress)
         if not len(lengths):
             raise UserError(f"{name} holds no text")
         _check_truncation(name, truncated, len(lengths), limit, model.config.max_positions, truncate)
@@ -168,10 +169,11 @@ def embed(
             for chunk, _ in _chunks(read_inputs(source, name), model.tokenizer, how, limit):
                 if not np.array_equal([one.length for one in chunk], lengths[done : done + len(chunk)]):
                     raise UserError(f"{name} changed while it was read; run again")
-                for number, row, values in _computed(compute, model, chunk, buckets, batch_size):
+                computed = _computed(compute, model, chunk, buckets, batch_size)
+                for count, (number, row, values) in enumerate(computed, done + 1):
                     put(done + number, np.asarray(row.input_ids), values)
+                    progress("embedding", count, len(lengths))
                 done += len(chunk)
-                progress(done, len(lengths))
     return Summary(len(lengths), int(lengths.sum()), truncated, empty, width)
 
 
@@ -285,15 +287,20 @@ def _chunks(
 
 
 def _measure(
-    inputs: Iterator[Input], tokenizer: Tokenizer, how: SentenceModules, limit: int
+    inputs: Iterator[Input],
+    tokenizer: Tokenizer,
+    how: SentenceModules,
+    limit: int,
+    progress: Callable[[str, int, int | None], None],
 ) -> tuple[np.ndarray, int, int]:
     """Tokens of each text, int64 `[texts]`, after the cut; how many are cut, and how many are empty."""
     lengths, cut, empty = [np.zeros(0, np.int64)], 0, 0
 
     def counted() -> Iterator[Input]:
         nonlocal empty
-        for one in inputs:
+        for count, one in enumerate(inputs, 1):
             empty += not one.fields.get("text")
+            progress("counting", count, None)
             yield one
 
     for made, truncated in _chunks(counted(), tokenizer, how, limit):

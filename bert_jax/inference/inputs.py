@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from bert_jax.data.json_lines import parse_json
@@ -37,11 +37,10 @@ def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iter
         UserError: the file cannot be read, or a line is too long, not UTF-8 or not an object.
     """
     name = name or name_of(source)
-    suffix = pathlib.Path(source).suffix
     with _opened(source) as stream:
         lines = _lines(name, stream)
         first = next(lines, b"").removeprefix(codecs.BOM_UTF8)
-        objects = suffix == OBJECTS or (suffix != TEXT and first.startswith(b"{"))
+        objects = _holds_objects(source, first)
         for number, line in enumerate(_chain(first, lines), 1):
             where = f"{name}:{number}"
             try:
@@ -52,6 +51,20 @@ def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iter
                 yield Input(where, number, {"text": text})
             elif text.strip():
                 yield Input(where, number, _object(where, text))
+
+
+def num_inputs(source: str | os.PathLike[str]) -> int | None:
+    """Return how many lines `read_inputs` yields, for progress; None for what can be read only once.
+
+    A line that `read_inputs` refuses counts as well. Raises UserError where the file cannot be read.
+    """
+    if source == STDIN or not pathlib.Path(source).is_file():
+        return None
+    with _opened(source) as stream:
+        lines = iter(lambda: stream.readline(MAX_LINE_BYTES), b"")
+        first = next(lines, b"").removeprefix(codecs.BOM_UTF8)
+        objects = _holds_objects(source, first)
+        return sum(not objects or bool(line.strip()) for line in _chain(first, lines))
 
 
 def name_of(source: str | os.PathLike[str]) -> str:
@@ -98,6 +111,12 @@ def _opened(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         yield file
 
 
+def _holds_objects(source: str | os.PathLike[str], first: bytes) -> bool:
+    """Whether the lines are JSON objects, by the suffix and the first line."""
+    suffix = pathlib.Path(source).suffix
+    return suffix == OBJECTS or (suffix != TEXT and first.startswith(b"{"))
+
+
 def _lines(name: str, stream: IO[bytes]) -> Iterator[bytes]:
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
@@ -107,7 +126,7 @@ def _lines(name: str, stream: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+def _chain(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
     if first:
         yield first
     yield from rest

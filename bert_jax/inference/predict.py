@@ -1,13 +1,14 @@
 """The predictions of a fine-tuned model: lines in, JSON lines out, a few at a time however many there are."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
 import pathlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
 from bert_jax import strict_json
@@ -15,13 +16,12 @@ from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
-from bert_jax.inference.batching import Feed, Outputs, fixed_buckets, local_predictor
-from bert_jax.inference.inputs import Input, name_of, read_inputs
+from bert_jax.inference.batching import Feed, LocalPredict, fixed_buckets, local_predictor
+from bert_jax.inference.inputs import Input, name_of, num_inputs, read_inputs
 from bert_jax.inference.load import OpenModel, open_model
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
-from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Kind, make_features
 from bert_jax.tasks.kinds.shared.records import record_id
@@ -33,7 +33,7 @@ CHUNK = 1024  # examples that are read before the first of them is answered
 class Predictor(NamedTuple):
     """A fine-tuned model with its tokenizer and its task."""
 
-    outputs_of: Callable[[Sequence[Features]], list[Outputs]]  # the model
+    outputs_of: LocalPredict  # the model
     tokenizer: Tokenizer
     task: Task
     settings: TaskConfig
@@ -102,20 +102,20 @@ def predict_file(
     source: str,
     target: str,
     batch_size: int = 32,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> Counter[str]:
     """Write the predictions for the lines of a file into another, which appears whole or not at all.
 
-    `-` is standard input or output, `progress` is called with the number of examples done. Returns how many examples
-    there were, and how many texts were cut. Raises UserError as `load_predictor`, `read_inputs` and `predict`.
+    `-` is standard input or output, `progress` is called with the number of examples done and of all, None where the
+    input can be read only once. Returns how many examples there were, and how many texts were cut. Raises UserError as
+    `load_predictor`, `read_inputs` and `predict`.
     """
-    predictor = load_predictor(place, batch_size)
+    predictor, total = load_predictor(place, batch_size), num_inputs(source)
     counts: Counter[str] = Counter()
 
     def write(out: IO[str]) -> None:
-        for number, one in enumerate(predict(predictor, read_inputs(source), counts), 1):
+        for one in predict(predictor, read_inputs(source), counts, lambda done: progress(done, total)):
             out.write(json.dumps(one, ensure_ascii=False) + "\n")
-            progress(number)
         out.flush()
         if not counts["examples"]:
             raise UserError(f"{name_of(source)}: no example in it; write one per line")
@@ -128,12 +128,17 @@ def predict_file(
     return counts
 
 
-def predict(predictor: Predictor, inputs: Iterable[Input], counts: Counter[str]) -> Iterator[dict[str, Any]]:
+def predict(
+    predictor: Predictor,
+    inputs: Iterable[Input],
+    counts: Counter[str],
+    progress: Callable[[int], None] = lambda done: None,
+) -> Iterator[dict[str, Any]]:
     """Yield a prediction for each input, in order, as JSON values.
 
     An input has the fields of its kind of task, and an `id` if it wants it back; its number stands for a missing one.
-    `counts` is updated with the number of examples and of texts that were truncated. Where an input is refused, those
-    before the `CHUNK` inputs that it is in are answered.
+    `counts` is updated with the number of examples and of texts that were truncated, `progress` called with the number
+    of examples done. Where an input is refused, those before the `CHUNK` inputs that it is in are answered.
     """
     task, settings, inputs = predictor.task, predictor.settings, iter(inputs)
     kind = KINDS[task.kind]
@@ -141,7 +146,9 @@ def predict(predictor: Predictor, inputs: Iterable[Input], counts: Counter[str])
         # By place, not by the id of the input: an id may occur twice, or on some lines only.
         examples = [{"id": one.where, **_example(task, kind, one)} for one in chunk]
         features, cut = make_features(kind, examples, predictor.tokenizer, settings)
-        outputs = predictor.outputs_of(features)
+        # A long text may be several inputs of the model.
+        of_chunk = functools.partial(_report, progress, counts["examples"], len(examples) / max(len(features), 1))
+        outputs = predictor.outputs_of(features, of_chunk)
         found = kind.predict(examples, features, outputs, settings, predictor.null_threshold)
         counts.update(cut | {"examples": len(examples)})
         for place, one in enumerate(chunk):
@@ -150,6 +157,11 @@ def predict(predictor: Predictor, inputs: Iterable[Input], counts: Counter[str])
             if found.details is not None:
                 answer |= kind.details(task.labels, found.details[place])
             yield {"id": str(one.number) if given is None else given} | answer
+
+
+def _report(progress: Callable[[int], None], before: int, per_input: float, done: int) -> None:
+    """Report the examples done, where so many inputs of a chunk are."""
+    progress(before + int(done * per_input))
 
 
 def _example(task: Task, kind: Kind, one: Input) -> dict[str, Any]:

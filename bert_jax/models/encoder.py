@@ -6,7 +6,7 @@ MobileBERT's trigrams and bottlenecks. Norm, position scheme, MLP and the residu
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
@@ -268,24 +268,31 @@ class Encoder(nn.Module):
         return everywhere, None if within is everywhere else within
 
 
-def attention_weights(config: EncoderConfig, params: Any, batch: Mapping[str, jax.Array]) -> list[jax.Array]:
-    """Return what each head of each layer reads: float32 `[batch, heads, queries, keys]` per layer.
+def attention_weights(
+    config: EncoderConfig, params: Any, batch: Mapping[str, jax.Array], queries: slice = slice(None)
+) -> jax.Array:
+    """Return what each head of each layer reads: float32 `[layers, batch, heads, queries, keys]`.
 
     Args:
         config: of the encoder.
         params: its parameters, `encoder` of a model's.
         batch: input_ids, token_type_ids and attention_mask, int32 `[batch, length]`; packed sequences are not read.
+        queries: the tokens that read; the weights of others are not kept.
     """
-    return encoded_with_weights(config, params, batch)[1]
+    return encoded_with_weights(config, params, batch, queries=queries)[1]
 
 
 def encoded_with_weights(
-    config: EncoderConfig, params: Any, batch: Mapping[str, jax.Array], probes: Sequence[jax.Array] | None = None
-) -> tuple[jax.Array, list[jax.Array]]:
+    config: EncoderConfig,
+    params: Any,
+    batch: Mapping[str, jax.Array],
+    probes: jax.Array | None = None,
+    queries: slice = slice(None),
+) -> tuple[jax.Array, jax.Array]:
     """Return the hidden states `[batch, length, hidden]` and the attention weights, as `attention_weights`.
 
-    `probes`, one array per layer in the shape of its weights, are added to what the heads read. A gradient by probes
-    of zero is one by the weights.
+    `probes` `[layers, batch, heads, length, length]` are added to what the heads read. A gradient by probes of zero is
+    one by the weights.
     """
     encoder, length = Encoder(config, ComputeConfig(attention="xla")), batch["input_ids"].shape[1]
 
@@ -309,12 +316,11 @@ def encoded_with_weights(
         )
         reads = _select(different.local, within, everywhere)
         x, state = cast(Any, block.apply(variables, x, None, reads, different.skip_first_norm, mutable=[WEIGHTS]))
-        return x, state[WEIGHTS]["attention"]["weights"][0]
+        return x, state[WEIGHTS]["attention"]["weights"][0][:, :, queries]
 
-    stacked = None if probes is None else jnp.stack(list(probes))
-    layers = (_stacked(config, within is not None), None if config.share_layers else params["layers"], stacked)
+    layers = (_stacked(config, within is not None), None if config.share_layers else params["layers"], probes)
     x, found = jax.lax.scan(one, x, layers, length=config.num_layers)
-    return cast(jax.Array, encoder.apply({"params": params}, x, method=normalized)), list(found)
+    return cast(jax.Array, encoder.apply({"params": params}, x, method=normalized)), found
 
 
 def _differences(config: EncoderConfig, some_local: bool) -> list[Differences]:

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
@@ -92,8 +92,8 @@ def _section(path: tuple[Any, ...]) -> str:
 
 
 def apply_with_weights(
-    config: EncoderConfig, heads: tuple[Head, ...], params: Params, batch: Batch, probes: Sequence[jax.Array]
-) -> tuple[dict[str, jax.Array], list[jax.Array]]:
+    config: EncoderConfig, heads: tuple[Head, ...], params: Params, batch: Batch, probes: jax.Array
+) -> tuple[dict[str, jax.Array], jax.Array]:
     """Return what `Model.apply` returns without dropout, and the attention weights, as `encoded_with_weights`.
 
     `probes` are as there: the gradient by probes of zero is one by the attention weights.

@@ -91,6 +91,21 @@ def available_host_memory(root: pathlib.Path = pathlib.Path("/")) -> int | None:
     return min(limits, default=None)
 
 
+def used_bytes() -> int | None:
+    """Return the bytes that this process has used at most on the fullest of its devices; on a CPU, those it holds now.
+
+    None where neither can be read.
+    """
+    peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in jax.local_devices()]
+    if known := [int(peak) for peak in peaks if peak is not None]:
+        return max(known)
+    try:
+        pages = pathlib.Path("/proc/self/statm").read_text(encoding="ascii").split()[1]  # resident ones
+    except OSError:
+        return None
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
 def check_memory(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh, settings: BatchSettings) -> None:
     """Check that a compiled step fits on the devices of this process; its arguments are allocated already.
 

@@ -44,30 +44,33 @@ def corpus_data(
         return sequences(split, phase_masking(config.data, settings), phase, rate)
 
     def shared(source: Sequences, first: int, batch_size: int, stop: int | None) -> Generator[Batch, None, None]:
-        ahead = {"num_threads": config.data.num_threads, "prefetch": config.data.prefetch}
+        threads = {"num_threads": config.data.num_threads, "prefetch": config.data.prefetch}
+        read = functools.partial(batches, source, first, batch_size, num_hosts=share.num_blocks, stop=stop, **threads)
         with contextlib.ExitStack() as stack:
-            blocks = [
-                batches(source, first, batch_size, host=block, num_hosts=share.num_blocks, stop=stop, **ahead)
-                for block in share.blocks
-            ]
-            for block in blocks:
-                stack.enter_context(contextlib.closing(block))
+            blocks = [stack.enter_context(contextlib.closing(read(host=block))) for block in share.blocks]
             for parts in zip(*blocks, strict=True):
                 yield {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def snapshot(split: Split, phase: Phase, step: int) -> Generator[Batch, None, None]:
         return shared(trained(phase, split), phase.first_sequence(step), phase.batch_size, None)
 
-    def heldout(phase: Phase) -> Generator[Batch, None, None]:
+    @functools.cache
+    def evaluated_sequences(phase: Phase) -> tuple[Sequences, int]:
         source = sequences(held, evaluation, phase)
-        stop = min(config.evaluate.num_sequences, source.num_per_epoch)
+        return source, min(config.evaluate.num_sequences, source.num_per_epoch)
+
+    def heldout(phase: Phase) -> Generator[Batch, None, None]:
+        source, stop = evaluated_sequences(phase)
         return shared(source, 0, config.evaluate.batch_size, stop)
+
+    def num_heldout(phase: Phase) -> int:
+        return -(-evaluated_sequences(phase)[1] // config.evaluate.batch_size)
 
     for phase in plan_phases(config.train):
         trained(phase, train)
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
     training = functools.partial(read_in_turn, config, corpus, rest, snapshot)
-    return Data(training, heldout if held.num_documents >= needed else None, fingerprint)
+    return Data(training, heldout if held.num_documents >= needed else None, fingerprint, num_heldout=num_heldout)
 
 
 def min_documents(config: PretrainConfig) -> int:

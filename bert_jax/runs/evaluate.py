@@ -73,7 +73,7 @@ def evaluate(
     mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
     sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
     data = corpus_data(config, corpus, sharding.batch_blocks(mesh), split)
-    if data.heldout is None:
+    if data.heldout is None or data.num_heldout is None:
         raise UserError(
             f"{other or config.data.corpus} has too few held-out documents to evaluate on; "
             "prepare it again with a higher --heldout_fraction, or from more documents"
@@ -85,7 +85,7 @@ def evaluate(
     with jax.set_mesh(mesh):
         params = jax.device_put(params, sharding.shardings(objective.logical_axes, mesh))
         frozen = jax.device_put(teacher.params, sharding.shardings(objective.frozen_axes, mesh))
-        found = measure(params, frozen, _counted(data.heldout(phase), console))
+        found = measure(params, frozen, _counted(data.heldout(phase), data.num_heldout(phase), console))
     held = corpus.split(split, min_documents(config))
     entropy = unigram_entropy(held, corpus.vocab_size)
     return (
@@ -93,8 +93,8 @@ def evaluate(
     )
 
 
-def _counted(batches: Iterable[Batch], console: Console) -> Iterator[Batch]:
+def _counted(batches: Iterable[Batch], total: int, console: Console) -> Iterator[Batch]:
     """The batches, with a progress line."""
     for number, batch in enumerate(batches, 1):
-        console.progress("evaluating", number, unit="batches")
+        console.progress("evaluating", number, total, "batches")
         yield batch

@@ -43,7 +43,8 @@ def finetune(
     """
     check_choices(config)
     rates = learning_rates(config)
-    setup = prepare_task(config, console)
+    with console.working("reading the task"):
+        setup = prepare_task(config, console)
     fingerprint = setup.fingerprint
     if watchdog:
         values = {f"config.{key}": str(value) for key, value in flatten(to_json(setup.config)).items()}
@@ -67,7 +68,7 @@ def finetune(
                 results.append({"learning_rate": rate, "seed": seed, "run": place.name} | found)
         summary = summarize(setup, results)
         if first:
-            write_results(setup, directory, summary)
+            write_results(setup, directory, summary, console)
         return summary
 
 

@@ -5,7 +5,7 @@ import functools
 import math
 import pathlib
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ from bert_jax.objectives.means import Mean, fetched, merge, values
 from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
 from bert_jax.parallel.energy import Meter, find_counters
-from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error
+from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error, used_bytes
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.training.checkpoint import Cadence, Checkpoints, Record, versions
@@ -44,7 +44,7 @@ class Data(NamedTuple):
     """Where the loop gets its batches from.
 
     batches(phase, step) -> an endless generator of this host's part of the batches from `step` on; {}: not there yet
-    heldout(phase) -> one pass over the held-out sequences, or None where there are none
+    heldout(phase) -> one pass over the held-out sequences; None: there are none. num_heldout(phase) -> its batches
     fingerprint: what a resumed run must find again (corpus and tokenizer)
     evaluate(params, frozen params, held-out batches) -> what is measured; None: the objective's own means
     should_stop(step, what was measured, params) -> whether the run ends here (early stopping)
@@ -58,6 +58,7 @@ class Data(NamedTuple):
     evaluate: Evaluate | None = None
     should_stop: Callable[[int, dict[str, float], Params], bool] | None = None
     unigram_entropy: float | None = None
+    num_heldout: Callable[[Phase], int] | None = None
 
 
 class RunContext(NamedTuple):
@@ -107,18 +108,16 @@ def fit(run: RunContext) -> bool:
         checkpoints = Checkpoints(run.workdir, config.checkpoint)
         saved = abstract_state(shapes._replace(frozen=()), shardings._replace(frozen=()))
         found = checkpoints.newest(saved, console.say, functools.partial(_check_record, run))
-        if found:
-            step, state, means = _resumed(run, checkpoints, *found)
-        else:
-            step, state, means = 0, _first_state(run, optimizer, shardings), {}
+        start = _resumed(run, checkpoints, *found) if found else (0, _first_state(run, optimizer, shardings), {})
+        step, state, means = start
         state = state._replace(frozen=jax.device_put(run.frozen, shardings.frozen))
         if config.optimizer.ema_decay is not None:
             console.say(
                 f"evaluating and exporting the moving average of the weights (ema_decay={config.optimizer.ema_decay:g})"
             )
-        extra = config.train.tracker, found[2].get("metrics") if found else None, flatten(to_json(config)), run.root
+        more = config.train.tracker, found[2].get("metrics") if found else None, flatten(to_json(config)), run.root
         first = jax.process_index() == 0
-        file = MetricsFile(run.workdir, step, console.say, *extra, Meter(find_counters())) if first else None
+        file = MetricsFile(run.workdir, step, console.say, *more, Meter(find_counters()), used_bytes) if first else None
         for line in read_metrics(file.path) if file else ():
             list(run.remarks(line))  # said before the run was stopped
         loop = _Loop(run, mesh, optimizer, shardings, checkpoints, file, means)
@@ -206,7 +205,7 @@ class _Loop:
         self.programs: dict[Any, Callable[[TrainState, Batch], tuple[TrainState, Any]]] = {}  # by phase and shapes
         self.stopped = False  # by data.should_stop
         self.watch = Stopwatch()
-        self.steps_timed, self.tokens_timed, self.flops_timed = 0, 0, 0.0
+        self.norms, self.tokens_timed, self.flops_timed = list[float](), 0, 0.0  # since the last line; of gradients
         self.evaluate = run.data.evaluate or make_evaluate(run.objective, mesh)
         self.peak = (peak_flops() or 0.0) * mesh.size  # 0: unknown
 
@@ -301,10 +300,10 @@ class _Loop:
         step, phase, sequences, seq_len, metrics = self.launched
         self.launched = None
         self.means = merge(self.means, fetched(metrics["means"]))
-        self.steps_timed += 1
         self.tokens_timed += sequences * seq_len
         self.flops_timed += sequences * self.context.objective.flops(seq_len, phase.number)
         report = {name: value.item() for name, value in jax.device_get(metrics["report"]).items()}
+        self.norms.append(report["grad_norm"])
         if report["skipped_in_a_row"] >= self.config.train.max_skipped_steps:
             raise UserError(
                 f"step {step:,}: loss or gradient not finite for {report['skipped_in_a_row']} consecutive steps; "
@@ -322,18 +321,17 @@ class _Loop:
         if self.peak:
             line["model_flops_utilization"] = self.flops_timed / seconds / self.peak
         line["input_wait_fraction"] = self.watch.waited / seconds
-        self.console.training(line, self.phases[-1].end, seconds / self.steps_timed)
-        self._keep(line)
-        self.means = {}
-        self.steps_timed, self.tokens_timed, self.flops_timed = 0, 0, 0.0
+        self.console.training(line, self.phases[-1].end, seconds / len(self.norms))
+        self._keep(line, self.norms)
+        self.means, self.norms, self.tokens_timed, self.flops_timed = {}, [], 0, 0.0
         self.watch.restart()
 
-    def _keep(self, line: Line) -> None:
-        """Write a line of metrics, and say what there is to say about it."""
+    def _keep(self, line: Line, norms: Sequence[float] = ()) -> None:
+        """Write a line of metrics and the norms of its gradients, and say what there is to say about it."""
         if self.data.unigram_entropy is not None:
             line["unigram_entropy"] = self.data.unigram_entropy
         if self.file:
-            self.file.write(line)
+            self.file.write(line, norms)
         for remark in self.context.remarks(line):
             self.console.say(remark)
 
@@ -342,7 +340,7 @@ class _Loop:
         if self.data.heldout is None:
             return
         began = time.perf_counter()
-        with contextlib.closing(self._unless_interrupted(self.data.heldout(phase), step)) as batches:
+        with contextlib.closing(self._heldout(phase, step)) as batches:
             found = self.evaluate(evaluated_params(state), state.frozen, batches)
         if self.interrupt.stopping:
             return  # a part of the set measures nothing; the resumed run evaluates this step
@@ -353,15 +351,17 @@ class _Loop:
             self.stopped = self.data.should_stop(step, found, evaluated_params(state))
         self.watch.pause(time.perf_counter() - began)
 
-    def _unless_interrupted(self, batches: Iterable[Batch], step: int) -> Generator[Batch, None, None]:
+    def _heldout(self, phase: Phase, step: int) -> Generator[Batch, None, None]:
         """The batches of an evaluation, each under the watchdog; they end early where the run is to stop."""
+        assert self.data.heldout
+        total = self.data.num_heldout(phase) if self.data.num_heldout else None
         self.watchdog.stage("compile", step)
-        for number, batch in enumerate(batches):
+        for number, batch in enumerate(self.data.heldout(phase)):
             if self.interrupt.check():
                 return
             if number:
                 self.watchdog.stage("step", step)
-                self.console.progress("evaluating", number, unit="batches")
+                self.console.progress("evaluating", number, total, "batches")
             yield batch
 
     def _owes_evaluation(self, step: int) -> bool:

@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_jax import strict_json
@@ -19,7 +19,14 @@ from bert_jax.training.trackers.tensorboard import ENERGY, TensorBoard
 
 Line = dict[str, Any]
 SPLITS = ("train", "heldout")
-TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")  # measured
+GRAD_NORMS = "train/grad_norms"  # TensorBoard shows a name as numbers or as histograms, not as both
+TIMED = (
+    "tokens_per_second",
+    "model_flops_utilization",
+    "input_wait_fraction",
+    "energy_joules",
+    "memory_bytes",
+)  # measured
 
 
 class MetricsFile:
@@ -34,6 +41,7 @@ class MetricsFile:
         settings: of the run, by key, for TensorBoard and the tracker.
         root: the work directory that `workdir` is in; None: itself.
         meter: of the energy since this start, which each line of training gets as `energy_joules`; None: not measured.
+        used_bytes: bytes, which each line of training gets as `memory_bytes`; None: unknown.
 
     Raises:
         UserError: as the tracker; every method, where the disk is full or read-only.
@@ -49,9 +57,10 @@ class MetricsFile:
         settings: Mapping[str, Any] | None = None,
         root: pathlib.Path | None = None,
         meter: Meter | None = None,
+        used_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.path = workdir / "metrics.jsonl"
-        self._meter, self._step = meter, step
+        self._meter, self._step, self._used_bytes = meter, step, used_bytes
         self._tracker = Sending(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
         with self._writing():
             keep_lines_until(self.path, step, say)
@@ -65,15 +74,23 @@ class MetricsFile:
             if settings:
                 self._board.write_text(step, "config", (f"{key} = {value!r}" for key, value in settings.items()))
 
-    def write(self, line: Line) -> None:
-        """Append one line: `step`, `split` and numbers; JSON has no NaN, so what is not finite is null."""
+    def write(self, line: Line, grad_norms: Sequence[float] = ()) -> None:
+        """Append one line: `step`, `split` and numbers; JSON has no NaN, so what is not finite is null.
+
+        `grad_norms`, of the steps since the last line, become a histogram in TensorBoard. Those that are not finite are
+        left out of it; `skipped_steps` counts them.
+        """
         self._step = line["step"]
-        line = line | (self._energy() if line["split"] == "train" else {})
+        if line["split"] == "train":
+            memory = self._used_bytes()
+            line = line | self._energy() | ({} if memory is None else {"memory_bytes": memory})
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
         numbers = {f"{line['split']}/{name}": value for name, value in line.items() if name not in ("step", "split")}
         with self._writing():
             self._file.write(json.dumps(finite, allow_nan=False) + "\n")
             self._board.write(line["step"], numbers)
+            if finite_norms := [norm for norm in grad_norms if math.isfinite(norm)]:
+                self._board.write_histogram(line["step"], GRAD_NORMS, finite_norms)
         self._digest.add(finite)
         if self._tracker:
             self._tracker.write(line["step"], numbers)

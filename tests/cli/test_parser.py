@@ -33,7 +33,7 @@ OPTIONS = {
     "verify": "",
     "vocabulary": "--model --tokenizer --output",
     "fill-mask": "--model --top_k --json --input",
-    "attention": "--model --output --words --layer --head",
+    "attention": "--model --output --words --layer --head --first_token",
     "finetune": f"--config --workdir --json --platform {PROCESSES}",
     "predict": "--model --input --output --batch_size",
     "embed": "--model --input --output --pooling --normalize --layers --batch_size --max_seq_len --truncate "

@@ -64,7 +64,7 @@ def test_means_equal_those_of_transformers(tmp_path, source, family, monkeypatch
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
     assert summary == (len(LINES), sum(len(ids) for ids, _ in states), 0, 1, 16)
-    assert progress == [(4, 7), (7, 7)]
+    assert progress == [*(("counting", n, None) for n in range(1, 8)), *(("embedding", n, 7) for n in range(1, 8))]
 
 
 @pytest.mark.parametrize(

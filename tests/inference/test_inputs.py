@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from bert_jax.errors import UserError
-from bert_jax.inference.inputs import read_inputs, readable_twice, texts_of
+from bert_jax.inference.inputs import num_inputs, read_inputs, readable_twice, texts_of
 
 
 def found(source):
@@ -35,8 +35,10 @@ def stdin(monkeypatch):
 def test_lines_and_objects(tmp_path, stdin, name, content, wanted):
     (tmp_path / name).write_bytes(content)
     assert found(tmp_path / name) == wanted
+    assert num_inputs(tmp_path / name) == len(wanted)
     if "." not in name:
         stdin(content)
+        assert num_inputs("-") is None
         assert found("-") == wanted
 
 

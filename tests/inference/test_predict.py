@@ -117,6 +117,16 @@ def test_standard_input_and_output(models, tmp_path, monkeypatch, capsys):
     assert [json.loads(line) for line in piped.out.splitlines()] == read_lines(tmp_path / "out.jsonl")
 
 
+def test_progress_counts_examples_and_knows_how_many_there_are(models, tmp_path, monkeypatch):
+    """Batches of 2, the third not full, in chunks of 5 and 1."""
+    monkeypatch.setattr(module, "CHUNK", 5)
+    (tmp_path / "in.jsonl").write_text('{"text": "ab"}\n' * 6 + "\n")
+    seen = []
+    files = str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl")
+    predict_file(models / "sequence_classification", *files, 2, lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 6), (2, 6), (4, 6), (5, 6)]
+
+
 def test_a_closed_pipe_is_no_error(models, tmp_path, monkeypatch, capsys):
     write_lines(tmp_path / "in.jsonl", lines("sequence_classification", 5, seed=1))
     reader, writer = os.pipe()

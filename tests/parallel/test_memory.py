@@ -1,11 +1,13 @@
 """The memory check before the first step: what it measures, what it refuses, what it suggests."""
 
 import pathlib
+import re
 import types
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from bert_jax.config import MeshConfig
@@ -173,3 +175,18 @@ def test_a_fraction_of_memory_that_is_no_number_is_refused(monkeypatch: pytest.M
     monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "most")
     with pytest.raises(UserError, match="XLA_CLIENT_MEM_FRACTION=most: give a fraction"):
         memory.taken_fraction("gpu")
+
+
+def test_used_bytes_are_those_of_the_process_or_of_its_fullest_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU the resident size, which grows by an array that is filled."""
+    before = memory.used_bytes()
+    assert before
+    filled = np.ones(GIB // 16, np.uint8)
+    after = memory.used_bytes()
+    assert after
+    status = pathlib.Path("/proc/self/status").read_text()
+    assert after == pytest.approx(1024 * int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]), rel=0.02)
+    assert after > before + 0.9 * filled.nbytes
+    devices = [types.SimpleNamespace(memory_stats=lambda peak=peak: {"peak_bytes_in_use": peak}) for peak in (5, 9, 7)]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    assert memory.used_bytes() == 9

@@ -13,7 +13,7 @@ from bert_jax.inference.load import OpenModel, open_model
 from bert_jax.reports.attention_page.flow import by_word, relevance, rollout
 from bert_jax.reports.attention_page.page import page_of
 from bert_jax.reports.attention_page.picture import draw, write_picture
-from bert_jax.reports.attention_page.text import ReadText, between_words, read_text
+from bert_jax.reports.attention_page.text import ReadText, between_words, read_text, readings_of, shown
 from tests.reports.written_pages import HOSTILE, Page
 from tests.tiny_models import CLASSES, save
 
@@ -68,10 +68,14 @@ def test_tokens_to_words_by_hand() -> None:
     tokens = np.array([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]])
     wanted = [[0.1, 0.9], [(0.3 + 0.5) / 2, (0.7 + 0.5) / 2]]
     np.testing.assert_allclose(by_word(tokens, np.array([0, 1, 1])), wanted)
+    np.testing.assert_allclose(by_word(tokens[1:], np.array([0, 1, 1]), 1), wanted[1:])
+    np.testing.assert_allclose(by_word(tokens[:2], np.array([0, 1, 1])), wanted[:1])  # half of the second word reads
 
 
 @pytest.mark.parametrize("family", ["modernbert", pytest.param("electra", marks=pytest.mark.slow)])
-def test_a_text_through_the_model_as_transformers_computes_it(family: str, tmp_path: pathlib.Path) -> None:
+def test_a_text_through_the_model_as_transformers_computes_it(
+    family: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, tokenizer = save(tmp_path, family, TASKS[family])
     kind = getattr(transformers, f"{CLASSES[family]}{TASKS[family]}")
     theirs = kind.from_pretrained(tmp_path, attn_implementation="eager").eval()
@@ -86,7 +90,8 @@ def test_a_text_through_the_model_as_transformers_computes_it(family: str, tmp_p
     logits.max().backward()
     weights = [layer.detach().numpy()[0].astype(np.float64) for layer in output.attentions]
     gradients = [layer.grad.numpy()[0].astype(np.float64) for layer in output.attentions]
-    found = read_text(open_model(tmp_path), TEXT)
+    model = open_model(tmp_path)
+    found = read_text(model, TEXT)
     np.testing.assert_allclose(found.rollout, published_rollout(weights), atol=1e-5)
     wanted = published_relevance(weights, gradients)[place] - np.eye(len(ids))[place]
     assert wanted.max() > 1e-3
@@ -95,6 +100,14 @@ def test_a_text_through_the_model_as_transformers_computes_it(family: str, tmp_p
     best = int(logits.argmax())
     name = tokenizer.convert_ids_to_tokens(best) if is_mask else str(best)
     assert found.relevance.answer.endswith(f", {name}") or found.relevance.answer.endswith(f", LABEL_{best}")
+    monkeypatch.setattr("bert_jax.reports.attention_page.text.MAX_TOKENS", 5)
+    part = read_text(model, TEXT, first=4)
+    assert (part.tokens, part.rollout, part.relevance, part.window) == (found.tokens, None, None, slice(4, 9))
+    for layer, shorter, other in zip(part.weights, shown(part).weights, weights, strict=True):
+        np.testing.assert_allclose(layer, other[:, 4:9], atol=1e-5)
+        np.testing.assert_array_equal(shorter, layer[:, :, 4:9])
+    with pytest.raises(UserError, match=f"--first_token {len(ids)}: this text has {len(ids)} tokens, 0 to"):
+        read_text(model, TEXT, first=len(ids))
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +135,28 @@ def test_words_on_a_page(model: OpenModel, found: ReadText) -> None:
     assert "on 9 words" in page.text
     assert f"What matters for {found.relevance.answer}" in page.text
     assert "<script>alert" in page.text  # as text
+
+
+def test_a_window_of_a_long_text(model: OpenModel, found: ReadText) -> None:
+    """Tokens 2 to 5 read: the end of one word, two words of one token, and the beginning of another word."""
+    rows = [layer[:, 2:6] for layer in found.weights]
+    part = found._replace(weights=rows, rollout=None, relevance=None, first=2)
+    page = Page(page_of(model, part, TEXT, None, "tokens"))
+    assert f"read all {len(found.tokens)} tokens; the page shows what tokens 2 to 5," in page.text
+    assert "on 4 tokens" in page.text
+    assert "Rollout" not in page.text.replace("Rollout and relevance need", "")
+    for layer, readings in zip(found.weights, readings_of(model, part), strict=True):
+        for head, reading in zip(layer, readings, strict=True):
+            previous = np.mean([head[query, query - 1] for query in range(2, 6)])  # token 1 is not shown
+            assert reading.fractions["previous token"] == pytest.approx(previous)
+            assert f"entropy {reading.entropy:.2f} nats; {1 - head[2:6, 2:6].sum() / 4:.0%} not shown" in page.text
+    words = between_words(model, part)
+    assert words.window == slice(2, 4)
+    assert shown(words).tokens == ["c", "[MASK]"]
+    for layer, whole in zip(words.weights, between_words(model, found).weights, strict=True):
+        np.testing.assert_allclose(layer, whole[:, 2:4], rtol=1e-5)
+    with pytest.raises(UserError, match="no word lies whole among the tokens from 5 on"):
+        between_words(model, part._replace(weights=[layer[:, 5:6] for layer in found.weights], first=5))
 
 
 def test_texts_that_cannot_be_read(model: OpenModel) -> None:

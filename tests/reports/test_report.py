@@ -309,6 +309,8 @@ def test_a_million_steps_are_a_small_file(tmp_path: pathlib.Path) -> None:
     text = report(tmp_path / "run")
     assert len(text.encode()) < 3_000_000
     assert "least 0.5" in text
+    for title in ("tokens per second", "model FLOPs utilization", "time spent waiting for input", "memory (bytes)"):
+        assert f"{title}: training from" in text
     heights = drawn_heights(text)
     # The axis runs from 0 to 20, over 234 units that end 26 above the bottom of 280.
     assert min(heights) == pytest.approx(254 - 234 * 20 / 20, abs=0.1)

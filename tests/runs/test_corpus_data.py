@@ -80,7 +80,11 @@ def test_every_evaluation_reads_the_same_masks(corpus: Mixture) -> None:
     def heldout(config: c.PretrainConfig) -> list[list[dict]]:
         data = corpus_data(config, corpus, WHOLE)
         assert data.heldout is not None
-        return [list(data.heldout(phase)) for phase in plan_phases(config.train)]
+        assert data.num_heldout is not None
+        phases = plan_phases(config.train)
+        found = [list(data.heldout(phase)) for phase in phases]
+        assert [len(batches) for batches in found] == [data.num_heldout(phase) for phase in phases]
+        return found
 
     (plain,) = heldout(configured())
     other = configured(

@@ -34,7 +34,7 @@ def get_config():
 """
 STUDENT = ("objective=distillation", "model.family=distilbert", "model.num_layers=2", "model.num_token_types=0",
            "model.pooler_activation=relu")  # fmt: skip
-TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")
+TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def get_config():
     return config
 """
 QUIET = Console(silent=True)
-TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")
+TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
 
 
 @pytest.fixture(scope="module")

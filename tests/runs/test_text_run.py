@@ -20,7 +20,7 @@ from tests.data.preparation import text
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS, EVERY = 60, 5
-TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")
+TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
 
 RECIPE = f"""
 from bert_jax.config import pretrain_config

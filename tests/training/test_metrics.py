@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import pathlib
-import struct
 import subprocess
 import sys
 
@@ -15,6 +14,7 @@ from bert_jax.objectives.means import Mean, merge, values
 from bert_jax.parallel.energy import Counter, Meter, Source
 from bert_jax.training.metrics import MetricsFile, damaged_lines, read_metrics
 from bert_jax.training.trackers.tensorboard import read_sessions
+from tests.tensorboard_events import shown
 
 
 def test_means_merge_to_the_mean_of_everything() -> None:
@@ -154,16 +154,29 @@ def test_lines_of_training_carry_the_energy_of_this_start_and_the_end_of_the_fil
 
 
 def test_tensorboard_shows_the_config_as_text(tmp_path: pathlib.Path) -> None:
-    """Read with the event reader of its own format; a path may hold bytes that are no UTF-8."""
-    from tensorboardX.proto import event_pb2
-
+    """A path may hold bytes that are no UTF-8."""
     MetricsFile(tmp_path, 0, settings={"train.steps": 9, "data.corpus": "a*b\udcff"}).close()
-    (path,) = (tmp_path / "tensorboard").iterdir()
-    data, at, values = path.read_bytes(), 0, []
-    while at < len(data):
-        (length,) = struct.unpack_from("<Q", data, at)
-        values += event_pb2.Event.FromString(data[at + 12 : at + 12 + length]).summary.value
-        at += length + 16
-    (value,) = values
+    ((_, value),) = shown(tmp_path)
     assert (value.tag, value.metadata.plugin_data.plugin_name) == ("config/text_summary", "text")
     assert value.tensor.string_val == [b"    train.steps = 9\n    data.corpus = 'a*b\\udcff'"]
+
+
+def test_tensorboard_shows_how_the_gradient_norms_since_the_last_line_are_distributed(tmp_path: pathlib.Path) -> None:
+    """Buckets count what lies below their limits, the last one its limit as well, and no norm that is not finite."""
+    norms = [*np.random.default_rng(0).lognormal(size=200).tolist(), 1e30, math.inf, math.nan]
+    file = MetricsFile(tmp_path, 0)
+    file.write({"step": 9, "split": "train", "grad_norm": 2.0}, norms)
+    file.write({"step": 10, "split": "train", "grad_norm": 3.0}, [3.0])
+    file.write({"step": 11, "split": "train", "grad_norm": None}, [math.inf])
+    file.write({"step": 11, "split": "heldout", "loss": 2.0})
+    file.close()
+    (many, whole), (few, single) = [(step, one.histo) for step, one in shown(tmp_path) if one.HasField("histo")]
+    assert {one.tag for _, one in shown(tmp_path) if one.HasField("histo")} == {"train/grad_norms"}
+    assert (many, few) == (9, 10)
+    assert (whole.min, whole.max, whole.num) == (min(norms[:201]), 1e30, 201)
+    assert whole.sum == pytest.approx(math.fsum(norms[:201]))
+    below = [sum(norm < limit for norm in norms[:201]) for limit in whole.bucket_limit]
+    assert list(np.cumsum(whole.bucket)) == [*below[:-1], 201]
+    assert whole.bucket_limit[-1] == 1e30
+    assert (single.num, sum(single.bucket), single.min, single.max) == (1, 1, 3.0, 3.0)
+    assert all("grad_norms" not in line for line in read_metrics(file.path))

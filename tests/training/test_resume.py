@@ -26,7 +26,7 @@ from tests.generated_corpus import generated_corpus
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS, EVERY = 40, 5
-TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")
+TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
 
 RECIPE = f"""
 from bert_jax.config import phases, pretrain_config

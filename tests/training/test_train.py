@@ -21,6 +21,7 @@ from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import TrainState, init_state, train_step
 from tests.synthetic import NO_DROPOUT, random_batch, synthetic_data, tiny_config, train
+from tests.tensorboard_events import shown
 
 
 def stepper(config: PretrainConfig, grad_accum_steps: int = 1):
@@ -131,7 +132,7 @@ def run(config: PretrainConfig, workdir: pathlib.Path) -> tuple[TrainState, list
     state, record = checkpoints.restore(config.train.steps, abstract)
     checkpoints.close()
     assert record["sequence"] == config.train.steps * config.train.batch_size
-    timing = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules")
+    timing = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
     lines = read_metrics(workdir / "metrics.jsonl")
     return state, [{k: v for k, v in line.items() if k not in timing} for line in lines]
 
@@ -216,7 +217,7 @@ def test_gradient_norm_and_rate_are_reported() -> None:
 def test_a_line_over_two_phases_counts_the_tokens_of_each(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """3 steps of 8 x 16 tokens and 3 of 8 x 24 in one line of 2 seconds, at a peak of 1 MFLOP/s."""
+    """3 steps of 8 x 16 tokens and 3 of 8 x 24 in one line of 2 seconds, at a peak of 1 MFLOP/s; and all 6 norms."""
     from bert_jax.training import loop
 
     monkeypatch.setattr(loop.Stopwatch, "seconds", lambda watch: 2.0)
@@ -228,6 +229,10 @@ def test_a_line_over_two_phases_counts_the_tokens_of_each(
     assert line["tokens_per_second"] == (3 * 8 * 16 + 3 * 8 * 24) / 2
     flops = 3 * 8 * (objective.flops(16, 0) + objective.flops(24, 1))
     assert line["model_flops_utilization"] == pytest.approx(flops / 2 / 1e6)
+    assert line["memory_bytes"] > 0
+    (norms,) = (value.histo for _, value in shown(tmp_path) if value.tag == "train/grad_norms")
+    assert norms.num == 6
+    assert norms.min <= line["grad_norm"] <= norms.max
 
 
 def test_the_checkpoint_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:

@@ -165,9 +165,8 @@ def _attention(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="head of that layer, from 0: a page shows it in detail as well, a picture shows it alone",
     )
-    parser.add_argument(
-        "text", metavar="TEXT", help="a text of up to 512 tokens, in quotes; with [MASK] also what its answer rests on"
-    )
+    parser.add_argument("--first_token", type=int, default=0, metavar="N", help="first of the 512 shown (default: 0)")
+    parser.add_argument("text", metavar="TEXT", help="a text in quotes; with [MASK] also what its answer rests on")
     parser.add_argument("pair", nargs="?", metavar="PAIR", help="a second text, in quotes")
 
 
@@ -357,7 +356,8 @@ ATTENTION = Command(
     "Writes an HTML page that loads nothing: a heat map for each head of each layer, with its tokens, and how much of "
     "its attention follows the patterns that Clark et al. 2019 name: next and previous token, [SEP], broad; attention "
     "rollout, and what matters for the answer at a [MASK] or of a classifier; with --layer and --head each weight of "
-    "one head. Or a picture of the maps for a paper.",
+    "one head. Or a picture of the maps for a paper. The text may be as long as the model reads; 512 of its tokens are "
+    "shown.",
     "--model my-bert/ --output attention.html 'The cat sat.' 'It slept.'",
     _attention,
     stray="; put each text in quotes",

@@ -101,16 +101,17 @@ def fill_mask(args: argparse.Namespace) -> None:
         raise UserError("give a TEXT in quotes or --input FILE, and not both")
 
     from bert_jax.inference import fill_mask as module
-    from bert_jax.inference.inputs import read_inputs, texts_of
+    from bert_jax.inference.inputs import num_inputs, read_inputs, texts_of
     from bert_jax.inference.load import open_model
 
     texts = [args.text] if args.input is None else (texts_of(one)["text"] for one in read_inputs(args.input))
+    total = None if args.input is None else num_inputs(args.input)
     model = open_model(args.model, module.HEADS)
     with open_console(silent=sys.stdout.isatty()) as console:
         for number, text in enumerate(texts):
             guesses = module.fill_mask(model, text, args.top_k)
             if number:
-                console.progress("filling", number, unit="texts")
+                console.progress("filling", number, total, "texts")
             if args.json:
                 print(json.dumps(guesses, ensure_ascii=False))
                 continue
@@ -127,7 +128,9 @@ def attention(args: argparse.Namespace) -> None:
 
     write = write_picture if is_picture(args.output) else write_attention
     with open_console() as console, console.working("reading and drawing"):
-        written = write(args.model, args.text, args.pair, args.output, args.words, args.layer, args.head)
+        written = write(
+            args.model, args.text, args.pair, args.output, args.words, args.layer, args.head, args.first_token
+        )
     print(written)
 
 
@@ -143,7 +146,7 @@ def predict(args: argparse.Namespace) -> None:
             args.input,
             args.output,
             args.batch_size,
-            lambda done: console.progress("predicting", done, unit="examples"),
+            lambda done, total: console.progress("predicting", done, total, "examples"),
         )
     print(", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count), file=sys.stderr)
 
@@ -168,7 +171,7 @@ def embed(args: argparse.Namespace) -> None:
             args.max_seq_len,
             args.truncate,
             normalize=args.normalize,
-            progress=lambda done, total: console.progress("embedding", done, total, "texts"),
+            progress=functools.partial(console.progress, unit="texts"),
         )
     if args.projector:
         write_projector(pathlib.Path(args.output), args.input, pathlib.Path(args.projector))
@@ -193,7 +196,7 @@ def score(args: argparse.Namespace) -> None:
     with open_console() as console, new_output(args.output) as file:
         model = scoring_model(open_model(args.model, HEADS), args.masking, args.temperature)
         for name, source in wanted:
-            progress = functools.partial(console.progress, f"scoring {source}", unit="tokens")
+            progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
             results.append(run_benchmark(model, name, source, args.fraction, progress))
         if file:
             json.dump(results_json(args.model, results, sentences=True), file, ensure_ascii=False)
@@ -209,7 +212,7 @@ def bias(args: argparse.Namespace) -> None:
     from bert_jax.inference.load import open_model, weights_digest
     from bert_jax.inference.scoring.bias.templates import PACKAGED
     from bert_jax.inference.scoring.log_probabilities import HEADS
-    from bert_jax.inference.scoring.score import run_benchmark, scoring_model
+    from bert_jax.inference.scoring.score import BENCHMARKS, run_benchmark, scoring_model
     from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.reports.bias_page.page import bias_json, bias_page
     from bert_jax.reports.bias_page.readings import MEANINGS, readings
@@ -224,7 +227,7 @@ def bias(args: argparse.Namespace) -> None:
         model = open_model(args.model, HEADS)
         scoring = scoring_model(model)
         for name, source in wanted:
-            progress = functools.partial(console.progress, f"scoring {source}", unit="tokens")
+            progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
             reports.append(run_benchmark(scoring, name, source, args.fraction, progress)[0])
         if file:
             file.write(bias_page(args.model, reports))

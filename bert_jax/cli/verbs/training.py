@@ -32,7 +32,7 @@ def compile_(args: argparse.Namespace) -> int:
     from bert_jax.dryrun.dry_run import dry_run, recipe_total
     from bert_jax.dryrun.report import report_json, report_text
 
-    with open_console() as console:
+    with open_console() as console, console.working("compiling"):
         report = dry_run(config, slice_, console.say)
     whole = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
     print(json.dumps(report_json(report, whole)) if args.json else report_text(report, whole))

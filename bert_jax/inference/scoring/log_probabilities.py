@@ -20,7 +20,7 @@ BATCH_TOKENS = 8_192  # of a batch, padding included
 SPACING = 4  # buckets per doubling of the length, so that padding is at most a fifth
 SHORTEST = 8
 
-Progress = Callable[[int, int], None]  # tokens done, tokens in all
+Progress = Callable[[int, int], None]  # how many are done, and of how many
 # (parameters of any heads, the queries of each text, progress) -> float64 [queries] for each text
 Scorer = Callable[[Params, Sequence[Queries], Progress], list[np.ndarray]]
 

@@ -1,5 +1,6 @@
 """A model on a benchmark: read, sample, tokenize, ask, measure."""
 
+import functools
 import itertools
 import os
 import pathlib
@@ -118,14 +119,16 @@ def sentence_scores(
 ) -> list[np.ndarray]:
     """Return the log-probability of each token of each text, special tokens excluded: float64 `[tokens]` per text.
 
-    Their sum is the pseudo-log-likelihood of the text. Raises UserError for a text that the model cannot read whole.
+    Their sum is the pseudo-log-likelihood of the text. `progress` is called with the number of texts done, rounded
+    down, and of all. Raises UserError for a text that the model cannot read whole.
     """
-    tokens, found = tokenize(model.tokenizer, texts), []
+    tokens, found = tokenize(model.tokenizer, texts), list[np.ndarray]()
     for number, text in enumerate(texts):
         check_length(model.context, Item(f"text {number}", "", (text,)), tokens[text])
     for chunk in _chunks(texts, lambda text: len(tokens[text].ids) ** 2):
         queries = [sentence_queries(model.context, tokens[text]) for text in chunk]
-        found += model.scorer(model.params, queries, progress)
+        of_chunk = functools.partial(_items_done, progress, len(found), len(chunk), len(texts))
+        found += model.scorer(model.params, queries, of_chunk)
     return found
 
 
@@ -143,7 +146,7 @@ def run_benchmark(
         name: a row of BENCHMARKS.
         source: file or directory in the format of the benchmark.
         fraction: of the items of each group, drawn by a hash of their numbers, at least one; 1: all.
-        progress: is called with the number of tokens done, and of all tokens of a chunk.
+        progress: is called with the number of items done, rounded down, and of all.
 
     Raises:
         UserError: an unknown benchmark, a file that is not in its format, a text that is too long, or a fraction out of
@@ -172,12 +175,18 @@ def score_items(model: ScoringModel, benchmark: Benchmark, items: Sequence[Item]
     scored: list[Scored] = []
     for numbers in _chunks(range(len(items)), lambda number: sizes[number]):
         asked = [benchmark.ask(model.context, items[number], of_item[number]) for number in numbers]
-        answers = iter(model.scorer(model.params, [one for texts in asked for one in texts], progress))
+        of_chunk = functools.partial(_items_done, progress, len(scored), len(numbers), len(items))
+        answers = iter(model.scorer(model.params, [one for texts in asked for one in texts], of_chunk))
         scored += [
             Scored(items[number], of_item[number], tuple(itertools.islice(answers, len(texts))))
             for number, texts in zip(numbers, asked, strict=True)
         ]
     return scored
+
+
+def _items_done(progress: Progress, before: int, count: int, total: int, done: int, queries: int) -> None:
+    """Report how many items are done, where so many of the queries of a chunk of `count` items are."""
+    progress(before + count * done // queries, total)
 
 
 def sample(items: Sequence[Item], fraction: float) -> list[Item]:

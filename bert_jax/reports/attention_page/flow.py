@@ -66,8 +66,20 @@ def relevance(weights: Sequence[np.ndarray], gradients: Sequence[np.ndarray]) ->
     return found
 
 
+def weights_of(model: OpenModel, batch: Batch, queries: slice = slice(None)) -> list[np.ndarray]:
+    """Return what each head reads: float32 `[heads, queries, keys]` of each layer, first layer first.
+
+    Args:
+        model: any.
+        batch: of one sequence.
+        queries: the tokens that read; the weights of all tokens of a long text would fill the memory.
+    """
+    compute = jax.jit(lambda params, batch: attention_weights(model.config, params, batch, queries))
+    return list(np.asarray(compute(model.params["encoder"], batch))[:, 0])
+
+
 def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarray], Relevance | None]:
-    """Return what each head reads, and the relevance of each token for the likeliest answer.
+    """Return what each head reads, as `weights_of`, and the relevance of each token for the likeliest answer.
 
     A masked-token head answers at the first mask of the text, a classifier at the first token. The relevance is None
     where the model or the text asks for none.
@@ -75,16 +87,12 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarr
     Args:
         model: read with its heads.
         batch: of one sequence.
-
-    Returns:
-        float32 `[heads, queries, keys]` of each layer, first layer first; the relevance.
     """
     masks = np.flatnonzero(batch["input_ids"][0] == model.tokenizer.mask_id)
     heads = [head for head in model.heads if head.name in TARGETS]
     head = next((head for head in heads if head.classes), heads[0] if heads and masks.size else None)
     if head is None:
-        compute = jax.jit(lambda params, batch: attention_weights(model.config, params, batch))
-        return [np.asarray(layer[0]) for layer in compute(model.params["encoder"], batch)], None
+        return weights_of(model, batch), None
     place = int(masks[0]) if masks.size and not head.classes else 0
     asked = {**batch, "masked_positions": np.array([[place]], np.int32)}
     weights, gradients, answer = _gradients(model, head, asked)
@@ -95,32 +103,37 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarr
     return weights, Relevance(row, f"{TARGETS[head.name].words}, {name}")
 
 
-def by_word(matrix: np.ndarray, words: np.ndarray) -> np.ndarray:
+def by_word(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
     """Return attention between words from that between tokens, rows that sum to the same.
 
-    As in Clark et al. 2019: what is read of a word is the sum over its tokens, what a word reads is their mean.
+    As in Clark et al. 2019: what is read of a word is the sum over its tokens, what a word reads is their mean. A word
+    of which not all tokens are queries has no row.
 
     Args:
-        matrix: float `[..., tokens, tokens]`, queries before keys.
+        matrix: float `[..., queries, tokens]`.
         words: int `[tokens]`, the number of the word of each token, rising from 0.
+        first: token that is the first query.
     """
-    member = (words == np.arange(words.max() + 1)[:, None]).astype(np.float64)  # [words, tokens]
-    return member / member.sum(1, keepdims=True) @ matrix @ member.T
+    starts = np.flatnonzero(np.diff(words, prepend=-1))
+    spans = zip(starts - first, np.append(starts[1:], len(words)) - first, strict=True)
+    inside = [slice(begin, end) for begin, end in spans if begin >= 0 and end <= matrix.shape[-2]]
+    rows = [matrix[..., span, :].mean(-2) for span in inside]
+    return np.add.reduceat(np.stack(rows, -2), starts, -1)
 
 
 def _gradients(model: OpenModel, head: Head, batch: Batch) -> tuple[list[np.ndarray], list[np.ndarray], int]:
     """The attention weights, the gradient of the largest logit by each, and its class: one pass for all three."""
 
-    def score(probes: list[jax.Array], params: Params) -> tuple[jax.Array, tuple[jax.Array, list[jax.Array]]]:
+    def score(probes: jax.Array, params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         arrays, weights = apply_with_weights(model.config, (head,), params, batch, probes)
         value, answer = TARGETS[head.name].score(arrays)
         return value, (answer, weights)
 
     config, length = model.config, batch["input_ids"].shape[1]
-    zeros = [jnp.zeros((1, config.num_heads, length, length), jnp.float32) for _ in range(config.num_layers)]
+    zeros = jnp.zeros((config.num_layers, 1, config.num_heads, length, length), jnp.float32)
     # The parameters are an argument: a constant would be folded.
     gradients, (answer, weights) = jax.jit(jax.grad(score, has_aux=True))(zeros, model.params)
-    return [np.asarray(one[0]) for one in weights], [np.asarray(one[0]) for one in gradients], int(answer)
+    return list(np.asarray(weights)[:, 0]), list(np.asarray(gradients)[:, 0]), int(answer)
 
 
 def _largest(logits: jax.Array) -> tuple[jax.Array, jax.Array]:

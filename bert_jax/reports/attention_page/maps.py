@@ -63,7 +63,7 @@ def short(token: str) -> str:
 
 def _drawn(pixels: np.ndarray, margin: int, *marks: Html | str, **attributes: object) -> Html:
     size = CELL * len(pixels)
-    gray = np.round(255 * (1 - pixels / pixels.max())).astype(np.uint8)
+    gray = np.round(255 * (1 - pixels / max(float(pixels.max()), 1e-30))).astype(np.uint8)
     return element(
         "svg",
         element("image", class_="map", x=margin, y=margin, width=size, height=size, href=data_uri(gray)),

@@ -10,7 +10,15 @@ from bert_jax.inference.load import OpenModel, open_model
 from bert_jax.reports.attention_page.detail import LINES_FROM, detail, lines
 from bert_jax.reports.attention_page.maps import block, labels, short, small_map
 from bert_jax.reports.attention_page.patterns import Reading
-from bert_jax.reports.attention_page.text import ReadText, between_words, chosen, read_text, readings_of
+from bert_jax.reports.attention_page.text import (
+    MAX_TOKENS,
+    ReadText,
+    between_words,
+    chosen,
+    read_text,
+    readings_of,
+    shown,
+)
 from bert_jax.reports.html.markup import Html, element, folded, page, section, table, write_page
 from bert_jax.reports.html.style import STYLE
 
@@ -27,6 +35,12 @@ POOLED = (
     "So many {what} fit no small map: a field of it stands for {side} x {side} {what} and has their largest weight. "
     "Their names are left out."
 )
+WINDOW = (
+    "The model read all {total:,} {what}; the page shows what {what} {first:,} to {last:,}, counted from 0, read of "
+    "each other. Patterns and entropies are of all that these read, and each head says how much of it is not shown. "
+    "--first_token N shows the text from token N on. Rollout and relevance need all weights of a text: they are for "
+    "texts of up to {most} tokens."
+)
 LINES = f"Each head has its weights from {LINES_FROM} on as lines, with the weight where the mouse rests on one. "
 ASK = "--layer and --head add the weights of one head in detail."
 RELEVANCE = (
@@ -36,16 +50,22 @@ RELEVANCE = (
 
 
 def attention_page(
-    model: OpenModel, text: str, pair: str | None = None, words: bool = False, one: tuple[int, int] | None = None
+    model: OpenModel,
+    text: str,
+    pair: str | None = None,
+    words: bool = False,
+    one: tuple[int, int] | None = None,
+    first: int = 0,
 ) -> str:
     """Return an HTML page with what each head of each layer reads in a text, or in a pair of texts.
 
-    `one` is the layer and the head to show in detail. Raises UserError as `read_text`, and where there is no such head.
+    `one` is the layer and the head to show in detail, `first` as in `read_text`. Raises UserError as `read_text`, and
+    where there is no such head.
     """
     if one:
         chosen("layer", one[0], model.config.num_layers)
         chosen("head", one[1], model.config.num_heads)
-    found, what = read_text(model, text, pair), "words" if words else "tokens"
+    found, what = read_text(model, text, pair, first), "words" if words else "tokens"
     return page_of(model, between_words(model, found) if words else found, text, pair, what, one)
 
 
@@ -53,9 +73,12 @@ def page_of(
     model: OpenModel, found: ReadText, text: str, pair: str | None, what: str, one: tuple[int, int] | None = None
 ) -> str:
     """Return the page of a text that was read; `what` is "tokens" or "words", `one` as in `attention_page`."""
-    readings = readings_of(model, found)
+    readings, is_whole = readings_of(model, found), found.rollout is not None
+    window = "" if is_whole else element("p", _window(found, what))
+    found = shown(found)
     layers = [_layer(found, number, *both) for number, both in enumerate(zip(found.weights, readings, strict=True))]
     side = block(len(found.tokens))
+    lead = element("p", element("bdi", text), *([" / ", element("bdi", pair)] if pair else []), class_="lead")
     said = (
         f"{len(layers)} layers of {len(readings[0])} heads on {len(found.tokens)} {what}. A row of a map is a "
         f"{what[:-1]} that reads, a column one that is read; the more a field stands out from the page, the more is "
@@ -66,14 +89,17 @@ def page_of(
         f"Attention: {text}",
         STYLE,
         element("h1", "What each head reads"),
-        element("p", element("bdi", text), *([" / ", element("bdi", pair)] if pair else []), class_="lead"),
+        lead if is_whole else folded("The whole text", lead),
         element("p", said),
+        window,
         element("p", POOLED.format(side=side, what=what)) if side > 1 else "",
         element("p", LINES if len(found.tokens) <= LINED else "", ASK) if not one else "",
         labels(found.tokens),
         detail(found, *one) if one else "",
         section("Patterns", _counts(readings)),
-        section("Through all layers", element("p", ROLLOUT), element("div", _rollout(found.rollout), class_="maps")),
+        section("Through all layers", element("p", ROLLOUT), element("div", _rollout(found.rollout), class_="maps"))
+        if found.rollout is not None
+        else "",
         section(f"What matters for {found.relevance.answer}", element("p", RELEVANCE), _bars(found))
         if found.relevance
         else "",
@@ -90,6 +116,7 @@ def write_attention(
     words: bool = False,
     layer: int | None = None,
     head: int | None = None,
+    first: int = 0,
 ) -> str:
     """Write `attention_page` of the model in a directory to the .html file `output`, and return its name.
 
@@ -98,7 +125,13 @@ def write_attention(
     if (layer is None) != (head is None):
         raise UserError("--layer and --head together choose the head that a page shows in detail; give both or none")
     one = None if layer is None or head is None else (layer, head)
-    return write_page(output, lambda: attention_page(open_model(place), text, pair, words, one))
+    return write_page(output, lambda: attention_page(open_model(place), text, pair, words, one, first))
+
+
+def _window(found: ReadText, what: str) -> str:
+    """What a page says that does not show the whole text."""
+    first, last = found.window.start, found.window.stop - 1
+    return WINDOW.format(total=len(found.tokens), what=what, first=first, last=last, most=MAX_TOKENS)
 
 
 def _rollout(weights: np.ndarray) -> Html:
@@ -129,14 +162,16 @@ def _bars(found: ReadText) -> Html:
 
 
 def _layer(found: ReadText, number: int, weights: np.ndarray, readings: list[Reading]) -> Html:
-    heads = [_head(found.tokens, number, head, *both) for head, both in enumerate(zip(weights, readings, strict=True))]
+    heads = [_head(found, number, head, *both) for head, both in enumerate(zip(weights, readings, strict=True))]
     return section(f"Layer {number}", element("div", *heads, class_="maps"))
 
 
-def _head(tokens: list[str], layer: int, head: int, weights: np.ndarray, reading: Reading) -> Html:
-    name = f"layer {layer}, head {head}"
+def _head(found: ReadText, layer: int, head: int, weights: np.ndarray, reading: Reading) -> Html:
+    tokens, name = found.tokens, f"layer {layer}, head {head}"
     fractions = ", ".join(f"{pattern} {fraction:.0%}" for pattern, fraction in reading.fractions.items())
     caption = f"{fractions}; entropy {reading.entropy:.2f} nats"
+    if found.rollout is None:
+        caption += f"; {1 - weights.sum(-1).mean():.0%} not shown"
     return element(
         "figure",
         element("h3", f"Head {head}: {reading.name}"),

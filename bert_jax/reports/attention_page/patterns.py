@@ -28,7 +28,7 @@ class Reading(NamedTuple):
     entropy: float
 
 
-def reading_of(weights: np.ndarray, ids: np.ndarray, special: Special) -> Reading:
+def reading_of(weights: np.ndarray, ids: np.ndarray, special: Special, first: int = 0) -> Reading:
     """Return the patterns of one head.
 
     The fraction of a pattern is the mean, over the queries that have such a key, of the attention on it. The name is
@@ -39,9 +39,10 @@ def reading_of(weights: np.ndarray, ids: np.ndarray, special: Special) -> Readin
         weights: float `[queries, keys]`, rows that sum to 1.
         ids: int `[keys]`.
         special: ids of [CLS] and [SEP].
+        first: token that is the first query.
     """
     grid = np.indices(weights.shape)
-    query, key = grid[0], grid[1]
+    query, key = grid[0] + first, grid[1]
     fractions = {}
     for name, pattern in PATTERNS.items():
         chosen = pattern(query, key, ids[key], special)

@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_jax.errors import UserError, writing
 from bert_jax.inference.load import open_model
-from bert_jax.reports.attention_page.text import ReadText, between_words, chosen, read_text
+from bert_jax.reports.attention_page.text import ReadText, between_words, chosen, read_text, shown
 
 SUFFIXES = (".png", ".svg", ".pdf")
 CELL, SMALL = 0.28, 1.6  # inches: a token of a single head, a map of several
@@ -22,12 +22,13 @@ def write_picture(
     words: bool = False,
     layer: int | None = None,
     head: int | None = None,
+    first: int = 0,
 ) -> str:
     """Draw what the model of a directory reads in a text with `draw`, and return `output`."""
     if head is not None and layer is None:
         raise UserError(f"--head {head}: of which layer? give --layer as well")
     model = open_model(place)
-    found = read_text(model, text, pair)
+    found = read_text(model, text, pair, first)
     draw(between_words(model, found) if words else found, output, layer, head)
     return output
 
@@ -36,7 +37,7 @@ def draw(found: ReadText, output: str, layer: int | None = None, head: int | Non
     """Draw what heads read into `output` (.png, .svg or .pdf), a map per head, a row of maps per layer.
 
     Args:
-        found: of `read_text`.
+        found: of `read_text`; where it is a window, a line below the maps says which.
         output: file to create; its directory must exist.
         layer: the only layer to draw, from 0; None: all.
         head: of that layer, the only head to draw, from 0, with tokens beside it; None: all.
@@ -45,6 +46,7 @@ def draw(found: ReadText, output: str, layer: int | None = None, head: int | Non
         UserError: matplotlib is not installed, there is no such layer or head, a single head has more tokens than a
             picture can name, or `output` cannot be written.
     """
+    window, total, found = found.window, len(found.tokens), shown(found)
     layers = chosen("layer", layer, len(found.weights))
     heads = chosen("head", head, len(found.weights[0]))
     if len(layers) == len(heads) == 1 and len(found.tokens) > MOST_NAMED:
@@ -70,6 +72,8 @@ def draw(found: ReadText, output: str, layer: int | None = None, head: int | Non
         tokens = [token.replace("$", r"\$") for token in found.tokens]  # a dollar sign would begin mathematics
         axes[0, 0].set_xticks(np.arange(len(tokens)), tokens, rotation=90, fontsize=8)
         axes[0, 0].set_yticks(np.arange(len(tokens)), tokens, fontsize=8)
+    if len(found.tokens) < total:
+        figure.supxlabel(f"{window.start:,} to {window.stop - 1:,} of {total:,}, counted from 0", fontsize=7)
     try:
         with writing(output, "choose another --output"):
             figure.savefig(output, dpi=200)

@@ -14,7 +14,13 @@ from bert_jax.training.schedules import Phase
 SPLITS = {"heldout": "held out", "train": "training"}
 # Metrics of a line that are no curve: they are the settings of the line, or are drawn as levels.
 NOT_CURVES = ("step", "split", "seq_len", "batch_size", "loss", "unigram_entropy", "ema_decay")
-SPEED = {"tokens_per_second": "tokens per second"}
+SPEED = {
+    "tokens_per_second": "tokens per second",
+    "model_flops_utilization": "model FLOPs utilization",
+    "input_wait_fraction": "time spent waiting for input",
+    "memory_bytes": "memory (bytes)",
+}
+FRACTIONS = ("model_flops_utilization", "input_wait_fraction")
 NO_MARKS = Marks()
 LOG_FROM = 30.0  # highest over lowest value from which a gradient norm is drawn on a logarithmic axis
 
@@ -96,7 +102,7 @@ def marks_of(training: Training, phases: Sequence[Phase]) -> Marks:
 def _chart(
     name: str, title: str, lines: list[Line], marks: Marks = NO_MARKS, levels: Sequence[tuple[str, float]] = ()
 ) -> Chart:
-    percent = "accuracy" in name
+    percent = "accuracy" in name or name in FRACTIONS
     return Chart(
         f"{title} (log scale)" if (log := _needs_log(name, [line.points for line in lines])) else title,
         lines,

@@ -12,13 +12,13 @@ from bert_jax.config.write_recipe import changed, default_of, defaults_of, recip
 from bert_jax.console import format_metric, format_seconds
 from bert_jax.data.corpus import Corpus
 from bert_jax.data.mixture import Mixture, open_mixture
-from bert_jax.data.statistics import QUANTILES, distribution, document_sizes
+from bert_jax.data.statistics import QUANTILES, distribution, document_sizes, find_duplicates
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.parallel.chips import CHIPS
 from bert_jax.reports.html.markup import Html, element, folded, joined, section, table
 from bert_jax.reports.run_lines import finetuned_commands, pretrained_commands
-from bert_jax.reports.run_page.curves import NOT_CURVES, SPLITS, titles
+from bert_jax.reports.run_page.curves import FRACTIONS, NOT_CURVES, SPLITS, titles
 from bert_jax.reports.run_page.record import Run, Training
 from bert_jax.reports.run_page.summary import tokens_read
 from bert_jax.training.trackers.tensorboard import Session
@@ -26,6 +26,7 @@ from bert_jax.training.trackers.tensorboard import Session
 WATTS_PER_CORE = 12.0  # of a CPU, where nothing better is known; Lannelongue et al. 2021, "Green Algorithms"
 MAX_EVALUATIONS = 200  # in a table
 SHOWN_TOKENS = 40  # of a document
+COMPARED_TOKENS = 10_000_000  # of documents that may be copies; of more, a random part
 MEASURED_ALL = 0.01  # of the time, up to which nothing is estimated beside what was measured
 OWN_POWER = "bert-jax report --watts takes the power of all devices."
 DURATIONS = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
@@ -61,7 +62,7 @@ def find_corpus(run: Run) -> Mixture | str:
 
 
 def corpus_section(run: Run, corpus: Mixture | str) -> Html:
-    """Return documents, tokens, how often the run has read them, lengths and rejections."""
+    """Return documents, tokens, how often the run has read them, rejections, copies, leaks and lengths."""
     if isinstance(corpus, str):
         return section("Corpus", element("p", f"The corpus is not shown: {corpus}.", class_="note"))
     rows = [_corpus_row(one, name) for one in corpus.corpora for name in ("train", "heldout")]
@@ -85,6 +86,7 @@ def corpus_section(run: Run, corpus: Mixture | str) -> Html:
         ),
         _beginning(corpus),
         table(head, rows, "corpus"),
+        _copies(corpus),
         element(
             "p",
             f"Tokenizer: {tokenizer['kind']} with {tokenizer['vocab_size']:,} tokens"
@@ -103,6 +105,18 @@ def _beginning(corpus: Mixture) -> Html:
     except UserError as error:
         return element("p", f"No text is shown: {error}.", class_="note")
     return element("p", "The first training document begins: ", element("bdi", text), " ...")
+
+
+def _copies(corpus: Mixture) -> Html:
+    """Documents that occur twice, and held-out documents that are trained on."""
+    try:
+        found = find_duplicates(corpus.split("train"), corpus.split("heldout"), COMPARED_TOKENS)
+    except UserError as error:
+        return element("p", f"Copies are not counted: {error}.", class_="note")
+    said = f"{found.repeated:,} of {found.train:,} training documents are copies of an earlier one"
+    if found.heldout:
+        said += f"; {found.leaked:,} of {found.heldout:,} held-out documents are training documents too"
+    return element("p", f"{said}{'' if found.exact else ' (a sample)'}.")
 
 
 def _corpus_row(corpus: Corpus, name: str) -> tuple[object, ...]:
@@ -140,6 +154,8 @@ def _end(training: Training, name: str, split: str) -> str:
 def _figure(name: str, value: float) -> str:
     if name == "learning_rate":
         return f"{value:.3g}"
+    if name in FRACTIONS:
+        return f"{value:.1%}"
     return f"{value:,.0f}" if abs(value) >= 1000 else format_metric(name, float(value))
 
 

@@ -7,8 +7,9 @@ import statistics
 from typing import Any
 
 from bert_jax import files
+from bert_jax.console import Console
 from bert_jax.errors import writing
-from bert_jax.inference.batching import local_predictor
+from bert_jax.inference.batching import Outputs, local_predictor
 from bert_jax.interop import huggingface
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.models import make_model
@@ -36,7 +37,7 @@ def summarize(setup: Setup, results: list[dict[str, Any]]) -> dict[str, Any]:
     return {"task": setup.task.name, "metric": setup.metric, "best": best, "mean": by_rate, "runs": results}
 
 
-def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]) -> None:
+def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any], console: Console) -> None:
     """Write the best model, its predictions of the dev and test sets in each benchmark's format, and results.json."""
     task, settings, best = setup.task, setup.config.task, summary["best"]
     source = directory / "runs" / best["run"] / f"best-{best['step']}"
@@ -45,7 +46,13 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
         (directory / "predictions").mkdir(exist_ok=True)
     loaded = huggingface.load_model(source, setup.start.heads)
     model = make_model(loaded.config, setup.config.compute, loaded.heads)
-    predict = local_predictor(model, loaded.params, setup.evaluation_feed)
+    outputs_of = local_predictor(model, loaded.params, setup.evaluation_feed)
+
+    def predict(part: Part) -> list[Outputs]:
+        count = len(part.features)
+        return outputs_of(
+            part.features, lambda done: console.progress(f"predicting {part.name}", done, count, "inputs")
+        )
 
     def write(part: Part, made: Predictions) -> None:
         place = directory / "predictions" / submission.file_name(task, part.name)
@@ -53,12 +60,11 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
 
     threshold = None
     for part in setup.dev:
-        found = measure(task, settings, part, predict(part.features))
+        found = measure(task, settings, part, predict(part))
         threshold = found.null_threshold
         write(part, found.predictions)
     for part in setup.test:
-        outputs = predict(part.features)
-        made = KINDS[task.kind].predict(part.examples, part.features, outputs, settings, threshold)
+        made = KINDS[task.kind].predict(part.examples, part.features, predict(part), settings, threshold)
         write(part, made)
     with writing(directory, ELSEWHERE):
         with files.new_directory(directory / "model", replace=True) as partial:

@@ -67,6 +67,7 @@ def train_one(
         fingerprint,
         evaluation,
         should_stop,
+        num_heldout=lambda phase: len(evaluation.planned),
     )
     start = None if config.task.random_weights else _starting_params(setup)
     run = RunContext(

@@ -5,10 +5,13 @@ import pathlib
 import struct
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 ENERGY = "train/energy_joules"  # since this start of the run
+BINS = 30  # of a histogram, all of one width; TensorBoard draws as many
 
 
 class TensorBoard:
@@ -21,9 +24,10 @@ class TensorBoard:
         with _torch_hidden():
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto import event_pb2, summary_pb2
-            from tensorboardX.summary import text
+            from tensorboardX.summary import histogram, text
 
-        self._event, self._summary, self._text = event_pb2.Event, summary_pb2.Summary, text
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._histogram, self._text = histogram, text
         directory = workdir / "tensorboard"
         directory.mkdir(exist_ok=True)
         self._events = EventsWriter(str(directory / "events"))
@@ -33,6 +37,10 @@ class TensorBoard:
         """Write each number under its name."""
         values = [self._summary.Value(tag=name, simple_value=x) for name, x in numbers.items()]
         self._add(step, summary=self._summary(value=values))
+
+    def write_histogram(self, step: int, name: str, numbers: Sequence[float]) -> None:
+        """Write how finite numbers, at least one, are distributed."""
+        self._add(step, summary=self._histogram(name, np.asarray(numbers), BINS))
 
     def write_text(self, step: int, name: str, lines: Iterable[str]) -> None:
         """Write lines for the text page, as code, of which Markdown changes nothing."""
