@@ -109,8 +109,8 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
             metrics["hidden_loss"] = Mean.of(settings.hidden_weight * each, token_weights(batch))
             value += metrics["hidden_loss"].total / normalizers["tokens"]
         if settings.attention_weight:
-            mine = jnp.stack(attention_weights(config.model, params["encoder"], batch))
-            theirs = jnp.stack(attention_weights(teacher, frozen["encoder"], batch))[pairs[1:] - 1]
+            mine = attention_weights(config.model, params["encoder"], batch)
+            theirs = attention_weights(teacher, frozen["encoder"], batch)[pairs[1:] - 1]
             each = jnp.mean(attention_divergence(mine, jax.lax.stop_gradient(theirs)), axis=(0, 2))
             metrics["attention_loss"] = Mean.of(settings.attention_weight * each, token_weights(batch))
             value += metrics["attention_loss"].total / normalizers["tokens"]
