@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention.inputs import MASKED_SCORE, Surroundings, Window
+from bert_jax.models.attention.inputs import MASKED_SCORE, GlobalTokens, Surroundings, Window
 from bert_jax.models.attention.self_attention import PROBES, WEIGHTS
 from bert_jax.models.blocks import Block, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
@@ -112,6 +112,14 @@ class Differences(NamedTuple):
     local: Flag
 
 
+class ChosenTokens(NamedTuple):
+    """Tokens that are to be global."""
+
+    chosen: jax.Array  # bool [batch, length]; padding may be among them
+    beside: int  # as many are read fast in long sequences
+    at_most: bool  # whether there are never more
+
+
 class Encoder(nn.Module):
     """Token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`, and with `every_layer` those of all.
 
@@ -140,7 +148,8 @@ class Encoder(nn.Module):
     def _init_layers(self, rng: jax.Array) -> Any:
         """The parameters of all blocks, each stacked on a leading axis `layers` (of one, where all share them)."""
         x = jnp.zeros((1, 1, self.config.hidden_size), self.block.dtype)
-        alone, _ = self._surroundings(jnp.ones((1, 1), jnp.int32), None, None, None)
+        none = None if self.config.separator_id is None else ChosenTokens(jnp.zeros((1, 1), bool), 0, True)
+        alone, _ = self._surroundings(jnp.ones((1, 1), jnp.int32), None, None, None, none)
 
         block = self.block.clone(attention="xla")  # the parameters are those of any kernel; this one takes any shape
 
@@ -158,6 +167,7 @@ class Encoder(nn.Module):
         attention_mask: jax.Array,
         segments: jax.Array | None,
         rng: jax.Array | None,
+        to_be_global: ChosenTokens | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         number, dtype = self.config.num_layers, self.block.dtype
         seeds = None if rng is None else dropout_seeds(rng, (1 + 3 * number,))
@@ -166,7 +176,9 @@ class Encoder(nn.Module):
             x = self.projection(x)
         x = constrain(x, "batch", "length", "features")
         length = input_ids.shape[1]
-        everywhere, within = self._surroundings(attention_mask, segments, self._bias(length), self.distances(length))
+        everywhere, within = self._surroundings(
+            attention_mask, segments, self._bias(length), self.distances(length), to_be_global
+        )
         # Kernels in the dtype they are used in, so that their gradients are stacked in it too.
         params = jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, self.layers)
         block_seeds = None if seeds is None else seeds[1:].reshape(number, 3, -1)
@@ -217,12 +229,19 @@ class Encoder(nn.Module):
         return later if bias is None else bias + later
 
     def _surroundings(
-        self, mask: jax.Array, segments: jax.Array | None, bias: jax.Array | None, distances: Distances | None
+        self,
+        mask: jax.Array,
+        segments: jax.Array | None,
+        bias: jax.Array | None,
+        distances: Distances | None,
+        to_be_global: ChosenTokens | None,
     ) -> tuple[Surroundings, Surroundings | None]:
         """Those of global blocks, and those of local ones; one for all, and None, where there is no difference."""
         config, length = self.config, mask.shape[1]
         angles = POSITIONS[config.positions].angles
         everywhere = Surroundings(mask, segments, None, bias, distances=distances)
+        if to_be_global is not None:
+            everywhere = everywhere._replace(global_tokens=GlobalTokens(to_be_global.chosen & (mask != 0)))
         if angles:
             everywhere = everywhere._replace(angles=angles(config, config.rotary_base, length, segments))
         if config.local_window is None:
@@ -232,6 +251,8 @@ class Encoder(nn.Module):
             within = within._replace(angles=angles(config, config.local_rotary_base, length, segments))
         if not isinstance(length, int) or length - 1 > reach:  # a symbolic length may be any
             within = within._replace(reach=reach, window=Window(reach))
+            if to_be_global is not None and isinstance(length, int):
+                within = _with_columns(within, to_be_global, length)
         if config.global_every == 0:
             return within, None
         return everywhere, None if within is everywhere else within
@@ -249,7 +270,11 @@ def attention_weights(config: EncoderConfig, params: Any, batch: Mapping[str, ja
 
 
 def encoded_with_weights(
-    config: EncoderConfig, params: Any, batch: Mapping[str, jax.Array], probes: Sequence[jax.Array] | None = None
+    config: EncoderConfig,
+    params: Any,
+    batch: Mapping[str, jax.Array],
+    probes: Sequence[jax.Array] | None = None,
+    to_be_global: ChosenTokens | None = None,
 ) -> tuple[jax.Array, list[jax.Array]]:
     """Return the hidden states `[batch, length, hidden]` and the attention weights, as `attention_weights`.
 
@@ -262,7 +287,7 @@ def encoded_with_weights(
         x = encoder.embeddings(batch["input_ids"], batch["token_type_ids"], None, None)
         bias, distances = encoder._bias(length), encoder.distances(length)
         x = encoder.projection(x) if config.embedding_size else x
-        return x, encoder._surroundings(batch["attention_mask"], None, bias, distances)
+        return x, encoder._surroundings(batch["attention_mask"], None, bias, distances, to_be_global)
 
     def normalized(encoder: Encoder, x: jax.Array) -> jax.Array:
         return cast(jax.Array, encoder.final_norm(x)) if encoder.final_norm else x
@@ -284,6 +309,16 @@ def encoded_with_weights(
     layers = (_stacked(config, within is not None), None if config.share_layers else params["layers"], stacked)
     x, found = jax.lax.scan(one, x, layers, length=config.num_layers)
     return cast(jax.Array, encoder.apply({"params": params}, x, method=normalized)), list(found)
+
+
+def _with_columns(within: Surroundings, to_be_global: ChosenTokens, length: int) -> Surroundings:
+    """With the columns of global tokens, for chunks."""
+    assert within.window
+    assert within.global_tokens
+    window = Window(within.window.reach, min(to_be_global.beside, length), to_be_global.at_most)
+    chosen = within.global_tokens.chosen
+    _, columns = jax.lax.top_k(chosen.astype(jnp.int32), window.beside)  # of equal values the first
+    return within._replace(window=window, global_tokens=GlobalTokens(chosen, columns))
 
 
 def _differences(config: EncoderConfig, some_local: bool) -> list[Differences]:

@@ -165,6 +165,15 @@ MPNET = {name: value for name, value in XLM_ROBERTA.items() if name not in ("typ
     "relative_attention_num_buckets": 32,
     "vocab_size": 30527,
 }
+LONGFORMER = ROBERTA | {
+    "architectures": ["LongformerForMaskedLM"],
+    "attention_mode": "longformer",
+    "attention_window": [512] * 12,
+    "ignore_attention_mask": False,
+    "max_position_embeddings": 4098,
+    "model_type": "longformer",
+    "sep_token_id": 2,
+}
 DEBERTA = {  # names no architectures
     "attention_probs_dropout_prob": 0.1,
     "hidden_act": "gelu",
@@ -213,6 +222,26 @@ def test_another_deberta_is_refused_by_name(change, says):
         parse_model_config(DEBERTA | change, "config.json")
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"attention_window": [512] * 11}, "attention_window has 11 numbers, but num_hidden_layers is 12"),
+        ({"attention_window": [*[512] * 11, 256]}, "only windows as wide in all layers can be read"),
+        ({"attention_window": 5}, "attention_window is 5; it must be even"),
+        ({"attention_window": "wide"}, "attention_window is 'wide', not an integer"),
+        ({"attention_window": []}, "attention_window has 0 numbers"),
+        ({"attention_window": 0}, "attention_window is 0; it must lie from 1"),
+        ({"sep_token_id": None}, "sep_token_id is None, not an integer"),
+        ({"ignore_attention_mask": True}, "ignore_attention_mask is True; only False"),
+        ({"attention_dilation": [1] * 12}, "unknown field 'attention_dilation'"),
+    ],
+    ids=str,
+)
+def test_another_longformer_is_refused_by_name(change, says):
+    with pytest.raises(UserError, match=re.escape(says)):
+        parse_model_config(LONGFORMER | change, "config.json")
+
+
 @pytest.mark.parametrize("change", [{"relative_attention_num_buckets": 64}, {"pad_token_id": 0}], ids=str)
 def test_an_mpnet_that_transformers_would_compute_otherwise_is_refused(change):
     ((name, value),) = change.items()
@@ -226,6 +255,7 @@ def test_an_mpnet_that_transformers_would_compute_otherwise_is_refused(change):
         (XLM_ROBERTA, "xlm_roberta_base", {}),
         (CAMEMBERT, "camembert_base", {}),
         (MPNET, "mpnet_base", {}),
+        (LONGFORMER, "longformer_base", {}),
         (DEBERTA, "deberta_v3_base", {}),
         (BERT, "base", {}),
         (ROBERTA, "roberta_base", {}),
@@ -249,6 +279,7 @@ def test_an_mpnet_that_transformers_would_compute_otherwise_is_refused(change):
         "xlm-roberta",
         "camembert",
         "mpnet",
+        "longformer",
         "deberta",
         "bert",
         "roberta",
@@ -268,7 +299,7 @@ def test_published_files_are_our_presets(fields, preset, changed):
 
 
 @pytest.mark.parametrize(
-    "fields", [BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA, MODERNBERT], ids=lambda f: f["model_type"]
+    "fields", [BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA, MODERNBERT, LONGFORMER], ids=lambda f: f["model_type"]
 )
 def test_missing_fields_have_the_defaults_of_transformers(fields):
     kept = {name: fields[name] for name in ("model_type", "vocab_size")}

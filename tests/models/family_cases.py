@@ -68,6 +68,7 @@ ROBERTA = dataclasses.replace(
     BERT, family="roberta", position_offset=2, masked_activation="gelu", pooler_dropout=True, max_positions=17
 )
 MPNET = dataclasses.replace(ROBERTA, family="mpnet", num_token_types=0, positions="learned_relative")
+LONGFORMER = dataclasses.replace(ROBERTA, family="longformer", local_window=6, global_every=0, separator_id=2)
 DEBERTA = dataclasses.replace(
     BERT,
     family="deberta-v2",
@@ -219,6 +220,17 @@ CASES = {
         dataclasses.replace(MPNET, activation="gelu_tanh", max_positions=148),
         148,
     ),
+    # Windows that transformers pads to, of a length that they do not divide, with and without the end of a window.
+    "longformer": Case(transformers.LongformerConfig(**COMMON, attention_window=6), LONGFORMER, 17),
+    "longformer of another separator, short": Case(
+        transformers.LongformerConfig(
+            **COMMON | {"hidden_act": "gelu_new", "pad_token_id": 0}, attention_window=[10, 10], sep_token_id=3
+        ),
+        dataclasses.replace(
+            LONGFORMER, activation="gelu_tanh", local_window=10, separator_id=3, position_offset=1, max_positions=18
+        ),
+        8,
+    ),
     "deberta-v2": Case(transformers.DebertaV2Config(**COMMON, **DISENTANGLED), DEBERTA, 19),
     "deberta-v2, token types, tanh": Case(
         transformers.DebertaV2Config(
@@ -326,6 +338,7 @@ PREFIXES = {
     "modernbert": "ModernBert",
     "xlm-roberta": "XLMRoberta",
     "camembert": "Camembert",
+    "longformer": "Longformer",
     "mpnet": "MPNet",
     "deberta-v2": "DebertaV2",
     "nomic_bert": "NomicBert",
@@ -343,7 +356,7 @@ OTHERS = {
         "ForNextSentencePrediction": ("next_sentence",),
         "Model": ("pooled",),
     },
-    **{name: {"Model": ("pooled",)} for name in ("roberta", "xlm-roberta", "camembert", "mpnet")},
+    **{name: {"Model": ("pooled",)} for name in ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet")},
     "albert": {"ForPreTraining": ("masked_token", "next_sentence"), "Model": ("pooled",)},
     "distilbert": {"Model": ()},
     "electra": {"ForPreTraining": ("replaced_token",), "Model": ()},
@@ -377,6 +390,9 @@ def batch_of(case: Case, rows: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
     mask = (np.arange(length) < lengths[..., None]).astype(np.int32)
     padding = case.theirs.pad_token_id
     ids = rng.integers(5, config.vocab_size, shape)
+    if config.separator_id is not None:  # two texts, with two separators between them
+        column, end = np.arange(length), lengths[..., None] - 1
+        ids[(column == end) | (column // 2 == end // 4)] = config.separator_id
     return {
         "input_ids": np.where(mask, ids, padding).astype(np.int32),
         "token_type_ids": (rng.integers(0, max(config.num_token_types, 1), shape) * mask).astype(np.int32),

@@ -12,6 +12,7 @@ from bert_jax.interop.families.absolute.albert import albert
 from bert_jax.interop.families.absolute.bert import bert
 from bert_jax.interop.families.absolute.distilbert import distilbert
 from bert_jax.interop.families.absolute.electra import electra
+from bert_jax.interop.families.absolute.longformer import longformer
 from bert_jax.interop.families.absolute.roberta import roberta
 from bert_jax.interop.families.base import (
     ACTIVATIONS,
@@ -48,6 +49,7 @@ FAMILIES: dict[str, Family] = {
     "roberta": roberta("Roberta", 50265),
     "xlm-roberta": roberta("XLMRoberta", 30522),
     "camembert": roberta("Camembert", 30522),
+    "longformer": longformer(),
     "albert": albert(),
     "distilbert": distilbert(),
     "electra": electra(),

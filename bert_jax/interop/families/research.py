@@ -10,9 +10,9 @@ from typing import Any, cast
 from bert_jax.config import EncoderConfig
 from bert_jax.interop.families.base import Family, Field, ModelClass, Module, masked_head
 
-_ATTENTION = ("query", "key", "value", "output")
+_ATTENTION = ("query", "key", "value", "output", "query_global", "key_global", "value_global")
 _NORMS = ("embeddings/norm", "layers/attention_norm", "layers/mlp_norm", "final_norm")
-_HEAD_NORMS = ("layers/attention/query_norm", "layers/attention/key_norm")
+_HEAD_NORMS = tuple(f"layers/attention/{name}_norm" for name in ("query", "key", "query_global", "key_global"))
 _TABLES = ("embeddings/token", "embeddings/position", "embeddings/token_type", "position_bias/table")
 _LINEAR = ("projection", *(f"layers/attention/{name}" for name in _ATTENTION))
 _MLP = ("layers/mlp_gate", "layers/mlp_up", "layers/mlp_down")

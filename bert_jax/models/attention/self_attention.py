@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.attention.inputs import AtDistances, Surroundings, attention_inputs
+from bert_jax.models.attention.inputs import AtDistances, GlobalTokens, Surroundings, attention_inputs
 from bert_jax.models.attention.kernels import KERNELS
 from bert_jax.models.attention.xla import probabilities, read_by
 from bert_jax.models.layers import Linear, deviations, keep, lookup
@@ -15,6 +15,8 @@ from bert_jax.parallel.sharding import constrain
 
 WEIGHTS = "intermediates"  # the collection that gets the attention weights of a layer, where it is asked for
 PROBES = "probes"  # the collection with what is added to them for a gradient by them, where it is asked for
+MAPS = ("query", "key", "value")
+OF_GLOBAL = tuple(f"{name}_global" for name in MAPS)  # the maps of global tokens; without these, unused
 
 
 class SelfAttention(nn.Module):
@@ -30,14 +32,13 @@ class SelfAttention(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, surroundings: Surroundings, seed: jax.Array | None) -> jax.Array:
         config = self.config
-        query, key, value = (
-            self._linear(name, ("embed", "heads"), deviations(config).inner) for name in ("query", "key", "value")
-        )
+        query, key, value = (self._map(name) for name in MAPS)
         q, k = (self._turned(_by_heads(one(x)), name, surroundings) for one, name in ((query, "query"), (key, "key")))
         v = keep(_by_heads(value(x)))
         rate = 0.0 if seed is None else config.attention_dropout
         distances = _at_distances(query, key, surroundings.distances) if surroundings.distances else None
-        inputs = attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, distances)
+        tokens = self._global(x, surroundings) if surroundings.global_tokens else None
+        inputs = attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, distances, tokens)
         if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
             weights = probabilities(inputs)
             self.sow(WEIGHTS, "weights", weights)
@@ -49,6 +50,16 @@ class SelfAttention(nn.Module):
     def _linear(self, name: str, axes: tuple[str, str], stddev: float) -> Linear:
         hidden, config = self.config.hidden_size, self.config
         return Linear((hidden, hidden), axes, stddev, self.dtype, config.attention_bias, name=name)
+
+    def _map(self, name: str) -> Linear:
+        return self._linear(name, ("embed", "heads"), deviations(self.config).inner)
+
+    def _global(self, x: jax.Array, surroundings: Surroundings) -> GlobalTokens:
+        """The global tokens with queries, keys and values of their own."""
+        (query, key, value), tokens = (_by_heads(self._map(name)(x)) for name in OF_GLOBAL), surroundings.global_tokens
+        assert tokens
+        query, key = (self._turned(one, name, surroundings) for one, name in zip((query, key), OF_GLOBAL, strict=False))
+        return tokens._replace(q=query, k=key, v=keep(value))
 
     def _turned(self, x: jax.Array, name: str, surroundings: Surroundings) -> jax.Array:
         """Queries or keys as the kernel reads them: normalized, then rotated, where the architecture says so."""

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models.dropout import dropout_seeds
 from bert_jax.models.encoder import Encoder
+from bert_jax.models.heads.global_tokens import tokens_to_be_global
 from bert_jax.models.heads.pooling import POOLINGS, Pooler
 from bert_jax.models.heads.table import HEADS, OF_TOKENS, POOLED, Arrays, Batch, Encoded, Head
 
@@ -31,7 +32,8 @@ class Network(nn.Module):
         ids, types, mask = (
             batch[name].reshape(-1, length) for name in ("input_ids", "token_type_ids", "attention_mask")
         )
-        hidden, every = encoder(ids, types, mask, batch.get("segment_ids"), rng)
+        chosen = tokens_to_be_global(config, names, ids)
+        hidden, every = encoder(ids, types, mask, batch.get("segment_ids"), rng, chosen)
         seeds = (None, None) if rng is None else dropout_seeds(jax.random.fold_in(rng, 1), (2,))
         pooler = Pooler(config, dtype, name="pooler")  # of no parameters where nothing is pooled
         pooled = pooler(POOLINGS[config.pooling](hidden, mask, batch), seeds[0]) if names & POOLED else None

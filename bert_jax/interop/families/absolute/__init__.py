@@ -2,6 +2,7 @@
 
 bert.py         BERT
 roberta.py      RoBERTa, XLM-RoBERTa, CamemBERT
+longformer.py   Longformer
 albert.py       ALBERT
 distilbert.py   DistilBERT
 electra.py      ELECTRA
