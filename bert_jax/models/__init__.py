@@ -6,6 +6,7 @@ model.py      an architecture as pure functions; parameter counts, FLOPs, missin
 encoder.py    embeddings, then the blocks, scanned or unrolled; attention weights of all layers
 blocks.py     the block; add a way to normalize around its sublayers as a function and its row in BLOCKS
 attention/    self-attention: add a kernel as a file and its row in KERNELS
+patterns.py   what attention reads in long sequences beside windows: global tokens, blocks
 norms.py      add a normalization as a function and its row in NORMS
 positions/    add a position scheme as a file with its functions and its row in POSITIONS
 mlps.py       add an MLP as a function and its row in MLPS

@@ -21,6 +21,7 @@ from bert_jax.models.blocks import Block, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.layers import KEPT, Linear, deviations, kernel_init, lookup, param, table_width
 from bert_jax.models.norms import norm_layer
+from bert_jax.models.patterns import block_sparse, with_columns
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.sharding import constrain
 
@@ -244,6 +245,8 @@ class Encoder(nn.Module):
             everywhere = everywhere._replace(global_tokens=GlobalTokens(to_be_global.chosen & (mask != 0)))
         if angles:
             everywhere = everywhere._replace(angles=angles(config, config.rotary_base, length, segments))
+        if config.block_size is not None:
+            return block_sparse(everywhere, config.block_size, config.random_blocks), None
         if config.local_window is None:
             return everywhere, None
         within, reach = everywhere, config.local_window // 2
@@ -252,7 +255,7 @@ class Encoder(nn.Module):
         if not isinstance(length, int) or length - 1 > reach:  # a symbolic length may be any
             within = within._replace(reach=reach, window=Window(reach))
             if to_be_global is not None and isinstance(length, int):
-                within = _with_columns(within, to_be_global, length)
+                within = with_columns(within, to_be_global.beside, to_be_global.at_most)
         if config.global_every == 0:
             return within, None
         return everywhere, None if within is everywhere else within
@@ -309,16 +312,6 @@ def encoded_with_weights(
     layers = (_stacked(config, within is not None), None if config.share_layers else params["layers"], stacked)
     x, found = jax.lax.scan(one, x, layers, length=config.num_layers)
     return cast(jax.Array, encoder.apply({"params": params}, x, method=normalized)), list(found)
-
-
-def _with_columns(within: Surroundings, to_be_global: ChosenTokens, length: int) -> Surroundings:
-    """With the columns of global tokens, for chunks."""
-    assert within.window
-    assert within.global_tokens
-    window = Window(within.window.reach, min(to_be_global.beside, length), to_be_global.at_most)
-    chosen = within.global_tokens.chosen
-    _, columns = jax.lax.top_k(chosen.astype(jnp.int32), window.beside)  # of equal values the first
-    return within._replace(window=window, global_tokens=GlobalTokens(chosen, columns))
 
 
 def _differences(config: EncoderConfig, some_local: bool) -> list[Differences]:

@@ -158,6 +158,9 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
 
 def _pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
     """The pairs of a query and a key that it reads, in one block."""
+    if config.block_size and seq_len > (5 + 2 * config.random_blocks) * config.block_size:
+        size = config.block_size
+        return 2 * size * seq_len + (seq_len - 2 * size) * 5 * size - 2 * size * size  # beside an end, a block less
     reach = seq_len - 1 if is_global(config, layer) else min(seq_len - 1, (config.local_window or 0) // 2)
     both_sides = seq_len * (2 * reach + 1) - reach * (reach + 1)
     pairs = (both_sides + seq_len) // 2 if config.causal else both_sides
@@ -188,6 +191,7 @@ def _check(config: EncoderConfig, compute: ComputeConfig) -> None:
         ("model.activation", config.activation, ACTIVATIONS),
         ("model.masked_activation", config.masked_activation or config.activation, ACTIVATIONS),
         ("model.pooler_activation", config.pooler_activation, ACTIVATIONS),
+        ("model.sequence_activation", config.sequence_activation or config.pooler_activation, ACTIVATIONS),
         ("model.pooling", config.pooling, POOLINGS),
         ("model.initialization", config.initialization, INITIALIZATIONS),
         ("compute.dtype", compute.dtype, DTYPES),
@@ -215,6 +219,14 @@ def _without_effect(config: EncoderConfig) -> dict[str, bool]:
         "set model.local_rotary_base=None": (
             base is not None and (window is None or POSITIONS[config.positions].angles is None)
         ),
+        f"model.random_blocks={config.random_blocks} has no effect without model.block_size; set it, as to 64": (
+            config.random_blocks > 0 and config.block_size is None
+        ),
+        f"model.local_window={window} and model.block_size={config.block_size} are two patterns; set one of them": (
+            window is not None and config.block_size is not None
+        ),
+        f"model.separator_id={config.separator_id} and model.block_size={config.block_size}: blocks have no maps of "
+        "global tokens; set one of them": config.separator_id is not None and config.block_size is not None,
         f"model.first_attention_norm=False has no effect with model.norm_position={config.norm_position}, which "
         "normalizes no input; leave it out": (
             not config.first_attention_norm and not BLOCKS[config.norm_position].norm_reads_input

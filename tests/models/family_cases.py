@@ -69,6 +69,14 @@ ROBERTA = dataclasses.replace(
 )
 MPNET = dataclasses.replace(ROBERTA, family="mpnet", num_token_types=0, positions="learned_relative")
 LONGFORMER = dataclasses.replace(ROBERTA, family="longformer", local_window=6, global_every=0, separator_id=2)
+BIG_BIRD = dataclasses.replace(
+    BERT,
+    family="big_bird",
+    activation="gelu_tanh",
+    sequence_activation="gelu_tanh",
+    block_size=2,
+    random_blocks=1,
+)
 DEBERTA = dataclasses.replace(
     BERT,
     family="deberta-v2",
@@ -231,6 +239,9 @@ CASES = {
         ),
         8,
     ),
+    # Nine blocks, the last of one token; up to seven are read in full.
+    "big_bird": Case(transformers.BigBirdConfig(**COMMON, block_size=2, num_random_blocks=1), BIG_BIRD, 17),
+    "big_bird, short": Case(transformers.BigBirdConfig(**COMMON, block_size=2, num_random_blocks=1), BIG_BIRD, 14),
     "deberta-v2": Case(transformers.DebertaV2Config(**COMMON, **DISENTANGLED), DEBERTA, 19),
     "deberta-v2, token types, tanh": Case(
         transformers.DebertaV2Config(
@@ -339,6 +350,7 @@ PREFIXES = {
     "xlm-roberta": "XLMRoberta",
     "camembert": "Camembert",
     "longformer": "Longformer",
+    "big_bird": "BigBird",
     "mpnet": "MPNet",
     "deberta-v2": "DebertaV2",
     "nomic_bert": "NomicBert",
@@ -358,6 +370,7 @@ OTHERS = {
     },
     **{name: {"Model": ("pooled",)} for name in ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet")},
     "albert": {"ForPreTraining": ("masked_token", "next_sentence"), "Model": ("pooled",)},
+    "big_bird": {"ForPreTraining": ("masked_token", "next_sentence"), "Model": ("pooled",)},
     "distilbert": {"Model": ()},
     "electra": {"ForPreTraining": ("replaced_token",), "Model": ()},
     "modernbert": {"Model": ()},
@@ -365,11 +378,14 @@ OTHERS = {
     "nomic_bert": {"Model": ()},
 }
 INCOMPLETE = ("nomic_bert",)  # without a class for each task
+UNREAD = {"bert.pooler.weight", "bert.pooler.bias"}  # of every BigBird, though few of its classes read it
+OTHER_HEADS = ("BigBirdForQuestionAnswering",)  # with a head that is not ours
 
 
 def classes_of(family):
     """Name of each of the reference's classes -> names of our heads."""
     names = {f"{PREFIXES[family]}{end}": heads for end, heads in {**TASKS, **OTHERS[family]}.items()}
+    names = {name: heads for name, heads in names.items() if name not in OTHER_HEADS}
     return {name: heads for name, heads in names.items() if family not in INCOMPLETE or hasattr(transformers, name)}
 
 
@@ -428,7 +444,8 @@ def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray]) -
     }
     ends = next(names for end, names in fields.items() if name.endswith(end))
     found = {ours: out[theirs].numpy() for theirs, ours in ends.items() if out.get(theirs) is not None}
-    return found | {"hidden_states": torch.stack(out.hidden_states).numpy()}
+    length = batch["input_ids"].shape[-1]  # a BigBird's have padding up to a whole block
+    return found | {"hidden_states": torch.stack([x[:, :length] for x in out.hidden_states]).numpy()}
 
 
 def compare(ours: dict, theirs: dict[str, np.ndarray], batch: dict[str, np.ndarray], atol: float = 2e-5) -> None:

@@ -9,13 +9,15 @@ import pytest
 import transformers
 
 from bert_jax.config import ComputeConfig
+from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, make_model
 from bert_jax.models.attention import local, xla
-from bert_jax.models.attention.inputs import GlobalTokens, Window
+from bert_jax.models.attention.inputs import GlobalTokens, Surroundings, Window
 from bert_jax.models.model import apply_with_weights
+from bert_jax.models.patterns import block_sparse
 from bert_jax.training.optimizers.parameters import param_info
-from tests.models.family_cases import CASES, COMMON, LONGFORMER, Case, answers, batch_of, compare, model_of
+from tests.models.family_cases import BIG_BIRD, CASES, COMMON, LONGFORMER, Case, answers, batch_of, compare, model_of
 from tests.models.test_attention import random_inputs
 
 SHAPE = (2, 701, 2, 8)  # no multiple of a chunk
@@ -36,8 +38,8 @@ def inputs_of(numbers: tuple[int, int], reach: int, shape: tuple[int, ...] = SHA
     for row, number in enumerate(numbers):
         chosen[row, np.random.default_rng(row).choice(500, number, replace=False)] = True
     _, columns = jax.lax.top_k(jnp.asarray(chosen, jnp.int32), BESIDE)
-    tokens = GlobalTokens(jnp.asarray(chosen), columns, *maps_of(shape))
-    window = Window(reach, BESIDE, all_beside=max(numbers) <= BESIDE)
+    tokens = GlobalTokens(jnp.asarray(chosen), None, columns, *maps_of(shape))
+    window = Window(reach, beside=BESIDE, all_beside=max(numbers) <= BESIDE)
     inputs = inputs._replace(mask=jnp.asarray(mask), reach=reach, window=window, global_tokens=tokens)
     return inputs, gradient * mask[..., None]
 
@@ -54,7 +56,7 @@ def test_every_way_equals_all_pairs(numbers: tuple[int, int], reach: int, comput
         tokens = inputs.global_tokens._replace(**dict(zip("qkv", own, strict=True)))
         return which(inputs._replace(q=q, k=k, v=v, global_tokens=tokens), 0.3)
 
-    maps = (*inputs[:3], *inputs.global_tokens[2:])
+    maps = (*inputs[:3], *inputs.global_tokens[3:])
     (found, pull), (expected, pull_expected) = (
         jax.vjp(jax.jit(lambda *maps, which=which: run(which, *maps)), *maps) for which in (xla.attend, xla.whole)
     )
@@ -70,7 +72,7 @@ def test_all_pairs_equal_a_literal_rule() -> None:
     inputs, maps = random_inputs((2, 23, 2, 8))[0], maps_of((2, 23, 2, 8))
     chosen = np.zeros((2, 23), bool)
     chosen[0, [0, 7]] = True
-    inputs = inputs._replace(reach=2, global_tokens=GlobalTokens(jnp.asarray(chosen), None, *maps))
+    inputs = inputs._replace(reach=2, global_tokens=GlobalTokens(jnp.asarray(chosen), None, None, *maps))
     mask = np.asarray(inputs.mask)[0]
     found = np.asarray(xla.attend(inputs, 0.0))[0].reshape(23, 2, 8)
     for query in np.flatnonzero(mask):
@@ -95,26 +97,65 @@ def with_question(batch: dict[str, np.ndarray], tokens: int, separator: int) -> 
     return batch | {"input_ids": ids}
 
 
-AT_LENGTH = [("SequenceClassification", 700, 64), ("QuestionAnswering", 700, 64)]
-PUBLISHED = [(name, 4096, 512) for name in ("SequenceClassification", "QuestionAnswering", "MaskedLM")]
+def big_bird_of(length: int) -> Case:
+    positions = -(-length // 64) * 64  # transformers reads the positions of whole blocks
+    theirs = transformers.BigBirdConfig(**COMMON | {"max_position_embeddings": positions})
+    return Case(theirs, dataclasses.replace(BIG_BIRD, max_positions=positions, block_size=64, random_blocks=3), length)
 
 
-@pytest.mark.parametrize(
-    ("name", "length", "window"), [*AT_LENGTH, *(pytest.param(*one, marks=pytest.mark.slow) for one in PUBLISHED)]
-)
-def test_a_long_input_equals_the_reference(name: str, length: int, window: int, tmp_path) -> None:
+LONGFORMERS = ("LongformerForSequenceClassification", "LongformerForQuestionAnswering", "LongformerForMaskedLM")
+BIG_BIRDS = ("BigBirdForSequenceClassification", "BigBirdForMaskedLM")
+SHORTER = [(LONGFORMERS[0], longformer_of(700, 64)), (LONGFORMERS[1], longformer_of(700, 64))]
+SHORTER += [(BIG_BIRDS[0], big_bird_of(800))]
+PUBLISHED = [(name, longformer_of(4096, 512)) for name in LONGFORMERS]
+PUBLISHED += [(name, big_bird_of(4096)) for name in BIG_BIRDS]
+CASES_AT_LENGTH = [*SHORTER, *(pytest.param(*one, marks=pytest.mark.slow) for one in PUBLISHED)]
+
+
+@pytest.mark.parametrize(("name", "case"), CASES_AT_LENGTH, ids=lambda x: x if isinstance(x, str) else str(x.length))
+def test_a_long_input_equals_the_reference(name: str, case: Case, tmp_path) -> None:
     """By chunks, in every layer and in the answers."""
-    case = longformer_of(length, window)
-    theirs = model_of(case, f"LongformerFor{name}")
+    theirs = model_of(case, name)
     theirs.save_pretrained(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
-    batch = with_question(batch_of(case, rows=1), 60, case.ours.separator_id)
+    batch = batch_of(case, rows=1)
+    if case.ours.separator_id is not None:
+        batch = with_question(batch, 60, case.ours.separator_id)
     batch["masked_positions"] = batch["masked_positions"][:, :7]
     model = make_model(loaded.config, ComputeConfig(), (*loaded.heads, Head("hidden_states")))
     expected = answers(theirs, batch)
     if "mlm_logits" in expected:
         expected["mlm_logits"] = expected["mlm_logits"][:, :7]
     compare(jax.jit(model.apply)(loaded.params, batch, None), expected, batch)
+
+
+def test_blocks_of_long_inputs_equal_a_literal_rule() -> None:
+    """In chunks and from all pairs; of a program for any length, also where the sequence is short."""
+    for length in (21, 800):
+        size, blocks = (2, -(-21 // 2)) if length == 21 else (16, 50)
+        inputs, _ = random_inputs((2, length, 2, 8))
+        surroundings = block_sparse(Surroundings(inputs.mask), size, random_blocks=2)
+        tokens = surroundings.global_tokens._replace(q=inputs.q, k=inputs.k, v=inputs.v)
+        inputs = inputs._replace(reach=size, window=surroundings.window, global_tokens=tokens)
+        assert local.fits(inputs) == (length == 800)
+        found, mask = np.asarray(jax.jit(xla.attend, static_argnums=1)(inputs, 0.0))[0], np.asarray(inputs.mask)[0]
+        q, k, v = (np.asarray(x)[0].reshape(length, 2, 8) for x in inputs[:3])
+        for query in np.random.default_rng(0).permutation(np.flatnonzero(mask))[:60]:
+            own, keys = query // size, np.arange(length) // size
+            ends = own in (0, blocks - 1)
+            times = np.where(ends | (np.abs(keys - own) <= 1) | (keys == blocks - 1), 1, 0)
+            times = mask * np.where((keys == 0) & ~np.array(ends), 3, times)
+            for head in range(2):
+                weights = times * np.exp(k[:, head] @ q[query, head] / np.sqrt(8))
+                expected = weights / weights.sum() @ v[:, head]
+                np.testing.assert_allclose(found[query].reshape(2, 8)[head], expected, rtol=0, atol=1e-5)
+
+
+def test_packed_sequences_of_blocks_are_refused() -> None:
+    packed = Surroundings(jnp.ones((1, 99), jnp.int32), jnp.ones((1, 99), jnp.int32))
+    with pytest.raises(UserError, match=r"packed sequences of 99 tokens: .* above 44 .*packing=1"):
+        block_sparse(packed, 4, random_blocks=3)
+    assert block_sparse(packed, 16, random_blocks=3) == packed
 
 
 def test_memory_grows_with_the_length_and_not_with_its_square() -> None:

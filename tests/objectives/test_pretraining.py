@@ -138,6 +138,7 @@ PRESET = {
     "deberta-v2": "deberta_v3_base",
     "nomic_bert": "nomic_bert_base",
     "longformer": "longformer_base",
+    "big_bird": "big_bird_base",
 }
 
 
@@ -153,8 +154,8 @@ def published(family: str, pairing: str, **model: object) -> tuple[PretrainConfi
 @pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.in_transformers])
 @pytest.mark.parametrize("pairing", SENTENCE_PAIRS)
 def test_a_family_without_the_head_is_refused(family: str, pairing: str) -> None:
-    """BertForPreTraining and AlbertForPreTraining have one; others export theirs as classifiers."""
-    if pairing not in PAIRED or family in ("bert", "albert", "modernbert", "nomic_bert"):
+    """Those for pretraining of BERT, ALBERT and BigBird have one; others export theirs as classifiers."""
+    if pairing not in PAIRED or family in ("bert", "albert", "big_bird", "modernbert", "nomic_bert"):
         check_exportable(*published(family, pairing))
         return
     with pytest.raises(UserError) as error:

@@ -24,9 +24,7 @@ class EncoderConfig:
         None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
     )
     norm_position: str = field(
-        "post",
-        "where a block normalizes: post, the sum with the residual stream; pre, what its sublayers read",
-        table="bert_jax.models.blocks.BLOCKS",
+        "post", "normalization of the residual stream, or pre: of what is read", table="bert_jax.models.blocks.BLOCKS"
     )
     embedding_norm: bool = field(True, "normalization of the embeddings")
     first_attention_norm: bool = field(True, "pre-norm: normalization before the first attention; False in ModernBERT")
@@ -47,12 +45,12 @@ class EncoderConfig:
     local_window: int | None = field(
         None, "window of a local block: a query reads keys at most half of it away; None: no window", AT_LEAST_1
     )
-    global_every: int = field(
-        1, "block i reads whole sequences where i is a multiple of this; 0: no block does", AT_LEAST_0
-    )
+    global_every: int = field(1, "block i reads whole sequences where this divides i; 0: no block does", AT_LEAST_0)
     separator_id: int | None = field(
         None, "id of [SEP]; with it some heads have global tokens, with maps of their own (Longformer)", AT_LEAST_0
     )
+    block_size: int | None = field(None, "tokens of a block of block-sparse attention (BigBird)", AT_LEAST_1)
+    random_blocks: int = field(0, "random blocks of BigBird: a query reads its first block as often again", AT_LEAST_0)
     causal: bool = field(False, "no token reads those after it; for objective=left_to_right")
     query_key_norm: bool = field(False, "RMS norm of queries and keys by head, with a scale that heads share (Qwen3)")
     mlp: str = field("plain", "MLP of a block", table="bert_jax.models.mlps.MLPS")
@@ -68,6 +66,11 @@ class EncoderConfig:
     pooler_activation: str = field(
         "tanh",
         "activation of the pooler; relu in DistilBERT, gelu in ELECTRA",
+        table="bert_jax.models.layers.ACTIVATIONS",
+    )
+    sequence_activation: str | None = field(
+        None,
+        "the same under a sequence classifier; None: as above",
         table="bert_jax.models.layers.ACTIVATIONS",
     )
     pooler_dropout: bool = field(False, "dropout before the pooler as well (RoBERTa, ELECTRA)")

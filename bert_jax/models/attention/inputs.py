@@ -18,6 +18,7 @@ class Window:
     """The window of local layers, in numbers that are known when a program is compiled."""
 
     reach: int
+    block: int = 1  # columns that share a window: it reaches from block to block
     beside: int = 0  # tokens outside of the window that chunks of queries read too, the first of GlobalTokens
     all_beside: bool = True  # whether there can be no more of them
 
@@ -30,6 +31,7 @@ class GlobalTokens(NamedTuple):
     """
 
     chosen: jax.Array  # bool [batch, length]
+    extra: Any = None  # float32 [batch, length], added to the scores of others that read it
     columns: Any = None  # int32 [batch, Window.beside], those of the first in order, then of others; None: no chunks
     q: Any = None  # the maps; None in Surroundings
     k: Any = None
@@ -116,9 +118,17 @@ def readable_keys(inputs: AttentionInputs) -> jax.Array:
     if inputs.reach is not None:
         column = jnp.arange(inputs.q.shape[1])
         row = column if inputs.rows is None else inputs.rows
-        near = jnp.abs(row[:, None] - column) <= inputs.reach
+        near = within_reach(row[:, None], column, inputs.reach, inputs.window)
         readable &= near if inputs.global_tokens is None else near | inputs.global_tokens.chosen[:, None, None, :]
     return readable
+
+
+def within_reach(row: jax.Array, column: jax.Array, reach: Any, window: Window | None) -> jax.Array:
+    """Return whether the window of a row has a column."""
+    block = window.block if window else 1
+    if block > 1:
+        row, column = row // block * block, column // block * block
+    return jnp.abs(row - column) <= reach
 
 
 def of_global(inputs: AttentionInputs) -> AttentionInputs:

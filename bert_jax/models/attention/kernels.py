@@ -75,6 +75,7 @@ def missing_for(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -
         or not POSITIONS[config.positions].changes_scores,
         "config.model.causal=False": kernel.bias or not config.causal,
         "config.model.separator_id=None": kernel.bias or config.separator_id is None,
+        "config.model.block_size=None": kernel.bias or config.block_size is None,
         "config.model.local_window=None": kernel.window or config.local_window is None,
         f"heads of a multiple of {kernel.head_multiple} features": (
             config.hidden_size // config.num_heads % kernel.head_multiple == 0

@@ -8,7 +8,7 @@ same keys can be read.
 import jax
 import jax.numpy as jnp
 
-from bert_jax.models.attention.inputs import MASKED_SCORE, AttentionInputs, of_global, split_heads
+from bert_jax.models.attention.inputs import MASKED_SCORE, AttentionInputs, of_global, split_heads, within_reach
 from bert_jax.models.dropout import keep_mask
 
 MIN_CHUNK = 128  # queries; smaller products run slower than the work they save
@@ -25,7 +25,8 @@ def fits(inputs: AttentionInputs) -> bool:
 
 def _chunk(inputs: AttentionInputs) -> int:
     assert inputs.window
-    return max(inputs.window.reach, MIN_CHUNK)
+    block = inputs.window.block
+    return -(-max(inputs.window.reach, MIN_CHUNK) // block) * block
 
 
 def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
@@ -61,7 +62,7 @@ def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
     k, v = (read(split_heads(x, heads)) for x in (inputs.k, inputs.v))
     query, key = jnp.arange(chunk)[:, None], jnp.arange(chunk + 2 * reach) - reach  # columns from the chunk's first
     readable = (read(inputs.mask) != 0)[:, :, None, None, :]
-    near = jnp.abs(query - key) <= reach
+    near = within_reach(query, key, reach, inputs.window)
     if tokens is not None:  # which count once, though they lie within the window
         near = near & ~around(tokens.chosen)[:, :, None, None, :]
         present = jnp.broadcast_to(beside(tokens.chosen)[:, :, None, None], (*near.shape[:4], inputs.window.beside))
@@ -70,6 +71,8 @@ def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
     if inputs.segments is not None:
         readable &= chunks(inputs.segments)[:, :, None, :, None] == read(inputs.segments)[:, :, None, None, :]
     scores = jnp.einsum("bnqhd,bnkhd->bnhqk", q * q.shape[-1] ** -0.5, k, preferred_element_type=jnp.float32)
+    if tokens is not None and tokens.extra is not None:
+        scores += read(tokens.extra)[:, :, None, None, :]
     probabilities = jax.nn.softmax(jnp.where(readable, scores, MASKED_SCORE))
     if rate > 0:
         first = jnp.arange(number)[:, None, None] * chunk

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.attention.inputs import AtDistances, GlobalTokens, Surroundings, attention_inputs
+from bert_jax.models.attention.inputs import AtDistances, Surroundings, attention_inputs
 from bert_jax.models.attention.kernels import KERNELS
 from bert_jax.models.attention.xla import probabilities, read_by
 from bert_jax.models.layers import Linear, deviations, keep, lookup
@@ -37,7 +37,10 @@ class SelfAttention(nn.Module):
         v = keep(_by_heads(value(x)))
         rate = 0.0 if seed is None else config.attention_dropout
         distances = _at_distances(query, key, surroundings.distances) if surroundings.distances else None
-        tokens = self._global(x, surroundings) if surroundings.global_tokens else None
+        tokens = surroundings.global_tokens
+        if tokens is not None:
+            own = (q, k, v) if config.separator_id is None else self._of_global(x, surroundings)
+            tokens = tokens._replace(q=own[0], k=own[1], v=own[2])
         inputs = attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, distances, tokens)
         if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
             weights = probabilities(inputs)
@@ -54,12 +57,11 @@ class SelfAttention(nn.Module):
     def _map(self, name: str) -> Linear:
         return self._linear(name, ("embed", "heads"), deviations(self.config).inner)
 
-    def _global(self, x: jax.Array, surroundings: Surroundings) -> GlobalTokens:
-        """The global tokens with queries, keys and values of their own."""
-        (query, key, value), tokens = (_by_heads(self._map(name)(x)) for name in OF_GLOBAL), surroundings.global_tokens
-        assert tokens
+    def _of_global(self, x: jax.Array, surroundings: Surroundings) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries, keys and values of global tokens, by maps of their own."""
+        query, key, value = (_by_heads(self._map(name)(x)) for name in OF_GLOBAL)
         query, key = (self._turned(one, name, surroundings) for one, name in zip((query, key), OF_GLOBAL, strict=False))
-        return tokens._replace(q=query, k=key, v=keep(value))
+        return query, key, keep(value)
 
     def _turned(self, x: jax.Array, name: str, surroundings: Surroundings) -> jax.Array:
         """Queries or keys as the kernel reads them: normalized, then rotated, where the architecture says so."""

@@ -146,6 +146,8 @@ def probabilities(inputs: AttentionInputs) -> jax.Array:
         keys_there, queries_there = (x.reshape(-1, heads, q.shape[-1]) for x in inputs.distances)
         scores += read_distances(q * scale, keys_there) + read_distances(k * scale, queries_there).swapaxes(2, 3)
     scores = scores if bias is None else scores + bias
+    if inputs.global_tokens is not None and inputs.global_tokens.extra is not None:
+        scores += inputs.global_tokens.extra[:, None, None, :]
     scores = jnp.where(readable_keys(inputs), scores, MASKED_SCORE)
     if inputs.global_tokens is None:
         return jax.nn.softmax(scores)

@@ -35,7 +35,9 @@ class Network(nn.Module):
         chosen = tokens_to_be_global(config, names, ids)
         hidden, every = encoder(ids, types, mask, batch.get("segment_ids"), rng, chosen)
         seeds = (None, None) if rng is None else dropout_seeds(jax.random.fold_in(rng, 1), (2,))
-        pooler = Pooler(config, dtype, name="pooler")  # of no parameters where nothing is pooled
+        own = config.sequence_activation if "sequence_classification" in names else None
+        activation = own or config.pooler_activation
+        pooler = Pooler(config, dtype, activation, name="pooler")  # of no parameters where nothing is pooled
         pooled = pooler(POOLINGS[config.pooling](hidden, mask, batch), seeds[0]) if names & POOLED else None
         tokens = pooler(hidden, seeds[0]) if config.pooler_on_tokens and names & OF_TOKENS else hidden
         encoded = Encoded(batch, hidden, every, encoder.embeddings.token, tokens, pooled, seeds[1])
