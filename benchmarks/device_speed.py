@@ -113,6 +113,9 @@ def main() -> None:
     contestants: dict[str, Callable[[dict[str, np.ndarray]], Run]] = {
         "ours, scanned": lambda batch: ours(with_dropout, bf16(), batch),
         "ours, unrolled": lambda batch: ours(with_dropout, bf16(scan_layers=False), batch),
+        "ours in Triton, unrolled": lambda batch: ours(
+            with_dropout, bf16(attention="triton", scan_layers=False), batch
+        ),
         "ours, no attention dropout, scanned": lambda batch: ours(without, bf16(), batch),
         "ours, no attention dropout, unrolled": lambda batch: ours(without, bf16(scan_layers=False), batch),
         "ours, by XLA alone": lambda batch: ours(without, bf16(attention="xla", scan_layers=False), batch),

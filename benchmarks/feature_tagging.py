@@ -1,11 +1,12 @@
 """Feature-based tagging: which layers of a frozen encoder a BiLSTM tagger reads best (Devlin et al. 2019, table 7).
 
-    python benchmarks/feature_tagging.py --model runs/small --task wnut17 --data DATA/ner/wnut17 --output tagging/
+    python benchmarks/feature_tagging.py --model runs/small --task upos --data DATA --output tagging/
 
 The encoder computes the features of each word, those of its first piece, once; it is not trained. As in the paper a
-BiLSTM of two layers and a classifier are trained on them. Prints a row for each choice of layers, with mean and
-standard deviation of the dev set's entity F1 after the last epoch, beside what the paper found on CoNLL-2003. Every
-training is written to `results.jsonl`: a stopped command resumes after the last one.
+BiLSTM of two layers and a classifier are trained on them, each feature with mean 0 and deviation 1 over the training
+words, as sums of layers are larger than layers. Prints a row for each choice of layers, with mean and standard
+deviation of the dev set's score after the last epoch, beside what the paper found on CoNLL-2003. pretraining_gain.py
+says what the tasks are. Every training is written to `results.jsonl`: a stopped command resumes after the last one.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from pretraining_gain import SPLITS, TRIALS
 
 from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.console import Console
@@ -68,19 +70,24 @@ def main() -> None:
     """Every choice of layers with every seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a work directory or an export")
-    parser.add_argument("--task", default="wnut17", help="a task that labels words")
-    parser.add_argument("--data", required=True, help="its published files")
-    parser.add_argument("--output", type=pathlib.Path, required=True, help="directory of results.jsonl and table.md")
+    parser.add_argument("--task", default="wnut17", choices=("wnut17", "upos"), help="a task that labels words")
+    parser.add_argument(
+        "--data", type=pathlib.Path, required=True, help="the whole data sets of tests/samples/README.md"
+    )
+    parser.add_argument("--output", type=pathlib.Path, required=True, help="for TASK/results.jsonl and table.md")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--width", type=int, default=128, help="of each direction of the BiLSTM; 768 in the paper")
     parser.add_argument("--learning_rate", type=float, default=1e-3)
     args = parser.parse_args()
-    args.output.mkdir(parents=True, exist_ok=True)
-    results = args.output / "results.jsonl"
+    output = args.output / args.task
+    output.mkdir(parents=True, exist_ok=True)
+    results = output / "results.jsonl"
     lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
-    done = {(line["layers"], line["seed"]): line["f1"] for line in map(json.loads, lines)}
-    settings = TaskConfig(name=args.task, data=args.data, max_seq_len=128)
+    done = {(line["layers"], line["seed"]): line["score"] for line in map(json.loads, lines)}
+    trial = next(one for one in TRIALS if one.name == args.task)
+    overrides, _ = SPLITS[args.task](args.data, output / "data")
+    settings = TaskConfig(**trial.settings | {key: str(value) for key, value in overrides.items()})
     task, model = resolve(settings), open_model(args.model, HEADS)
     train, dev = (read_part(task, settings, name, model.tokenizer, Console()) for name in ("train", "dev"))
     for name in (*LAYERS, RANDOM):
@@ -90,23 +97,22 @@ def main() -> None:
         select = LAYERS["last" if name == RANDOM else name][0]
         features = [words_of(model, part, select, random=name == RANDOM) for part in (train, dev)]
         for seed in missing:
-            f1 = trained(features, (train, dev), task, args, seed)
-            done[name, seed] = f1
+            done[name, seed] = trained(features, (train, dev), task, args, seed)[trial.metric]
             with results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"layers": name, "seed": seed, "f1": f1}) + "\n")
-            print(f"{name}, seed {seed}: {f1:.1f}", flush=True)
+                file.write(json.dumps({"layers": name, "seed": seed, "score": done[name, seed]}) + "\n")
+            print(f"{name}, seed {seed}: {100 * done[name, seed]:.1f} %", flush=True)
     table = [
         f"{args.task}, {args.seeds} seeds, {args.epochs} epochs, BiLSTM 2 x {args.width}, JAX {jax.__version__}, "
         f"{platform.machine()}",
         "",
-        "| layers | entity F1 | published (CoNLL-2003, BERT base) |",
+        f"| layers | {trial.metric}, % | published (entity F1 on CoNLL-2003, BERT base) |",
         "| --- | --- | --- |",
     ]
     for name in (*LAYERS, RANDOM):
-        found = [done[name, seed] for seed in range(args.seeds)]
+        found = [100 * done[name, seed] for seed in range(args.seeds)]
         spread = statistics.stdev(found) if len(found) > 1 else 0.0
         table.append(f"| {name} | {statistics.mean(found):.1f} ± {spread:.1f} | {LAYERS.get(name, ('', ''))[1]} |")
-    (args.output / "table.md").write_text("\n".join(table) + "\n", encoding="utf-8")
+    (output / "table.md").write_text("\n".join(table) + "\n", encoding="utf-8")
     print("\n".join(table))
 
 
@@ -132,12 +138,14 @@ def words_of(
 
 def trained(
     features: Sequence[list[np.ndarray]], parts: tuple[Part, Part], task: Task, args: argparse.Namespace, seed: int
-) -> float:
-    """Train a tagger and return the entity F1 of the dev set, in percent."""
+) -> dict[str, float]:
+    """Train a tagger and return the scores of the dev set."""
     tagger: Any = Tagger(args.width, len(task.labels))
-    optimizer = optax.adam(args.learning_rate)
-    scale = np.concatenate(features[0]).std(0) + 1e-6  # sums of layers are larger than layers
-    inputs, labels = [x / scale for x in features[0]], [np.array(one["labels"]) for one in parts[0].examples]
+    words = np.concatenate(features[0])
+    inputs, heldout = ([(x - words.mean(0)) / (words.std(0) + 1e-6) for x in part] for part in features)
+    labels = [np.array(one["labels"]) for one in parts[0].examples]
+    steps = args.epochs * len(batches(inputs, labels, seed, 0, shuffle=True))
+    optimizer = optax.adam(optax.linear_schedule(args.learning_rate, 0.0, steps))
     params = tagger.init(jax.random.key(seed), jnp.zeros((1, 8, inputs[0].shape[1])), jnp.array([8]))
 
     def loss(params: optax.Params, x: jax.Array, lengths: jax.Array, gold: jax.Array) -> jax.Array:
@@ -157,11 +165,11 @@ def trained(
             params, state = step(params, state, x, lengths, gold)
     predict = jax.jit(lambda params, x, lengths: tagger.apply(params, x, lengths).argmax(-1))
     found: dict[int, list[int]] = {}
-    for x, lengths, _, indices in batches([x / scale for x in features[1]], None, 0, 0, shuffle=False):
+    for x, lengths, _, indices in batches(heldout, None, 0, 0, shuffle=False):
         tags = np.asarray(predict(params, x, lengths))
         found |= {int(n): tags[row, : lengths[row]].tolist() for row, n in enumerate(indices)}
     values = [found[number] for number in range(len(found))]
-    return 100 * score(task, parts[1].examples, values)["entity_f1"]
+    return dict(score(task, parts[1].examples, values))
 
 
 def batches(

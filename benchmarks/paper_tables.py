@@ -5,20 +5,24 @@
     python benchmarks/paper_tables.py masking --output tables/ --table
 
 Every row is pretrained with each seed, and fine-tuned on three tasks (pretraining_gain.py says on what). A row with a
-seed leaves one JSON file, and a stopped command resumes within the row. Prints mean and standard deviation over the
-seeds, and under them what the paper found with BERT base on its own tasks. `--config.KEY=VALUE` changes a field in all
-rows. Feature-based tagging, the paper's table 7, is feature_tagging.py.
+seed leaves one JSON file, named after its settings: tables have rows in common, and a stopped command resumes within
+the row. Prints mean and standard deviation over the seeds, and under them what the paper found with BERT base on its
+own tasks, and draws both (NAME.png). `--config.KEY=VALUE` changes a field in all rows. Feature-based tagging, the
+paper's table 7, is feature_tagging.py.
 """
 
 import argparse
 import fnmatch
+import hashlib
 import json
 import pathlib
+import statistics
 import sys
 from typing import Any, NamedTuple
 
 from pretraining_gain import SPLITS, TRIALS, finetuned
-from recipe_ablation import BERT, CHANGES, Values, config_of, parsed, spread
+from recipe_rows import BERT, CHANGES, Values, config_of, parsed
+from recipe_table import spread
 
 # The modern recipe of recipe_ablation.py with a constant masking rate, so that only a row's own choice differs. A mean
 # over all tokens instead of the first one's vector: with left to right the first sees nothing but itself.
@@ -33,7 +37,7 @@ LEFT_TO_RIGHT: Values = {"objective": "left_to_right", "model.causal": True}
 
 
 class Table(NamedTuple):
-    """A table of the paper: the changes of each row here, and the paper's own rows."""
+    """A table of the paper: the changes of each row here, `task.` those of fine-tuning, and the paper's own rows."""
 
     question: str
     rows: dict[str, Values]
@@ -59,6 +63,7 @@ TABLES: dict[str, Table] = {
             "masked tokens and next sentences": {"data.sentence_pairs": "next_sentence", "model.num_token_types": 2},
             "no next sentences": {},
             "left to right, no next sentences": LEFT_TO_RIGHT,
+            "+ BiLSTM": LEFT_TO_RIGHT | {"task.bilstm": True},
         },
         ("MNLI-m", "QNLI", "MRPC", "SST-2", "SQuAD F1"),
         {
@@ -124,58 +129,110 @@ def main() -> None:
     parser.add_argument("--only", default="*", metavar="PATTERN", help="rows")
     parser.add_argument("--table", action="store_true", help="only print the table of the results there are")
     args, overrides = parser.parse_known_args()
-    table, output = TABLES[args.name], args.output / args.name
+    table, changes, output = TABLES[args.name], parsed(overrides), args.output
     if not args.table:
         if not (args.corpus and args.data):
             parser.error("give --corpus and --data, or --table")
         for seed in range(args.seeds):
             for row in fnmatch.filter(table.rows, args.only):
-                train(row, BASE | table.rows[row] | parsed(overrides), seed, args.corpus, args.data, output)
-                print(report(table, output), flush=True)
-    else:
-        print(report(table, output))
+                print(f"{row}, seed {seed}", file=sys.stderr, flush=True)
+                train(BASE | table.rows[row] | changes, seed, args.corpus, args.data, output)
+    found = results_of(table, changes, output)
+    draw(table, found, output / f"{args.name}.png")
+    print(report(table, found))
 
 
-def train(row: str, values: Values, seed: int, corpus: str, data: pathlib.Path, output: pathlib.Path) -> None:
-    """Pretrain and fine-tune one row with one seed, and write what was measured, unless it is there."""
-    name = "".join(c if c.isalnum() else "_" for c in f"{row} {seed}")
-    file = output / "results" / f"{name}.json"
+def result_file(values: Values, seed: int, output: pathlib.Path) -> pathlib.Path:
+    """Return where the result of a row and seed is, by its settings."""
+    name = hashlib.sha256(json.dumps(values | {"seed": seed}, sort_keys=True).encode()).hexdigest()[:12]
+    return output / "results" / f"{name}.json"
+
+
+def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pathlib.Path) -> None:
+    """Pretrain and fine-tune with one seed, and write what was measured, unless it is there."""
+    file = result_file(values, seed, output)
     if file.exists():
         return
+    pretraining = {key: value for key, value in values.items() if not key.startswith("task.")}
+    task = {key.removeprefix("task."): value for key, value in values.items() if key not in pretraining}
     from bert_jax.runs.api import pretrain
     from bert_jax.training.metrics import read_metrics
 
-    workdir = output / "runs" / name
-    print(f"{row}, seed {seed}", file=sys.stderr, flush=True)
-    if not pretrain(config_of(values | {"seed": seed}, corpus), workdir):
+    workdir = output / "runs" / result_file(pretraining, seed, output).stem
+    if not pretrain(config_of(pretraining | {"seed": seed}, corpus), workdir):
         raise SystemExit(1)
     last = [line for line in read_metrics(workdir / "metrics.jsonl") if line["split"] == "heldout"][-1]
     scores = {}
-    for trial in (one for task in TASKS for one in TRIALS if one.name == task):
+    for trial in (one for name in TASKS for one in TRIALS if one.name == name):
         overrides, _ = SPLITS[trial.name](data, output / "data" / trial.name)
-        found = finetuned(trial, overrides, str(workdir), workdir / trial.name, trial.learning_rate, 1, seed)
+        place = output / "tasks" / file.stem / trial.name
+        found = finetuned(trial, overrides | task, str(workdir), place, trial.learning_rate, 1, seed)
         scores[trial.name] = 100 * found[trial.metric]["mean"]
-    result = {"row": row, "seed": seed, "values": values, "heldout": last, "scores": scores}
+    result = {"seed": seed, "values": values, "heldout": last, "scores": scores}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def report(table: Table, output: pathlib.Path) -> str:
+def results_of(table: Table, changes: Values, output: pathlib.Path) -> dict[str, list[Any]]:
+    """Return the results that are there, of ten seeds at most, by row."""
+    found = {}
+    for row, values in table.rows.items():
+        files = [result_file(BASE | values | changes, seed, output) for seed in range(10)]
+        found[row] = [json.loads(file.read_text()) for file in files if file.exists()]
+    return {row: runs for row, runs in found.items() if runs}
+
+
+def columns_of(runs: list[Any]) -> dict[str, list[float]]:
+    """Return what is reported of a row, a number per seed."""
+    losses = [one["heldout"].get("mlm_loss", one["heldout"]["loss"]) for one in runs]
+    return {"held-out loss": losses} | {task: [one["scores"][task] for one in runs] for task in TASKS}
+
+
+def report(table: Table, found: dict[str, list[Any]]) -> str:
     """Return our rows and the paper's."""
-    results: list[Any] = [json.loads(path.read_text()) for path in sorted((output / "results").glob("*.json"))]
     words = "Held-out loss of masked or next tokens in nats, scores in %; mean ± standard deviation over the seeds."
     lines = [f"{table.question}. {words}", ""]
     lines += ["| row | seeds | held-out loss | " + " | ".join(TASKS) + " |", "|" + " --- |" * (3 + len(TASKS))]
-    for row in table.rows:
-        runs = [one for one in results if one["row"] == row]
-        if runs:
-            losses = [one["heldout"].get("mlm_loss", one["heldout"]["loss"]) for one in runs]
-            scores = [spread([one["scores"][task] for one in runs], 1) for task in TASKS]
-            lines.append(f"| {row} | {len(runs)} | {spread(losses)} | {' | '.join(scores)} |")
+    for row, runs in found.items():
+        cells = [spread(values, 1 if name in TASKS else 3) for name, values in columns_of(runs).items()]
+        lines.append(f"| {row} | {len(runs)} | {' | '.join(cells)} |")
     lines += ["", "The paper's, BERT base:", ""]
     lines += ["| row | " + " | ".join(table.columns) + " |", "|" + " --- |" * (1 + len(table.columns))]
     lines += [f"| {row} | {' | '.join(f'{x:g}' for x in figures)} |" for row, figures in table.published.items()]
     return "\n".join([*lines, ""])
+
+
+def draw(table: Table, found: dict[str, list[Any]], file: pathlib.Path) -> None:
+    """Draw a panel for each column, ours above with a point per seed and the mean, and the paper's below."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    ours = {row: columns_of(runs) for row, runs in found.items()}
+    paper = {
+        row: {f"paper: {name}": [x] for name, x in zip(table.columns, figures, strict=True)}
+        for row, figures in table.published.items()
+    }
+    width = max(1 + len(TASKS), len(table.columns))
+    height = 2 + 0.3 * (len(ours) + len(paper))
+    figure, panels = pyplot.subplots(2, width, figsize=(3 + 1.7 * width, height), layout="constrained", squeeze=False)
+    for rows, line in ((ours, panels[0]), (paper, panels[1])):
+        names = list(next(iter(rows.values())))
+        for panel in line[len(names) :]:
+            panel.set_visible(False)
+        for name, panel in zip(names, line, strict=False):
+            for place, columns in enumerate(rows.values()):
+                panel.plot(columns[name], [place] * len(columns[name]), "o", color="#0072b2", alpha=0.5)
+                panel.plot([statistics.mean(columns[name])], [place], "|", color="black", markersize=14)
+            panel.set_title(name, fontsize=9)
+            panel.set_yticks(range(len(rows)), list(rows) if panel is line[0] else [""] * len(rows), fontsize=8)
+            panel.set_ylim(len(rows) - 0.5, -0.5)
+            panel.margins(x=0.2)
+            panel.grid(alpha=0.3)
+            panel.tick_params(axis="x", labelsize=8)
+    figure.savefig(file, dpi=90)
+    pyplot.close(figure)
 
 
 if __name__ == "__main__":

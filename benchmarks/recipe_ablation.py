@@ -19,100 +19,18 @@ them by their distance to the unigram entropy, with care, or by `bert-jax score`
 """
 
 import argparse
-import ast
 import fnmatch
 import json
 import pathlib
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from recipe_rows import BERT, CHANGES, ENDS, MODES, ROWS, Job, Values, config_of, parsed
+from recipe_table import write_table
 
 HELDOUT = 0.05  # of the documents is tuned on
-ENDS = ("bert", "modern")
-MODES = ("tokens", "time")
-Values = dict[str, Any]  # flat keys of a config
-MASKS = "masks"  # not a key: masking rates at the beginning and the end of the run, linear in between
-
-# BERT's recipe (Devlin et al. 2019) at a size that two CPU cores train in minutes. The published learning rate is for
-# 256 sequences a step and a million steps; next sentences are left out, as their loss is not compared.
-BERT: Values = {
-    "model.family": "research",  # transformers has no model for most rows
-    "model.num_layers": 4,
-    "model.hidden_size": 128,
-    "model.num_heads": 2,
-    "model.mlp_size": 512,
-    "model.max_positions": 128,
-    "model.dropout": 0.0,
-    "model.attention_dropout": 0.0,
-    "data.sentence_pairs": "full_sentences",
-    "train.steps": 1_200,
-    "train.batch_size": 16,
-    "train.log_every": 20,
-    "train.phases": [{"seq_len": 128}],
-    "optimizer.peak_learning_rate": 2e-3,
-    "optimizer.warmup_fraction": 0.05,
-    "optimizer.schedule": "linear",
-    "evaluate.every": 100,
-    "evaluate.batch_size": 64,
-    "evaluate.num_sequences": 1_000,
-    "checkpoint.every": 200,
-    "checkpoint.keep": 1,
-}
-# The changes that lead from BERT's recipe to the modern one, in this order.
-CHANGES: dict[str, Values] = {
-    "pre_norm": {"model.norm_position": "pre", "model.final_norm": True},
-    "rotary": {"model.positions": "rotary"},
-    "gated": {"model.mlp": "gated", "model.mlp_size": 352},
-    "no_biases": {
-        "model.attention_bias": False,
-        "model.mlp_bias": False,
-        "model.norm_bias": False,
-        "model.head_bias": False,
-    },
-    "neighbors": {"model.initialization": "neighbors", "model.initializer_range": 0.08},
-    "muon": {"optimizer.name": "muon", "optimizer.muon_learning_rate": 0.02},
-    "masks_40_to_15": {MASKS: (0.4, 0.15)},
-    "short_first": {
-        "train.phases": [
-            {"seq_len": 64, "fraction": 0.8, "batch_size": 32},
-            {"seq_len": 128, "fraction": 0.2, "batch_size": 16},
-        ]
-    },
-}
-
-
-class Row(NamedTuple):
-    """A row of the ablation: the names of its changes, and the size of its vocabulary relative to the others'."""
-
-    changes: tuple[str, ...]
-    vocabulary: float = 1.0
-
-
-ALL = tuple(CHANGES)
-ROWS: dict[str, Row] = {
-    "bert": Row(()),
-    **{f"+{name}": Row(ALL[: number + 1]) for number, name in enumerate(ALL[:-1])},
-    "modern": Row(ALL),
-    **{f"bert with {name}": Row((name,)) for name in ALL[1:]},
-    **{f"modern without {name}": Row(tuple(one for one in ALL if one != name)) for name in ALL[:-1]},
-    "modern, half the vocabulary": Row(ALL, 0.5),
-    "modern, twice the vocabulary": Row(ALL, 2.0),
-}
-
-
-class Job(NamedTuple):
-    """One run: a row, at equal tokens or time, with a seed."""
-
-    row: str
-    mode: str
-    seed: int
-
-    def file(self, output: pathlib.Path) -> pathlib.Path:
-        """The result of the run."""
-        name = "".join(c if c.isalnum() else "_" for c in self.row.replace("+", "to "))
-        return output / "results" / f"{name}-{self.mode}-{self.seed}.json"
 
 
 def main() -> None:
@@ -160,20 +78,6 @@ def jobs(rows: Sequence[str], modes: Sequence[str], seeds: int) -> Iterator[Job]
             for row in rows:
                 if seed == 0 or row in ENDS:
                     yield Job(row, mode, seed)
-
-
-def parsed(overrides: Sequence[str]) -> Values:
-    """Return `--config.KEY=VALUE` words as values."""
-    values: Values = {}
-    for one in overrides:
-        key, equals, text = one.removeprefix("--config.").partition("=")
-        if not (one.startswith("--config.") and equals):
-            raise SystemExit(f"{one}: write --config.KEY=VALUE")
-        try:
-            values[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            values[key] = text
-    return values
 
 
 class Corpora:
@@ -303,34 +207,6 @@ def run(spec: Values) -> None:
     fresh.rename(output)
 
 
-def config_of(values: Values, corpus: str) -> Any:
-    """Return the config with flat values, as `PretrainConfig`."""
-    from bert_jax.config import PretrainConfig, phases, pretrain_config, resolve
-
-    made, values = pretrain_config(), values | {"data.corpus": corpus}
-    masks = values.pop(MASKS, None)
-    if masks:
-        values["train.phases"] = with_masks(values["train.phases"], *masks)
-    for key, value in values.items():
-        *path, last = key.split(".")
-        part = made
-        for name in path:
-            part = part[name]
-        part[last] = phases(*value) if key == "train.phases" else value
-    return resolve(PretrainConfig, made)
-
-
-def with_masks(phases: Sequence[Values], begin: float, end: float) -> list[Values]:
-    """Return phases with masking rates from `begin` to `end`, linear over the run."""
-    found, done = [], 0.0
-    for phase in phases:
-        until = done + phase.get("fraction", 1.0)
-        rates = [begin + (end - begin) * part for part in (done, until)]
-        found.append(phase | {"mask_probability": rates[0], "mask_probability_end": rates[1]})
-        done = until
-    return found
-
-
 def tokens_until(phases: Any, step: int) -> int:
     """Return the tokens of the steps up to `step`."""
     return sum(max(0, min(step, p.end) - p.begin) * p.batch_size * p.seq_len for p in phases)
@@ -354,109 +230,6 @@ def reported(workdir: pathlib.Path, corpus: str) -> Values:
 
     found = evaluate(workdir, None, Console(silent=True), pathlib.Path(corpus))
     return {"loss": found["mlm_loss"], "accuracy": found["mlm_accuracy"], "unigram_entropy": found["unigram_entropy"]}
-
-
-def write_table(output: pathlib.Path) -> str:
-    """Write table.md and the picture from all results; return the table."""
-    results = [json.loads(path.read_text()) for path in sorted((output / "results").glob("*.json"))]
-    by_row: dict[tuple[str, str], list[Values]] = {}
-    for one in results:
-        row, mode, _ = one["job"]
-        by_row.setdefault((mode, row), []).append(one)
-    lines = ["Losses in nats per masked token, 15 % masks; the mean over seeds, ± their standard deviation.", ""]
-    for mode in MODES:
-        rows = {row: by_row[mode, row] for row in ROWS if (mode, row) in by_row}
-        if rows:
-            lines += [f"At equal {mode}:", "", *table(rows), ""]
-            draw(rows, mode, output)
-    text = "\n".join(lines)
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "table.md").write_text(text, encoding="utf-8")
-    return text
-
-
-COLUMNS = (
-    "recipe | seeds | steps | M tokens | seconds | tuned on | below entropy | accuracy | reported | below entropy "
-    "| plateau left after M tokens"
-)
-
-
-def table(rows: dict[str, list[Values]]) -> list[str]:
-    """Return the lines of one table."""
-    names = COLUMNS.split(" | ")
-    lines = [f"| {COLUMNS} |", f"|{' --- |' * len(names)}"]
-    for row, runs in rows.items():
-        ends = [one["curve"][-1] for one in runs]
-        far = [one["reported"] for one in runs if one["reported"]]
-        left = [one["left_plateau_at"] for one in runs]
-        cells = [
-            row,
-            str(len(runs)),
-            f"{runs[0]['steps']:,}",
-            f"{runs[0]['tokens'] / 1e6:.2f}",
-            f"{statistics.mean(one['seconds'] for one in runs):.0f}",
-            spread([end["loss"] for end in ends]),
-            f"{statistics.mean(one['unigram_entropy'] - one['curve'][-1]['loss'] for one in runs):.2f}",
-            f"{statistics.mean(end['accuracy'] for end in ends):.1%}",
-            spread([one["loss"] for one in far]) if far else "",
-            f"{statistics.mean(one['unigram_entropy'] - one['loss'] for one in far):.2f}" if far else "",
-            "never" if None in left else f"{statistics.mean(left) / 1e6:.2f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def spread(values: Sequence[float], digits: int = 3) -> str:
-    """Return mean and standard deviation."""
-    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{deviation}"
-
-
-PANELS = {
-    "from BERT's recipe to the modern one, change by change": "+*",
-    "BERT's recipe with one change": "bert with *",
-    "the modern recipe with one change": "modern?*",
-}
-
-
-def draw(rows: dict[str, list[Values]], mode: str, output: pathlib.Path) -> None:
-    """Draw the held-out loss, from the unigram entropy of its vocabulary, over tokens or seconds; a line per seed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    colors = pyplot.get_cmap("turbo")
-    over, unit, words = {
-        "tokens": ("tokens", 1e6, "million training tokens"),
-        "time": ("seconds", 1.0, "seconds of training steps"),
-    }[mode]
-    drawn = {title: pattern for title, pattern in PANELS.items() if fnmatch.filter(rows, pattern)}
-    drawn = drawn or {"the two ends": "+*"}
-    figure, panels = pyplot.subplots(1, len(drawn), figsize=(5 * len(drawn), 6), sharey=True, squeeze=False)
-    for (title, pattern), panel in zip(drawn.items(), panels[0], strict=True):
-        changed = fnmatch.filter(rows, pattern)
-        for row in [row for row in rows if row in ENDS or row in changed]:
-            color = "black" if row in ENDS else colors(changed.index(row) / max(1, len(changed) - 1))
-            for seed, one in enumerate(rows[row]):
-                panel.plot(
-                    [point[over] / unit for point in one["curve"]],
-                    [point["loss"] - one["unigram_entropy"] for point in one["curve"]],
-                    color=color,
-                    linestyle=":" if row == "bert" else "-",
-                    linewidth=1.5,
-                    label=row if seed == 0 else None,
-                )
-        panel.axhline(0, color="gray", linestyle="--", linewidth=1)
-        panel.set_title(title, fontsize=10)
-        panel.set_xlabel(words)
-        panel.grid(alpha=0.3)
-        panel.legend(fontsize=7)
-    panels[0, 0].set_ylabel("held-out masked-token loss minus unigram entropy (nats)")
-    figure.tight_layout()
-    for ending in ("png", "svg"):
-        figure.savefig(output / f"curves_{mode}.{ending}", dpi=80)
-    pyplot.close(figure)
 
 
 if __name__ == "__main__":

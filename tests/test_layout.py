@@ -71,7 +71,7 @@ PATH = (
     "training/optimizers/__init__.py",
     "training/schedules.py",
 )
-MOST_LINES_OF_PATH = 2_650
+MOST_LINES_OF_PATH = 2_700
 
 
 def imported(path: pathlib.Path) -> set[str]:

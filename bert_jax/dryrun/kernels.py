@@ -36,8 +36,21 @@ def _attention(products: int) -> Callable[[Instruction, Sequence[Array]], float]
     return flops
 
 
-# By a pattern of custom_call_target; the first that matches. The backward pass computes the scores again.
+def _tiles(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
+    """The same of models/attention/gpu/triton.py, whose fifth operand is the queries of all heads."""
+
+    def flops(one: Instruction, operands: Sequence[Array]) -> float:
+        batch, length, width = operands[4].shape
+        return 2.0 * products * batch * length * length * width
+
+    return flops
+
+
+# By a pattern of custom_call_target and the operation's name; the first that matches. The backward pass computes the
+# scores again, that in Triton twice.
 CALLS = {
+    r"__gpu\$xla\.gpu\.triton .*attention_backward": Call("our attention, backward", _tiles(7)),
+    r"__gpu\$xla\.gpu\.triton .*attention_forward": Call("our attention, forward", _tiles(2)),
     r"__cublas\$": Call("cuBLAS product", _product),
     r"__cudnn\$fmha\w*Backward": Call("cuDNN attention, backward", _attention(5)),
     r"__cudnn\$fmha": Call("cuDNN attention, forward", _attention(2)),
@@ -47,8 +60,11 @@ WORKSPACE = ("s8", "u8")  # dtypes of the memory that a call gets to work in
 
 def library_call(one: Instruction) -> Call | None:
     """Return the row of a library's call; None for any other instruction."""
-    found = re.search(r'custom_call_target="([^"]*)"', one.attributes) if one.opcode == "custom-call" else None
-    return next((call for pattern, call in CALLS.items() if found and re.match(pattern, found[1])), None)
+    if one.opcode != "custom-call":
+        return None
+    target, name = (re.search(f'{key}="([^"]*)"', one.attributes) for key in ("custom_call_target", "op_name"))
+    words = f"{target[1] if target else ''} {name[1] if name else ''}"
+    return next((call for pattern, call in CALLS.items() if re.match(pattern, words)), None)
 
 
 def results(one: Instruction) -> tuple[Array, ...]:

@@ -18,7 +18,7 @@ dropout.py    dropout by a hash of the element's index, the same on every mesh
 
 from bert_jax.config.presets import PRESETS
 from bert_jax.models.attention import kernel_used
-from bert_jax.models.encoder import padded_vocab
+from bert_jax.models.encoder import attention_weights, padded_vocab
 from bert_jax.models.heads import HEADS, Head
 from bert_jax.models.model import (
     PRETRAINING_HEADS,
@@ -40,6 +40,7 @@ __all__ = [
     "Head",
     "Model",
     "Params",
+    "attention_weights",
     "count_parameters",
     "draw_missing",
     "kernel_used",

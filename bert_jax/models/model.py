@@ -18,6 +18,7 @@ from bert_jax.models.encoder import Encoder, encoded_with_weights, is_global, pa
 from bert_jax.models.heads import Head, Network
 from bert_jax.models.heads.global_tokens import GLOBAL_TOKENS, tokens_to_be_global
 from bert_jax.models.heads.pooling import POOLINGS
+from bert_jax.models.heads.table import OF_PRETRAINING
 from bert_jax.models.layers import ACTIVATIONS, INITIALIZATIONS, deviations, table_width
 from bert_jax.models.mlps import MLPS
 from bert_jax.models.norms import NORMS
@@ -53,7 +54,7 @@ class Model(NamedTuple):
 
 def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> Model:
     """Return the encoder of `config` with `heads`; `UserError` on an architecture that cannot be built."""
-    _check(config, compute)
+    _check(config, compute, heads)
     module = Network(config, compute, heads)
     names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
     example = {name: jax.ShapeDtypeStruct((1, 2), jnp.int32) for name in names}
@@ -178,11 +179,15 @@ def _block_weights(config: EncoderConfig) -> int:
     )
 
 
-def _check(config: EncoderConfig, compute: ComputeConfig) -> None:
+def _check(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> None:
     if config.vocab_size is None or config.vocab_size < 1:
         raise UserError(f"model.vocab_size={config.vocab_size}: set it to the tokenizer's")
     if config.num_heads < 1 or config.hidden_size % config.num_heads:
         raise UserError(f"model.num_heads={config.num_heads} does not divide model.hidden_size={config.hidden_size}")
+    if config.bilstm and config.hidden_size % 2:
+        raise UserError(f"model.bilstm needs an even model.hidden_size, not {config.hidden_size}: half a direction")
+    if config.bilstm and heads and {head.name for head in heads} <= OF_PRETRAINING:
+        raise UserError("model.bilstm is read by heads of tasks alone: remove it, and fine-tune with task.bilstm")
     for name, value, known in (
         ("model.norm_position", config.norm_position, BLOCKS),
         ("model.norm", config.norm, NORMS),

@@ -25,6 +25,7 @@ CONFIGS = {
     "causal": dataclasses.replace(MODERN, causal=True, pooling="mean", num_token_types=3),
     "global tokens": dataclasses.replace(TINY, query_key_norm=True, separator_id=3, local_window=8, global_every=0),
     "blocks": dataclasses.replace(TINY, block_size=4, random_blocks=1, sequence_activation="relu"),
+    "with a BiLSTM": dataclasses.replace(MODERN, causal=True, bilstm=True),
     "as RoBERTa's": dataclasses.replace(TINY, position_offset=2, num_token_types=1, local_window=8, global_every=2),
 }
 PAIRS = ("masked_token", "next_sentence")
@@ -32,7 +33,12 @@ HEADS = (("next_token",), ("replaced_token",), ("sequence_classification",), ("q
 
 
 @pytest.mark.parametrize(
-    ("what", "names"), [*((what, PAIRS) for what in CONFIGS), *(("query-key norm", names) for names in HEADS)]
+    ("what", "names"),
+    [
+        *((what, PAIRS) for what in CONFIGS if not CONFIGS[what].bilstm),
+        *(("query-key norm", names) for names in HEADS),
+        *(("with a BiLSTM", names) for names in HEADS[2:4]),
+    ],
 )
 def test_every_parameter_returns(what, names, tmp_path) -> None:
     config = CONFIGS[what]

@@ -1,6 +1,7 @@
 """The fused kernels, interpreted, against plain attention written out, and plain attention against torch; the table."""
 
 import dataclasses
+import functools
 import types
 
 import jax
@@ -13,7 +14,9 @@ from jax._src.cudnn import fused_attention_stablehlo
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head, make_model
-from bert_jax.models.attention import KERNELS, AttentionInputs, cudnn, kernel_used, tpu_kernels, xla
+from bert_jax.models.attention import KERNELS, AttentionInputs, kernel_used, tpu_kernels, xla
+from bert_jax.models.attention.gpu import cudnn, triton
+from bert_jax.models.attention.inputs import readable_keys
 from bert_jax.models.dropout import row_keys
 
 SHAPES = {
@@ -63,6 +66,25 @@ def test_the_kernels_in_bfloat16_are_as_near_to_float32_as_plain_attention():
     assert error < 1.5 * bound
 
 
+@pytest.mark.parametrize(
+    ("shape", "packed", "reach", "rate"),
+    [((2, 48, 2, 16), True, None, 0.1), ((2, 80, 2, 32), False, 20, 0.1), ((2, 64, 2, 64), False, None, 0.0)],
+    ids=["packed", "window", "one block, no dropout"],
+)
+def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate, monkeypatch):
+    for name in ("forward", "backward"):
+        monkeypatch.setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
+    inputs, gradient = random_inputs(shape, packed=packed)
+    inputs = inputs._replace(reach=reach)
+    plain, pull = jax.vjp(lambda q, k, v: xla.whole(inputs._replace(q=q, k=k, v=v), rate), *inputs[:3])
+    # The mean of what a query without a key reads is over the blocks in reach, not over all keys.
+    reads = (readable_keys(inputs).any(-1)[:, 0] | (reach is None))[:, :, None]
+    context, back = jax.vjp(lambda q, k, v: triton.attend(inputs._replace(q=q, k=k, v=v), rate), *inputs[:3])
+    np.testing.assert_allclose(context * reads, plain * reads, rtol=0, atol=1e-5)
+    for ours, theirs in zip(back(gradient * reads), pull(gradient * reads), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kernel", ["auto", "xla"])
 def test_attention_equals_torch(kernel, packed):
@@ -107,11 +129,12 @@ def test_sequences_that_do_not_fit_are_left_to_xla():
         (ComputeConfig(), 0.1, "cpu", "XLA"),
         (ComputeConfig(), 0.1, "tpu", "one fused kernel"),
         (ComputeConfig(attention="xla"), 0.1, "tpu", "XLA"),
-        (ComputeConfig(dtype="bfloat16"), 0.1, "gpu", "XLA (cuDNN is used with config.model.attention_dropout=0)"),
-        (ComputeConfig(), 0.0, "gpu", "XLA (cuDNN is used with config.compute.dtype=bfloat16)"),
+        (ComputeConfig(dtype="bfloat16"), 0.1, "gpu", "XLA (cuDNN is used with config.model.attention_dropout=0; our"),
+        (ComputeConfig(), 0.0, "gpu", "XLA (cuDNN is used with config.compute.dtype=bfloat16; our"),
         (ComputeConfig(dtype="bfloat16"), 0.0, "gpu", "cuDNN"),
         (ComputeConfig(dtype="bfloat16", attention="xla"), 0.0, "gpu", "XLA (cuDNN is used with config.compute.att"),
         (ComputeConfig(dtype="bfloat16", attention="cudnn"), 0.0, "gpu", "cuDNN"),
+        (ComputeConfig(dtype="bfloat16", attention="triton"), 0.1, "gpu", "our kernel in Triton"),
     ],
 )
 def test_the_kernel_in_use_is_reported(compute, dropout, platform, says):

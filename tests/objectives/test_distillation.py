@@ -71,14 +71,16 @@ def drawn(config: EncoderConfig, seed: int) -> typing.Any:
 class Pair(torch.nn.Module):
     """Student and teacher of `transformers`; the loss of the authors' code, restricted to masked tokens.
 
-    With a `projection` the cosine is replaced by TinyBERT's loss of hidden states.
+    With a `projection` the cosine is replaced by TinyBERT's loss of hidden states and MobileBERT's of attention.
     """
 
     def __init__(self, student: pathlib.Path, teacher: pathlib.Path, projection: torch.Tensor | None = None) -> None:
         super().__init__()
         self.projection = None if projection is None else torch.nn.Parameter(projection)
-        self.student = transformers.DistilBertForMaskedLM.from_pretrained(student)
-        self.teacher = [transformers.BertForMaskedLM.from_pretrained(teacher).eval()]  # in a list: no parameters of it
+        eager = {"attn_implementation": "eager"}  # which returns what the heads read
+        self.student = transformers.DistilBertForMaskedLM.from_pretrained(student, **eager)
+        teaching = transformers.BertForMaskedLM.from_pretrained(teacher, **eager)
+        self.teacher = [teaching.eval()]  # in a list: no parameters of it
         self.student.distilbert.embeddings.word_embeddings.padding_idx = None
 
     def forward(self, batch: dict[str, np.ndarray]) -> torch.Tensor:
@@ -86,9 +88,9 @@ class Pair(torch.nn.Module):
         row, number = np.nonzero(batch["masked_weights"])
         place = row, batch["masked_positions"][row, number]
         labels = torch.tensor(batch["masked_labels"][row, number]).long()
-        student = self.student(ids, mask, output_hidden_states=True)
+        student = self.student(ids, mask, output_hidden_states=True, output_attentions=True)
         with torch.no_grad():
-            teacher = self.teacher[0](ids, mask, output_hidden_states=True)
+            teacher = self.teacher[0](ids, mask, output_hidden_states=True, output_attentions=True)
         ours, theirs = student.logits[place], teacher.logits[place]
         masked = torch.nn.functional.cross_entropy(ours, labels)
         soft = torch.nn.KLDivLoss(reduction="batchmean")(
@@ -99,7 +101,11 @@ class Pair(torch.nn.Module):
                 torch.nn.functional.mse_loss(ours[mask > 0] @ self.projection, theirs[mask > 0])
                 for ours, theirs in zip(student.hidden_states, teacher.hidden_states[::2], strict=True)
             ]
-            return masked + 2.0 * 3.0**2 * soft + 0.5 * sum(apart) / len(apart)
+            heads = [
+                (torch.xlogy(theirs, theirs) - theirs * torch.log(ours + 1e-30)).sum(-1).mean(1)[mask > 0].mean()
+                for ours, theirs in zip(student.attentions, teacher.attentions[1::2], strict=True)
+            ]
+            return masked + 2.0 * 3.0**2 * soft + 0.5 * sum(apart) / len(apart) + 4.0 * sum(heads) / len(heads)
         ours, theirs = (one.hidden_states[-1][mask > 0] for one in (student, teacher))
         cosine = torch.nn.CosineEmbeddingLoss()(ours, theirs, torch.ones(len(ours)))
         return masked + 2.0 * 3.0**2 * soft + 0.7 * cosine
@@ -112,7 +118,8 @@ def test_losses_and_weights_follow_torch(corpus: pathlib.Path, tmp_path: pathlib
     vocab_size = load_tokenizer(store.tokenizer_directory).vocab_size
     config, teacher = student_config(corpus, vocab_size), teacher_config(vocab_size)
     if width:
-        layers = {"distillation__cosine_weight": 0.0, "distillation__hidden_weight": 0.5}
+        weights = {"cosine_weight": 0.0, "hidden_weight": 0.5, "attention_weight": 4.0}
+        layers = {f"distillation__{name}": value for name, value in weights.items()}
         config, teacher = student_config(corpus, vocab_size, **layers), teacher_config(vocab_size, hidden_size=width)
     phase = plan_phases(config.train)[0]
     batches = list(itertools.islice(corpus_data(config, store, BatchBlocks((0,), 1)).batches(phase, 0), STEPS))
@@ -232,6 +239,11 @@ def test_flops_are_training_the_student_and_reading_with_the_teacher() -> None:
             {"distillation__hidden_weight": 1.0, "distillation__cosine_weight": 0.0, "init_from": "here"},
             teacher_config(hidden_size=64),
             "learns a projection from 32 to 64 features, which config.init_from does not hold",
+        ),
+        (
+            {"distillation__attention_weight": 1.0},
+            teacher_config(num_heads=8),
+            r"attention_weight needs as many heads as the teacher's 8 \(here 4\)",
         ),
         ({}, teacher_config(hidden_size=64), "hidden_size=32 differs from the teacher's 64; or set .*cosine_weight=0"),
     ],

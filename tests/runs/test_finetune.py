@@ -1,9 +1,11 @@
 """Fine-tuning from the command line: every kind to its end, interrupted and resumed runs, the effect of options."""
 
+import dataclasses
 import json
 import shutil
 import signal
 
+import jax
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -11,6 +13,7 @@ import torch
 import transformers
 
 from bert_jax.cli.main import main
+from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.training.trackers.services import TRACKERS, Tracker
 from tests.finetuning_runs import EXAMPLE, finetune, finetune_command, make_world, read_lines, stop_after
 from tests.tiny_models import save
@@ -300,6 +303,23 @@ def test_random_weights_keep_only_the_architecture(world, tmp_path, capsys):
     assert np.std(end) < 0.05 < 0.1 < np.std(start)
     end_norm = tensors(tmp_path / "model")["bert.encoder.layer.0.output.LayerNorm.weight"]
     np.testing.assert_allclose(end_norm, 1.0, atol=0.05)
+
+
+def test_a_bilstm_is_added_below_the_head_and_stays_with_the_model(world, tmp_path, capsys):
+    kind, settings = "token_classification", ("task.bilstm=True", "task.epochs=1")
+    assert main(finetune_command(world, tmp_path / "no", kind, *settings)) == 2
+    assert "no bert of transformers has model.bilstm=True" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+    found = load_model(world / "start")
+    research = dataclasses.replace(found.config, family="research")
+    export_model(found.params, research, found.heads, world / "start", tmp_path / "start")
+    finetune(world, tmp_path / "one", kind, *settings, start=tmp_path / "start")
+    one = load_model(tmp_path / "one" / "model")
+    assert one.config.bilstm
+    assert "bilstm" in one.params
+    # At a rate of 0 the second training returns what it read.
+    finetune(world, tmp_path / "two", kind, "task.epochs=1", "optimizer.peak_learning_rate=0.0", start=tmp_path / "one")
+    jax.tree.map(np.testing.assert_array_equal, load_model(tmp_path / "two" / "model").params, one.params)
 
 
 @pytest.mark.slow

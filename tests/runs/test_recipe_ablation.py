@@ -5,9 +5,10 @@ import json
 import pathlib
 
 import pytest
+import recipe_ablation as ablation
+from recipe_rows import BERT, CHANGES, ROWS, Job, config_of, with_masks
+from recipe_table import write_table
 
-from benchmarks import recipe_ablation as ablation
-from benchmarks.recipe_ablation import BERT, CHANGES, ROWS, Job, config_of
 from bert_jax.config import check_choices
 from bert_jax.training.schedules import plan_phases
 
@@ -35,7 +36,7 @@ def test_the_ladder_leads_from_bert_to_modern_one_change_at_a_time() -> None:
 
 
 def test_masking_rates_are_linear_over_the_phases() -> None:
-    phases = ablation.with_masks([{"seq_len": 64, "fraction": 0.8}, {"seq_len": 128, "fraction": 0.2}], 0.3, 0.15)
+    phases = with_masks([{"seq_len": 64, "fraction": 0.8}, {"seq_len": 128, "fraction": 0.2}], 0.3, 0.15)
     rates = [(phase["mask_probability"], phase["mask_probability_end"]) for phase in phases]
     assert rates == [pytest.approx((0.3, 0.18)), pytest.approx((0.18, 0.15))]
 
@@ -66,7 +67,7 @@ def test_the_table_has_means_deviations_and_the_picture(tmp_path: pathlib.Path) 
         result("modern", "tokens", 1, 4.4),
     ):
         Job(*one["job"]).file(tmp_path).write_text(json.dumps(one))
-    text = ablation.write_table(tmp_path)
+    text = write_table(tmp_path)
     rows = {line.split(" | ")[0].strip("| "): line.split(" | ") for line in text.splitlines() if line.startswith("|")}
     assert rows["bert"][1:7] == ["1", "1,200", "2.46", "600", "6.000", "0.30"]
     assert rows["modern"][5] == "4.300 ± 0.141"

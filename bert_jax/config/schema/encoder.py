@@ -81,6 +81,9 @@ class EncoderConfig:
         "what the pooler reads of a sequence: its first token, or the mean",
         table="bert_jax.models.heads.pooling.POOLINGS",
     )
+    bilstm: bool = field(
+        False, "heads of tasks read two bidirectional LSTM layers on the encoder (task.bilstm adds them)"
+    )
     layer_norm_epsilon: float = field(1e-12, "constant added to the variance under the root", AT_LEAST_0)
     dropout: float = field(0.1, "dropout rate after the embeddings and on both sublayer outputs", FROM_0_BELOW_1)
     attention_dropout: float = field(0.1, "dropout rate on the attention probabilities", FROM_0_BELOW_1)

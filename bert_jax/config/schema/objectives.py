@@ -37,4 +37,7 @@ class DistillationConfig:
         "weight of the squared difference of hidden states, layer by layer; of another width through a learned map",
         AT_LEAST_0,
     )
+    attention_weight: float = field(
+        0.0, "weight of the divergence of what each head reads, layer by layer; needs as many heads", AT_LEAST_0
+    )
     copy_layers: bool = field(True, "start from layers of the teacher, evenly spaced; False: random weights")

@@ -45,6 +45,9 @@ class TaskConfig:
     teacher: str | None = field(None, "directory of a model fine-tuned on the task, to learn from beside the labels")
     soft_fraction: float = field(0.5, "fraction of the loss that compares with the teacher's outputs", FROM_0_TO_1)
     soft_temperature: float = field(2.0, "temperature of both softmaxes where these are probabilities", ABOVE_0)
+    bilstm: bool = field(
+        False, "new: two bidirectional LSTM layers between encoder and head, with model.family=research (BERT, table 5)"
+    )
     random_weights: bool = field(
         False, "start from random weights, with the architecture and tokenizer of init_from (a baseline)"
     )

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from bert_jax.config import EncoderConfig
 from bert_jax.interop.families.base import Family, Field, ModelClass, Module, masked_head
+from bert_jax.models.heads.bilstm import DIRECTIONS, LAYERS
 
 _ATTENTION = ("query", "key", "value", "output", "query_global", "key_global", "value_global")
 _NORMS = ("embeddings/norm", "layers/attention_norm", "layers/mlp_norm", "final_norm")
@@ -17,12 +18,19 @@ _TABLES = ("embeddings/token", "embeddings/position", "embeddings/token_type", "
 _LINEAR = ("projection", *(f"layers/attention/{name}" for name in _ATTENTION))
 _MLP = ("layers/mlp_gate", "layers/mlp_up", "layers/mlp_down")
 _POOLER = (Module("pooler", "pooler"), Module("pooler/norm", "pooler.norm", "norm"))
+_DIRECTIONS = tuple(f"bilstm/{one}_{layer}" for one in DIRECTIONS for layer in range(LAYERS))
+_BILSTM = tuple(
+    Module(f"{one}/{path}", f"{one}/{name}".replace("/", "."), kind)
+    for one in _DIRECTIONS
+    for path, name, kind in (("input", "input", "linear"), ("recurrent", "recurrent.weight", "array"))
+)
 _TASKS = ("sequence_classification", "multiple_choice", "token_classification", "question_answering")
 _HEADS = {
     "masked_token": masked_head("masked_token.dense", "masked_token.norm", "masked_token.bias"),
     "next_token": masked_head("next_token.dense", "next_token.norm", "next_token.bias", "next_token"),
     "replaced_token": tuple(Module(f"replaced_token/{one}", f"replaced_token.{one}") for one in ("dense", "output")),
-    **{name: (Module(name, name),) for name in ("next_sentence", *_TASKS)},
+    "next_sentence": (Module("next_sentence", "next_sentence"),),
+    **{name: (*_BILSTM, Module(name, name)) for name in _TASKS},
 }
 
 

@@ -4,9 +4,10 @@ kernels.py         KERNELS, the ways to compute it: add a row, and a file with i
 inputs.py          what every kernel reads
 xla.py             plain operations, which XLA compiles for any platform
 local.py           plain operations over chunks, for windows of long sequences
+devices.py         a kernel on a mesh, each device on its part
 tpu.py             the fused kernel on TPUs, plain operations elsewhere
 tpu_kernels.py     the fused kernel itself, in Pallas
-cudnn.py           cuDNN's kernel, for GPUs
+gpu/               the fused kernels on GPUs: cuDNN's, and one in Pallas with dropout
 self_attention.py  the layer of the encoder: projections, position scheme, kernel
 """
 

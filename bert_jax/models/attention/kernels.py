@@ -7,7 +7,8 @@ import jax
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention import cudnn, tpu, tpu_kernels, xla
+from bert_jax.models.attention import tpu, tpu_kernels, xla
+from bert_jax.models.attention.gpu import cudnn, triton
 from bert_jax.models.attention.inputs import AttentionInputs
 from bert_jax.models.positions import POSITIONS
 
@@ -61,6 +62,16 @@ KERNELS: dict[str, Kernel] = {
         dropout=False,
         bias=False,
         head_multiple=cudnn.HEAD_MULTIPLE,
+        available=cudnn.available,
+    ),
+    # Not yet run on a GPU, so `auto` does not choose it.
+    "triton": Kernel(
+        triton.attend,
+        "our kernel in Triton",
+        platforms=("gpu",),
+        dtypes=("bfloat16",),
+        bias=False,
+        head_multiple=min(triton.HEAD_SIZES),
         available=cudnn.available,
     ),
 }

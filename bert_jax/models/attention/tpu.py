@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models.attention import tpu_kernels, xla
+from bert_jax.models.attention.devices import WIDE, on_each_device
 from bert_jax.models.attention.inputs import AttentionInputs
-from bert_jax.parallel.sharding import partition_spec
 
 
 def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
@@ -44,14 +44,8 @@ def _on_platform(fused: Callable[..., Any], plain: Callable[..., Any], rate: flo
         return plain(*arrays)
 
     def kernel(inputs: AttentionInputs, *gradient: jax.Array) -> Any:
-        arrays = (inputs._replace(window=None), *gradient)  # it reads `reach`
-        mesh = jax.sharding.get_abstract_mesh()
-        if mesh.empty:
-            return fused(*arrays)
-        wide, mask = partition_spec(("batch", "length", "heads")), partition_spec(("batch", "length"))
-        specs: Any = (wide, wide, wide, mask, mask, partition_spec(("batch", "heads", "key_words")), jax.P(), jax.P())
-        in_specs = (AttentionInputs(*specs), wide)[: len(arrays)]
-        axes = set(mesh.axis_names) - set(mesh.manual_axes)
-        return jax.shard_map(fused, in_specs=in_specs, out_specs=wide, axis_names=axes, check_vma=False)(*arrays)
+        inputs = inputs._replace(window=None)  # it reads `reach`
+        outputs = (WIDE,) * 3 if gradient else WIDE
+        return on_each_device(fused, inputs, *gradient, axes=(WIDE,) * len(gradient), out_axes=outputs)
 
     return jax.lax.platform_dependent(*arrays, tpu=kernel, default=plain)

@@ -165,3 +165,5 @@ HEADS: dict[str, Callable[[EncoderConfig, jnp.dtype, Head, Encoded], Arrays]] = 
 # Heads that read a sequence through the pooler, and those that read each token.
 POOLED = frozenset({"next_sentence", "sequence_classification", "multiple_choice", "pooled"})
 OF_TOKENS = frozenset({"token_classification", "question_answering"})
+OF_PRETRAINING = frozenset({"masked_token", "next_token", "next_sentence", "replaced_token"})
+OF_TASKS = OF_TOKENS | {"sequence_classification", "multiple_choice"}

@@ -7,7 +7,9 @@ always the masked ones, as only these reach the vocabulary.
 
 A fourth term compares the hidden states of layers: each of the student's with one of the teacher's, evenly spaced from
 the embeddings to the last layer, by the mean squared difference, and where the widths differ through a learned linear
-map (TinyBERT, Jiao et al. 2020, without its losses of attention).
+map (TinyBERT, Jiao et al. 2020). A fifth compares what the heads of these layers read, by the divergence of each head's
+weights from those of the teacher's head of the same number (MobileBERT, Sun et al. 2020). Without dropout, in a forward
+pass of its own.
 """
 
 import math
@@ -18,7 +20,7 @@ import numpy as np
 
 from bert_jax.config import EncoderConfig, PretrainConfig
 from bert_jax.errors import UserError
-from bert_jax.models import Head, Params, make_model
+from bert_jax.models import Head, Params, attention_weights, make_model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
 from bert_jax.objectives.losses import divergence
 from bert_jax.objectives.means import Mean
@@ -27,7 +29,7 @@ from bert_jax.objectives.tokens import token_weights
 
 READ = (Head("masked_token"), Head("last_hidden_state"))
 PROJECTION = "teacher_projection"  # of a run's parameters, none of the model's
-SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss does
+SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss does, and to attention weights
 
 
 def heads(config: PretrainConfig) -> tuple[Head, ...]:
@@ -39,7 +41,8 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
     """Return the mean loss of the masked tokens, plus the weighted means of the comparisons with the teacher.
 
     Raises UserError without a teacher, with one of another vocabulary, with one of another width where angles are
-    compared, with sentence pairs that have labels, and where a projection would start from weights that lack it.
+    compared, with sentence pairs that have labels, where a projection would start from weights that lack it, and where
+    attention is compared that differs in its number of heads, or that is of packed sequences.
     """
     settings = config.distillation
     if teacher is None:
@@ -58,6 +61,11 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
         raise UserError(
             f"config.distillation.hidden_weight learns a projection from {widths[0]} to {widths[1]} features, which "
             "config.init_from does not hold; remove one of them"
+        )
+    if settings.attention_weight and (config.model.num_heads != teacher.num_heads or config.data.packing > 1):
+        raise UserError(
+            f"config.distillation.attention_weight needs as many heads as the teacher's {teacher.num_heads} (here "
+            f"{config.model.num_heads}), and config.data.packing=1"
         )
     pairs = np.array(depths_of(config.model, teacher))
 
@@ -100,15 +108,23 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
             each = jnp.mean((mine - known["hidden_states"][pairs]) ** 2, axis=(0, 3))
             metrics["hidden_loss"] = Mean.of(settings.hidden_weight * each, token_weights(batch))
             value += metrics["hidden_loss"].total / normalizers["tokens"]
+        if settings.attention_weight:
+            mine = jnp.stack(attention_weights(config.model, params["encoder"], batch))
+            theirs = jnp.stack(attention_weights(teacher, frozen["encoder"], batch))[pairs[1:] - 1]
+            each = jnp.mean(attention_divergence(mine, jax.lax.stop_gradient(theirs)), axis=(0, 2))
+            metrics["attention_loss"] = Mean.of(settings.attention_weight * each, token_weights(batch))
+            value += metrics["attention_loss"].total / normalizers["tokens"]
         if config.train.z_loss:
             metrics["z_loss"] = masked_tokens.z_loss(config, masked, log_z)
             value += metrics["z_loss"].total / normalizers["masked"]
         return value, metrics
 
     def flops(seq_len: int, phase: int) -> float:
-        """Training the student, and the teacher's forward pass, which is a third of training it."""
+        """Training the student, and the teacher's forward pass, a third of training it; both again for attention."""
         forward = masked_tokens.flops(teacher, config, seq_len, phase) / 3
-        return masked_tokens.flops(config.model, config, seq_len, phase) + forward
+        again = model_flops(config.model, seq_len, 0) + model_flops(teacher, seq_len, 0) / 3
+        training = masked_tokens.flops(config.model, config, seq_len, phase) + forward
+        return training + again if settings.attention_weight else training
 
     return Objective(
         init=init,
@@ -127,6 +143,11 @@ def cosine(x: jax.Array, y: jax.Array) -> jax.Array:
     """Return the cosine of the angle between vectors along the last axis."""
     lengths = (jnp.sum(v * v, axis=-1) + SMALLEST for v in (x, y))
     return jnp.sum(x * y, axis=-1) / jnp.sqrt(math.prod(lengths))
+
+
+def attention_divergence(mine: jax.Array, theirs: jax.Array) -> jax.Array:
+    """Return the divergence of the teacher's weights `[..., keys]` from the student's, in nats, along the last axis."""
+    return jnp.sum(theirs * (jnp.log(theirs + SMALLEST) - jnp.log(mine + SMALLEST)), axis=-1)
 
 
 def layers_of(config: EncoderConfig, teacher: EncoderConfig) -> list[int]:

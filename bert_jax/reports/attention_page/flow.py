@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.inference.load import OpenModel
-from bert_jax.models import Head, Params
-from bert_jax.models.encoder import attention_weights
+from bert_jax.models import Head, Params, attention_weights
 from bert_jax.models.model import apply_with_weights
 
 Batch = Mapping[str, Any]  # of arrays

@@ -15,9 +15,10 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.inference.batching import Feed
 from bert_jax.inference.load import Weights, read_weights
 from bert_jax.inference.load import digest as weights_digest
+from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.interop.tensors import class_of
-from bert_jax.models import Model, make_model
+from bert_jax.models import Model, draw_missing, make_model
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.tasks import finetuning, head
 from bert_jax.runs.finetuning.task_data import Part, digest, read_part, score_names
@@ -84,12 +85,15 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
             "config.train.grad_accum_steps=1"
         )
     task_head = head(task.kind, len(task.labels))
-    start = read_weights(config.init_from, (task_head,), jax.random.key(config.seed), console)
+    rng = jax.random.key(config.seed)
+    start = read_weights(config.init_from, (task_head,), rng, console)
     class_of(start.config, start.heads)  # the best model is written as one
     if KINDS[task.kind].head == "sentence_embedding":
         _check_sentences(start)
     tokenizer = load_tokenizer(start.directory)
     _check_weights(start, tokenizer, settings)
+    if settings.bilstm:
+        start = _with_bilstm(start, tokenizer, rng)
     teacher = read_task_teacher(settings, task, task_head, start.config, tokenizer, console)
     parts = {split: readers.parts(task, settings, split) for split in readers.SPLITS}
     for split in ("train", "dev"):
@@ -157,6 +161,14 @@ def learning_rates(config: FinetuneConfig) -> tuple[float, ...]:
     if len(set(names)) < len(names) or min(found) < 0:
         raise UserError(f"config.task.learning_rates={found}: give each once, and none below 0")
     return found
+
+
+def _with_bilstm(start: Weights, tokenizer: Tokenizer, rng: jax.Array) -> Weights:
+    """The model with two recurrent layers below its heads, random unless it has them; UserError without research."""
+    config = dataclasses.replace(start.config, bilstm=True)
+    model_config_fields(config, tokenizer.pad_id, "config.task.bilstm")
+    params = draw_missing(config, start.heads, start.params, rng)
+    return start._replace(config=config, params=params, new=start.new + tuple(params.keys() - start.params.keys()))
 
 
 def _with_dropout(config: EncoderConfig, rate: float | None) -> EncoderConfig:

@@ -1,0 +1,230 @@
+"""Attention on GPUs by tiles in shared memory, in Pallas for Triton: scores never reach HBM (Dao et al. 2022).
+
+A program has a block of queries of one head and passes over the keys with a running softmax. The backward pass computes
+the scores again, once for a block of keys and once for a block of queries. The dropout mask is that of
+models/dropout.py, element for element; cuDNN's kernel has none here.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+from bert_jax.models.attention import xla
+from bert_jax.models.attention.devices import BY_HEAD, WIDE, on_each_device
+from bert_jax.models.attention.inputs import MASKED_SCORE, AttentionInputs, split_heads
+from bert_jax.models.dropout import keep_mask
+from bert_jax.models.layers import keep
+
+LARGEST_BLOCK, SMALLEST_BLOCK = 64, 16  # rows and columns of a tile; 16 is the least that a tensor core multiplies
+HEAD_SIZES = (16, 32, 64, 128)  # features: a power of 2, as all sizes of a tile
+NO_LIMIT = 2**30  # columns, more than any sequence has
+
+Stats = tuple[jax.Array, jax.Array]  # largest score and sum of exponentials of each query, [batch, heads, length]
+
+
+def fits(inputs: AttentionInputs) -> bool:
+    """Return whether the kernel computes these inputs."""
+    _, length, width = inputs.q.shape
+    whole = math.gcd(length, LARGEST_BLOCK) >= SMALLEST_BLOCK and width // inputs.keys.shape[1] in HEAD_SIZES
+    return whole and (inputs.bias, inputs.distances, inputs.global_tokens) == (None,) * 3
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _attend(inputs: AttentionInputs, rate: float) -> jax.Array:
+    return _forward_on_mesh(inputs, rate)[0]
+
+
+def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
+    """Return the context, as `inputs.q`, with dropout of `rate`; by XLA for lengths and heads that do not fit."""
+    return _attend(inputs._replace(window=None), rate) if fits(inputs) else xla.attend(inputs, rate)
+
+
+def _keep(inputs: AttentionInputs, rate: float) -> tuple[jax.Array, Any]:
+    context, stats = jax.tree.map(keep, _forward_on_mesh(inputs, rate))
+    return context, (inputs, context, stats)
+
+
+def _pull(rate: float, kept: Any, gradient: jax.Array) -> tuple[AttentionInputs]:
+    inputs, context, stats = kept
+    kernel = functools.partial(backward, rate=rate)
+    axes, more = (WIDE, (BY_HEAD, BY_HEAD), WIDE), (context, stats, gradient)
+    q, k, v = on_each_device(kernel, inputs, *more, axes=axes, out_axes=(WIDE, WIDE, WIDE))
+    nothing = AttentionInputs(*(None,) * len(inputs))  # type: ignore[arg-type]  # None: no gradient
+    return (nothing._replace(q=q, k=k, v=v),)
+
+
+_attend.defvjp(_keep, _pull)
+
+
+def _forward_on_mesh(inputs: AttentionInputs, rate: float) -> tuple[jax.Array, Stats]:
+    kernel = functools.partial(forward, rate=rate)
+    found: tuple[jax.Array, Stats] = on_each_device(kernel, inputs, axes=(), out_axes=(WIDE, (BY_HEAD, BY_HEAD)))
+    return found
+
+
+def forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> tuple[jax.Array, Stats]:
+    """Return the context, and what `backward` reads beside it; `interpret` runs on any platform, slowly."""
+    (batch, length, _), heads = inputs.q.shape, inputs.keys.shape[1]
+    stats = jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)
+    reads = (("tile", inputs.q), ("whole", inputs.k), ("whole", inputs.v))
+    writes = (("tile", inputs.q), ("row", stats), ("row", stats))
+    context, *found = _call(_forward_kernel, "attention_forward", inputs, reads, writes, rate, interpret)
+    return context, tuple(found)
+
+
+def backward(
+    inputs: AttentionInputs,
+    context: jax.Array,
+    stats: Stats,
+    gradient: jax.Array,
+    rate: float,
+    interpret: bool = False,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the gradients of q, k and v from that of the context."""
+    product = gradient.astype(jnp.float32) * context.astype(jnp.float32)
+    across = jnp.swapaxes(split_heads(product, inputs.keys.shape[1]).sum(-1), 1, 2)
+    reads = [("whole", x) for x in (inputs.q, inputs.k, inputs.v, gradient)]
+    reads += [("whole row", x) for x in (*stats, across)]
+    writes = (("tile", inputs.q),) * 3
+    found: tuple[jax.Array, jax.Array, jax.Array] = _call(
+        _backward_kernel, "attention_backward", inputs, reads, writes, rate, interpret
+    )
+    return found
+
+
+def _call(
+    kernel: Callable[..., None],
+    name: str,
+    inputs: AttentionInputs,
+    reads: Sequence[tuple[str, Any]],
+    writes: Sequence[tuple[str, Any]],
+    rate: float,
+    interpret: bool,
+) -> Any:
+    """One program per block of tokens, sequence and head; `reads` and `writes` are kinds of blocks, and arrays."""
+    (batch, length, width), heads, mask = inputs.q.shape, inputs.keys.shape[1], inputs.mask
+    size, block = width // heads, math.gcd(length, LARGEST_BLOCK)
+    specs = {
+        "tile": pl.BlockSpec((None, block, size), lambda i, row, head: (row, i, head)),
+        "whole": pl.BlockSpec((None, length, size), lambda i, row, head: (row, 0, head)),
+        "row": pl.BlockSpec((None, None, block), lambda i, row, head: (row, head, i)),
+        "whole row": pl.BlockSpec((None, None, length), lambda i, row, head: (row, head, 0)),
+        "mask": pl.BlockSpec((None, length), lambda i, row, head: (row, 0)),
+        "key": pl.BlockSpec((None, None, 2), lambda i, row, head: (row, head, 0)),
+        "reach": pl.BlockSpec((1,), lambda i, row, head: (0,)),
+    }
+    # A query reads the keys of its own number; no query has 0, and no key -1.
+    of_keys = mask if inputs.segments is None else jnp.where(mask != 0, inputs.segments, 0)
+    of_queries = (
+        jnp.ones_like(mask) if inputs.segments is None else jnp.where(inputs.segments != 0, inputs.segments, -1)
+    )
+    reach = jnp.reshape(jnp.asarray(NO_LIMIT if inputs.reach is None else inputs.reach, jnp.int32), (1,))
+    reads = (("key", inputs.keys), ("reach", reach), ("mask", of_queries), ("mask", of_keys), *reads)
+    return pl.pallas_call(
+        functools.partial(kernel, block=block, rate=rate),
+        grid=(length // block, batch, heads),
+        in_specs=[specs[kind] for kind, _ in reads],
+        out_specs=tuple(specs[kind] for kind, _ in writes),
+        out_shape=tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for _, x in writes),
+        compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
+        interpret=interpret,
+        name=name,
+    )(*(x for _, x in reads))
+
+
+class _Head(NamedTuple):
+    """What all tiles of scores of one head read: references to arrays, and sizes."""
+
+    keys: Any  # uint32 [2], of the dropout
+    reach: Any  # int32 [1]
+    of_queries: Any  # int32 [length]: a query reads the keys of its own number
+    of_keys: Any
+    block: int
+    rate: float
+
+    def of(self, number: Any) -> Any:
+        """The slice of a block."""
+        return pl.ds(number * self.block, self.block)
+
+    def near(self, number: Any) -> tuple[Any, Any]:
+        """The first of the blocks in reach of a block, and the one after the last."""
+        begin, length = number * self.block, self.of_keys.shape[0]
+        first = jax.lax.div(jnp.maximum(begin - self.reach[0], 0), self.block)
+        last = jax.lax.div(jnp.minimum(begin + self.block - 1 + self.reach[0], length - 1), self.block)
+        return first, last + 1
+
+    def scores(self, q: jax.Array, k: jax.Array, row: Any, column: Any) -> tuple[jax.Array, jax.Array]:
+        """float32 `[block, block]` of a block of queries and one of keys, and which of them a query reads."""
+        rows, columns = self._numbers(row, column)
+        readable = self.of_queries[self.of(row)][:, None] == self.of_keys[self.of(column)][None, :]
+        readable &= jnp.abs(rows - columns) <= self.reach[0]
+        return jnp.where(readable, triton.dot(q, k.T) * q.shape[-1] ** -0.5, MASKED_SCORE), readable
+
+    def drop(self, x: jax.Array, row: Any, column: Any) -> jax.Array:
+        """The tile after dropout."""
+        if self.rate == 0:
+            return x
+        rows, columns = self._numbers(row, column)
+        index = (rows * self.of_keys.shape[0] + columns).astype(jnp.uint32)
+        kept = keep_mask(index, self.keys[0], self.keys[1], self.rate)
+        return jnp.where(kept, x * (1 / (1 - self.rate)), 0.0)
+
+    def _numbers(self, row: Any, column: Any) -> tuple[jax.Array, jax.Array]:
+        within = jax.lax.iota(jnp.int32, self.block)
+        return (row * self.block + within)[:, None], (column * self.block + within)[None, :]
+
+
+def _forward_kernel(*refs: Any, block: int, rate: float) -> None:
+    keys, reach, of_queries, of_keys, q, k, v, context, largest_of, sum_of = refs
+    head, row, queries = _Head(keys, reach, of_queries, of_keys, block, rate), pl.program_id(0), q[...]
+
+    def step(column: Any, state: Any) -> Any:
+        total, largest, exponentials = state
+        there = head.of(column)
+        scores, _ = head.scores(queries, k[there, :], row, column)
+        now = jnp.maximum(largest, jnp.max(scores, axis=1))
+        p, shrink = jnp.exp(scores - now[:, None]), jnp.exp(largest - now)
+        values = v[there, :]
+        read = triton.dot(head.drop(p, row, column).astype(values.dtype), values)
+        return total * shrink[:, None] + read, now, exponentials * shrink + jnp.sum(p, axis=1)
+
+    zero = jnp.zeros((block,), jnp.float32)
+    state = (jnp.zeros(queries.shape, jnp.float32), zero - jnp.inf, zero)
+    total, largest, exponentials = jax.lax.fori_loop(*head.near(row), step, state)
+    context[...] = (total / exponentials[:, None]).astype(context.dtype)
+    largest_of[...], sum_of[...] = largest, exponentials
+
+
+def _backward_kernel(*refs: Any, block: int, rate: float) -> None:
+    keys, reach, of_queries, of_keys, q, k, v, gradient, largest_of, sum_of, across_of, dq, dk, dv = refs
+    head, own = _Head(keys, reach, of_queries, of_keys, block, rate), pl.program_id(0)
+
+    def tile(row: Any, column: Any) -> tuple[jax.Array, jax.Array]:
+        """The probabilities after dropout, and the gradients of the scores."""
+        rows, columns = head.of(row), head.of(column)
+        scores, readable = head.scores(q[rows, :], k[columns, :], row, column)
+        p = jnp.exp(scores - largest_of[rows][:, None]) / sum_of[rows][:, None]
+        dp = head.drop(triton.dot(gradient[rows, :], v[columns, :].T), row, column)
+        ds = p * (dp - across_of[rows][:, None]) * q.shape[-1] ** -0.5
+        return head.drop(p, row, column), jnp.where(readable, ds, 0.0)  # a row that reads nothing has no gradient
+
+    def into_keys(row: Any, state: Any) -> Any:
+        rows = head.of(row)
+        p, ds = tile(row, own)
+        into_v = triton.dot(p.astype(q.dtype).T, gradient[rows, :])
+        return state[0] + triton.dot(ds.astype(q.dtype).T, q[rows, :]), state[1] + into_v
+
+    def into_queries(column: Any, state: Any) -> Any:
+        _, ds = tile(own, column)
+        return state + triton.dot(ds.astype(q.dtype), k[head.of(column), :])
+
+    zero, near = jnp.zeros((block, q.shape[-1]), jnp.float32), head.near(own)
+    into_k, into_v = jax.lax.fori_loop(*near, into_keys, (zero, zero))
+    dk[...], dv[...] = into_k.astype(dk.dtype), into_v.astype(dv.dtype)
+    dq[...] = jax.lax.fori_loop(*near, into_queries, zero).astype(dq.dtype)
