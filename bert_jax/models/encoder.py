@@ -117,7 +117,7 @@ class ChosenTokens(NamedTuple):
     """Tokens that are to be global."""
 
     chosen: jax.Array  # bool [batch, length]; padding may be among them
-    beside: int  # as many are read fast in long sequences
+    beside: int  # as many of them chunks can read
     at_most: bool  # whether there are never more
 
 

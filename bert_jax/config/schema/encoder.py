@@ -24,7 +24,7 @@ class EncoderConfig:
         None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
     )
     norm_position: str = field(
-        "post", "normalization of the residual stream, or pre: of what is read", table="bert_jax.models.blocks.BLOCKS"
+        "post", "post normalizes the residual sum, pre what is read", table="bert_jax.models.blocks.BLOCKS"
     )
     embedding_norm: bool = field(True, "normalization of the embeddings")
     first_attention_norm: bool = field(True, "pre-norm: normalization before the first attention; False in ModernBERT")
@@ -50,7 +50,7 @@ class EncoderConfig:
         None, "id of [SEP]; with it some heads have global tokens, with maps of their own (Longformer)", AT_LEAST_0
     )
     block_size: int | None = field(None, "tokens of a block of block-sparse attention (BigBird)", AT_LEAST_1)
-    random_blocks: int = field(0, "random blocks of BigBird: a query reads its first block as often again", AT_LEAST_0)
+    random_blocks: int = field(0, "random blocks of BigBird, for which a query reads the first again", AT_LEAST_0)
     causal: bool = field(False, "no token reads those after it; for objective=left_to_right")
     query_key_norm: bool = field(False, "RMS norm of queries and keys by head, with a scale that heads share (Qwen3)")
     mlp: str = field("plain", "MLP of a block", table="bert_jax.models.mlps.MLPS")
@@ -70,7 +70,7 @@ class EncoderConfig:
     )
     sequence_activation: str | None = field(
         None,
-        "the same under a sequence classifier; None: as above",
+        "the same under a sequence classifier (BigBird); None: pooler_activation",
         table="bert_jax.models.layers.ACTIVATIONS",
     )
     pooler_dropout: bool = field(False, "dropout before the pooler as well (RoBERTa, ELECTRA)")

@@ -32,8 +32,8 @@ def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
 def _beside_a_window(inputs: AttentionInputs) -> Callable[..., jax.Array]:
     """What computes a layer that may have global tokens: all pairs where the sequence is short.
 
-    In a long one, chunks, where these can read every global token; what else there is takes the time of all pairs, in
-    memory linear in the length, so that the program of both stays small.
+    In a long one, chunks, where these can read every global token. Otherwise rows, in the time of all pairs and memory
+    linear in the length, so that a program of both stays small.
     """
     if not local.fits(inputs):
         return whole
