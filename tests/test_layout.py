@@ -44,6 +44,7 @@ DATA_ORDER = (
     {"corpus"},
     {"preparation", "sequences", "staging"},
     {"mixture", "statistics"},
+    {"leaks"},
 )
 NO_JAX = ("config", "data", "tasks", "errors", "files", "strict_json", "console")
 # The way of one call of `bert-jax pretrain`, from the arguments to the updated parameters.

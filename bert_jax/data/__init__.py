@@ -9,8 +9,9 @@ staging.py     a corpus on object storage -> a checked copy on this machine
 mixture.py     several corpora as one
 sequences/     sequence number -> batch: order, sentence pairs, masking, packing
 statistics.py  figures of a corpus and of its sequences
+leaks.py       held-out documents that are near copies of training documents
 json_lines.py  JSON lines for tasks and inference, where a broken line is an error (sources/ counts and skips it)
 
 The number of a host and the number of hosts are arguments, so that a batch is the same function on every host. Imports
-run in this order: sources, tokenizer -> corpus -> preparation, sequences, staging -> mixture, statistics.
+run in this order: sources, tokenizer -> corpus -> preparation, sequences, staging -> mixture, statistics -> leaks.
 """

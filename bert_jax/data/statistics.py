@@ -127,7 +127,7 @@ def document_sizes(split: Split) -> tuple[np.ndarray, np.ndarray]:
 
 def token_figures(split: Split, tokenizer: "Tokenizer", limit: int = MAX_TOKENS_READ) -> Tokens:
     """Return counts over all records or, where they have more than `limit` tokens, over a random sample of `limit`."""
-    records = _sample(split.tokens_per_record, limit)
+    records = sample(split.tokens_per_record, limit)
     counts = np.zeros(tokenizer.vocab_size, np.int64)
     lengths = np.zeros(1, np.int64)
     marked, unmarked = np.zeros(2, np.int64), np.zeros(2, np.int64)
@@ -190,7 +190,7 @@ def token_fractions(split: Split, vocab_size: int, limit: int = MAX_ENTROPY_TOKE
 
     Of a split with more than `limit` tokens a random sample of records is read, the same each time.
     """
-    records, counts = _sample(split.tokens_per_record, limit), np.zeros(vocab_size, np.int64)
+    records, counts = sample(split.tokens_per_record, limit), np.zeros(vocab_size, np.int64)
     for first in range(0, len(records), _RECORDS_AT_ONCE):
         tokens, *_ = split.read(records[first : first + _RECORDS_AT_ONCE])
         counts += np.bincount(tokens, minlength=vocab_size)
@@ -210,7 +210,7 @@ def find_duplicates(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) 
     _, shape, count = np.unique(tokens * (sentences.max() + 1) + sentences, return_inverse=True, return_counts=True)
     cost = np.bincount(shape, np.where(count[shape] > 1, tokens, 0)).astype(np.int64)
     taken = np.zeros(len(cost), bool)
-    taken[_sample(cost, limit)] = True
+    taken[sample(cost, limit)] = True
     compared = taken[shape]
     read = np.flatnonzero(compared & (count[shape] > 1))
     _, content = np.unique(_digests(split, read), axis=0, return_inverse=True)
@@ -248,7 +248,7 @@ def _digests(split: Split, documents: np.ndarray) -> np.ndarray:
     return np.frombuffer(bytes(found), np.uint64).reshape(-1, 2)
 
 
-def _sample(cost: np.ndarray, limit: int) -> np.ndarray:
+def sample(cost: np.ndarray, limit: int) -> np.ndarray:
     """Return ascending int64 [chosen] items that cost at most `limit` together, and at least one; all if they fit."""
     if cost.sum() <= limit:
         return np.arange(len(cost))

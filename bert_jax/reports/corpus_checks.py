@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bert_jax.config import DataConfig
+from bert_jax.data.leaks import Leaks
 from bert_jax.data.sequences.masking import MASKINGS, MAX_WORD_TOKENS
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.data.statistics import Distribution, Duplicates, SequenceFigures, Tokens
@@ -62,6 +63,7 @@ class Report(NamedTuple):
     tokens: Tokens
     unused: int
     duplicates: Duplicates
+    leaks: Leaks
     sequences: SequenceFigures | None
     no_sequences: str
     coverage: tuple[float, float] | None
@@ -135,11 +137,12 @@ def _duplicates(report: Report) -> str:
 
 
 def _leaked(report: Report) -> str:
-    found = report.duplicates
-    if found.leaked <= MAX_LEAKED * found.heldout:
+    copies, near = report.duplicates, report.leaks
+    fraction = max(copies.leaked / max(1, copies.heldout), near.near / max(1, near.heldout))
+    if fraction <= MAX_LEAKED:
         return ""
     return (
-        f"{found.leaked / found.heldout:.0%} of the held-out documents are also training documents, so the evaluation "
+        f"{fraction:.0%} of the held-out documents are also training documents, or nearly, so the evaluation "
         "is too good. Prepare the text again with --deduplicate near, and texts that overlap as one corpus"
     )
 

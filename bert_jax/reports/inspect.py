@@ -12,6 +12,7 @@ import numpy as np
 from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config
 from bert_jax.console import Console
 from bert_jax.data.corpus import Corpus
+from bert_jax.data.leaks import find_leaks
 from bert_jax.data.mixture import Mixture, open_mixture
 from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_of
 from bert_jax.data.statistics import (
@@ -124,6 +125,7 @@ def make_report(
         tokens=figures,
         unused=int((ordinary == 0).sum()),
         duplicates=find_duplicates(train, heldout),
+        leaks=find_leaks(train, heldout),
         sequences=sequences and sequence_figures(sequences, tokenizer.mask_id),
         no_sequences=no_sequences,
         coverage=coverage(train, tokenizer.separators, seq_len, data) if sequences else None,

@@ -97,6 +97,7 @@ def as_json(
         ],
         "vocabulary_unused": report.unused,
         "duplicates": report.duplicates._asdict(),
+        "leaks": report.leaks._asdict(),
         "sequences": report.sequences and report.sequences._asdict(),
         "no_sequences": report.no_sequences,
         "coverage": report.coverage and {"one epoch": report.coverage[0], "two epochs": report.coverage[1]},
@@ -165,6 +166,11 @@ def _preparation(report: Report, width: int) -> list[str]:
         + (f"; {found.leaked:,} of {found.heldout:,} held-out documents are in training too" if found.heldout else "")
         + ("" if found.exact else " (a sample)")
     )
+    if (leaks := report.leaks).heldout:
+        lines.append(
+            f"near copies across the split: {leaks.near:,} of {leaks.heldout:,} held-out documents, compared with "
+            f"{leaks.train:,} training documents"
+        )
     return _filled(lines, width)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from bert_jax.config import PretrainConfig
 from bert_jax.data.mixture import Mixture
+from bert_jax.data.preparation.growing.parts import fraction, text_tokens
 from bert_jax.data.sequences.masking import phase_masking
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.statistics import sequence_figures
@@ -27,6 +28,12 @@ def run_lines(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...]
         f"corpus {config.data.corpus}: {split.num_documents:,} documents, {split.num_tokens:,} tokens, "
         f"vocabulary {corpus.vocab_size:,}"
     )
+    whole, count = text_tokens(split.num_tokens, config.data.snapshots), config.data.snapshots or 1
+    if count > 1:
+        yield (
+            f"  it is the first of {count} snapshots, {fraction(0, count):.1%} of the text; the next follows when as "
+            "many tokens were read as a snapshot has, and evaluation stays with the first"
+        )
     if len(corpus.corpora) > 1:
         parts, epochs = _sources(config, corpus, phases)
         for (name, source), part, times in zip(corpus.sources(), parts.tolist(), epochs.tolist(), strict=True):
@@ -41,12 +48,12 @@ def run_lines(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...]
     )
     for number, phase in enumerate(phases, 1):
         tokens = (phase.end - phase.begin) * phase.batch_size * phase.seq_len
-        times = np.format_float_positional(tokens / split.num_tokens, precision=3, fractional=False, trim="-")
+        times = np.format_float_positional(tokens / whole, precision=3, fractional=False, trim="-")
         if not tokens:
             continue
         yield (
             f"phase {number}: steps {phase.begin:,} to {phase.end:,} of {phase.batch_size} sequences x "
-            f"{phase.seq_len} tokens, {times} times the corpus"
+            f"{phase.seq_len} tokens, {times} times the {'corpus' if count == 1 else 'text, about'}"
         )
         data = phase_masking(config.data, config.train.phases[phase.number])
         sequences = make_sequences(split, symbols, phase.seq_len, config.seed, data)

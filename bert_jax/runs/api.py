@@ -19,7 +19,7 @@ from bert_jax.runs import finetune as finetuning
 from bert_jax.runs import pretrain as pretraining
 from bert_jax.runs.budget.plan import plan
 from bert_jax.runs.corpus_data import corpus_data
-from bert_jax.runs.start.text import with_corpus
+from bert_jax.runs.start.text import text_as_corpus
 from bert_jax.training.schedules import plan_phases
 
 AnyConfig = TypeVar("AnyConfig", PretrainConfig, FinetuneConfig)
@@ -72,10 +72,10 @@ def pretrain(
         UserError: a config, corpus, directory or devices that do not fit each other, before anything is written.
     """
     directory, console = pathlib.Path(workdir), console or Console()
-    resolved = with_corpus(as_config(PretrainConfig, config, overrides), console)
-    if budget is not None:
-        resolved = plan(resolved, budget, directory, console, tuple(overrides or ()))
-    return pretraining.pretrain(resolved, directory, console)
+    with text_as_corpus(as_config(PretrainConfig, config, overrides), console) as (resolved, rest):
+        if budget is not None:
+            resolved = plan(resolved, budget, directory, console, tuple(overrides or ()))
+        return pretraining.pretrain(resolved, directory, console, rest=rest)
 
 
 def finetune(

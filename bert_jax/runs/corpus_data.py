@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Generator
 
 import numpy as np
@@ -15,14 +16,17 @@ from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel.sharding import BatchBlocks
+from bert_jax.runs.start.snapshots import ALL_PREPARED, Rest, read_in_turn
 from bert_jax.training.loop import Data
 from bert_jax.training.schedules import Phase, plan_phases
 
 
-def corpus_data(config: PretrainConfig, corpus: Mixture, share: BatchBlocks, evaluated: str = "heldout") -> Data:
+def corpus_data(
+    config: PretrainConfig, corpus: Mixture, share: BatchBlocks, evaluated: str = "heldout", rest: Rest = ALL_PREPARED
+) -> Data:
     """Return the batches of this process's part of the sequences; sequence numbers run on over phases and epochs.
 
-    `evaluated` is the split that evaluation reads, "heldout" or "train".
+    `evaluated` is the split that evaluation reads, "heldout" or "train", `rest` what is prepared meanwhile.
     Raises UserError where sequences of some phase cannot be made.
     """
     needed = min_documents(config)
@@ -34,24 +38,16 @@ def corpus_data(config: PretrainConfig, corpus: Mixture, share: BatchBlocks, eva
     def sequences(split: Split, data: DataConfig, phase: Phase, rate: LinearRate | None = None) -> Sequences:
         return make_sequences(split, symbols, phase.seq_len, config.seed, data, config.model.num_token_types, rate)
 
-    def trained(phase: Phase) -> Sequences:
+    def trained(phase: Phase, split: Split) -> Sequences:
         settings, count = config.train.phases[phase.number], (phase.end - phase.begin) * phase.batch_size
         rate = changing_rate(config.data, settings, phase.begin_sequence, count)
-        return sequences(train, phase_masking(config.data, settings), phase, rate)
+        return sequences(split, phase_masking(config.data, settings), phase, rate)
 
     def shared(source: Sequences, first: int, batch_size: int, stop: int | None) -> Generator[Batch, None, None]:
+        ahead = {"num_threads": config.data.num_threads, "prefetch": config.data.prefetch}
         with contextlib.ExitStack() as stack:
             blocks = [
-                batches(
-                    source,
-                    first,
-                    batch_size,
-                    host=block,
-                    num_hosts=share.num_blocks,
-                    num_threads=config.data.num_threads,
-                    prefetch=config.data.prefetch,
-                    stop=stop,
-                )
+                batches(source, first, batch_size, host=block, num_hosts=share.num_blocks, stop=stop, **ahead)
                 for block in share.blocks
             ]
             for block in blocks:
@@ -59,8 +55,8 @@ def corpus_data(config: PretrainConfig, corpus: Mixture, share: BatchBlocks, eva
             for parts in zip(*blocks, strict=True):
                 yield {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def training(phase: Phase, step: int) -> Generator[Batch, None, None]:
-        return shared(trained(phase), phase.first_sequence(step), phase.batch_size, None)
+    def snapshot(split: Split, phase: Phase, step: int) -> Generator[Batch, None, None]:
+        return shared(trained(phase, split), phase.first_sequence(step), phase.batch_size, None)
 
     def heldout(phase: Phase) -> Generator[Batch, None, None]:
         source = sequences(held, evaluation, phase)
@@ -68,8 +64,9 @@ def corpus_data(config: PretrainConfig, corpus: Mixture, share: BatchBlocks, eva
         return shared(source, 0, config.evaluate.batch_size, stop)
 
     for phase in plan_phases(config.train):
-        trained(phase)
+        trained(phase, train)
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256}
+    training = functools.partial(read_in_turn, config, corpus, rest, snapshot)
     return Data(training, heldout if held.num_documents >= needed else None, fingerprint)
 
 

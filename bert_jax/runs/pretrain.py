@@ -24,6 +24,7 @@ from bert_jax.runs.corpus_data import corpus_data, min_documents
 from bert_jax.runs.evaluate import make_evaluation
 from bert_jax.runs.requirements import lock_versions
 from bert_jax.runs.start.initial_weights import check_exportable, starting_weights
+from bert_jax.runs.start.snapshots import ALL_PREPARED, Rest
 from bert_jax.runs.start.teacher import read_teacher
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
@@ -38,6 +39,7 @@ def pretrain(
     console: Console,
     interrupt: Interrupt | None = None,
     watchdog: Watchdog | None = None,
+    rest: Rest = ALL_PREPARED,
 ) -> bool:
     """Run or resume `config` in `directory`; False where a signal ended it early (its state is saved).
 
@@ -61,7 +63,7 @@ def pretrain(
         watchdog.check_agreement(run_fingerprint(config, corpus))
     mesh = check_layout(config, objective, phases)  # refused now, it leaves the directory to the corrected command
     params = starting_weights(config, corpus.tokenizer(), console, teacher)
-    data = corpus_data(config, corpus, sharding.batch_blocks(mesh))
+    data = corpus_data(config, corpus, sharding.batch_blocks(mesh), rest=rest)
     data = data._replace(
         evaluate=make_evaluation(config, objective, mesh, corpus.tokenizer()),
         fingerprint={**data.fingerprint, **teacher.fingerprint},
@@ -73,10 +75,9 @@ def pretrain(
             lock_versions(directory, console.say)
         for line in run_lines(config, corpus, phases):
             console.say(line)
-        left_out = corpus.left_out("heldout", min_documents(config))
         if data.heldout is None:
             console.say("no evaluation: too few held-out documents; `prepare --heldout_fraction` sets their number")
-        elif left_out:
+        elif left_out := corpus.left_out("heldout", min_documents(config)):
             console.say(f"too few held-out documents in {', '.join(left_out)}; the evaluation reads the others")
         run = RunContext(
             config, objective, phases, data, directory, console, interrupt, watchdog, params, teacher.params

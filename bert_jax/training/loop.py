@@ -43,7 +43,7 @@ from bert_jax.training.step import (
 class Data(NamedTuple):
     """Where the loop gets its batches from.
 
-    batches(phase, step) -> an endless generator of this host's part of the batches from `step` on
+    batches(phase, step) -> an endless generator of this host's part of the batches from `step` on; {}: not there yet
     heldout(phase) -> one pass over the held-out sequences, or None where there are none
     fingerprint: what a resumed run must find again (corpus and tokenizer)
     evaluate(params, frozen params, held-out batches) -> what is measured; None: the objective's own means
@@ -212,8 +212,7 @@ class _Loop:
 
     def run(self, state: TrainState, step: int) -> bool:
         """Train from `step` on; whether the last step was reached."""
-        saved = step
-        compiled_at = step
+        saved = compiled_at = step
         last_step = self.phases[-1].end
         if step > 0 and self._owes_evaluation(step):
             self._evaluate(step, next(phase for phase in self.phases if step <= phase.end), state)
@@ -290,7 +289,8 @@ class _Loop:
 
     def _next(self, batches: Generator[Batch, None, None]) -> Batch:
         began = time.perf_counter()
-        batch = next(batches)
+        while not (batch := next(batches)) and not self.interrupt.check():
+            self.watchdog.stage("step")
         self.watch.waited += time.perf_counter() - began
         return sharding.place_batch(batch, self.mesh)
 

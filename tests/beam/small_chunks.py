@@ -10,6 +10,6 @@ pieces.MAX_UNSPLIT_BYTES, pieces.MAX_PIECE_BYTES = 50_000, 10_000
 _read_chunks = chunks.read_chunks
 
 
-def small_chunks(part, tokenizer, settings):
+def small_chunks(*arguments):
     """`chunks.read_chunks`; a worker process that is sent this function imports this file first."""
-    return _read_chunks(part, tokenizer, settings)
+    return _read_chunks(*arguments)

@@ -24,40 +24,23 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_jax.data.corpus import open_corpus
 from bert_jax.data.manifest import verify
-from bert_jax.data.preparation import beam, chunks
+from bert_jax.data.preparation import chunks
+from bert_jax.data.preparation.beam import pipeline, records
+from bert_jax.data.preparation.beam import prepare as with_beam
+from bert_jax.data.preparation.beam.prepare import prepare_with_beam
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.sources import ReadOptions, storage
 from bert_jax.data.staging import staged
 from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.errors import UserError
+from tests.beam.runners import IN_MEMORY, RETRYING, RUNNERS, processes
 from tests.beam.small_chunks import small_chunks
+from tests.data.preparation import contents
 
 pytestmark = [pytest.mark.beam, pytest.mark.filterwarnings("default")]  # warnings of Beam itself
 
 WORDS = ["the", "##s", "cat", "dog", "sat", "on", "mat", ".", "a", "##t"]
 HELDOUT = 0.2
-IN_MEMORY = ("--runner=FnApiRunner",)
-RETRYING = ("--runner=BundleBasedDirectRunner",)  # gives up a bundle after four attempts
-
-
-def processes(number):
-    return (*IN_MEMORY, "--direct_running_mode=multi_processing", f"--direct_num_workers={number}")
-
-
-RUNNERS = {
-    "default": (),
-    "direct": ("--runner=DirectRunner",),
-    "bundles": RETRYING,
-    "in memory": IN_MEMORY,
-    "every bundle thrice": (*IN_MEMORY, "--direct_runner_bundle_repeat=2"),
-    "threads": (*IN_MEMORY, "--direct_running_mode=multi_threading", "--direct_num_workers=3"),
-    **{f"{number} processes": processes(number) for number in (1, 2, 3)},
-}
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    monkeypatch.setattr(chunks, "read_chunks", small_chunks)
 
 
 @pytest.fixture(scope="session")
@@ -106,13 +89,8 @@ def local(texts, tokenizer, tmp_path_factory):
     return place
 
 
-def contents(directory):
-    """{relative path: bytes} of all files."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-
-
 def run(texts, tokenizer, output, options):
-    return beam.prepare_with_beam([str(texts)], tokenizer, output, heldout_fraction=HELDOUT, beam_options=options)
+    return prepare_with_beam([str(texts)], tokenizer, output, heldout_fraction=HELDOUT, beam_options=options)
 
 
 @pytest.mark.parametrize("options", RUNNERS.values(), ids=RUNNERS)
@@ -213,13 +191,15 @@ def test_object_storage_in_and_out(texts, tokenizer, local, tmp_path):
     files = fsspec.filesystem("memory")
     files.put(str(texts), "/bucket/texts", recursive=True)
     inputs, output = "memory://bucket/texts", "memory://bucket/corpora/small"
-    manifest = beam.prepare_with_beam([inputs], tokenizer, output, heldout_fraction=HELDOUT, beam_options=IN_MEMORY)
+    manifest = prepare_with_beam([inputs], tokenizer, output, heldout_fraction=HELDOUT, beam_options=IN_MEMORY)
     prepare([inputs], tokenizer, tmp_path / "local", workers=1, heldout_fraction=HELDOUT)
-    copy = staged(output, tmp_path / "cache")
-    assert contents(copy) == contents(tmp_path / "local")
+    copy, wanted = staged(output, tmp_path / "cache"), contents(tmp_path / "local")
+    signatures = wanted.pop("signatures.npy")  # training reads none
+    assert contents(copy) == wanted
+    assert files.cat("/bucket/corpora/small/signatures.npy") == signatures
     assert open_corpus(copy).manifest == manifest
     with pytest.raises(UserError, match="not empty, it holds"):
-        beam.prepare_with_beam([inputs], tokenizer, output, beam_options=IN_MEMORY)
+        prepare_with_beam([inputs], tokenizer, output, beam_options=IN_MEMORY)
 
 
 @pytest.mark.parametrize("options", [IN_MEMORY, RETRYING, processes(2)], ids=["in memory", "retrying", "processes"])
@@ -252,11 +232,9 @@ def test_bad_arguments_are_refused_before_anything_is_written(texts, tokenizer, 
     with pytest.raises(UserError, match="nowhere"):
         run(tmp_path / "nowhere", tokenizer, output, IN_MEMORY)
     with pytest.raises(UserError, match="sideways"):
-        beam.prepare_with_beam(
-            [str(texts)], tokenizer, output, ReadOptions(documents="sideways"), beam_options=IN_MEMORY
-        )
+        prepare_with_beam([str(texts)], tokenizer, output, ReadOptions(documents="sideways"), beam_options=IN_MEMORY)
     with pytest.raises(UserError, match="heldout_fraction"):
-        beam.prepare_with_beam([str(texts)], tokenizer, output, heldout_fraction=1.0)
+        prepare_with_beam([str(texts)], tokenizer, output, heldout_fraction=1.0)
     assert not output.exists()
     output.mkdir()
     (output / "mine").write_text("")
@@ -266,15 +244,15 @@ def test_bad_arguments_are_refused_before_anything_is_written(texts, tokenizer, 
 
 
 def test_an_internal_error_keeps_its_traceback(texts, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(beam, "summarize", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(records, "summarize", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError) as raised:
         run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)
     assert raised.value.__notes__ == [f"{tmp_path / 'corpus'}: incomplete; remove it before the next try"]
 
 
 def test_workers_of_another_version_are_refused(texts, tokenizer, tmp_path, monkeypatch):
-    here = iter(["this version"])
-    monkeypatch.setattr(beam, "_versions", lambda: next(here, "another version"))
+    monkeypatch.setattr(with_beam, "installed", lambda packages: "this version")
+    monkeypatch.setattr(pipeline, "installed", lambda packages: "another version")
     with pytest.raises(UserError, match=r"^a worker has another version, this machine this version") as refused:
         run(texts, tokenizer, tmp_path / "corpus", IN_MEMORY)
     assert str(refused.value).count("\n") == 1
@@ -284,7 +262,8 @@ def test_a_killed_pipeline_leaves_no_corpus(texts, tokenizer, local, tmp_path):
     """Killed after the third shard: no corpus, and refused until it is removed; then the same again."""
     code = f"""
 import os, signal
-from bert_jax.data.preparation import beam, chunks
+from bert_jax.data.preparation import chunks
+from bert_jax.data.preparation.beam.prepare import prepare_with_beam
 from bert_jax.data.sources import storage
 from tests.beam.small_chunks import small_chunks
 chunks.read_chunks = small_chunks
@@ -295,7 +274,7 @@ def dying(path, url):
     if len(shards) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 storage.upload = dying
-beam.prepare_with_beam([{str(texts)!r}], {str(tokenizer)!r}, {str(tmp_path / "corpus")!r}, heldout_fraction={HELDOUT})
+prepare_with_beam([{str(texts)!r}], {str(tokenizer)!r}, {str(tmp_path / "corpus")!r}, heldout_fraction={HELDOUT})
 """
     killed = subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     assert killed.returncode == -signal.SIGKILL

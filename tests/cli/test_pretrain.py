@@ -126,6 +126,11 @@ def test_phases_are_printed_with_three_digits_and_without_the_empty(world) -> No
     (line,) = [line for line in run_lines(config, corpus, plan_phases(config.train)) if line.startswith("phase ")]
     (times,) = re.findall(r"phase 1: steps 0 to 1 of 8 sequences x 16 tokens, ([\d.]+) times the corpus", line)
     assert times == f"{8 * 16 / corpus.split('train').num_tokens:.3g}" != "0"
+    growing = dataclasses.replace(config, data=dataclasses.replace(config.data, snapshots=3))
+    said = "\n".join(run_lines(growing, corpus, plan_phases(config.train)))
+    assert "it is the first of 3 snapshots, 6.2% of the text" in said
+    (times,) = re.findall(r"([\d.e-]+) times the text, about", said)
+    assert float(times) == pytest.approx(8 * 16 / (16 * corpus.split("train").num_tokens), rel=1e-2)
 
 
 def test_likely_problems_are_printed_before_the_run(world, tmp_path) -> None:

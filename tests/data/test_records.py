@@ -14,6 +14,7 @@ from pyarrow import parquet
 from bert_jax.data.sources import (
     ReadOptions,
     check_read_options,
+    data_sets,
     find_files,
     read_documents,
     read_raw_documents,
@@ -270,9 +271,9 @@ def test_damaged_parquet_is_named_or_read(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
+def builder():
+    """A data set of TFDS."""
     tfds = pytest.importorskip("tensorflow_datasets")
-    place = tmp_path_factory.mktemp("tfds")
 
     class Wiki(tfds.core.GeneratorBasedBuilder):
         VERSION = tfds.core.Version("1.0.0")
@@ -288,8 +289,13 @@ def prepared(tmp_path_factory):
         def _generate_examples(self, texts):
             yield from ((number, {"text": text, "n": number}) for number, text in enumerate(texts))
 
-    builder = Wiki(data_dir=place, config="20230601.en", file_format="array_record")
-    builder.download_and_prepare()
+    return Wiki
+
+
+@pytest.fixture(scope="module")
+def prepared(builder, tmp_path_factory):
+    place = tmp_path_factory.mktemp("tfds")
+    builder(data_dir=place, config="20230601.en", file_format="array_record").download_and_prepare()
     return place
 
 
@@ -305,6 +311,26 @@ def test_a_data_set_of_tfds(prepared):
     assert read(place, field="n") == ["not a text"] * len(TEXTS)
     with pytest.raises(UserError, match="no data set that TFDS has prepared"):
         read(f"tfds:other@{prepared}")
+
+
+def test_tfds_prepares_what_is_not_there(builder, tmp_path, monkeypatch):
+    import tensorflow_datasets as tfds
+
+    def known(name, data_dir, file_format):
+        assert name == "wiki/20230601.en"
+        return builder(data_dir=data_dir, config="20230601.en", file_format=file_format)
+
+    monkeypatch.setattr(tfds, "list_builders", lambda with_community_datasets: ["wiki"])
+    monkeypatch.setattr(tfds, "builder", known)
+    assert sorted(read(f"tfds:wiki/20230601.en@{tmp_path}")) == sorted(TEXTS)
+    monkeypatch.setattr(tfds, "builder", lambda *_, **__: 1 / 0)
+    data_sets.open_builder.cache_clear()
+    assert sorted(read(f"tfds:wiki/20230601.en@{tmp_path}#rest")) == ["empty", "last"]  # it is there
+    with pytest.raises(
+        UserError, match=r"TFDS cannot prepare it here \(division by zero\); run tfds build wiki"
+    ) as refused:
+        read(f"tfds:wiki@{tmp_path / 'elsewhere'}")
+    assert "\n" not in str(refused.value)
 
 
 def test_members_of_a_web_dataset(tmp_path):

@@ -39,7 +39,14 @@ SAMPLES = {
     "pythainlp": ("มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ", ["มนุษย์", "และ", "สิทธิ"]),
     "khmercut": ("មនុស្សទាំងអស់កើតមកមានសេរីភាពនិងសមភាព", ["មនុស្ស", "សេរីភាព", "និង", "សមភាព"]),
     "laonlp": ("ມະນຸດທຸກຄົນເກີດມາມີກຽດສັກສີ", ["ມະນຸດ", "ຄົນ", "ກຽດ"]),
+    "icu": (
+        "လူတိုင်းသည်တူညီလွတ်လပ်သောဂုဏ်သိက္ခာဖြင့်လည်းကောင်း၊တူညီလွတ်လပ်သောအခွင့်အရေးများဖြင့်လည်းကောင်း၊",
+        ["လူ", "တူညီ", "လွတ်လပ်", "ဂုဏ်သိက္ခာ", "အခွင့်အရေး"],
+    ),
 }
+MODULES = {"unidic-lite": "unidic_lite", "python-crfsuite": "pycrfsuite", "pyicu-wheels": "icu"}
+# A consonant or letter that no virama stacks below another, and that has no virama or asat itself.
+BURMESE_SYLLABLE = re.compile("(?<!\u1039)[\u1000-\u102a\u103f\u104a-\u104f](?!\u1037?[\u1039\u103a])")
 FIRST_ID, VOCAB = 5, 300
 
 
@@ -177,13 +184,22 @@ def test_bytes_of_a_character_belong_to_its_word():
 @pytest.mark.parametrize("name", SAMPLES)
 def test_packages_find_words(name):
     for package in SEGMENTERS[name].packages:
-        pytest.importorskip({"unidic-lite": "unidic_lite", "python-crfsuite": "pycrfsuite"}.get(package, package))
+        pytest.importorskip(MODULES.get(package, package))
     text, words = SAMPLES[name]
     found = find_words(name)
     assert set(words) <= set(found(text))
     for each in (text, "", " ", f" {text}\n{text} abc 1.5\t{text}", "😀\u200b。\u3000x"):
         assert "".join("".join(found(each)).split()) == "".join(each.split())
     assert sum(word_starts(text, found(text), [(at, at + 1) for at in range(len(text))])) == len(found(text))
+
+
+def test_words_of_burmese_begin_at_syllables():
+    pytest.importorskip("icu")
+    text = SAMPLES["icu"][0]
+    syllables = [match.start() for match in BURMESE_SYLLABLE.finditer(text)]
+    starts = [0, *itertools.accumulate(map(len, find_words("icu")(text)))][:-1]
+    assert len(syllables) > len(starts) > 15
+    assert set(starts) <= set(syllables)
 
 
 def test_sentences_of_thai():
@@ -273,14 +289,14 @@ def test_what_is_added_has_words_by_the_same_segmenter(tmp_path, tokenizer):
             assert not flags[1::2].any()
 
 
-def test_bad_segmenters_are_refused(tmp_path, tokenizer, monkeypatch, capsys):
+def test_bad_segmenters_are_refused(tmp_path, tokenizer, monkeypatch):
     texts = write_texts(tmp_path / "texts", 1)
 
     def no_module():
         raise ImportError
 
     monkeypatch.setitem(SEGMENTERS, "absent", Segmenter("zh", ("one", "two"), no_module))
-    rows = "give jieba (zh), fugashi (ja), pythainlp (th), khmercut (km), laonlp (lo)"
+    rows = "give jieba (zh), fugashi (ja), pythainlp (th), khmercut (km), laonlp (lo), icu (my)"
     for name, language, words in (
         ("jeiba", "zh", rows),
         ("jeiba", "zh", "did you mean 'jieba'?"),
@@ -292,9 +308,6 @@ def test_bad_segmenters_are_refused(tmp_path, tokenizer, monkeypatch, capsys):
             prepare(texts, tokenizer, tmp_path / "c", workers=1, language=language, segmenter=name)
         assert words in str(caught.value)
         assert "\n" not in str(caught.value)
-    words = ["prepare", "--input", *texts, "--tokenizer", str(tokenizer), "--output", str(tmp_path / "c")]
-    assert main([*words, "--segmenter", "jieba", "--runner", "beam"]) == 2
-    assert "--segmenter: only with --runner local" in capsys.readouterr().err
     assert not (tmp_path / "c").exists()
 
 

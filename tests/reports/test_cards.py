@@ -58,6 +58,10 @@ def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
     assert "## Cost" in card.text
     assert "| machine | 1 x cpu; processes: ?; cores per host: ? |" in card.text
     assert str(tmp_path) not in text
+    assert "snapshots" not in card.text
+    growing = tmp_path / "growing"
+    write_run(growing, lines, machine, data={"corpus": corpus, "snapshots": 3}, train={"steps": 1000})
+    assert "absent. This is the first of 3 snapshots of" in model_card(weights("masked_token", step=650), growing)
 
 
 def test_the_card_of_a_fine_tuned_model(tmp_path: pathlib.Path) -> None:

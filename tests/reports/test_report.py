@@ -49,7 +49,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     lines = [line | {f"{HOSTILE[1]}_loss": 1.0} for line in curve(1000, 20)]
     run = place / HOSTILE[1].replace("/", "")
     machine = {"devices": 1, "device_kind": HOSTILE[0], HOSTILE[2]: HOSTILE[3], "control": HOSTILE[5]}
-    data = {"corpus": str(place / "corpus"), "sentence_pairs": "full_sentences"}
+    data = {"corpus": str(place / "corpus"), "sentence_pairs": "full_sentences", "snapshots": 3}
     write_run(run, lines, machine, data=data, train=STEPS, model={"vocab_size": 360})
     values = json.loads((run / "run.json").read_text())
     values["fingerprint"] = {"corpus": manifest["fingerprint"], "tokenizer": "beef", HOSTILE[0]: HOSTILE[4]}
@@ -80,6 +80,7 @@ def test_hostile_text_stays_text(hostile, monkeypatch) -> None:
     assert f"The first training document begins: {HOSTILE[0]}" in page.text
     tokens = json.loads((hostile.parent / "corpus" / "manifest.json").read_text())["splits"]["train"]["tokens"]
     assert f"{round(1000 * 256 * 128 / tokens, -1):.0f} times the {tokens:,} tokens of" in page.text
+    assert "They are the first of 3 snapshots, which the run reads in turn." in page.text
     assert f"version of {HOSTILE[2]}" in page.text
     assert repr(HOSTILE[3]) in page.text  # the recipe
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", page.text)

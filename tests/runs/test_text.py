@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import os
 import pathlib
 import random
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 
 from bert_jax.config import PretrainConfig, pretrain_config, resolve
 from bert_jax.console import Console
+from bert_jax.data.manifest import read_manifest
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.tokenizer.training.train import train_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.runs.start.text import with_corpus
+from bert_jax.runs.start.text import text_as_corpus
 from tests.data.preparation import contents
 from tests.data.preparation import text as make_text
 
@@ -27,7 +29,8 @@ def config(vocab_size: int | None = 50, **data: Any) -> PretrainConfig:
 
 def prepared(one: PretrainConfig) -> tuple[PretrainConfig, str]:
     out = io.StringIO()
-    return with_corpus(one, Console(out)), out.getvalue()
+    with text_as_corpus(one, Console(out)) as (found, _):
+        return found, out.getvalue()
 
 
 @pytest.fixture
@@ -68,7 +71,7 @@ def test_it_is_made_once_and_again_when_the_text_changes(text: str, tmp_path: pa
 
 def test_a_config_without_text_stays() -> None:
     one = config(corpus="corpus")
-    assert with_corpus(one, Console(silent=True)) is one
+    assert prepared(one)[0] is one
 
 
 @pytest.mark.parametrize(
@@ -81,10 +84,66 @@ def test_a_config_without_text_stays() -> None:
 )
 def test_refusals(data: dict[str, str], words: str, text: str) -> None:
     with pytest.raises(UserError, match=words):
-        with_corpus(config(**data), Console(silent=True))
+        prepared(config(**data))
 
 
 def test_one_process_alone(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jax.process_count", lambda: 2)
     with pytest.raises(UserError, match="for one process"):
-        with_corpus(dataclasses.replace(config(text=text)), Console(silent=True))
+        prepared(dataclasses.replace(config(text=text)))
+
+
+@pytest.fixture
+def long_text(text: str, tmp_path: pathlib.Path) -> str:
+    """Files for three parts; each file is small, and so in one of them."""
+    for number in range(40):
+        sentences = make_text(random.Random(number), 20)
+        (tmp_path / f"{number}.md").write_text(sentences, encoding="utf-8")
+    return text
+
+
+def is_alive(process_id: int) -> bool:
+    """Whether a process runs; one that nobody has waited for does not."""
+    try:
+        return "\nState:\tZ" not in pathlib.Path(f"/proc/{process_id}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def preparing() -> list[int]:
+    """The processes of this one that prepare the rest of a text."""
+    found = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(one) for one in found if "start.rest" in pathlib.Path(f"/proc/{one}/cmdline").read_text()]
+
+
+def test_the_rest_is_prepared_by_a_process_that_ends_with_the_block(
+    long_text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first part is there at once, and the config names its snapshot."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    out = io.StringIO()
+    with text_as_corpus(config(40, text=long_text, snapshots=3), Console(out)) as (found, rest):
+        assert found.data.corpus is not None
+        corpus = pathlib.Path(found.data.corpus.partition("@")[0])
+        manifest = read_manifest(corpus)
+        assert found == config(40, corpus=f"{corpus}@{manifest['fingerprint'][:12]}", snapshots=3)
+        assert "6.2% of the text is prepared; the rest follows" in out.getvalue()
+        assert manifest["documents"]["in"] == 3  # 40 / 16
+        (child,) = preparing()
+        assert rest.is_coming()
+        assert is_alive(child)
+    assert not is_alive(child)
+
+
+def test_a_broken_file_of_the_rest_is_an_error(
+    long_text: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    (tmp_path / "39.md").unlink()
+    (tmp_path / "39.md.gz").write_bytes(b"no gzip")
+    words = r"the rest of config\.data\.text cannot be prepared: .*39\.md\.gz: broken archive"
+    with text_as_corpus(config(40, text=f"{tmp_path}/*.md*", snapshots=2), Console(silent=True)) as (_, rest):
+        (child,) = preparing()
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(UserError, match=words):
+            rest.is_coming()

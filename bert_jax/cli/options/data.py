@@ -138,8 +138,8 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
         "--segmenter",
         metavar="NAME",
         help="package that finds words in a script without spaces, which whole-word masking then hides: jieba (zh), "
-        "fugashi (ja), pythainlp (th, also sentences), khmercut (km) or laonlp (lo); pip install '.[words]' (default: "
-        "none, words begin as the vocabulary marks them)",
+        "fugashi (ja), pythainlp (th, also sentences), khmercut (km), laonlp (lo) or icu (my); pip install '.[words]' "
+        "(default: none, words begin as the vocabulary marks them)",
     )
     parser.add_argument(
         "--deduplicate",

@@ -65,13 +65,7 @@ def prepare(args: argparse.Namespace) -> None:
             raise UserError("--append: only with --runner local")
         if args.tokenizer is None:
             raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
-        if args.deduplicate not in (None, "none"):
-            raise UserError("--deduplicate: only with --runner local; remove copies before the job")
-        if args.clean is not None:
-            raise UserError("--clean: only with --runner local; clean the texts first, with `bert-jax clean`")
-        if args.segmenter not in (None, "none"):
-            raise UserError("--segmenter: only with --runner local")
-        from bert_jax.data.preparation.beam import prepare_with_beam
+        from bert_jax.data.preparation.beam.prepare import prepare_with_beam
 
         options = shlex.split(args.beam_options)
         manifest = prepare_with_beam(
@@ -82,6 +76,10 @@ def prepare(args: argparse.Namespace) -> None:
             *(0.02 if args.heldout_fraction is None else args.heldout_fraction, args.language or "en"),
             options,
             args.max_rejected_fraction,
+            args.deduplicate or "none",
+            args.clean,
+            args.segmenter or "none",
+            args.keep_removed,
         )
     else:
         if args.beam_options:

@@ -47,16 +47,16 @@ def pretrain(args: argparse.Namespace) -> None:
     from bert_jax.config import PretrainConfig
     from bert_jax.runs.budget.plan import DEFAULT_RECIPE, plan
     from bert_jax.runs.pretrain import pretrain as run_config
-    from bert_jax.runs.start.text import with_corpus
+    from bert_jax.runs.start.text import text_as_corpus
 
     args.config = args.config or DEFAULT_RECIPE
     given = [one.removeprefix("--config.").partition("=")[0] for one in args.overrides]
 
     def run(config: Any, workdir: pathlib.Path, console: Any, interrupt: Any, watchdog: Any) -> bool:
-        config = with_corpus(config, console)
-        if args.budget:
-            config = plan(config, args.budget, workdir, console, given)
-        return run_config(config, workdir, console, interrupt, watchdog)
+        with text_as_corpus(config, console) as (config, rest):
+            if args.budget:
+                config = plan(config, args.budget, workdir, console, given)
+            return run_config(config, workdir, console, interrupt, watchdog, rest)
 
     finished, first = _in_processes(args, PretrainConfig, run)
     if finished and first:

@@ -16,6 +16,7 @@ class DataConfig:
     )
     text: str | None = field(None, "inputs of `prepare`, separated by commas, in place of a corpus, for a first trial")
     tokenizer: str | None = field(None, "directory of the tokenizer of `text`; None: a WordPiece trained on it")
+    snapshots: int | None = field(None, "snapshots to read in turn; None: 1, or more of a long `text`", AT_LEAST_1)
     weights: tuple[float, ...] | None = field(
         None, "sampling weight per corpus of a mixture; None: proportional to size, smoothed"
     )

@@ -1,7 +1,7 @@
 """Documents -> a corpus on disk: on this machine, or as an Apache Beam pipeline that writes the same bytes.
 
 prepare.py       `prepare`, which the verb calls: runs on all cores, and resumes after a kill
-beam.py          the same as a Beam pipeline
+beam/            the same as a Beam pipeline
 chunks.py        files -> partitions -> chunks: how the work is divided
 encoding.py      a chunk of documents -> sentences -> records of token ids
 workers.py       encodes chunks in several processes, in order

@@ -16,6 +16,7 @@ from typing import Any
 from bert_jax import __version__
 from bert_jax.data import corpus, manifest, sources
 from bert_jax.data.preparation import chunks, encoding
+from bert_jax.data.preparation.cleaning.chunk import CleaningCounts
 from bert_jax.data.preparation.cleaning.chunk import sum_counts as sum_cleaning
 from bert_jax.data.preparation.cleaning.recipe import Recipe, read_recipe
 from bert_jax.data.preparation.cleaning.stage import Cleaned, clean_documents, copy_removed, num_passes, pass_reports
@@ -119,7 +120,7 @@ def prepare(
     else:
         asked = {name: value for name, value in given.items() if value is not None}
         settings = settings._replace(**asked)
-        settings = settings._replace(deduplicate=_deduplication(settings.deduplicate, recipe))
+        settings = settings._replace(deduplicate=deduplication(settings.deduplicate, recipe))
         check_settings(settings)
         if tokenizer_directory is None:
             raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
@@ -169,8 +170,8 @@ def prepare(
                 unfinished.add(_write_block(results, unfinished))
         blocks = unfinished.blocks.values()
         shards = [shard for block in blocks for shard in block.shards]
-        counts = sum_counts([*_removed_counts(cleaned), *(block.counts for block in blocks)])
         cleaning_counts = [cleaned.counts] if cleaned else []
+        counts = sum_counts([*map(removed_counts, cleaning_counts), *(block.counts for block in blocks)])
         if existing:
             check_rejected(counts.rejected, counts.documents, counts.fields, settings)
             if not shards:
@@ -215,7 +216,7 @@ def check_settings(settings: PrepareSettings) -> None:
     check_segmenter(settings.segmenter, settings.language)
 
 
-def _deduplication(deduplicate: str, recipe: Recipe | None) -> str:
+def deduplication(deduplicate: str, recipe: Recipe | None) -> str:
     """Return what is asked for by the option or by the recipe."""
     asked = {deduplicate, recipe.deduplicate if recipe else "none"} - {"none"}
     if recipe and len(asked) > 1:
@@ -233,17 +234,14 @@ def _write_removed(
 ) -> None:
     """Write the documents that were removed, where they are asked for."""
     if removed and cleaned:
-        copy_removed(removed, cleaned)
+        copy_removed(removed, cleaned.removed)
     if removed and decisions:
         write_removed(removed, partitions, read_options, decisions, os.fspath(output))
 
 
-def _removed_counts(cleaned: Cleaned | None) -> list[DocumentCounts]:
+def removed_counts(counts: CleaningCounts) -> DocumentCounts:
     """Return the documents that a cleaning did not keep, as counts of a block."""
-    if cleaned is None:
-        return []
-    rejected = cleaned.counts.rejected
-    return [DocumentCounts(sum(rejected.values()), rejected, fields=cleaned.counts.fields)]
+    return DocumentCounts(sum(counts.rejected.values()), counts.rejected, fields=counts.fields)
 
 
 def _block_of(result: tuple[Chunk, EncodedChunk]) -> tuple[int, int]:

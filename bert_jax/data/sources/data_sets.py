@@ -1,7 +1,8 @@
-"""Data sets that TensorFlow Datasets (TFDS) has prepared, read without TensorFlow and without a network."""
+"""Data sets of TensorFlow Datasets (TFDS), read without TensorFlow; those that are not prepared yet, TFDS prepares."""
 
 import functools
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -31,11 +32,16 @@ def parse_name(text: str) -> DataSetName:
 
 
 @functools.cache
-def open_builder(place: str) -> Any:
+def open_builder(place: str, prepare: bool = False) -> Any:
     """Return TFDS's reader of prepared files, which runs neither the data set's own code nor a download.
 
+    Args:
+        place: name of a data set, as for `parse_name`.
+        prepare: whether TFDS first downloads and prepares a data set that comes with it, where there are no files.
+
     Raises:
-        UserError: TFDS is not installed, the data set is missing, or its files are of no format in READERS.
+        UserError: TFDS is not installed, the data set is missing and cannot be prepared, or its files are of no format
+            in READERS.
     """
     name, data_dir, _ = parse_name(place)
     try:
@@ -47,13 +53,32 @@ def open_builder(place: str) -> Any:
     try:
         builder = tfds.core.read_only_builder.builder_from_files(name, data_dir=data_dir or None)
     except Exception as error:  # TFDS raises many types for a directory that is not its own
-        raise UserError(
-            f"{place}: no data set that TFDS has prepared ({type(error).__name__}); prepare it with "
-            f"tfds build {name} --file_format=array_record, or give its directory: {PREFIX}NAME@DATA_DIR"
-        ) from None
+        if not prepare or re.split("[/:]", name)[0] not in tfds.list_builders(with_community_datasets=False):
+            raise UserError(
+                f"{place}: no data set that TFDS has prepared ({type(error).__name__}); prepare it with "
+                f"tfds build {name} --file_format=array_record, or give its directory: {PREFIX}NAME@DATA_DIR"
+            ) from None
+        builder = _prepare(place)
     if builder.info.file_format.value not in READERS:
         known = " or ".join(READERS)
         raise UserError(f"{place}: has {builder.info.file_format.value} files; prepare it as {known} files")
+    return builder
+
+
+def _prepare(place: str) -> Any:
+    """Download and prepare a data set as ArrayRecord files; TFDS shows the progress and checks the room on the disk."""
+    import tensorflow_datasets as tfds
+
+    name, data_dir, _ = parse_name(place)
+    try:
+        builder = tfds.builder(name, data_dir=data_dir or None, file_format="array_record")
+        builder.download_and_prepare()
+    except Exception as error:  # of the network, of the disk, of a package that the data set needs
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"{place}: TFDS cannot prepare it here ({reason}); run tfds build {name} --file_format=array_record where "
+            f"it can be downloaded, and give its directory: {PREFIX}NAME@DATA_DIR"
+        ) from None
     return builder
 
 
@@ -64,7 +89,7 @@ def split_bytes(place: str) -> int:
 
 def data_set_version(place: str) -> str:
     """Return the version of the file that TFDS writes last."""
-    return storage.file_version(os.path.join(str(open_builder(place).data_dir), "dataset_info.json"))
+    return storage.file_version(os.path.join(str(open_builder(place, prepare=True).data_dir), "dataset_info.json"))
 
 
 def read_examples(place: str, options: ReadOptions) -> Iterator[RawDocument]:
@@ -75,7 +100,7 @@ def read_examples(place: str, options: ReadOptions) -> Iterator[RawDocument]:
     Raises:
         UserError: as `open_builder`; no such split or feature.
     """
-    info = open_builder(place).info
+    info = open_builder(place, prepare=True).info
     for part in template_parts(options.field):
         if part.name:
             _check_feature(place, info.features, part.name)
@@ -83,7 +108,7 @@ def read_examples(place: str, options: ReadOptions) -> Iterator[RawDocument]:
 
 
 def _read_array_records(place: str, options: ReadOptions) -> Iterator[RawDocument]:
-    builder, split = open_builder(place), _split(place)
+    builder, split = open_builder(place, prepare=True), _split(place)
     parts, source = template_parts(options.field), builder.as_data_source(split.name)
     for number in range(len(source)):
         example, values = source[number], []
@@ -130,7 +155,7 @@ def _raw_document(name: str, values: Sequence[Any], bytes_read: int) -> RawDocum
 
 
 def _split(place: str) -> Any:
-    splits = open_builder(place).info.splits
+    splits = open_builder(place, prepare=True).info.splits
     name = parse_name(place).split or _DEFAULT_SPLIT
     if name not in splits:
         raise UserError(f"{place}: no split '{name}'; there are {', '.join(splits)}: give one as {PREFIX}...#SPLIT")

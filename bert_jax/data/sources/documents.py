@@ -31,6 +31,7 @@ class ReadOptions(NamedTuple):
         max_unpacked_bytes: what every compressed input may unpack to, even if it is more than MAX_RATIO times its size.
         members: of archives, those whose name has this pattern are read, and the others are not looked at.
         markup: a row of `formats.table.MARKUPS`: what the text of a field is written in, which becomes plain text.
+        stretch: of every input that `inputs.is_divisible`, the documents that begin from this to this fraction of it.
     """
 
     documents: str = "auto"
@@ -41,6 +42,7 @@ class ReadOptions(NamedTuple):
     max_unpacked_bytes: int = MAX_UNPACKED_BYTES
     markup: str = "none"
     members: str = "*"
+    stretch: tuple[float, float] = (0.0, 1.0)
 
 
 DEFAULT = ReadOptions()

@@ -22,6 +22,8 @@ from bert_jax.data.sources.formats.table import FORMATS, MARKUPS, format_of, is_
 from bert_jax.errors import UserError, did_you_mean
 
 PYTHON_DOCS = "python-docs"
+SMALL_BYTES = 1 << 20  # of an input on disk, below which it is not divided
+USUAL_RATIO = 4  # of a compressed text
 _SUFFIXES_SHOWN = 8
 # Options that apply to some formats only, and why there may be none of these among the inputs.
 _OPTIONAL = {
@@ -125,6 +127,18 @@ def input_version(path: str) -> str:
     return _kind(path).version(path)
 
 
+def is_small(path: str) -> bool:
+    """Return whether an item of `find_files` has less than `SMALL_BYTES`."""
+    return total_bytes([path]) < SMALL_BYTES
+
+
+def is_divisible(path: str, options: ReadOptions) -> bool:
+    """Return whether `options.stretch` applies to an item of `find_files`: a file of records that is not small."""
+    if _kind(path) is not _FILE or _is_archive(path) or is_small(path):
+        return False
+    return FORMATS[format_of(archives.uncompressed_name(path), options)].is_stream
+
+
 def read_raw_documents(files: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[RawDocument]:
     """Return an iterator over the documents of the files of `find_files`, in order, for `to_document`.
 
@@ -223,9 +237,31 @@ def _read(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
     before = 0
     for path in files:
         with _naming(path):
-            for raw in _kind(path).read(path, options):
+            found = _kind(path).read(path, options)
+            if options.stretch != DEFAULT.stretch and is_divisible(path, options):
+                found = _in_stretch(path, options, found)
+            for raw in found:
                 yield raw._replace(bytes_read=before + raw.bytes_read)
         before += _kind(path).size(path)
+
+
+def _in_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
+    """Yield the documents of a file that begin in `options.stretch` of its bytes; 1 is the end and beyond.
+
+    `bytes_read` grows block by block. Within a block, the sizes of documents say where each begins.
+    """
+    size, packed = _kind(path).size(path), archives.uncompressed_name(path) != path
+    first, last = options.stretch
+    begin = end = inside = 0  # of the block, and bytes of its documents
+    for raw in documents:
+        if raw.bytes_read != end:
+            begin, end, inside = end, raw.bytes_read, 0
+        place = (begin + min(inside / (USUAL_RATIO if packed else 1), end - begin)) / size
+        inside += len(raw.data)
+        if place >= last < 1:
+            return
+        if place >= first:
+            yield raw
 
 
 @contextlib.contextmanager

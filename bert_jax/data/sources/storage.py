@@ -1,4 +1,4 @@
-"""Files on a local disk, or by URL (gs://, s3://, memory://) through fsspec; the only file that opens inputs."""
+"""Files on a local disk, or by URL (gs://, s3://, hf://, memory://) through fsspec; the only file that opens inputs."""
 
 import contextlib
 import glob
@@ -103,6 +103,20 @@ def download(url: str, local_path: str | os.PathLike[str]) -> None:
         _write(source, os.fspath(local_path))
 
 
+def remove(directory: str) -> None:
+    """Remove a directory, or all files whose URLs begin with it.
+
+    Raises:
+        UserError: it cannot be reached or changed.
+    """
+    with _reaching(directory):
+        if not is_url(directory):
+            shutil.rmtree(_local(directory))
+            return
+        system, inner = _system(directory)
+        system.rm(inner, recursive=True)
+
+
 def _copy(source_path: str, target: str) -> None:
     with open(source_path, "rb") as source:
         _write(source, target)
@@ -182,7 +196,9 @@ def _system(url: str, **options: bool) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise UserError(f"{url}: needs packages: pip install fsspec gcsfs for gs://, fsspec s3fs for s3://") from None
+        raise UserError(
+            f"{url}: needs packages: pip install fsspec, and gcsfs for gs://, s3fs for s3://, huggingface_hub for hf://"
+        ) from None
     return url_to_fs(url, **options)
 
 

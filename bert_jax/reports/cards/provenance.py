@@ -68,6 +68,8 @@ def _pretrained(place: pathlib.Path, config: PretrainConfig, step: int, common: 
     lines = [line for line in read_metrics(place / "metrics.jsonl") if line["split"] == "heldout"]
     line = max((one for one in lines if one["step"] <= step), key=lambda one: one["step"], default={})
     corpus, languages = _corpus(config.data.corpus or "")
+    if (count := config.data.snapshots or 1) > 1:
+        corpus += f" This is the first of {count} snapshots of a growing corpus, which the run reads in turn."
     objective = config.objective.replace("_", " ")
     start = f"weights of {os.path.basename(config.init_from)}" if config.init_from else "random weights"
     return common._replace(

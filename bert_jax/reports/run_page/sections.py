@@ -74,12 +74,14 @@ def corpus_section(run: Run, corpus: Mixture | str) -> Html:
     num_tokens = sum(one.split("train").num_tokens for one in corpus.corpora)
     epochs = tokens_read(run, run.trainings[0].last_step) / num_tokens
     times = np.format_float_positional(epochs, precision=3, fractional=False, trim="-")
+    count = run.config.data.snapshots if isinstance(run.config, PretrainConfig) else None
+    turns = f"They are the first of {count} snapshots, which the run reads in turn. " if count else ""
     return section(
         "Corpus",
         element(
             "p",
             f"The run has read at most {times} times the {num_tokens:,} tokens of the training documents: padding "
-            "counts. The documents that are held out measure what it has learned.",
+            f"counts. {turns}The documents that are held out measure what it has learned.",
         ),
         _beginning(corpus),
         table(head, rows, "corpus"),

@@ -14,6 +14,7 @@ from bert_jax import strict_json
 from bert_jax.config import PretrainConfig, check_choices, with_vocab_size
 from bert_jax.console import Console, format_seconds
 from bert_jax.data.mixture import Mixture, open_mixture
+from bert_jax.data.preparation.growing.parts import text_tokens
 from bert_jax.errors import UserError, writing
 from bert_jax.files import write_text
 from bert_jax.objectives import OBJECTIVES, make_objective
@@ -150,7 +151,7 @@ def _choose(
     config: PretrainConfig, budget: Budget, corpus: Mixture, console: Console
 ) -> tuple[Choice, list[tuple[int, int, float]]]:
     """The choice, and (layers, width, FLOP/s) of what was measured for it: ever larger sizes until none is chosen."""
-    sizes, tokens = candidates(config), corpus.split("train").num_tokens
+    sizes, tokens = candidates(config), text_tokens(corpus.split("train").num_tokens, config.data.snapshots)
     if budget.seconds is None:
         console.say("budget, without a measurement:")
         return choose(budget, None, tokens, sizes), []

@@ -4,4 +4,6 @@ initial_weights.py     the weights of `config.init_from`: read, checked, describ
 longer_positions.py    weights of a model of short sequences, for longer ones
 teacher.py             the frozen model that a distillation reads
 text.py                text in place of a corpus, for a first trial
+rest.py                a process that prepares the rest of a long text meanwhile
+snapshots.py           which snapshot of its corpus a step reads
 """

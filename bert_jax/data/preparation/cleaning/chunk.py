@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from bert_jax.data.preparation.cleaning.recipe import Step
 from bert_jax.data.preparation.cleaning.rules.table import RULES
 from bert_jax.data.preparation.cleaning.rules.texts import Removed
 from bert_jax.data.preparation.encoding import Chunk
-from bert_jax.data.sources import RawDocument, ReadOptions, to_document
+from bert_jax.data.sources import RawDocument, ReadOptions, storage, to_document
 from bert_jax.data.sources.rejections import Rejections, first_fields
 
 EMPTIED = "piece removed: "  # before the reason, of a piece of a long document
@@ -174,11 +175,11 @@ def survey_chunk(
 
 
 def read_cleaned(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the documents of the files that `clean_chunk` filled, as `sources.read_raw_documents` does."""
+    """Yield the documents of the files or URLs that `clean_chunk` filled, as `sources.read_raw_documents` does."""
     del options  # how the input was read
     bytes_read = 0
     for path in files:
-        with open(path, encoding="utf-8", newline="\n") as file:
+        with io.TextIOWrapper(storage.open_file(path), encoding="utf-8", newline="\n") as file:
             for line in file:
                 bytes_read += len(line.encode())
                 found = json.loads(line)

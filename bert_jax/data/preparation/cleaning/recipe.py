@@ -26,7 +26,7 @@ _KINDS: dict[Any, tuple[str, Any]] = {
 }
 _DEDUPLICATE, _AGAINST = "deduplicate", "against"
 _MAX_BYTES = 1 << 20
-_LIBRARIES = ("ftfy", "py3langid")  # another version may clean otherwise
+LIBRARIES = ("ftfy", "py3langid")  # another version may clean otherwise
 
 
 class Step(NamedTuple):
@@ -57,7 +57,7 @@ class Recipe(NamedTuple):
             [step.rule, dict(step.parameters), RULES[step.rule].versions(**step.parameters)] for step in self.steps
         ]
         corpora = [[place, _fingerprint(place)] for place in self.against]
-        return {"steps": steps, "versions": [_version(name) for name in _LIBRARIES], "against": corpora}
+        return {"steps": steps, "versions": [version_of(name) for name in LIBRARIES], "against": corpora}
 
     def description(self) -> dict[str, Any]:
         """Return what a manifest says."""
@@ -127,6 +127,14 @@ def make_step(path: str, rule: str, given: Any) -> Step:
     return Step(rule, parameters)
 
 
+def version_of(library: str) -> str:
+    """Return the version of a package; '' where it is missing."""
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 def _find(recipe: str) -> pathlib.Path:
     path = pathlib.Path(recipe)
     if path.is_file():
@@ -156,10 +164,3 @@ def _is_list(value: Any, is_one: Callable[[Any], bool]) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _version(library: str) -> str:
-    try:
-        return metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return ""

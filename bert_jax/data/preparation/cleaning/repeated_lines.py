@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bert_jax.data.preparation.cleaning.rules.texts import Removed, keep_lines
+from bert_jax.data.sources import storage
 
 PARTS = ("lines", "counts")  # files of a block: hashes, ascending; how many documents have each
 _RANGES = 64  # in which the hashes are merged, to bound the memory
@@ -24,7 +25,7 @@ def remove_repeated(text: str, repeated: str, *, min_documents: int = 20, min_wo
 
     Args:
         text: any.
-        repeated: the file of `find_repeated`.
+        repeated: the file of `save_repeated`, or its URL.
         min_documents: number of documents.
         min_words: of a line; shorter ones, such as 'Yes.' in dialogs, stay.
     """
@@ -50,23 +51,36 @@ def find_repeated(
     path: pathlib.Path, blocks: Sequence[tuple[np.ndarray, np.ndarray]], *, min_documents: int, min_words: int
 ) -> None:
     """Write the hashes that `min_documents` documents have in all blocks together; in bounded memory."""
-    del min_words
-    found = []
+    ranges = zip(*(split_ranges(*block) for block in blocks), strict=True)
+    counted = (count_hashes(*zip(*parts, strict=True)) for parts in ranges)
+    found = [select_repeated(*one, min_documents=min_documents, min_words=min_words) for one in counted]
+    save_repeated(path, found)
+
+
+def split_ranges(hashes: np.ndarray, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the hashes, ascending, and the counts of each of `_RANGES` ranges of hashes."""
     for number in range(_RANGES):
-        parts = []
-        for hashes, counts in blocks:
-            first = np.searchsorted(hashes, np.uint64(number << 58))
-            end = len(hashes) if number == _RANGES - 1 else np.searchsorted(hashes, np.uint64((number + 1) << 58))
-            parts.append((hashes[first:end], counts[first:end]))
-        keys, sums = count_hashes(*zip(*parts, strict=True))
-        found.append(keys[sums >= min_documents])
-    np.save(path, np.concatenate(found))
+        first = np.searchsorted(hashes, np.uint64(number << 58))
+        end = len(hashes) if number == _RANGES - 1 else np.searchsorted(hashes, np.uint64((number + 1) << 58))
+        yield hashes[first:end], counts[first:end]
+
+
+def select_repeated(hashes: np.ndarray, counts: np.ndarray, *, min_documents: int, min_words: int) -> np.ndarray:
+    """Return the hashes that `min_documents` documents have."""
+    del min_words
+    return hashes[counts >= min_documents]
+
+
+def save_repeated(path: pathlib.Path, parts: Sequence[np.ndarray]) -> None:
+    """Write the file that `remove_repeated` reads."""
+    np.save(path, np.concatenate(parts))
     _load.cache_clear()  # of an earlier call of this process, for the same output
 
 
 @functools.lru_cache(maxsize=1)
 def _load(path: str) -> frozenset[int]:
-    return frozenset(np.load(path, allow_pickle=False).tolist())
+    with storage.open_file(path) as file:
+        return frozenset(np.load(file, allow_pickle=False).tolist())
 
 
 def _hash(line: str) -> int:

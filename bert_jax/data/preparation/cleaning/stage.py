@@ -24,6 +24,7 @@ from bert_jax.data.preparation.cleaning.recipe import Recipe, Step
 from bert_jax.data.preparation.cleaning.rules.table import RULES
 from bert_jax.data.preparation.encoding import Chunk, PrepareSettings
 from bert_jax.data.preparation.workers import map_chunks
+from bert_jax.data.sources import storage
 from bert_jax.errors import writing
 
 KEPT, REMOVED = "jsonl", "removed"  # parts of a block: documents that are kept, and those that were removed
@@ -138,11 +139,16 @@ def clean_documents(
     )
 
 
-def copy_removed(path: pathlib.Path, cleaned: Cleaned) -> None:
-    """Append a line {name, reason, found, text} per document, or piece of a long one, that a rule removed."""
+def copy_removed(path: pathlib.Path, removed: Sequence[str]) -> None:
+    """Append a line {name, reason, found, text} per document, or piece of a long one, that a rule removed.
+
+    Args:
+        path: the file.
+        removed: files or URLs of the removed documents, in order.
+    """
     with writing(path), path.open("ab") as target:
-        for name in cleaned.removed:
-            with open(name, "rb") as source:
+        for name in removed:
+            with storage.open_file(name) as source:
                 shutil.copyfileobj(source, target)
 
 

@@ -79,7 +79,7 @@ def clean_texts(
             report = reports(cleaned.bytes_kept)
             decisions = find_copies(unfinished.first_pass, cleaned.partitions, None, settings, workers, report, stored)
         if removed:
-            copy_removed(removed, cleaned)
+            copy_removed(removed, cleaned.removed)
         if removed and decisions:
             write_removed(removed, cleaned.partitions, read_options, decisions)
         with unfinished.publishing() as place:

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import itertools
+import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -12,7 +13,7 @@ import numpy as np
 
 from bert_jax.data.preparation.duplicates.normal_form import choose_split
 from bert_jax.data.preparation.duplicates.signatures import BANDS, SKETCH, Signatures
-from bert_jax.data.sources import RawDocument
+from bert_jax.data.sources import RawDocument, storage
 
 THRESHOLD = 0.8  # Jaccard similarity of near copies
 TOGETHER = 0.7  # of documents that stay in one split: no near copy leaks because its similarity was underestimated
@@ -82,9 +83,9 @@ def save(decisions: Decisions, path: pathlib.Path) -> None:
     partial.rename(path)
 
 
-def load(path: pathlib.Path) -> Decisions:
-    """Read decisions that `save` wrote."""
-    with np.load(path, allow_pickle=False) as found:
+def load(path: str | os.PathLike[str]) -> Decisions:
+    """Read decisions that `save` wrote, from a file or URL."""
+    with storage.open_file(os.fspath(path)) as file, np.load(file, allow_pickle=False) as found:
         return Decisions(**found)
 
 

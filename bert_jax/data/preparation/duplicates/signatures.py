@@ -75,12 +75,18 @@ def hash_shingles(texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarra
         words[first : first + len(text)] = np.fromiter(
             (zlib.crc32(word.encode()) for word in text), np.uint64, len(text)
         )
-    shingles = np.zeros(len(words) - SHINGLE + 1, np.uint64)
-    for place in range(SHINGLE):
-        shingles = shingles * _MULTIPLIER + words[place : place + len(shingles)]
+    shingles = hash_windows(words)
     inside = np.ones(len(words), bool)  # not across the end of a text
     inside[(ends[:, None] - np.arange(1, SHINGLE)).ravel()] = False
-    return _mix(shingles[inside[: len(shingles)]]), ends - sizes - (SHINGLE - 1) * np.arange(len(sizes))
+    return shingles[inside[: len(shingles)]], ends - sizes - (SHINGLE - 1) * np.arange(len(sizes))
+
+
+def hash_windows(words: np.ndarray) -> np.ndarray:
+    """Return hashes of `SHINGLE` numbers in a row, uint64 [max(0, words - SHINGLE + 1)], of numbers as uint64."""
+    found = np.zeros(max(0, len(words) - SHINGLE + 1), np.uint64)
+    for place in range(SHINGLE):
+        found = found * _MULTIPLIER + words[place : place + len(found)]
+    return _mix(found)
 
 
 def _band_hashes(shingles: np.ndarray, starts: np.ndarray) -> np.ndarray:

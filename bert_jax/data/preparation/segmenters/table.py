@@ -1,6 +1,7 @@
 """Packages that find words in scripts without spaces between them, and sentences where a language has no rules."""
 
 import functools
+import itertools
 import os
 from collections.abc import Callable
 from importlib import metadata
@@ -73,6 +74,19 @@ def _laonlp() -> Parts:
     return word_tokenize
 
 
+def _icu() -> Parts:
+    import icu
+
+    breaks = icu.BreakIterator.createWordInstance(icu.Locale("my"))
+
+    def words(text: str) -> list[str]:
+        units = icu.UnicodeString(text)  # of UTF-16, which the iterator counts
+        breaks.setText(units)
+        return [str(units[start:end]) for start, end in itertools.pairwise([0, *breaks])]
+
+    return words
+
+
 SEGMENTERS: dict[str, Segmenter] = {
     # jieba's dictionary and algorithm in Rust, by the author of jieba-rs
     "jieba": Segmenter("zh", ("rjieba",), _rjieba),
@@ -82,6 +96,8 @@ SEGMENTERS: dict[str, Segmenter] = {
     "pythainlp": Segmenter("th", ("pythainlp", "python-crfsuite"), _pythainlp_words, _pythainlp_sentences),
     "khmercut": Segmenter("km", ("khmercut", "python-crfsuite"), _khmercut),
     "laonlp": Segmenter("lo", ("laonlp", "pythainlp"), _laonlp),
+    # The dictionary of ICU; a wheel of PyICU that has the library inside
+    "icu": Segmenter("my", ("pyicu-wheels",), _icu),
 }
 
 

@@ -33,6 +33,7 @@ class Format(NamedTuple):
         option: the field of `ReadOptions`, if any, that defines a document: 'documents' or 'field'.
         has_header: whether the first line shows if the field exists.
         is_text: whether it is text in the encoding of `ReadOptions`.
+        is_stream: whether documents are records, read one after the other from the first byte on, never in pieces.
         extract_from_bytes: in place of `extract_text`, for documents that are not text.
     """
 
@@ -42,6 +43,7 @@ class Format(NamedTuple):
     option: str = ""
     has_header: bool = False
     is_text: bool = True
+    is_stream: bool = False
     extract_from_bytes: Callable[[bytes, ReadOptions], str] | None = None
 
 
@@ -66,9 +68,10 @@ FORMATS: dict[str, Format] = {
         json_field_text,
         ("*.jsonl", "*.ndjson", "*.json-lines", "*.jsonlines", "*.json"),
         "field",
+        is_stream=True,
     ),
-    "csv": Format(read_csv_records, patterns=("*.csv",), option="field", has_header=True),
-    "tsv": Format(read_tsv_records, patterns=("*.tsv",), option="field", has_header=True),
+    "csv": Format(read_csv_records, patterns=("*.csv",), option="field", has_header=True, is_stream=True),
+    "tsv": Format(read_tsv_records, patterns=("*.tsv",), option="field", has_header=True, is_stream=True),
     "parquet": Format(read_parquet_records, patterns=("*.parquet",), option="field", is_text=False),
     "arrow": Format(read_arrow_records, patterns=("*.arrow", "*.feather"), option="field", is_text=False),
     tfrecord.NAME: Format(
@@ -76,10 +79,12 @@ FORMATS: dict[str, Format] = {
         patterns=("*.tfrecord", "*.tfrecord-[0-9]*-of-[0-9]*"),
         option="field",
         is_text=False,
+        is_stream=True,
         extract_from_bytes=tfrecord.example_text,
     ),
-    "wikiextractor": Format(read_wikiextractor, wikiextractor_text, ("wiki_[0-9][0-9]",)),
-    "mediawiki": Format(read_wiki_dump, wiki_markup_text, ("*.xml",), is_text=False),  # XML names its own encoding
+    "wikiextractor": Format(read_wikiextractor, wikiextractor_text, ("wiki_[0-9][0-9]",), is_stream=True),
+    # XML names its own encoding.
+    "mediawiki": Format(read_wiki_dump, wiki_markup_text, ("*.xml",), is_text=False, is_stream=True),
 }
 
 # What the text of a field is written in -> plain text.
