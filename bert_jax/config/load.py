@@ -302,7 +302,7 @@ def _run_recipe(file: str) -> ml_collections.ConfigDict:
 def _check_pretraining(config: PretrainConfig) -> None:
     """Refuse what contradicts itself, or would be ignored."""
     model, train = config.model, config.train
-    if model.hidden_size % model.num_heads:
+    if model.bottleneck_size is None and model.hidden_size % model.num_heads:
         raise UserError(
             f"config.model.num_heads={model.num_heads} does not divide config.model.hidden_size={model.hidden_size}"
         )

@@ -1,10 +1,10 @@
 """Published architectures by name, one row each over the one encoder.
 
 BERT (Devlin et al. 2018; the 24 small ones of Turc et al. 2019), RoBERTa (Liu et al. 2019), ALBERT version 2 (Lan et
-al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA's generators and discriminators (Clark et al. 2020), XLM-RoBERTa
-(Conneau et al. 2020), CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020), DeBERTa version 3 (He et al. 2023),
-Longformer (Beltagy et al. 2020), BigBird (Zaheer et al. 2020), ModernBERT (Warner et al. 2024). ModernBERT's sizes
-below base are ours.
+al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA's generators and discriminators (Clark et al. 2020), MobileBERT (Sun
+et al. 2020), XLM-RoBERTa (Conneau et al. 2020), CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020), DeBERTa
+version 3 (He et al. 2023), Longformer (Beltagy et al. 2020), BigBird (Zaheer et al. 2020), ModernBERT (Warner
+et al. 2024). ModernBERT's sizes below base are ours.
 """
 
 import dataclasses
@@ -120,6 +120,29 @@ def electra(layers: int, hidden: int, heads: int, embedding: int) -> EncoderConf
     )
 
 
+def mobilebert() -> EncoderConfig:
+    """Return MobileBERT: tables and blocks of a quarter of the residual stream's width, four MLPs a block, no norms."""
+    return EncoderConfig(
+        family="mobilebert",
+        vocab_size=VOCAB_SIZE,
+        num_layers=24,
+        hidden_size=512,
+        num_heads=4,
+        mlp_size=512,
+        embedding_size=128,
+        trigram_embeddings=True,
+        bottleneck_size=128,
+        bottleneck_mlps=4,
+        norm="no_norm",
+        masked_norm="layer_norm",
+        masked_extra_table=True,
+        pooler_dense=False,
+        activation="relu",
+        dropout=0.0,
+        classifier_dropout=0.0,
+    )
+
+
 def modernbert(layers: int, hidden: int, heads: int, mlp: int) -> EncoderConfig:
     """Return ModernBERT: pre-norm without biases, rotary positions, a gated MLP, two blocks in three local, no dropout.
 
@@ -218,6 +241,7 @@ PRESETS: dict[str, EncoderConfig] = {
     "electra_base_generator": electra(12, 256, 4, 768),
     "electra_large": electra(24, 1024, 16, 1024),
     "electra_large_generator": electra(24, 256, 4, 1024),
+    "mobilebert": mobilebert(),
     "nomic_bert_mini": nomic_bert(6, 192, 3, 512),
     "nomic_bert_base": nomic_bert(12, 768, 12, 3072),
     "modern_tiny": modernbert(4, 128, 2, 352),

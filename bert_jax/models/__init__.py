@@ -4,9 +4,9 @@ Linen modules stay in this room; nothing here knows objectives, data or tasks. A
 
 model.py      an architecture as pure functions; parameter counts, FLOPs, missing heads
 encoder.py    embeddings, then the blocks, scanned or unrolled; attention weights of all layers
+bottleneck.py the block of MobileBERT, narrow inside
 blocks.py     the block; add a way to normalize around its sublayers as a function and its row in BLOCKS
 attention/    self-attention: add a kernel as a file and its row in KERNELS
-patterns.py   what attention reads in long sequences beside windows: global tokens, blocks
 norms.py      add a normalization as a function and its row in NORMS
 positions/    add a position scheme as a file with its functions and its row in POSITIONS
 mlps.py       add an MLP as a function and its row in MLPS

@@ -1,8 +1,8 @@
 """The encoder: embeddings, then transformer blocks, for all families.
 
 Families differ in the fields of `EncoderConfig`: RoBERTa's first position, ALBERT's one set of parameters for all
-blocks, the narrower tables of ALBERT and ELECTRA, DistilBERT without token types, ModernBERT's local blocks. Norm,
-position scheme, MLP and the residual stream are rows of tables.
+blocks, the narrower tables of ALBERT and ELECTRA, DistilBERT without token types, ModernBERT's local blocks,
+MobileBERT's trigrams and bottlenecks. Norm, position scheme, MLP and the residual stream are rows of tables.
 """
 
 import functools
@@ -18,11 +18,23 @@ from bert_jax.errors import UserError
 from bert_jax.models.attention.inputs import MASKED_SCORE, GlobalTokens, Surroundings, Window
 from bert_jax.models.attention.self_attention import PROBES, WEIGHTS
 from bert_jax.models.blocks import Block, Flag
+from bert_jax.models.bottleneck import BottleneckBlock
 from bert_jax.models.dropout import dropout, dropout_seeds
-from bert_jax.models.layers import KEPT, Linear, deviations, kernel_init, lookup, param, table_width
+from bert_jax.models.layers import (
+    KEPT,
+    Linear,
+    deviations,
+    kernel_init,
+    lookup,
+    over_vocabulary,
+    param,
+    projection_shape,
+    sum_width,
+    table_width,
+)
 from bert_jax.models.norms import norm_layer
-from bert_jax.models.patterns import block_sparse, with_columns
 from bert_jax.models.positions import POSITIONS, Distances
+from bert_jax.models.positions.patterns import block_sparse, with_columns
 from bert_jax.parallel.sharding import constrain
 
 VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
@@ -46,25 +58,47 @@ def is_global(config: EncoderConfig, layer: int) -> bool:
     return config.local_window is None or (every > 0 and layer % every == 0)
 
 
+def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block | BottleneckBlock:
+    """Return the block of an architecture, without a parent: its parameters are stacked."""
+    kind = BottleneckBlock if config.bottleneck_size else Block
+    return kind(config, dtype, attention, parent=None)
+
+
+def projection(config: EncoderConfig, dtype: jnp.dtype) -> Linear | None:
+    """Return the map from embeddings to the width of the blocks, where there is one."""
+    sizes, start = projection_shape(config), deviations(config)
+    deviation = 0.0 if start.identity else start.inner
+    return Linear(sizes, ("embed", "features"), deviation, dtype, identity=start.identity) if sizes else None
+
+
+def trigrams(x: jax.Array, segments: jax.Array | None) -> jax.Array:
+    """Return for each token the vectors of the next token, its own, and that before: `[batch, length, 3 * features]`.
+
+    Beyond the ends of a row, or of a segment, they are zeros (Sun et al. 2020). Padding has vectors as any token.
+    """
+    after, before = x[:, 1:], x[:, :-1]
+    if segments is not None:
+        together = (segments[:, 1:] == segments[:, :-1])[:, :, None]
+        after, before = jnp.where(together, after, 0.0), jnp.where(together, before, 0.0)
+    after, before = (jnp.pad(one, ((0, 0), ends, (0, 0))) for one, ends in ((after, (0, 1)), (before, (1, 0))))
+    return jnp.concatenate([after, x, before], axis=-1)
+
+
 class Embeddings(nn.Module):
-    """Sum of token, position and token type embeddings, normalized, with dropout: `[batch, length, table_width]`."""
+    """Sum of token, position and token type embeddings, normalized, with dropout: `[batch, length, sum_width]`."""
 
     config: EncoderConfig
     dtype: jnp.dtype
 
     def setup(self) -> None:
         config, dtype = self.config, self.dtype
-        init, width = kernel_init(deviations(config).inner), table_width(config)
-
-        def token_init(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
-            real = init(rng, (config.vocab_size, width), dtype)
-            return jnp.zeros(shape, dtype).at[: config.vocab_size].set(real)
-
-        self.token = param(self, "token", token_init, (padded_vocab(config.vocab_size), width), ("vocab", "features"))
+        init, tokens = kernel_init(deviations(config).inner), (padded_vocab(config.vocab_size), table_width(config))
+        self.token = param(self, "token", over_vocabulary(init, config.vocab_size), tokens, ("vocab", "features"))
+        self.projection = projection(config, dtype) if config.trigram_embeddings else None
         scheme = POSITIONS[config.positions]
         self.embed_positions = scheme.embed(self, config) if scheme.embed else None
         if config.num_token_types:
-            types = (config.num_token_types, width)
+            types = (config.num_token_types, sum_width(config))
             self.token_type = param(self, "token_type", init, types, ("token_types", "features"))
         self.norm = norm_layer(config, dtype) if config.embedding_norm else None
 
@@ -76,6 +110,7 @@ class Embeddings(nn.Module):
             raise UserError(f"sequences of {length} tokens are longer than model.max_positions={positions}; raise it")
         # An id outside the table reads NaN, which stops the run: clamping would train on another token.
         x = jnp.take(self.token, input_ids, axis=0, mode="fill")
+        x = self.projection(trigrams(x, segments)) if self.projection else x
         if self.config.num_token_types:
             x = x + lookup(token_type_ids, self.token_type)
         if self.embed_positions:
@@ -136,13 +171,10 @@ class Encoder(nn.Module):
     def setup(self) -> None:
         config, dtype = self.config, jnp.dtype(self.compute.dtype)
         self.embeddings = Embeddings(config, dtype)
-        if config.embedding_size:
-            sizes, start = (config.embedding_size, config.hidden_size), deviations(config)
-            deviation = 0.0 if start.identity else start.inner
-            self.projection = Linear(sizes, ("embed", "features"), deviation, dtype, identity=start.identity)
+        self.projection = None if config.trigram_embeddings else projection(config, dtype)
         self.position_bias = PositionBias(config)
         self.distances = DistanceEmbeddings(config)
-        self.block = Block(config, dtype, self.compute.attention, parent=None)
+        self.block = make_block(config, dtype, self.compute.attention)
         self.layers = self.param("layers", self._init_layers)  # scanned or not, so that a checkpoint serves both
         self.final_norm = norm_layer(config, dtype) if config.final_norm else None
 
@@ -173,8 +205,7 @@ class Encoder(nn.Module):
         number, dtype = self.config.num_layers, self.block.dtype
         seeds = None if rng is None else dropout_seeds(rng, (1 + 3 * number,))
         x = self.embeddings(input_ids, token_type_ids, segments, None if seeds is None else seeds[0])
-        if self.config.embedding_size:
-            x = self.projection(x)
+        x = self.projection(x) if self.projection else x
         x = constrain(x, "batch", "length", "features")
         length = input_ids.shape[1]
         everywhere, within = self._surroundings(
@@ -289,14 +320,14 @@ def encoded_with_weights(
     def start(encoder: Encoder) -> tuple[jax.Array, tuple[Surroundings, Surroundings | None]]:
         x = encoder.embeddings(batch["input_ids"], batch["token_type_ids"], None, None)
         bias, distances = encoder._bias(length), encoder.distances(length)
-        x = encoder.projection(x) if config.embedding_size else x
+        x = encoder.projection(x) if encoder.projection else x
         return x, encoder._surroundings(batch["attention_mask"], None, bias, distances, to_be_global)
 
     def normalized(encoder: Encoder, x: jax.Array) -> jax.Array:
         return cast(jax.Array, encoder.final_norm(x)) if encoder.final_norm else x
 
     x, (everywhere, within) = cast(Any, encoder.apply({"params": params}, method=start))
-    block = Block(config, jnp.dtype("float32"), "xla")
+    block = make_block(config, jnp.dtype("float32"), "xla")
     shared = jax.tree.map(lambda p: p[0], params["layers"]) if config.share_layers else None
 
     def one(x: jax.Array, xs: Any) -> tuple[jax.Array, jax.Array]:  # compiled once for all layers

@@ -126,8 +126,40 @@ class Linear(nn.Module):
 
 
 def table_width(config: EncoderConfig) -> int:
-    """Return the width of the embedding tables, which the masked-token head compares its vectors with."""
+    """Return the width of the token table."""
     return config.embedding_size or config.hidden_size
+
+
+def sum_width(config: EncoderConfig) -> int:
+    """Return the width in which embeddings are added: of the tables of positions and token types."""
+    return config.hidden_size if config.trigram_embeddings else table_width(config)
+
+
+def block_width(config: EncoderConfig) -> int:
+    """Return the width of attention and MLPs in a block."""
+    return config.bottleneck_size or config.hidden_size
+
+
+def masked_width(config: EncoderConfig) -> int:
+    """Return the width of the vectors that the masked-token head compares with its tables."""
+    return config.hidden_size if config.masked_extra_table else table_width(config)
+
+
+def projection_shape(config: EncoderConfig) -> tuple[int, int] | None:
+    """Return the shape of the matrix that projects embeddings to hidden_size; None where there is none."""
+    if config.trigram_embeddings:
+        return 3 * table_width(config), config.hidden_size
+    return (config.embedding_size, config.hidden_size) if config.embedding_size else None
+
+
+def over_vocabulary(init: Callable[..., jax.Array], vocab_size: int) -> Callable[..., jax.Array]:
+    """Return an initialization of tables over the padded vocabulary: rows drawn by `init`, zeros in the padding."""
+
+    def padded(rng: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
+        real = init(rng, (vocab_size, shape[1]), dtype)
+        return jnp.zeros(shape, dtype).at[:vocab_size].set(real)
+
+    return padded
 
 
 def lookup(numbers: jax.Array, table: jax.Array) -> jax.Array:

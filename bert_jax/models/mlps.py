@@ -12,27 +12,29 @@ from bert_jax.parallel.sharding import constrain
 
 def plain(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
     """Two linear maps with an activation between them (Vaswani et al. 2017)."""
-    inner = keep(constrain(_up(config, dtype, "mlp_up")(x), "batch", "length", "mlp"))
-    return _down(config, dtype)(ACTIVATIONS[config.activation](inner))
+    width = x.shape[-1]
+    inner = keep(constrain(_up(config, dtype, width, "mlp_up")(x), "batch", "length", "mlp"))
+    return _down(config, dtype, width)(ACTIVATIONS[config.activation](inner))
 
 
 def gated(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
     """The activation of one linear map times another, then a third (Shazeer 2020: GEGLU with gelu)."""
+    width = x.shape[-1]
     gate, value = (
-        keep(constrain(_up(config, dtype, name)(x), "batch", "length", "mlp")) for name in ("mlp_gate", "mlp_up")
+        keep(constrain(_up(config, dtype, width, name)(x), "batch", "length", "mlp")) for name in ("mlp_gate", "mlp_up")
     )
-    return _down(config, dtype)(ACTIVATIONS[config.activation](gate) * value)
+    return _down(config, dtype, width)(ACTIVATIONS[config.activation](gate) * value)
 
 
-def _up(config: EncoderConfig, dtype: jnp.dtype, name: str) -> Linear:
-    sizes = (config.hidden_size, config.mlp_size)
+def _up(config: EncoderConfig, dtype: jnp.dtype, width: int, name: str) -> Linear:
+    sizes = (width, config.mlp_size)
     return Linear(sizes, ("embed", "mlp"), deviations(config).inner, dtype, config.mlp_bias, name=name)
 
 
-def _down(config: EncoderConfig, dtype: jnp.dtype) -> Linear:
-    sizes = (config.mlp_size, config.hidden_size)
+def _down(config: EncoderConfig, dtype: jnp.dtype, width: int) -> Linear:
+    sizes = (config.mlp_size, width)
     return Linear(sizes, ("mlp", "embed"), deviations(config).output, dtype, config.mlp_bias, name="mlp_down")
 
 
-# A row is called inside the block, whose parameters its layers become: `[batch, length, hidden]` in and out.
+# A row is called inside the block, whose parameters its layers become: `[batch, length, width]` in and out.
 MLPS: dict[str, Callable[[EncoderConfig, jnp.dtype, jax.Array], jax.Array]] = {"plain": plain, "gated": gated}

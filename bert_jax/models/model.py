@@ -19,7 +19,15 @@ from bert_jax.models.heads import Head, Network
 from bert_jax.models.heads.global_tokens import GLOBAL_TOKENS, tokens_to_be_global
 from bert_jax.models.heads.pooling import POOLINGS
 from bert_jax.models.heads.table import OF_PRETRAINING
-from bert_jax.models.layers import ACTIVATIONS, INITIALIZATIONS, deviations, table_width
+from bert_jax.models.layers import (
+    ACTIVATIONS,
+    INITIALIZATIONS,
+    block_width,
+    deviations,
+    masked_width,
+    projection_shape,
+    table_width,
+)
 from bert_jax.models.mlps import MLPS
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS
@@ -133,10 +141,14 @@ def draw_missing(config: EncoderConfig, heads: tuple[Head, ...], params: Params,
 
 def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAINING_HEADS) -> int:
     """Return the number of parameters without the padding of the vocabulary, as papers count."""
-    shapes = jax.eval_shape(make_model(config, ComputeConfig(), heads).init, jax.random.key(0))
+    model = make_model(config, ComputeConfig(), heads)
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
     padding = padded_vocab(config.vocab_size) - config.vocab_size
-    has_bias = any(head.name == "masked_token" for head in heads)
-    total = sum(math.prod(x.shape) for x in jax.tree.leaves(shapes)) - padding * (table_width(config) + has_bias)
+
+    def number(x: jax.ShapeDtypeStruct, axes: tuple[str, ...]) -> int:
+        return math.prod(size - padding * (axis == "vocab") for size, axis in zip(x.shape, axes, strict=True))
+
+    total = sum(jax.tree.leaves(jax.tree.map(number, shapes, model.logical_axes)))
     if config.first_attention_norm or config.share_layers:
         return total
     # The first block's norm is there, so that blocks can be stacked, and has no effect.
@@ -151,10 +163,10 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
     per predicted position. A packed sequence counts as one example of its length. What global tokens read by their own
     maps is not counted: pretraining has none.
     """
-    h, width, layers = config.hidden_size, table_width(config), config.num_layers
-    token = layers * 6 * _block_weights(config) + 6 * (config.embedding_size or 0) * h
-    pairs = sum(_pairs(seq_len, config, layer) for layer in range(layers))
-    return float(seq_len * token + 12 * h * pairs + predictions * 6 * (width * config.vocab_size + h * width))
+    h, width, layers = config.hidden_size, masked_width(config), config.num_layers
+    token = layers * 6 * _block_weights(config) + 6 * math.prod(projection_shape(config) or (0,))
+    pairs = 12 * block_width(config) * sum(_pairs(seq_len, config, layer) for layer in range(layers))
+    return float(seq_len * token + pairs + predictions * 6 * (width * config.vocab_size + h * width))
 
 
 def _pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
@@ -182,8 +194,9 @@ def _block_weights(config: EncoderConfig) -> int:
 def _check(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> None:
     if config.vocab_size is None or config.vocab_size < 1:
         raise UserError(f"model.vocab_size={config.vocab_size}: set it to the tokenizer's")
-    if config.num_heads < 1 or config.hidden_size % config.num_heads:
-        raise UserError(f"model.num_heads={config.num_heads} does not divide model.hidden_size={config.hidden_size}")
+    if config.num_heads < 1 or block_width(config) % config.num_heads:
+        name = "bottleneck_size" if config.bottleneck_size else "hidden_size"
+        raise UserError(f"model.num_heads={config.num_heads} does not divide model.{name}={block_width(config)}")
     if config.bilstm and config.hidden_size % 2:
         raise UserError(f"model.bilstm needs an even model.hidden_size, not {config.hidden_size}: half a direction")
     if config.bilstm and heads and {head.name for head in heads} <= OF_PRETRAINING:
@@ -194,6 +207,7 @@ def _check(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...
         ("model.positions", config.positions, POSITIONS),
         ("model.mlp", config.mlp, MLPS),
         ("model.activation", config.activation, ACTIVATIONS),
+        ("model.masked_norm", config.masked_norm or config.norm, NORMS),
         ("model.masked_activation", config.masked_activation or config.activation, ACTIVATIONS),
         ("model.pooler_activation", config.pooler_activation, ACTIVATIONS),
         ("model.sequence_activation", config.sequence_activation or config.pooler_activation, ACTIVATIONS),
@@ -235,6 +249,16 @@ def _without_effect(config: EncoderConfig) -> dict[str, bool]:
         f"model.first_attention_norm=False has no effect with model.norm_position={config.norm_position}, which "
         "normalizes no input; leave it out": (
             not config.first_attention_norm and not BLOCKS[config.norm_position].norm_reads_input
+        ),
+        f"model.bottleneck_mlps={config.bottleneck_mlps} has no effect without model.bottleneck_size; set it, as to "
+        "128, or model.bottleneck_mlps=1": config.bottleneck_mlps > 1 and config.bottleneck_size is None,
+        f"model.norm_position={config.norm_position} has no effect with model.bottleneck_size, whose block normalizes "
+        "sums; set model.norm_position=post": (
+            config.bottleneck_size is not None and BLOCKS[config.norm_position].norm_reads_input
+        ),
+        f"model.masked_extra_table=True has no effect with a token table of {table_width(config)} features for "
+        f"{config.hidden_size}; set model.embedding_size below model.hidden_size": (
+            config.masked_extra_table and table_width(config) >= config.hidden_size
         ),
         f"model.initialization={config.initialization} starts heads by rotary positions, or by learned ones as wide as "
         f"the blocks; it has no effect with model.positions={config.positions}, model.embedding_size="

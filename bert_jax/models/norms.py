@@ -60,8 +60,17 @@ def _rms_norm_backward(_: float, __: jnp.dtype, saved: Any, gradient: jax.Array)
 rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
 
 
+def no_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
+    """`x` as it is, for a scale and a bias alone (Sun et al. 2020, MobileBERT)."""
+    return keep(x.astype(dtype))
+
+
 # (x `[..., features]`, epsilon, dtype) -> the same shape in `dtype`, normalized; statistics in float32.
-NORMS: dict[str, Callable[[jax.Array, float, jnp.dtype], jax.Array]] = {"layer_norm": layer_norm, "rms_norm": rms_norm}
+NORMS: dict[str, Callable[[jax.Array, float, jnp.dtype], jax.Array]] = {
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "no_norm": no_norm,
+}
 
 
 class Norm(nn.Module):
@@ -83,7 +92,7 @@ class Norm(nn.Module):
         return x.astype(self.dtype)
 
 
-def norm_layer(config: EncoderConfig, dtype: jnp.dtype, name: str | None = None) -> Norm:
-    """Return the norm of an architecture."""
-    row = NORMS[config.norm]
+def norm_layer(config: EncoderConfig, dtype: jnp.dtype, name: str | None = None, kind: str | None = None) -> Norm:
+    """Return the norm of an architecture; `kind` is another row of NORMS."""
+    row = NORMS[kind or config.norm]
     return Norm(row, config.layer_norm_epsilon, dtype, config.norm_scale, config.norm_bias, name=name)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bert_jax.config import PretrainConfig
 from bert_jax.models.blocks import BLOCKS
 from bert_jax.models.layers import deviations
-from bert_jax.models.starts.neighbors import STARTS
+from bert_jax.models.starts.neighbors import can_read_neighbors
 from bert_jax.training.metrics import Line
 from bert_jax.training.schedules import Phase, warmup_steps
 
@@ -35,7 +35,7 @@ class Cause(NamedTuple):
 def _finds_neighbors(config: PretrainConfig) -> bool:
     """Whether the heads of a narrow model have to find a token's neighbors, and could start there."""
     model = config.model
-    possible = model.positions in STARTS and model.embedding_size is None
+    possible = can_read_neighbors(model) and model.embedding_size is None
     return model.hidden_size < NARROW and possible and not deviations(model).neighbors
 
 

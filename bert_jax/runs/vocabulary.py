@@ -13,7 +13,7 @@ from bert_jax.errors import UserError
 from bert_jax.inference.load import Weights, read_weights
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import export_model
-from bert_jax.interop.tensors import class_for, flatten, shapes_of, unflatten
+from bert_jax.interop.tensors import class_for, flatten, shapes_of, stored_tensors, unflatten
 from bert_jax.models import padded_vocab
 
 POSITIONS = "encoder/embeddings/position"
@@ -89,7 +89,6 @@ def carry_over(found: Weights, sources: Sources, new: Tokenizer) -> Weights:
     """
     family, old_size, vocab_size = FAMILIES[found.config.family], found.config.vocab_size, new.vocab_size
     modules = [*family.encoder, *(module for one in family.classes for module in one.modules)]
-    over_vocabulary = {module.path for module in modules if module.vocabulary}
     counts = np.bincount(sources.owners, minlength=vocab_size)
 
     def carried(x: np.ndarray) -> np.ndarray:
@@ -102,6 +101,7 @@ def carry_over(found: Weights, sources: Sources, new: Tokenizer) -> Weights:
         return whole
 
     shapes = shapes_of(found.config, found.heads)
+    over_vocabulary = {stored.path for stored in stored_tensors(modules, shapes) if stored.vocabulary}
     flat = {path: np.asarray(x) for path, x in flatten(found.params).items() if path in shapes}
     flat = {path: carried(x) if path in over_vocabulary else x for path, x in flat.items()}
     ids: dict[str, Any] = {name: new.special_ids[role] for name, role in family.token_ids.items()}

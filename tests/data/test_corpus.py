@@ -11,11 +11,15 @@ import types
 
 import numpy as np
 import pytest
+from tokenizers import pre_tokenizers
 
 from bert_jax.data import corpus
 from bert_jax.data.corpus import Split, open_corpus
 from bert_jax.data.manifest import verify
 from bert_jax.data.preparation.corpus_writer import ShardInfo, cut_sentences, pack_document, token_dtype, write_shard
+from bert_jax.data.tokenizer import build_tokenizer
+from bert_jax.data.tokenizer.characters import inside_character
+from bert_jax.data.tokenizer.kinds import byte_level
 from bert_jax.errors import UserError
 from tests.data.stored_corpus import store
 
@@ -204,6 +208,21 @@ def test_long_sentences_are_cut_and_nothing_is_lost():
     lengths = np.array([1, 512, 513, 1024, 1500, 7])
     assert cut_sentences(lengths).tolist() == [1, 512, 512, 1, 512, 512, 512, 512, 476, 7]
     assert cut_sentences(lengths[:2]).tolist() == [1, 512]
+
+
+def test_a_long_sentence_of_bytes_is_cut_between_characters():
+    text = "한국어" * 400  # three bytes a character, which do not divide 512
+    tokens = [*byte_level.SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    definition = byte_level.define({token: number for number, token in enumerate(tokens)}, ())
+    tokenizer = build_tokenizer(definition, byte_level.SPECIAL)
+    ids = np.array(tokenizer.encode_sentences([text])[0])
+    lengths = cut_sentences(np.array([len(ids)]), inside_character(tokenizer)[ids])
+    assert max(lengths) <= 512
+    parts = [tokenizer.plain.decode(part) for part in np.split(ids, np.cumsum(lengths)[:-1])]
+    assert "".join(parts) == text
+    pieces = ["<0x41>", "<0x80>", "<0xBF>", "<0xC0>", "<0xE4>", "a"]
+    found = inside_character(tokenizer._replace(tokens=tuple(pieces)))
+    assert found.tolist() == [False, True, True, False, False, False]
 
 
 def test_equal_content_gives_equal_fingerprints_and_other_content_different_ones(tmp_path):

@@ -181,6 +181,21 @@ NOMIC = dataclasses.replace(
 )
 
 
+MOBILEBERT = dataclasses.replace(
+    BERT,
+    family="mobilebert",
+    num_heads=2,
+    embedding_size=10,
+    trigram_embeddings=True,
+    bottleneck_size=14,
+    bottleneck_mlps=3,
+    norm="no_norm",
+    masked_norm="layer_norm",
+    masked_extra_table=True,
+    activation="relu",
+)
+
+
 def rope(full: float, local: float) -> dict:
     """The bases of the two kinds of layers."""
     bases = {"full_attention": full, "sliding_attention": local}
@@ -289,6 +304,14 @@ CASES = {
     "electra of equal widths": Case(
         transformers.ElectraConfig(**COMMON, embedding_size=24), dataclasses.replace(ELECTRA, embedding_size=None), 16
     ),
+    "mobilebert": Case(
+        transformers.MobileBertConfig(
+            **COMMON | {"num_attention_heads": 2, "embedding_size": 10, "num_feedforward_networks": 3},
+            intra_bottleneck_size=14,
+        ),
+        MOBILEBERT,
+        19,
+    ),
     "modernbert": Case(transformers.ModernBertConfig(**MODERN), MODERNBERT, 19),
     "modernbert, all layers global": Case(
         transformers.ModernBertConfig(**MODERN, global_attn_every_n_layers=1, rope_parameters=rope(1e4, 1e3)),
@@ -354,6 +377,7 @@ PREFIXES = {
     "mpnet": "MPNet",
     "deberta-v2": "DebertaV2",
     "nomic_bert": "NomicBert",
+    "mobilebert": "MobileBert",
 }
 TASKS = {
     "ForSequenceClassification": ("sequence_classification",),
@@ -369,6 +393,11 @@ OTHERS = {
         "Model": ("pooled",),
     },
     **{name: {"Model": ("pooled",)} for name in ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet")},
+    "mobilebert": {
+        "ForPreTraining": ("masked_token", "next_sentence"),
+        "ForNextSentencePrediction": ("next_sentence",),
+        "Model": ("pooled",),
+    },
     "albert": {"ForPreTraining": ("masked_token", "next_sentence"), "Model": ("pooled",)},
     "big_bird": {"ForPreTraining": ("masked_token", "next_sentence"), "Model": ("pooled",)},
     "distilbert": {"Model": ()},

@@ -36,14 +36,17 @@ def rotated(x: Array, base: float) -> Array:
     return np.concatenate([turned.real, turned.imag], 1)
 
 
-def attention(config: EncoderConfig, x: Array, layer: int, params: dict[str, Any], bias: Array | None) -> Array:
-    length, size = len(x), config.hidden_size // config.num_heads
+def attention(
+    config: EncoderConfig, x: Array, layer: int, params: dict[str, Any], bias: Array | None, values: Array | None = None
+) -> Array:
+    length, size = len(x), x.shape[1] // config.num_heads
     local = config.local_window is not None and layer % config.global_every != 0
     base = (config.local_rotary_base if local else None) or config.rotary_base
     contexts = []
     for head in range(config.num_heads):
         columns = slice(head * size, (head + 1) * size)
-        q, k, v = (linear(x, params[name])[:, columns] for name in ("query", "key", "value"))
+        inputs = {"query": x, "key": x, "value": x if values is None else values}
+        q, k, v = (linear(one, params[name])[:, columns] for name, one in inputs.items())
         if config.query_key_norm:
             q, k = (
                 one / np.sqrt((one**2).mean(1, keepdims=True) + config.layer_norm_epsilon) * params[name]["scale"]
@@ -70,10 +73,25 @@ def mlp(config: EncoderConfig, x: Array, params: dict[str, Any]) -> Array:
     return linear(inner, params["mlp_down"])
 
 
+def bottleneck(config: EncoderConfig, x: Array, layer: int, block: dict[str, Any], bias: Array | None) -> Array:
+    narrow, compared = (
+        norm(config, linear(x, block[name]), block[f"{name}_norm"]) for name in ("input", "attention_input")
+    )
+    narrow = narrow + attention(config, compared, layer, block["attention"], bias, values=x)
+    narrow = norm(config, narrow, block["attention_norm"])
+    for one in [block[f"mlp_{i}"] for i in range(config.bottleneck_mlps - 1)] + [block]:
+        narrow = norm(config, narrow + mlp(config, narrow, one), one["mlp_norm"])
+    return norm(config, x + linear(narrow, block["output"]), block["output_norm"])
+
+
 def hidden_states(config: EncoderConfig, params: dict[str, Any], ids: Array, bias: Array | None = None) -> Array:
     """`[layers + 1, length, hidden]` of the unpadded sequence `ids`, without token types; params float64."""
     tables = params["embeddings"]
     x = tables["token"][ids]
+    if config.trigram_embeddings:
+        zeros = 0 * x[:1]
+        x = np.concatenate([np.concatenate([x[1:], zeros]), x, np.concatenate([zeros, x[:-1]])], 1)
+        x = linear(x, tables["projection"])
     if config.positions == "learned":
         x = x + tables["position"][: len(ids)]
     if config.embedding_norm:
@@ -81,7 +99,9 @@ def hidden_states(config: EncoderConfig, params: dict[str, Any], ids: Array, bia
     states = [x]
     for layer in range(config.num_layers):
         block = {name: _slice(part, layer) for name, part in params["layers"].items()}
-        if config.norm_position == "pre":
+        if config.bottleneck_size:
+            x = bottleneck(config, x, layer, block, bias)
+        elif config.norm_position == "pre":
             skip = layer == 0 and not config.first_attention_norm
             read = x if skip else norm(config, x, block.get("attention_norm", {}))
             x = x + attention(config, read, layer, block["attention"], bias)

@@ -57,6 +57,19 @@ CASES = {
         local_rotary_base=20.0,
         local_window=6,
     ),
+    "bottleneck, trigrams, gated, local, rotary": dataclasses.replace(
+        BASE,
+        embedding_size=6,
+        trigram_embeddings=True,
+        bottleneck_size=8,
+        bottleneck_mlps=2,
+        num_layers=2,
+        norm="rms_norm",
+        mlp="gated",
+        positions="rotary",
+        rotary_base=100.0,
+        **LOCAL,
+    ),
     "relative, local": dataclasses.replace(
         PRE, positions="relative", relative_buckets=8, relative_max_distance=10, **LOCAL
     ),
@@ -118,6 +131,7 @@ def run(config: EncoderConfig, params: dict, batch: dict[str, np.ndarray], compu
 def test_the_encoder_equals_numpy(name: str) -> None:
     config, scanned = CASES[name], ComputeConfig()
     params, lengths = random_params(config, scanned), [LENGTH, 7]
+    params["encoder"]["embeddings"]["token"][0] = 0  # padding, which is the neighbor of a last token
     batch, wide = batch_of(config, lengths), jax.tree.map(np.float64, params["encoder"])
     bias = t5_bias(config, wide["position_bias"]["table"], LENGTH) if config.positions == "relative" else None
     expected = [

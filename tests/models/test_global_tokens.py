@@ -15,7 +15,7 @@ from bert_jax.models import Head, make_model
 from bert_jax.models.attention import local, xla
 from bert_jax.models.attention.inputs import GlobalTokens, Surroundings, Window
 from bert_jax.models.model import apply_with_weights
-from bert_jax.models.patterns import block_sparse
+from bert_jax.models.positions.patterns import block_sparse
 from bert_jax.training.optimizers.parameters import param_info
 from tests.models.family_cases import BIG_BIRD, CASES, COMMON, LONGFORMER, Case, answers, batch_of, compare, model_of
 from tests.models.test_attention import random_inputs

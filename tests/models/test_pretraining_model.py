@@ -247,6 +247,8 @@ def test_presets_are_the_published_ones():
         ("deberta_v3_base", (), 183_831_552),
         ("deberta_v3_large", (), 434_012_160),
         ("nomic_bert_base", (), 136_731_648),
+        # As transformers counts MobileBertForPreTraining.
+        ("mobilebert", (Head("masked_token"), Head("next_sentence")), 36_597_564),
     ],
 )
 def test_parameter_counts_of_the_other_families(name, heads, number):

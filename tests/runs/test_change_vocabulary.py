@@ -17,20 +17,31 @@ from tests.models.family_cases import CASES, model_of
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 OLD = [*SPECIAL, "play", "##ing", "##s", "un", "##play", "##un", "the", "a", "##a"]
-TABLE, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
+# The tensors over the vocabulary, and whether that is their last axis.
+TABLES = {
+    "embeddings.word_embeddings.weight": False,
+    "cls.predictions.bias": False,
+    "cls.predictions.dense.weight": True,
+}
+CLASSES = {"bert": "BertForPreTraining", "mobilebert": "MobileBertForPreTraining"}
 
 
 @pytest.fixture
 def model(tmp_path: pathlib.Path) -> pathlib.Path:
     """A random BERT with the old vocabulary."""
-    theirs = model_of(CASES["bert"], "BertForPreTraining")
+    return saved("bert", tmp_path / "model")
+
+
+def saved(family: str, place: pathlib.Path) -> pathlib.Path:
+    theirs = model_of(CASES[family], CLASSES[family])
     theirs.resize_token_embeddings(len(OLD))
-    theirs.save_pretrained(tmp_path / "model")
-    wordpiece(tmp_path / "model", OLD)
-    return tmp_path / "model"
+    theirs.save_pretrained(place)
+    return wordpiece(place, OLD)
 
 
-def test_rows_are_carried_over(model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize("family", CLASSES)
+def test_rows_are_carried_over(family: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture) -> None:
+    model = saved(family, tmp_path / "model")
     new = ["[MASK]", "[SEP]", "[CLS]", "[UNK]", "[PAD]", "the", "plays", "##ing", "##playing", "xyz", "unplay", "##s"]
     (tmp_path / "new").mkdir()
     wordpiece(tmp_path / "new", new)
@@ -48,13 +59,15 @@ def test_rows_are_carried_over(model: pathlib.Path, tmp_path: pathlib.Path, caps
     before, after = (safetensors.numpy.load_file(place / "model.safetensors") for place in (model, out))
     assert before.keys() - {"cls.predictions.decoder.bias"} == after.keys()
     for name in after:
-        if name not in (TABLE, BIAS):
+        of_last = TABLES.get(name.removeprefix(f"{family}."))
+        if of_last is None:
             np.testing.assert_array_equal(before[name], after[name])
             continue
+        old, found = (x[name].T if of_last else x[name] for x in (before, after))
         for number, token in enumerate(new):
-            rows = [before[name][OLD.index(one)] for one in wanted.get(token, [token])]
-            np.testing.assert_allclose(after[name][number], np.mean(rows, axis=0), rtol=0, atol=1e-6)
-    theirs, report = transformers.BertForPreTraining.from_pretrained(out, output_loading_info=True)
+            rows = [old[OLD.index(one)] for one in wanted.get(token, [token])]
+            np.testing.assert_allclose(found[number], np.mean(rows, axis=0), rtol=0, atol=1e-6)
+    theirs, report = getattr(transformers, CLASSES[family]).from_pretrained(out, output_loading_info=True)
     assert not any(report.values())
     assert theirs.config.vocab_size == len(new)
     assert transformers.AutoTokenizer.from_pretrained(out)("the plays")["input_ids"] == [2, 5, 6, 1]

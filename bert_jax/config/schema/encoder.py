@@ -4,6 +4,8 @@ import dataclasses
 
 from bert_jax.config.schema.field import ABOVE_0, AT_LEAST_0, AT_LEAST_1, AT_LEAST_4, FROM_0_BELOW_1, field
 
+MOST_MLPS = 8  # of a block; the table of a family lists the tensors of each
+
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
@@ -15,7 +17,7 @@ class EncoderConfig:
     vocab_size: int = field(None, "tokens in the vocabulary; None: as many as the corpus's tokenizer has", AT_LEAST_1)
     hidden_size: int = field(768, "width of the residual stream", AT_LEAST_1)
     num_layers: int = field(12, "transformer blocks", AT_LEAST_1)
-    num_heads: int = field(12, "attention heads; must divide hidden_size", AT_LEAST_1)
+    num_heads: int = field(12, "attention heads; must divide hidden_size, or bottleneck_size", AT_LEAST_1)
     mlp_size: int = field(3072, "inner width of the MLP", AT_LEAST_1)
     max_positions: int = field(512, "rows of the position table: the longest sequence the model can read", AT_LEAST_1)
     num_token_types: int = field(2, "token types: 2 for sentence pairs, 1 in RoBERTa, 0 for no table", AT_LEAST_0)
@@ -23,8 +25,11 @@ class EncoderConfig:
     embedding_size: int | None = field(
         None, "width of the embedding tables, projected to hidden_size; None: hidden_size, no projection", AT_LEAST_1
     )
+    trigram_embeddings: bool = field(False, "a token's embedding is projected with those of its neighbors (MobileBERT)")
+    bottleneck_size: int | None = field(None, "width of attention and MLPs in a block; None: hidden_size", AT_LEAST_1)
+    bottleneck_mlps: int = field(1, "MLPs in a row in a block with a bottleneck, each with its norm", (1, MOST_MLPS))
     norm_position: str = field(
-        "post", "post normalizes the residual sum, pre what is read", table="bert_jax.models.blocks.BLOCKS"
+        "post", "what a block normalizes: post, sums; pre, inputs of sublayers", table="bert_jax.models.blocks.BLOCKS"
     )
     embedding_norm: bool = field(True, "normalization of the embeddings")
     first_attention_norm: bool = field(True, "pre-norm: normalization before the first attention; False in ModernBERT")
@@ -56,17 +61,16 @@ class EncoderConfig:
     mlp: str = field("plain", "MLP of a block", table="bert_jax.models.mlps.MLPS")
     share_layers: bool = field(False, "one set of parameters for all blocks (ALBERT)")
     activation: str = field(
-        "gelu",
-        "activation of the MLP: gelu (erf), gelu_tanh (Google's code since 2019), silu",
-        table="bert_jax.models.layers.ACTIVATIONS",
+        "gelu", "activation of the MLP; gelu_tanh: Google's code since 2019", table="bert_jax.models.layers.ACTIVATIONS"
     )
     masked_activation: str | None = field(
         None, "activation of the masked-token head; None: as activation", table="bert_jax.models.layers.ACTIVATIONS"
     )
+    masked_norm: str | None = field(None, "norm of the same head; None: as norm", table="bert_jax.models.norms.NORMS")
+    masked_extra_table: bool = field(False, "its own table of the features beyond embedding_size (MobileBERT)")
+    pooler_dense: bool = field(True, "dense layer and activation of the pooler; False in MobileBERT")
     pooler_activation: str = field(
-        "tanh",
-        "activation of the pooler; relu in DistilBERT, gelu in ELECTRA",
-        table="bert_jax.models.layers.ACTIVATIONS",
+        "tanh", "pooler's activation; relu in DistilBERT, gelu in ELECTRA", table="bert_jax.models.layers.ACTIVATIONS"
     )
     sequence_activation: str | None = field(
         None,
@@ -77,9 +81,7 @@ class EncoderConfig:
     pooler_norm: bool = field(False, "normalization after the pooler's activation (ModernBERT)")
     pooler_on_tokens: bool = field(False, "heads of tokens read each one through the pooler, with dropout (ModernBERT)")
     pooling: str = field(
-        "first",
-        "what the pooler reads of a sequence: its first token, or the mean",
-        table="bert_jax.models.heads.pooling.POOLINGS",
+        "first", "what the pooler reads: the first token, or the mean", table="bert_jax.models.heads.pooling.POOLINGS"
     )
     bilstm: bool = field(
         False, "heads of tasks read two bidirectional LSTM layers on the encoder (task.bilstm adds them)"

@@ -98,14 +98,25 @@ def token_dtype(vocab_size: int) -> np.dtype:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def cut_sentences(lengths: np.ndarray) -> np.ndarray:
-    """Return sentence lengths, int64 [sentences], with each over `MAX_SENTENCE` cut into several; the sum stays."""
+def cut_sentences(lengths: np.ndarray, inside: np.ndarray | None = None) -> np.ndarray:
+    """Return sentence lengths, int64 [sentences], with each over `MAX_SENTENCE` cut into several; the sum stays.
+
+    No cut is before a token of `inside`, bool [sum of lengths], which begins within a character; None: no token does.
+    """
     if not lengths.size or lengths.max() <= MAX_SENTENCE:
         return lengths
-    pieces = np.maximum(-(-lengths // MAX_SENTENCE), 1)
-    cut = np.full(pieces.sum(), MAX_SENTENCE, np.int64)
-    cut[np.cumsum(pieces) - 1] = lengths - (pieces - 1) * MAX_SENTENCE
-    return cut
+    found, token = list[int](), 0
+    for length in lengths.tolist():
+        end = token + length
+        while end - token > MAX_SENTENCE:
+            size = MAX_SENTENCE
+            while inside is not None and size > 1 and inside[token + size]:
+                size -= 1
+            found.append(size)
+            token += size
+        found.append(end - token)
+        token = end
+    return np.array(found, np.int64)
 
 
 def pack_document(

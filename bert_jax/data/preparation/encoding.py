@@ -26,6 +26,7 @@ from bert_jax.data.sources import RawDocument, ReadOptions, to_document
 from bert_jax.data.sources.rejections import Rejections, first_fields
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.data.tokenizer.changes import count_changes
+from bert_jax.data.tokenizer.characters import inside_character
 
 MIN_HELDOUT = 2  # documents: the second sentence of a pair may come from another document
 NO_LANGUAGE = "none"  # a line is a sentence and stays as it is: for code, logs, proteins
@@ -147,7 +148,9 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
         if size:
             inside = slice(token, token + size)
             own_words = None if words is None else words[inside]
-            packed = pack_document(cut_sentences(own), tokens[inside], not begun, content, own_words)
+            too_long = own.max() > MAX_SENTENCE
+            cut = cut_sentences(own, inside_character(tokenizer)[tokens[inside]] if too_long else None)
+            packed = pack_document(cut, tokens[inside], not begun, content, own_words)
             splits[split].append(packed)
             if raw.piece == 0:
                 hashes.append(own_hash)

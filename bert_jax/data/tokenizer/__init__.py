@@ -4,6 +4,7 @@ load.py           a directory or vocabulary file -> a `Tokenizer`; lists every f
 tokenizer.py      the class `Tokenizer`, and how one is built from a definition
 save.py           a `Tokenizer` -> the directory that transformers opens
 tokenizer_json.py the definition: the content of a `tokenizer.json` as plain data
+characters.py     tokens that begin within a character
 changes.py        characters that a normalizer changes, by kind of change: to add a kind, add a row of KINDS
 bounds.py         what a definition from outside may do to a text
 kinds/            WordPiece, BPE, SentencePiece ...: to add a kind, add a file and a row of `kinds.table.TOKENIZERS`

@@ -14,6 +14,7 @@ from bert_jax.interop.families.absolute.big_bird import big_bird
 from bert_jax.interop.families.absolute.distilbert import distilbert
 from bert_jax.interop.families.absolute.electra import electra
 from bert_jax.interop.families.absolute.longformer import longformer
+from bert_jax.interop.families.absolute.mobilebert import mobilebert
 from bert_jax.interop.families.absolute.roberta import roberta
 from bert_jax.interop.families.base import (
     ACTIVATIONS,
@@ -55,6 +56,7 @@ FAMILIES: dict[str, Family] = {
     "albert": albert(),
     "distilbert": distilbert(),
     "electra": electra(),
+    "mobilebert": mobilebert(),
     "modernbert": modernbert(),
     "mpnet": mpnet(),
     "deberta-v2": deberta(),

@@ -8,15 +8,22 @@ import pkgutil
 from typing import Any, cast
 
 from bert_jax.config import EncoderConfig
+from bert_jax.config.schema.encoder import MOST_MLPS
 from bert_jax.interop.families.base import Family, Field, ModelClass, Module, masked_head
 from bert_jax.models.heads.bilstm import DIRECTIONS, LAYERS
 
+_INNER_MLPS = tuple(f"layers/mlp_{number}" for number in range(MOST_MLPS - 1))  # of a block with a bottleneck
+_BOTTLENECK = tuple(f"layers/{name}" for name in ("input", "attention_input", "output"))
 _ATTENTION = ("query", "key", "value", "output", "query_global", "key_global", "value_global")
-_NORMS = ("embeddings/norm", "layers/attention_norm", "layers/mlp_norm", "final_norm")
+_NORMS = (
+    *("embeddings/norm", "layers/attention_norm", "layers/mlp_norm", "final_norm"),
+    *(f"{one}_norm" for one in _BOTTLENECK),
+    *(f"{one}/mlp_norm" for one in _INNER_MLPS),
+)
 _HEAD_NORMS = tuple(f"layers/attention/{name}_norm" for name in ("query", "key", "query_global", "key_global"))
 _TABLES = ("embeddings/token", "embeddings/position", "embeddings/token_type", "position_bias/table")
-_LINEAR = ("projection", *(f"layers/attention/{name}" for name in _ATTENTION))
-_MLP = ("layers/mlp_gate", "layers/mlp_up", "layers/mlp_down")
+_LINEAR = ("projection", "embeddings/projection", *_BOTTLENECK, *(f"layers/attention/{name}" for name in _ATTENTION))
+_MLP = tuple(f"{one}/mlp_{part}" for one in ("layers", *_INNER_MLPS) for part in ("gate", "up", "down"))
 _POOLER = (Module("pooler", "pooler"), Module("pooler/norm", "pooler.norm", "norm"))
 _DIRECTIONS = tuple(f"bilstm/{one}_{layer}" for one in DIRECTIONS for layer in range(LAYERS))
 _BILSTM = tuple(
@@ -26,8 +33,13 @@ _BILSTM = tuple(
 )
 _TASKS = ("sequence_classification", "multiple_choice", "token_classification", "question_answering")
 _HEADS = {
-    "masked_token": masked_head("masked_token.dense", "masked_token.norm", "masked_token.bias"),
-    "next_token": masked_head("next_token.dense", "next_token.norm", "next_token.bias", "next_token"),
+    **{
+        head: (
+            *masked_head(f"{head}.dense", f"{head}.norm", f"{head}.bias", head),
+            Module(f"{head}/extra_table", f"{head}.extra_table", vocabulary=True),
+        )
+        for head in ("masked_token", "next_token")
+    },
     "replaced_token": tuple(Module(f"replaced_token/{one}", f"replaced_token.{one}") for one in ("dense", "output")),
     "next_sentence": (Module("next_sentence", "next_sentence"),),
     **{name: (*_BILSTM, Module(name, name)) for name in _TASKS},

@@ -10,6 +10,7 @@ from bert_jax.errors import UserError
 from bert_jax.models.attention import tpu, tpu_kernels, xla
 from bert_jax.models.attention.gpu import cudnn, triton
 from bert_jax.models.attention.inputs import AttentionInputs
+from bert_jax.models.layers import block_width
 from bert_jax.models.positions import POSITIONS
 
 PLATFORMS = ("cpu", "gpu", "tpu")
@@ -89,7 +90,7 @@ def missing_for(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -
         "config.model.block_size=None": kernel.bias or config.block_size is None,
         "config.model.local_window=None": kernel.window or config.local_window is None,
         f"heads of a multiple of {kernel.head_multiple} features": (
-            config.hidden_size // config.num_heads % kernel.head_multiple == 0
+            block_width(config) // config.num_heads % kernel.head_multiple == 0
         ),
     }
     return [words for words, met in needs.items() if not met]

@@ -20,9 +20,10 @@ OF_GLOBAL = tuple(f"{name}_global" for name in MAPS)  # the maps of global token
 
 
 class SelfAttention(nn.Module):
-    """`x` `[batch, length, hidden]` -> `[batch, length, hidden]`.
+    """`x` `[batch, length, width]` -> `[batch, length, width]`, of which `num_heads` divides the width.
 
-    `seed`: uint32 `[2]`, of the dropout on the probabilities, or None.
+    `seed`: uint32 `[2]`, of the dropout on the probabilities, or None. `read`: `[batch, length, any]`, what the values
+    are made of; None: `x`, as queries and keys.
     """
 
     config: EncoderConfig
@@ -30,16 +31,19 @@ class SelfAttention(nn.Module):
     kernel: str  # compute.attention
 
     @nn.compact
-    def __call__(self, x: jax.Array, surroundings: Surroundings, seed: jax.Array | None) -> jax.Array:
-        config = self.config
-        query, key, value = (self._map(name) for name in MAPS)
+    def __call__(
+        self, x: jax.Array, surroundings: Surroundings, seed: jax.Array | None, read: jax.Array | None = None
+    ) -> jax.Array:
+        config, width = self.config, x.shape[-1]
+        read = x if read is None else read
+        query, key, value = self._maps(MAPS, width, read.shape[-1])
         q, k = (self._turned(_by_heads(one(x)), name, surroundings) for one, name in ((query, "query"), (key, "key")))
-        v = keep(_by_heads(value(x)))
+        v = keep(_by_heads(value(read)))
         rate = 0.0 if seed is None else config.attention_dropout
         distances = _at_distances(query, key, surroundings.distances) if surroundings.distances else None
         tokens = surroundings.global_tokens
         if tokens is not None:
-            own = (q, k, v) if config.separator_id is None else self._of_global(x, surroundings)
+            own = (q, k, v) if config.separator_id is None else self._of_global(x, read, surroundings)
             tokens = tokens._replace(q=own[0], k=own[1], v=own[2])
         inputs = attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, distances, tokens)
         if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
@@ -48,20 +52,26 @@ class SelfAttention(nn.Module):
             context = read_by(weights + self.get_variable(PROBES, "weights", 0.0), inputs)
         else:
             context = keep(KERNELS[self.kernel].attend(inputs, rate))
-        return self._linear("output", ("heads", "embed"), deviations(config).output)(context)
+        return self._linear("output", (width, width), ("heads", "embed"), deviations(config).output)(context)
 
-    def _linear(self, name: str, axes: tuple[str, str], stddev: float) -> Linear:
-        hidden, config = self.config.hidden_size, self.config
-        return Linear((hidden, hidden), axes, stddev, self.dtype, config.attention_bias, name=name)
+    def _linear(self, name: str, sizes: tuple[int, int], axes: tuple[str, str], stddev: float) -> Linear:
+        return Linear(sizes, axes, stddev, self.dtype, self.config.attention_bias, name=name)
 
-    def _map(self, name: str) -> Linear:
-        return self._linear(name, ("embed", "heads"), deviations(self.config).inner)
+    def _maps(self, names: tuple[str, ...], width: int, values: int) -> list[Linear]:
+        """Of queries, keys and values; the latter read vectors of the width `values`."""
+        inputs = zip(names, (width, width, values), strict=True)
+        return [
+            self._linear(name, (one, width), ("embed", "heads"), deviations(self.config).inner) for name, one in inputs
+        ]
 
-    def _of_global(self, x: jax.Array, surroundings: Surroundings) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def _of_global(self, x: jax.Array, read: jax.Array, surroundings: Surroundings) -> tuple[jax.Array, ...]:
         """Queries, keys and values of global tokens, by maps of their own."""
-        query, key, value = (_by_heads(self._map(name)(x)) for name in OF_GLOBAL)
-        query, key = (self._turned(one, name, surroundings) for one, name in zip((query, key), OF_GLOBAL, strict=False))
-        return query, key, keep(value)
+        query, key, value = self._maps(OF_GLOBAL, x.shape[-1], read.shape[-1])
+        q, k = (
+            self._turned(_by_heads(one(x)), name, surroundings)
+            for one, name in zip((query, key), OF_GLOBAL[:2], strict=True)
+        )
+        return q, k, keep(_by_heads(value(read)))
 
     def _turned(self, x: jax.Array, name: str, surroundings: Surroundings) -> jax.Array:
         """Queries or keys as the kernel reads them: normalized, then rotated, where the architecture says so."""

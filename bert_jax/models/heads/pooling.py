@@ -18,7 +18,10 @@ Batch = Mapping[str, jax.Array]
 
 
 class Pooler(nn.Module):
-    """Dense layer, activation and, in ModernBERT, norm: `[..., hidden]` in and out; `seed` as in `dropout`."""
+    """Dense layer, activation and, in ModernBERT, norm: `[..., hidden]` in and out; `seed` as in `dropout`.
+
+    Without a dense layer there is no activation either.
+    """
 
     config: EncoderConfig
     dtype: jnp.dtype
@@ -26,14 +29,15 @@ class Pooler(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        self.dense = dense(config, self.dtype, config.hidden_size)
-        nn.share_scope(self, self.dense)  # its parameters are the pooler's own
+        self.dense = dense(config, self.dtype, config.hidden_size) if config.pooler_dense else None
+        if self.dense:
+            nn.share_scope(self, self.dense)  # its parameters are the pooler's own
         self.norm = norm_layer(config, self.dtype) if config.pooler_norm else None
 
     def __call__(self, x: jax.Array, seed: jax.Array | None) -> jax.Array:
         config = self.config
         x = dropout(x, config.classifier_dropout if config.pooler_dropout else 0.0, seed)
-        x = ACTIVATIONS[self.activation](self.dense(x))
+        x = ACTIVATIONS[self.activation](self.dense(x)) if self.dense else x
         return x if self.norm is None else self.norm(x)
 
 

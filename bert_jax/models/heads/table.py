@@ -9,9 +9,9 @@ import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
 from bert_jax.models.dropout import dropout
-from bert_jax.models.heads.linear import classifier, dense
+from bert_jax.models.heads.linear import ExtraTable, classifier, dense
 from bert_jax.models.heads.pooling import POOLINGS, unit_length
-from bert_jax.models.layers import ACTIVATIONS, param, table_width
+from bert_jax.models.layers import ACTIVATIONS, masked_width, param
 from bert_jax.models.norms import norm_layer
 from bert_jax.parallel.sharding import constrain
 
@@ -48,15 +48,18 @@ class MaskedTokenHead(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, table: jax.Array) -> jax.Array:
-        config, sizes = self.config, (self.config.hidden_size, table_width(self.config))
+        config, width = self.config, masked_width(self.config)
         activation = ACTIVATIONS[config.masked_activation or config.activation]
-        x = activation(dense(config, self.dtype, sizes[1], "dense")(x))
-        x = norm_layer(config, self.dtype, name="norm")(x)
+        x = activation(dense(config, self.dtype, width, "dense")(x))
+        x = norm_layer(config, self.dtype, "norm", config.masked_norm)(x)
+        if config.masked_extra_table:
+            extra = ExtraTable(config, (table.shape[0], width - table.shape[1]), name="extra_table")
+            table = jnp.concatenate([table, extra()], axis=1)
         bias = param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
         bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
         # Two matrices, for the same reason as in Linear.
         logits = jnp.einsum(
-            "nh,vh->nv", x.reshape(-1, sizes[1]), table.astype(self.dtype), preferred_element_type=jnp.float32
+            "nh,vh->nv", x.reshape(-1, width), table.astype(self.dtype), preferred_element_type=jnp.float32
         )
         return constrain(logits + bias, "batch", "logits").reshape(*x.shape[:2], -1)
 

@@ -11,18 +11,18 @@ import numpy as np
 
 from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.layers import deviations, kernel_init, param
+from bert_jax.models.layers import block_width, deviations, kernel_init, param
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions.scheme import Distances
 
 
 def distances(module: nn.Module, config: EncoderConfig, length: int) -> Distances:
-    """The table `[relative_buckets, hidden]` of all layers, normalized (DeBERTa version 3), and the rows of distances.
+    """The table `[relative_buckets, width]` of all layers, normalized (DeBERTa version 3), and the rows of distances.
 
     Distances are those of the columns, so that packing changes nothing. The original drops features of the table in
     training; here they are kept.
     """
-    shape = (config.relative_buckets, config.hidden_size)
+    shape = (config.relative_buckets, block_width(config))
     table = param(module, "table", kernel_init(deviations(config).inner), shape, ("positions", "features"))
     table = norm_layer(config, jnp.dtype(jnp.float32), name="norm")(table)
     away = jnp.arange(2 * length) - length

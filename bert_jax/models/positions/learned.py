@@ -5,13 +5,13 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.layers import deviations, kernel_init, lookup, param, table_width
+from bert_jax.models.layers import deviations, kernel_init, lookup, param, sum_width
 from bert_jax.models.positions.scheme import Embed
 
 
 def learned(module: nn.Module, config: EncoderConfig) -> Embed:
     """A table of learned embeddings (Devlin et al. 2018), from row `position_offset` on."""
-    first, shape = config.position_offset, (config.position_offset + config.max_positions, table_width(config))
+    first, shape = config.position_offset, (config.position_offset + config.max_positions, sum_width(config))
     table = param(module, "position", kernel_init(deviations(config).inner), shape, ("positions", "features"))
 
     def embed(length: int, segments: jax.Array | None) -> jax.Array:

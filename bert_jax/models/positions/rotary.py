@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
+from bert_jax.models.layers import block_width
 from bert_jax.models.positions.learned import restarting_positions
 
 
@@ -19,7 +20,7 @@ class Angles(NamedTuple):
 
 def angles(config: EncoderConfig, base: float, length: int, segments: jax.Array | None) -> Angles:
     """Return the angles `position / base^(2 i / head_dim)` of pair i; positions restart in each segment."""
-    half, odd = divmod(config.hidden_size // config.num_heads, 2)
+    half, odd = divmod(block_width(config) // config.num_heads, 2)
     if odd:
         raise UserError(
             f"model.positions={config.positions} needs an even number of features per head, not {2 * half + odd}"

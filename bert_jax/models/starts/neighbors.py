@@ -118,4 +118,6 @@ STARTS = {"rotary": Scheme(rotary_start, projected=True), "learned": Scheme(lear
 def can_read_neighbors(config: EncoderConfig) -> bool:
     """Return whether heads can start by reading neighbors in this architecture."""
     scheme = STARTS.get(config.positions)
+    if config.bottleneck_size or config.trigram_embeddings:  # heads do not read the sum of the tables
+        return False
     return scheme is not None and (scheme.projected or config.embedding_size is None)

@@ -183,7 +183,7 @@ def student_of(params: Params, teacher: EncoderConfig, config: PretrainConfig) -
     params["encoder"]["layers"] = jax.tree.map(
         lambda x: x if config.model.share_layers else np.asarray(x)[chosen], params["encoder"]["layers"]
     )
-    if "token_type" in embeddings and not config.model.num_token_types:
+    if "token_type" in embeddings and not config.model.num_token_types and not config.model.trigram_embeddings:
         embeddings["token"] = embeddings["token"] + embeddings.pop("token_type")[0]
     params = {name: params[name] for name in shapes if name in params}
     found, wanted = (jax.tree.map(np.shape, tree) for tree in (params, shapes))

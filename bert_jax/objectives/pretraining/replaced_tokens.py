@@ -42,9 +42,14 @@ def parts(config: PretrainConfig) -> dict[str, Part]:
 def generator_config(config: PretrainConfig) -> EncoderConfig:
     """Return the generator's architecture: narrower blocks with heads as wide, on the tables of `config.model`.
 
-    Raises UserError where the narrower width does not divide into such heads.
+    Raises UserError where the narrower width does not divide into such heads, and where blocks have two widths.
     """
     model, size = config.model, config.replaced_tokens.generator_size
+    if model.bottleneck_size or model.trigram_embeddings:
+        raise UserError(
+            "config.objective=replaced_tokens makes no generator on trigrams or with a bottleneck; choose another "
+            "objective, or set config.model.trigram_embeddings=False and config.model.bottleneck_size=None"
+        )
     width, features = round(model.hidden_size * size), model.hidden_size // model.num_heads
     number, tables = max(1, width // features), table_width(model)
     if width % number or width // number % 2:

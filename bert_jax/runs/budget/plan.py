@@ -69,6 +69,8 @@ def plan(
             raise UserError(f"--budget chooses config.{key}: leave one of them out")
     if OBJECTIVES[config.objective].teacher(config):
         raise UserError("--budget chooses the model's size, and a student's follows from its teacher: leave one out")
+    if config.model.bottleneck_size:
+        raise UserError("--budget chooses one width, a block with config.model.bottleneck_size has two: leave one out")
     if not config.data.corpus:
         raise UserError("no corpus: give --config.data.corpus=DIR of `bert-jax prepare`, or --config.data.text=FILES")
     corpus = open_mixture(config.data.corpus, console.say)

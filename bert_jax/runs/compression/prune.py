@@ -6,7 +6,7 @@ gate on an output is one on the rows of the matrix that reads it, so the model i
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +22,7 @@ from bert_jax.objectives.base import Batch
 
 LAYERS = "encoder/layers/"
 ATTENTION, MLP = f"{LAYERS}attention/output/", f"{LAYERS}mlp_down/"
+BOTTLENECK = f"{LAYERS}output/"  # the end of a block that has one
 MULTIPLE = 8  # MLP features, which matrix units take in such blocks
 
 Loss = Callable[[Params, Batch], jax.Array]  # of one example, whose arrays have a first axis of 1
@@ -78,11 +79,20 @@ def _gate_heads(flat: dict[str, Any], gates: jax.Array) -> dict[str, Any]:
 
 
 def _gate_mlp(flat: dict[str, Any], gates: jax.Array) -> dict[str, Any]:
-    return flat | {f"{MLP}kernel": flat[f"{MLP}kernel"] * gates[:, :, None]}
+    names = [f"{place}mlp_down/kernel" for place in _mlps(flat)]
+    each = jnp.split(gates, len(names), axis=1)
+    return flat | {name: flat[name] * own[:, :, None] for name, own in zip(names, each, strict=True)}
+
+
+def _mlps(flat: Mapping[str, Any]) -> list[str]:
+    """The beginnings of the names of each MLP's parameters; a block with a bottleneck may have several."""
+    found = [path for path in flat if path.startswith(LAYERS) and path.endswith("mlp_down/kernel")]
+    return [path.removesuffix("mlp_down/kernel") for path in found]
 
 
 def _gate_layers(flat: dict[str, Any], gates: jax.Array) -> dict[str, Any]:
-    ends = [path for path in flat if path.startswith((ATTENTION, MLP))]
+    around = BOTTLENECK if f"{BOTTLENECK}kernel" in flat else (ATTENTION, MLP)
+    ends = [path for path in flat if path.startswith(around)]
     return flat | {path: flat[path] * gates.reshape(-1, *(1,) * (flat[path].ndim - 1)) for path in ends}
 
 
@@ -101,18 +111,20 @@ def _cut_heads(
 def _cut_mlp(
     config: EncoderConfig, flat: dict[str, np.ndarray], found: np.ndarray, amount: float
 ) -> tuple[EncoderConfig, dict[str, Any], str]:
-    """Keep the same number of features in every layer, as config.json has one."""
+    """Keep the same number of features in every MLP, as config.json has one."""
     size = max(MULTIPLE, round((1 - amount) * config.mlp_size / MULTIPLE) * MULTIPLE)
     _removed((config.mlp_size - size) / config.mlp_size, config.mlp_size, "MLP features")
-    kept = np.sort(np.argsort(-found, axis=1, kind="stable")[:, :size], axis=1)
-    cut = {f"{MLP}kernel": np.take_along_axis(flat[f"{MLP}kernel"], kept[:, :, None], axis=1)}
-    for name in ("mlp_up", "mlp_gate"):
-        for leaf, x in ((leaf, flat.get(f"{LAYERS}{name}/{leaf}")) for leaf in ("kernel", "bias")):
-            if x is not None:
-                index = kept if x.ndim == 2 else kept[:, None]
-                cut[f"{LAYERS}{name}/{leaf}"] = np.take_along_axis(x, index, axis=-1)
-    smaller = dataclasses.replace(config, mlp_size=size)
-    return smaller, flat | cut, f"{config.mlp_size - size} of {config.mlp_size} MLP features of each layer removed"
+    cut, places = dict[str, Any](), _mlps(flat)
+    for place, own in zip(places, np.split(found, len(places), axis=1), strict=True):
+        kept = np.sort(np.argsort(-own, axis=1, kind="stable")[:, :size], axis=1)
+        end = f"{place}mlp_down/kernel"
+        cut[end] = np.take_along_axis(flat[end], kept[:, :, None], axis=1)
+        for path in (f"{place}{name}/{leaf}" for name in ("mlp_up", "mlp_gate") for leaf in ("kernel", "bias")):
+            if path in flat:
+                index = kept if flat[path].ndim == 2 else kept[:, None]
+                cut[path] = np.take_along_axis(flat[path], index, axis=-1)
+    smaller, each = dataclasses.replace(config, mlp_size=size), "layer" if len(places) == 1 else "MLP"
+    return smaller, flat | cut, f"{config.mlp_size - size} of {config.mlp_size} MLP features of each {each} removed"
 
 
 def _cut_layers(
@@ -155,6 +167,6 @@ def _removed(amount: float, total: int, what: str) -> int:
 
 PARTS: dict[str, Part] = {
     "heads": Part(lambda config: (config.num_heads,), _gate_heads, _cut_heads),
-    "mlp": Part(lambda config: (config.mlp_size,), _gate_mlp, _cut_mlp),
+    "mlp": Part(lambda config: (config.bottleneck_mlps * config.mlp_size,), _gate_mlp, _cut_mlp),
     "layers": Part(lambda config: (), _gate_layers, _cut_layers),
 }

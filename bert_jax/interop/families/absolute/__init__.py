@@ -7,4 +7,5 @@ big_bird.py     BigBird
 albert.py       ALBERT
 distilbert.py   DistilBERT
 electra.py      ELECTRA
+mobilebert.py   MobileBERT
 """
