@@ -3,7 +3,8 @@
 BERT (Devlin et al. 2018; the 24 small ones of Turc et al. 2019), RoBERTa (Liu et al. 2019), ALBERT version 2 (Lan et
 al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA's generators and discriminators (Clark et al. 2020), MobileBERT (Sun
 et al. 2020), XLM-RoBERTa (Conneau et al. 2020), CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020), DeBERTa
-version 3 (He et al. 2023), ModernBERT (Warner et al. 2024). ModernBERT's sizes below base are ours.
+version 3 (He et al. 2023), Longformer (Beltagy et al. 2020), BigBird (Zaheer et al. 2020), ModernBERT (Warner
+et al. 2024). ModernBERT's sizes below base are ours.
 """
 
 import dataclasses
@@ -36,6 +37,32 @@ def roberta(layers: int, hidden: int) -> EncoderConfig:
         layer_norm_epsilon=1e-5,
         masked_activation="gelu",
         pooler_dropout=True,
+    )
+
+
+def longformer(layers: int, hidden: int) -> EncoderConfig:
+    """Return Longformer: RoBERTa for 4,096 tokens, with windows of 512 and global tokens."""
+    return dataclasses.replace(
+        roberta(layers, hidden),
+        family="longformer",
+        max_positions=4096,
+        local_window=512,
+        global_every=0,
+        separator_id=2,
+    )
+
+
+def big_bird(layers: int, hidden: int) -> EncoderConfig:
+    """Return BigBird: BERT for 4,096 tokens, in blocks of 64 beyond 704."""
+    return dataclasses.replace(
+        bert(layers, hidden),
+        family="big_bird",
+        vocab_size=50358,
+        max_positions=4096,
+        block_size=64,
+        random_blocks=3,
+        activation="gelu_tanh",
+        sequence_activation="gelu_tanh",
     )
 
 
@@ -193,6 +220,10 @@ PRESETS: dict[str, EncoderConfig] = {
     "xlm_roberta_base": dataclasses.replace(roberta(12, 768), family="xlm-roberta", vocab_size=250002),
     "xlm_roberta_large": dataclasses.replace(roberta(24, 1024), family="xlm-roberta", vocab_size=250002),
     "camembert_base": dataclasses.replace(roberta(12, 768), family="camembert", vocab_size=32005),
+    "longformer_base": longformer(12, 768),
+    "longformer_large": longformer(24, 1024),
+    "big_bird_base": big_bird(12, 768),
+    "big_bird_large": big_bird(24, 1024),
     "mpnet_base": mpnet(12, 768),
     "deberta_v3_xsmall": deberta(12, 384),
     "deberta_v3_small": deberta(6, 768),

@@ -36,11 +36,14 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
 
     Raises:
         UserError: torch, transformers or onnxscript is not installed, `directory` cannot be read or names no known
-            model class, or `output` is in use.
+            model class, torch cannot export its family, or `output` is in use.
     """
     source = pathlib.Path(directory)
     described = read_model_config(source / "config.json")
-    known = {one.name for one in FAMILIES[described.encoder.family].classes}
+    family = FAMILIES[described.encoder.family]
+    if family.not_onnx:
+        raise UserError(f"{source}: {family.not_onnx}; `export --format=stablehlo` writes a program of it")
+    known = {one.name for one in family.classes}
     if described.architecture not in known:
         raise UserError(
             f"{source / 'config.json'}: architectures is '{described.architecture}', none of {', '.join(sorted(known))}"

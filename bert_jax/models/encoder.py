@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention.inputs import MASKED_SCORE, Surroundings, Window
+from bert_jax.models.attention.inputs import MASKED_SCORE, GlobalTokens, Surroundings, Window
 from bert_jax.models.attention.self_attention import PROBES, WEIGHTS
 from bert_jax.models.blocks import Block, Flag
 from bert_jax.models.bottleneck import BottleneckBlock
@@ -34,6 +34,7 @@ from bert_jax.models.layers import (
 )
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
+from bert_jax.models.positions.patterns import block_sparse, with_columns
 from bert_jax.parallel.sharding import constrain
 
 VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
@@ -147,6 +148,14 @@ class Differences(NamedTuple):
     local: Flag
 
 
+class ChosenTokens(NamedTuple):
+    """Tokens that are to be global."""
+
+    chosen: jax.Array  # bool [batch, length]; padding may be among them
+    beside: int  # as many of them chunks can read
+    at_most: bool  # whether there are never more
+
+
 class Encoder(nn.Module):
     """Token ids -> hidden states `[batch, length, hidden]` in `compute.dtype`, and with `every_layer` those of all.
 
@@ -172,7 +181,8 @@ class Encoder(nn.Module):
     def _init_layers(self, rng: jax.Array) -> Any:
         """The parameters of all blocks, each stacked on a leading axis `layers` (of one, where all share them)."""
         x = jnp.zeros((1, 1, self.config.hidden_size), self.block.dtype)
-        alone, _ = self._surroundings(jnp.ones((1, 1), jnp.int32), None, None, None)
+        none = None if self.config.separator_id is None else ChosenTokens(jnp.zeros((1, 1), bool), 0, True)
+        alone, _ = self._surroundings(jnp.ones((1, 1), jnp.int32), None, None, None, none)
 
         block = self.block.clone(attention="xla")  # the parameters are those of any kernel; this one takes any shape
 
@@ -190,6 +200,7 @@ class Encoder(nn.Module):
         attention_mask: jax.Array,
         segments: jax.Array | None,
         rng: jax.Array | None,
+        to_be_global: ChosenTokens | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         number, dtype = self.config.num_layers, self.block.dtype
         seeds = None if rng is None else dropout_seeds(rng, (1 + 3 * number,))
@@ -197,7 +208,9 @@ class Encoder(nn.Module):
         x = self.projection(x) if self.projection else x
         x = constrain(x, "batch", "length", "features")
         length = input_ids.shape[1]
-        everywhere, within = self._surroundings(attention_mask, segments, self._bias(length), self.distances(length))
+        everywhere, within = self._surroundings(
+            attention_mask, segments, self._bias(length), self.distances(length), to_be_global
+        )
         # Kernels in the dtype they are used in, so that their gradients are stacked in it too.
         params = jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, self.layers)
         block_seeds = None if seeds is None else seeds[1:].reshape(number, 3, -1)
@@ -248,14 +261,23 @@ class Encoder(nn.Module):
         return later if bias is None else bias + later
 
     def _surroundings(
-        self, mask: jax.Array, segments: jax.Array | None, bias: jax.Array | None, distances: Distances | None
+        self,
+        mask: jax.Array,
+        segments: jax.Array | None,
+        bias: jax.Array | None,
+        distances: Distances | None,
+        to_be_global: ChosenTokens | None,
     ) -> tuple[Surroundings, Surroundings | None]:
         """Those of global blocks, and those of local ones; one for all, and None, where there is no difference."""
         config, length = self.config, mask.shape[1]
         angles = POSITIONS[config.positions].angles
         everywhere = Surroundings(mask, segments, None, bias, distances=distances)
+        if to_be_global is not None:
+            everywhere = everywhere._replace(global_tokens=GlobalTokens(to_be_global.chosen & (mask != 0)))
         if angles:
             everywhere = everywhere._replace(angles=angles(config, config.rotary_base, length, segments))
+        if config.block_size is not None:
+            return block_sparse(everywhere, config.block_size, config.random_blocks), None
         if config.local_window is None:
             return everywhere, None
         within, reach = everywhere, config.local_window // 2
@@ -263,6 +285,8 @@ class Encoder(nn.Module):
             within = within._replace(angles=angles(config, config.local_rotary_base, length, segments))
         if not isinstance(length, int) or length - 1 > reach:  # a symbolic length may be any
             within = within._replace(reach=reach, window=Window(reach))
+            if to_be_global is not None and isinstance(length, int):
+                within = with_columns(within, to_be_global.beside, to_be_global.at_most)
         if config.global_every == 0:
             return within, None
         return everywhere, None if within is everywhere else within
@@ -288,6 +312,7 @@ def encoded_with_weights(
     batch: Mapping[str, jax.Array],
     probes: jax.Array | None = None,
     queries: slice = slice(None),
+    to_be_global: ChosenTokens | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Return the hidden states `[batch, length, hidden]` and the attention weights, as `attention_weights`.
 
@@ -300,7 +325,7 @@ def encoded_with_weights(
         x = encoder.embeddings(batch["input_ids"], batch["token_type_ids"], None, None)
         bias, distances = encoder._bias(length), encoder.distances(length)
         x = encoder.projection(x) if encoder.projection else x
-        return x, encoder._surroundings(batch["attention_mask"], None, bias, distances)
+        return x, encoder._surroundings(batch["attention_mask"], None, bias, distances, to_be_global)
 
     def normalized(encoder: Encoder, x: jax.Array) -> jax.Array:
         return cast(jax.Array, encoder.final_norm(x)) if encoder.final_norm else x

@@ -12,9 +12,11 @@ import jax.numpy as jnp
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.models.attention.kernels import KERNELS, check_kernel
+from bert_jax.models.attention.self_attention import OF_GLOBAL
 from bert_jax.models.blocks import BLOCKS
 from bert_jax.models.encoder import Encoder, encoded_with_weights, is_global, padded_vocab
 from bert_jax.models.heads import Head, Network
+from bert_jax.models.heads.global_tokens import GLOBAL_TOKENS, tokens_to_be_global
 from bert_jax.models.heads.pooling import POOLINGS
 from bert_jax.models.heads.table import OF_PRETRAINING
 from bert_jax.models.layers import (
@@ -47,7 +49,7 @@ class Model(NamedTuple):
     head reads of the batch, beside `input_ids`, `token_type_ids` and `attention_mask`, int32 `[batch, length]`.
     `logical_axes`: as params, with a tuple of logical names for each array.
     `sections`: as params, with "embeddings", "layers" (stacked on the leading axis), "top" (of the encoder, above the
-    layers) or "heads" for each array.
+    layers), "heads", or "unused" (by these heads: the maps of global tokens, where there are none) for each array.
     """
 
     config: EncoderConfig
@@ -79,13 +81,16 @@ def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head,
 
     shapes = jax.eval_shape(boxed, jax.random.key(0))
     axes = jax.tree.map(tuple, nn.get_partition_spec(shapes))
-    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section(path), nn.unbox(shapes))
+    unused = () if any(head.name in GLOBAL_TOKENS for head in heads) else OF_GLOBAL
+    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section(path, unused), nn.unbox(shapes))
     return Model(config, heads, init, apply, axes, sections)
 
 
-def _section(path: tuple[Any, ...]) -> str:
+def _section(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
     """The part of the model that the parameter at `path` belongs to."""
     names = [key.key for key in path]
+    if set(names) & set(unused):
+        return "unused"
     if names[0] != "encoder":
         return "heads"
     return {"layers": "layers", "final_norm": "top"}.get(names[1], "embeddings")
@@ -98,7 +103,8 @@ def apply_with_weights(
 
     `probes` are as there: the gradient by probes of zero is one by the attention weights.
     """
-    hidden, weights = encoded_with_weights(config, params["encoder"], batch, probes)
+    chosen = tokens_to_be_global(config, {head.name for head in heads}, batch["input_ids"])
+    hidden, weights = encoded_with_weights(config, params["encoder"], batch, probes, to_be_global=chosen)
 
     def instead(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         if isinstance(context.module, Encoder) and context.method_name == "__call__":
@@ -154,7 +160,8 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
 
     Matrix products alone, recomputation not counted. Forward and backward make 6 per weight and token, and 12 per
     feature and pair of a query and a key that it reads: in BERT `72 L h^2 + 12 L s h` per token, and `6 (h V + h^2)`
-    per predicted position. A packed sequence counts as one example of its length.
+    per predicted position. A packed sequence counts as one example of its length. What global tokens read by their own
+    maps is not counted: pretraining has none.
     """
     h, width, layers = config.hidden_size, masked_width(config), config.num_layers
     token = layers * 6 * _block_weights(config) + 6 * math.prod(projection_shape(config) or (0,))
@@ -164,6 +171,9 @@ def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
 
 def _pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
     """The pairs of a query and a key that it reads, in one block."""
+    if config.block_size and seq_len > (5 + 2 * config.random_blocks) * config.block_size:
+        size = config.block_size
+        return 2 * size * seq_len + (seq_len - 2 * size) * 5 * size - 2 * size * size  # beside an end, a block less
     reach = seq_len - 1 if is_global(config, layer) else min(seq_len - 1, (config.local_window or 0) // 2)
     both_sides = seq_len * (2 * reach + 1) - reach * (reach + 1)
     pairs = (both_sides + seq_len) // 2 if config.causal else both_sides
@@ -175,7 +185,10 @@ def _pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
 def _block_weights(config: EncoderConfig) -> int:
     """The number of weights in the matrices of one block."""
     shapes = jax.eval_shape(make_model(config, ComputeConfig(), ()).init, jax.random.key(0))
-    return sum(math.prod(x.shape[1:]) for x in jax.tree.leaves(shapes["encoder"]["layers"]) if x.ndim == 3)
+    matrices = jax.tree_util.tree_leaves_with_path(shapes["encoder"]["layers"])
+    return sum(
+        math.prod(x.shape[1:]) for path, x in matrices if x.ndim == 3 and not {key.key for key in path} & {*OF_GLOBAL}
+    )
 
 
 def _check(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> None:
@@ -197,6 +210,7 @@ def _check(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...
         ("model.masked_norm", config.masked_norm or config.norm, NORMS),
         ("model.masked_activation", config.masked_activation or config.activation, ACTIVATIONS),
         ("model.pooler_activation", config.pooler_activation, ACTIVATIONS),
+        ("model.sequence_activation", config.sequence_activation or config.pooler_activation, ACTIVATIONS),
         ("model.pooling", config.pooling, POOLINGS),
         ("model.initialization", config.initialization, INITIALIZATIONS),
         ("compute.dtype", compute.dtype, DTYPES),
@@ -224,6 +238,14 @@ def _without_effect(config: EncoderConfig) -> dict[str, bool]:
         "set model.local_rotary_base=None": (
             base is not None and (window is None or POSITIONS[config.positions].angles is None)
         ),
+        f"model.random_blocks={config.random_blocks} has no effect without model.block_size; set it, as to 64": (
+            config.random_blocks > 0 and config.block_size is None
+        ),
+        f"model.local_window={window} and model.block_size={config.block_size} are two patterns; set one of them": (
+            window is not None and config.block_size is not None
+        ),
+        f"model.separator_id={config.separator_id} and model.block_size={config.block_size}: blocks have no maps of "
+        "global tokens; set one of them": config.separator_id is not None and config.block_size is not None,
         f"model.first_attention_norm=False has no effect with model.norm_position={config.norm_position}, which "
         "normalizes no input; leave it out": (
             not config.first_attention_norm and not BLOCKS[config.norm_position].norm_reads_input

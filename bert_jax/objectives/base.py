@@ -33,7 +33,7 @@ class Objective(NamedTuple):
     normalizers(batch) -> the divisor of each loss term: float32 scalars over the whole batch
     loss(params, frozen, micro_batch, rngs, normalizers) -> (float32 scalar, metrics as Means)
     logical_axes: the structure of the parameters, a tuple of axis names per leaf (parallel/sharding.py)
-    sections: the structure of the parameters, "embeddings", "layers", "top" or "heads" per leaf (models.Model)
+    sections: the structure of the parameters, "embeddings", "layers", ... per leaf (models.Model)
     flops(seq_len, phase) -> model FLOPs of training on one sequence of a phase, by its number
     num_heads: attention heads, which mesh.tensor must divide
     frozen_axes: as logical_axes, of parameters that are read and not trained, such as a teacher's; () for none

@@ -99,7 +99,7 @@ def _resolved(config: PretrainConfig, corpus: Mixture) -> PretrainConfig:
     """The config with a vocabulary size, absolute paths, since the next call may come from elsewhere, and snapshots."""
     tokenizer = corpus.tokenizer()
     config = with_vocab_size(config, tokenizer.vocab_size)
-    check_exportable(config, tokenizer.pad_id)
+    check_exportable(config, tokenizer.special_ids)
     assert config.data.corpus
     pairs = config.evaluate.pairs
     return dataclasses.replace(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def sources_of(old: Tokenizer, new: Tokenizer) -> Sources:
 def carry_over(found: Weights, sources: Sources, new: Tokenizer) -> Weights:
     """Return the model with the rows of `sources` in every array over the vocabulary, for the heads of `found`.
 
-    Positions that follow the padding follow that of the new vocabulary.
+    Positions that follow the padding follow that of the new vocabulary, as do ids of special tokens in the config.
     """
     family, old_size, vocab_size = FAMILIES[found.config.family], found.config.vocab_size, new.vocab_size
     modules = [*family.encoder, *(module for one in family.classes for module in one.modules)]
@@ -104,7 +104,8 @@ def carry_over(found: Weights, sources: Sources, new: Tokenizer) -> Weights:
     over_vocabulary = {stored.path for stored in stored_tensors(modules, shapes) if stored.vocabulary}
     flat = {path: np.asarray(x) for path, x in flatten(found.params).items() if path in shapes}
     flat = {path: carried(x) if path in over_vocabulary else x for path, x in flat.items()}
-    config = dataclasses.replace(found.config, vocab_size=vocab_size)
+    ids: dict[str, Any] = {name: new.special_ids[role] for name, role in family.token_ids.items()}
+    config = dataclasses.replace(found.config, vocab_size=vocab_size, **ids)
     if family.follow_padding:
         first, table = new.pad_id + 1, flat[POSITIONS]
         unused = np.resize(table[: config.position_offset], (first, table.shape[1]))

@@ -165,6 +165,44 @@ MPNET = {name: value for name, value in XLM_ROBERTA.items() if name not in ("typ
     "relative_attention_num_buckets": 32,
     "vocab_size": 30527,
 }
+LONGFORMER = ROBERTA | {
+    "architectures": ["LongformerForMaskedLM"],
+    "attention_mode": "longformer",
+    "attention_window": [512] * 12,
+    "ignore_attention_mask": False,
+    "max_position_embeddings": 4098,
+    "model_type": "longformer",
+    "sep_token_id": 2,
+}
+BIG_BIRD = {
+    "architectures": ["BigBirdForPreTraining"],
+    "attention_probs_dropout_prob": 0.1,
+    "attention_type": "block_sparse",
+    "block_size": 64,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "gradient_checkpointing": False,
+    "hidden_act": "gelu_new",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 768,
+    "initializer_range": 0.02,
+    "intermediate_size": 3072,
+    "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 4096,
+    "model_type": "big_bird",
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "num_random_blocks": 3,
+    "pad_token_id": 0,
+    "position_embedding_type": "absolute",
+    "rescale_embeddings": False,
+    "sep_token_id": 66,
+    "transformers_version": "4.2.0.dev0",
+    "type_vocab_size": 2,
+    "use_bias": True,
+    "use_cache": True,
+    "vocab_size": 50358,
+}
 DEBERTA = {  # names no architectures
     "attention_probs_dropout_prob": 0.1,
     "hidden_act": "gelu",
@@ -213,6 +251,50 @@ def test_another_deberta_is_refused_by_name(change, says):
         parse_model_config(DEBERTA | change, "config.json")
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"attention_window": [512] * 11}, "attention_window has 11 numbers, but num_hidden_layers is 12"),
+        ({"attention_window": [*[512] * 11, 256]}, "only windows as wide in all layers can be read"),
+        ({"attention_window": 5}, "attention_window is 5; it must be even"),
+        ({"attention_window": "wide"}, "attention_window is 'wide', not an integer"),
+        ({"attention_window": []}, "attention_window has 0 numbers"),
+        ({"attention_window": 0}, "attention_window is 0; it must lie from 1"),
+        ({"sep_token_id": None}, "sep_token_id is None, not an integer"),
+        ({"ignore_attention_mask": True}, "ignore_attention_mask is True; only False"),
+        ({"attention_dilation": [1] * 12}, "unknown field 'attention_dilation'"),
+    ],
+    ids=str,
+)
+def test_another_longformer_is_refused_by_name(change, says):
+    with pytest.raises(UserError, match=re.escape(says)):
+        parse_model_config(LONGFORMER | change, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"attention_type": "sparse"}, "attention_type is 'sparse', none of block_sparse, original_full"),
+        ({"block_size": None}, "block_size is None, not an integer"),
+        ({"block_size": 0}, "block_size is 0; it must lie from 1"),
+        ({"num_random_blocks": "many"}, "num_random_blocks is 'many', not an integer"),
+        ({"use_bias": False}, "use_bias is False; only True"),
+        ({"rescale_embeddings": True}, "rescale_embeddings is True; only False"),
+        ({"is_decoder": True}, "is_decoder is True; only False"),
+        ({"blocks": 3}, "unknown field 'blocks'"),
+    ],
+    ids=str,
+)
+def test_another_big_bird_is_refused_by_name(change, says):
+    with pytest.raises(UserError, match=re.escape(says)):
+        parse_model_config(BIG_BIRD | change, "config.json")
+
+
+def test_a_big_bird_of_full_attention_has_no_blocks():
+    read = parse_model_config(BIG_BIRD | {"attention_type": "original_full"}, "config.json")
+    assert read.encoder == dataclasses.replace(PRESETS["big_bird_base"], block_size=None, random_blocks=0)
+
+
 @pytest.mark.parametrize("change", [{"relative_attention_num_buckets": 64}, {"pad_token_id": 0}], ids=str)
 def test_an_mpnet_that_transformers_would_compute_otherwise_is_refused(change):
     ((name, value),) = change.items()
@@ -226,6 +308,8 @@ def test_an_mpnet_that_transformers_would_compute_otherwise_is_refused(change):
         (XLM_ROBERTA, "xlm_roberta_base", {}),
         (CAMEMBERT, "camembert_base", {}),
         (MPNET, "mpnet_base", {}),
+        (LONGFORMER, "longformer_base", {}),
+        (BIG_BIRD, "big_bird_base", {}),
         (DEBERTA, "deberta_v3_base", {}),
         (BERT, "base", {}),
         (ROBERTA, "roberta_base", {}),
@@ -249,6 +333,8 @@ def test_an_mpnet_that_transformers_would_compute_otherwise_is_refused(change):
         "xlm-roberta",
         "camembert",
         "mpnet",
+        "longformer",
+        "big_bird",
         "deberta",
         "bert",
         "roberta",
@@ -268,7 +354,9 @@ def test_published_files_are_our_presets(fields, preset, changed):
 
 
 @pytest.mark.parametrize(
-    "fields", [BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA, MODERNBERT], ids=lambda f: f["model_type"]
+    "fields",
+    [BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA, MODERNBERT, LONGFORMER, BIG_BIRD],
+    ids=lambda f: f["model_type"],
 )
 def test_missing_fields_have_the_defaults_of_transformers(fields):
     kept = {name: fields[name] for name in ("model_type", "vocab_size")}

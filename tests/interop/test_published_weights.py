@@ -15,7 +15,7 @@ from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, make_model
-from tests.models.family_cases import CASES, CLASSES, PREFIXES, model_of
+from tests.models.family_cases import CASES, CLASSES, PREFIXES, UNREAD, model_of
 
 
 def save(directory, family, one, change=lambda tensors: tensors, **fields):
@@ -137,7 +137,8 @@ def test_the_weights_of_a_fine_tuned_model_for_another_task(family, tmp_path):
         ((Head("multiple_choice"),), ("multiple_choice/bias", "multiple_choice/kernel")),
     ):
         found = load_model(tmp_path, heads, jax.random.key(0))
-        assert (found.new, found.unused, found.labels) == (new, classifiers, ())
+        unused = tuple(name for name in found.unused if name not in UNREAD)
+        assert (found.new, unused, found.labels) == (new, classifiers, ())
         jax.tree.map(np.testing.assert_array_equal, found.params["pooler"], own.params["pooler"])
     tagging = load_model(
         tmp_path, (Head("token_classification", 3),), jax.random.key(0)
@@ -163,7 +164,7 @@ def test_tensors_of_other_heads_are_reported_as_transformers_does(tmp_path):
     assert set(report["unexpected_keys"]) > set(pooler)
 
 
-@pytest.mark.parametrize("family", [family for family in AS_IN_FILES if family != "modernbert"])
+@pytest.mark.parametrize("family", [family for family in AS_IN_FILES if family not in ("modernbert", "big_bird")])
 def test_without_architectures_the_tensors_determine_the_class(family, tmp_path):
     for end, heads in {"ForMaskedLM": ("masked_token",), "ForQuestionAnswering": ("question_answering",)}.items():
         save(tmp_path / end, family, f"{PREFIXES[family]}{end}", architectures=None)

@@ -29,7 +29,7 @@ def roberta(directory):
     return directory
 
 
-MAKERS = dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet"), roberta)  # the padding is 1
+MAKERS = dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet", "longformer"), roberta)  # the padding is 1
 
 
 def of_family(family, directory):

@@ -68,6 +68,15 @@ ROBERTA = dataclasses.replace(
     BERT, family="roberta", position_offset=2, masked_activation="gelu", pooler_dropout=True, max_positions=17
 )
 MPNET = dataclasses.replace(ROBERTA, family="mpnet", num_token_types=0, positions="learned_relative")
+LONGFORMER = dataclasses.replace(ROBERTA, family="longformer", local_window=6, global_every=0, separator_id=2)
+BIG_BIRD = dataclasses.replace(
+    BERT,
+    family="big_bird",
+    activation="gelu_tanh",
+    sequence_activation="gelu_tanh",
+    block_size=2,
+    random_blocks=1,
+)
 DEBERTA = dataclasses.replace(
     BERT,
     family="deberta-v2",
@@ -234,6 +243,20 @@ CASES = {
         dataclasses.replace(MPNET, activation="gelu_tanh", max_positions=148),
         148,
     ),
+    # Windows that transformers pads to, of a length that they do not divide, with and without the end of a window.
+    "longformer": Case(transformers.LongformerConfig(**COMMON, attention_window=6), LONGFORMER, 17),
+    "longformer of another separator, short": Case(
+        transformers.LongformerConfig(
+            **COMMON | {"hidden_act": "gelu_new", "pad_token_id": 0}, attention_window=[10, 10], sep_token_id=3
+        ),
+        dataclasses.replace(
+            LONGFORMER, activation="gelu_tanh", local_window=10, separator_id=3, position_offset=1, max_positions=18
+        ),
+        8,
+    ),
+    # Nine blocks, the last of one token; up to seven are read in full.
+    "big_bird": Case(transformers.BigBirdConfig(**COMMON, block_size=2, num_random_blocks=1), BIG_BIRD, 17),
+    "big_bird, short": Case(transformers.BigBirdConfig(**COMMON, block_size=2, num_random_blocks=1), BIG_BIRD, 14),
     "deberta-v2": Case(transformers.DebertaV2Config(**COMMON, **DISENTANGLED), DEBERTA, 19),
     "deberta-v2, token types, tanh": Case(
         transformers.DebertaV2Config(
@@ -349,6 +372,8 @@ PREFIXES = {
     "modernbert": "ModernBert",
     "xlm-roberta": "XLMRoberta",
     "camembert": "Camembert",
+    "longformer": "Longformer",
+    "big_bird": "BigBird",
     "mpnet": "MPNet",
     "deberta-v2": "DebertaV2",
     "nomic_bert": "NomicBert",
@@ -367,13 +392,14 @@ OTHERS = {
         "ForNextSentencePrediction": ("next_sentence",),
         "Model": ("pooled",),
     },
+    **{name: {"Model": ("pooled",)} for name in ("roberta", "xlm-roberta", "camembert", "longformer", "mpnet")},
     "mobilebert": {
         "ForPreTraining": ("masked_token", "next_sentence"),
         "ForNextSentencePrediction": ("next_sentence",),
         "Model": ("pooled",),
     },
-    **{name: {"Model": ("pooled",)} for name in ("roberta", "xlm-roberta", "camembert", "mpnet")},
     "albert": {"ForPreTraining": ("masked_token", "next_sentence"), "Model": ("pooled",)},
+    "big_bird": {"ForPreTraining": ("masked_token", "next_sentence"), "Model": ("pooled",)},
     "distilbert": {"Model": ()},
     "electra": {"ForPreTraining": ("replaced_token",), "Model": ()},
     "modernbert": {"Model": ()},
@@ -381,11 +407,14 @@ OTHERS = {
     "nomic_bert": {"Model": ()},
 }
 INCOMPLETE = ("nomic_bert",)  # without a class for each task
+UNREAD = {"bert.pooler.weight", "bert.pooler.bias"}  # of every BigBird, though few of its classes read it
+OTHER_HEADS = ("BigBirdForQuestionAnswering",)  # with a head that is not ours
 
 
 def classes_of(family):
     """Name of each of the reference's classes -> names of our heads."""
     names = {f"{PREFIXES[family]}{end}": heads for end, heads in {**TASKS, **OTHERS[family]}.items()}
+    names = {name: heads for name, heads in names.items() if name not in OTHER_HEADS}
     return {name: heads for name, heads in names.items() if family not in INCOMPLETE or hasattr(transformers, name)}
 
 
@@ -406,6 +435,9 @@ def batch_of(case: Case, rows: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
     mask = (np.arange(length) < lengths[..., None]).astype(np.int32)
     padding = case.theirs.pad_token_id
     ids = rng.integers(5, config.vocab_size, shape)
+    if config.separator_id is not None:  # two texts, with two separators between them
+        column, end = np.arange(length), lengths[..., None] - 1
+        ids[(column == end) | (column // 2 == end // 4)] = config.separator_id
     return {
         "input_ids": np.where(mask, ids, padding).astype(np.int32),
         "token_type_ids": (rng.integers(0, max(config.num_token_types, 1), shape) * mask).astype(np.int32),
@@ -441,7 +473,8 @@ def answers(model: transformers.PreTrainedModel, batch: dict[str, np.ndarray]) -
     }
     ends = next(names for end, names in fields.items() if name.endswith(end))
     found = {ours: out[theirs].numpy() for theirs, ours in ends.items() if out.get(theirs) is not None}
-    return found | {"hidden_states": torch.stack(out.hidden_states).numpy()}
+    length = batch["input_ids"].shape[-1]  # a BigBird's have padding up to a whole block
+    return found | {"hidden_states": torch.stack([x[:, :length] for x in out.hidden_states]).numpy()}
 
 
 def compare(ours: dict, theirs: dict[str, np.ndarray], batch: dict[str, np.ndarray], atol: float = 2e-5) -> None:

@@ -137,22 +137,26 @@ PRESET = {
     "mpnet": "mpnet_base",
     "deberta-v2": "deberta_v3_base",
     "nomic_bert": "nomic_bert_base",
+    "longformer": "longformer_base",
+    "big_bird": "big_bird_base",
 }
 
 
-def published(family: str, pairing: str, **model: object) -> tuple[PretrainConfig, int]:
-    """The architecture of a family, and the id of its padding."""
+def published(family: str, pairing: str, **model: object) -> tuple[PretrainConfig, dict[str, int]]:
+    """The architecture of a family, and the ids of padding and separator."""
     architecture = dataclasses.replace(PRESETS[PRESET.get(family, family)], **model)
-    return PretrainConfig(
-        data=DataConfig(sentence_pairs=pairing), model=architecture
-    ), architecture.position_offset // 2
+    return PretrainConfig(data=DataConfig(sentence_pairs=pairing), model=architecture), {
+        "pad": architecture.position_offset // 2,
+        "sep": 2,
+    }
 
 
 @pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.in_transformers])
 @pytest.mark.parametrize("pairing", SENTENCE_PAIRS)
 def test_a_family_without_the_head_is_refused(family: str, pairing: str) -> None:
-    """BertForPreTraining and AlbertForPreTraining have one; others export theirs as classifiers."""
-    if pairing not in PAIRED or family in ("bert", "albert", "mobilebert", "modernbert", "nomic_bert"):
+    """BERT, MobileBERT, ALBERT and BigBird have one; others export theirs as classifiers."""
+    with_head = ("bert", "mobilebert", "albert", "big_bird", "modernbert", "nomic_bert")
+    if pairing not in PAIRED or family in with_head:
         check_exportable(*published(family, pairing))
         return
     with pytest.raises(UserError) as error:
@@ -167,7 +171,10 @@ def test_a_model_that_cannot_be_exported_is_refused_before_training() -> None:
         check_exportable(*published("electra", "none", pooler_activation="tanh"))
     roberta, _ = published("roberta", "none")
     with pytest.raises(UserError, match=r"position_offset=2: .* set it to 1"):
-        check_exportable(roberta, padding_id=0)
+        check_exportable(roberta, {"pad": 0, "sep": 2})
+    longformer, _ = published("longformer", "none")
+    with pytest.raises(UserError, match=r"separator_id=2: set it to 3, the id of \[SEP\]"):
+        check_exportable(longformer, {"pad": 1, "sep": 3})
 
 
 def test_any_architecture_can_be_trained_as_research() -> None:
@@ -177,9 +184,9 @@ def test_any_architecture_can_be_trained_as_research() -> None:
             UserError, match=f"no bert of transformers has model.{name}=.*; model.family=research allows"
         ):
             check_exportable(*published("bert", "none", **{name: changes[name]}))
-    bert, padding = published("bert", "next_sentence", **changes)
+    bert, ids = published("bert", "next_sentence", **changes)
     model = dataclasses.replace(bert.model, family="research")
-    check_exportable(dataclasses.replace(bert, model=model), padding)
+    check_exportable(dataclasses.replace(bert, model=model), ids)
 
 
 @pytest.mark.parametrize(

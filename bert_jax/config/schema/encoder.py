@@ -32,9 +32,7 @@ class EncoderConfig:
         "post", "what a block normalizes: post, sums; pre, inputs of sublayers", table="bert_jax.models.blocks.BLOCKS"
     )
     embedding_norm: bool = field(True, "normalization of the embeddings")
-    first_attention_norm: bool = field(
-        True, "normalization before the first attention of a pre-norm encoder; False in ModernBERT"
-    )
+    first_attention_norm: bool = field(True, "pre-norm: normalization before the first attention; False in ModernBERT")
     final_norm: bool = field(False, "normalization after the last block")
     norm: str = field("layer_norm", "normalization layer", table="bert_jax.models.norms.NORMS")
     norm_scale: bool = field(True, "learned scale in every norm")
@@ -50,17 +48,16 @@ class EncoderConfig:
     relative_buckets: int = field(32, "rows of the table of relative positions; even, half a side", AT_LEAST_4)
     relative_max_distance: int = field(128, "tokens from which on relative positions share the last row", AT_LEAST_1)
     local_window: int | None = field(
-        None,
-        "window of a local block: a query reads keys at most half as many tokens away; None: no window",
-        AT_LEAST_1,
+        None, "window of a local block: a query reads keys at most half of it away; None: no window", AT_LEAST_1
     )
-    global_every: int = field(
-        1, "block i reads whole sequences where i is a multiple of this; 0: no block does", AT_LEAST_0
+    global_every: int = field(1, "block i reads whole sequences where this divides i; 0: no block does", AT_LEAST_0)
+    separator_id: int | None = field(
+        None, "id of [SEP]; with it some heads have global tokens, with maps of their own (Longformer)", AT_LEAST_0
     )
+    block_size: int | None = field(None, "tokens of a block of block-sparse attention (BigBird)", AT_LEAST_1)
+    random_blocks: int = field(0, "random blocks of BigBird, for which a query reads the first again", AT_LEAST_0)
     causal: bool = field(False, "no token reads those after it; for objective=left_to_right")
-    query_key_norm: bool = field(
-        False, "RMS norm of each head's queries and keys, with a scale per feature that all heads share (as Qwen3)"
-    )
+    query_key_norm: bool = field(False, "RMS norm of queries and keys by head, with a scale that heads share (Qwen3)")
     mlp: str = field("plain", "MLP of a block", table="bert_jax.models.mlps.MLPS")
     share_layers: bool = field(False, "one set of parameters for all blocks (ALBERT)")
     activation: str = field(
@@ -74,6 +71,11 @@ class EncoderConfig:
     pooler_dense: bool = field(True, "dense layer and activation of the pooler; False in MobileBERT")
     pooler_activation: str = field(
         "tanh", "pooler's activation; relu in DistilBERT, gelu in ELECTRA", table="bert_jax.models.layers.ACTIVATIONS"
+    )
+    sequence_activation: str | None = field(
+        None,
+        "the same under a sequence classifier (BigBird); None: pooler_activation",
+        table="bert_jax.models.layers.ACTIVATIONS",
     )
     pooler_dropout: bool = field(False, "dropout before the pooler as well (RoBERTa, ELECTRA)")
     pooler_norm: bool = field(False, "normalization after the pooler's activation (ModernBERT)")

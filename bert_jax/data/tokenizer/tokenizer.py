@@ -66,6 +66,11 @@ class Tokenizer(NamedTuple):
         return len(self.tokens)
 
     @property
+    def special_ids(self) -> dict[str, int]:
+        """Ids of the special tokens: pad, unk, cls, sep, mask."""
+        return {role: getattr(self, f"{role}_id") for role in self.special._fields}
+
+    @property
     def normalizer(self) -> Normalizer:
         """How a WordPiece vocabulary normalizes text."""
         return bert_words.normalizer_of(self.definition)

@@ -10,8 +10,10 @@ research.py    what transformers does not have, in directories that bert_jax alo
 
 from bert_jax.interop.families.absolute.albert import albert
 from bert_jax.interop.families.absolute.bert import bert
+from bert_jax.interop.families.absolute.big_bird import big_bird
 from bert_jax.interop.families.absolute.distilbert import distilbert
 from bert_jax.interop.families.absolute.electra import electra
+from bert_jax.interop.families.absolute.longformer import longformer
 from bert_jax.interop.families.absolute.mobilebert import mobilebert
 from bert_jax.interop.families.absolute.roberta import roberta
 from bert_jax.interop.families.base import (
@@ -49,6 +51,8 @@ FAMILIES: dict[str, Family] = {
     "roberta": roberta("Roberta", 50265),
     "xlm-roberta": roberta("XLMRoberta", 30522),
     "camembert": roberta("Camembert", 30522),
+    "longformer": longformer(),
+    "big_bird": big_bird(),
     "albert": albert(),
     "distilbert": distilbert(),
     "electra": electra(),

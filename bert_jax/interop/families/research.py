@@ -14,13 +14,13 @@ from bert_jax.models.heads.bilstm import DIRECTIONS, LAYERS
 
 _INNER_MLPS = tuple(f"layers/mlp_{number}" for number in range(MOST_MLPS - 1))  # of a block with a bottleneck
 _BOTTLENECK = tuple(f"layers/{name}" for name in ("input", "attention_input", "output"))
-_ATTENTION = ("query", "key", "value", "output")
+_ATTENTION = ("query", "key", "value", "output", "query_global", "key_global", "value_global")
 _NORMS = (
     *("embeddings/norm", "layers/attention_norm", "layers/mlp_norm", "final_norm"),
     *(f"{one}_norm" for one in _BOTTLENECK),
     *(f"{one}/mlp_norm" for one in _INNER_MLPS),
 )
-_HEAD_NORMS = ("layers/attention/query_norm", "layers/attention/key_norm")
+_HEAD_NORMS = tuple(f"layers/attention/{name}_norm" for name in ("query", "key", "query_global", "key_global"))
 _TABLES = ("embeddings/token", "embeddings/position", "embeddings/token_type", "position_bias/table")
 _LINEAR = ("projection", "embeddings/projection", *_BOTTLENECK, *(f"layers/attention/{name}" for name in _ATTENTION))
 _MLP = tuple(f"{one}/mlp_{part}" for one in ("layers", *_INNER_MLPS) for part in ("gate", "up", "down"))

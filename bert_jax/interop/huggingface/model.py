@@ -279,7 +279,7 @@ def _label_fields(heads: tuple[Head, ...], labels: tuple[str, ...]) -> dict[str,
 
 def _special_ids(config: EncoderConfig, tokenizer: Tokenizer) -> dict[str, int]:
     """The ids that transformers would otherwise take from the published vocabulary, beyond the end of a smaller one."""
-    ids = {"cls": tokenizer.cls_id, "sep": tokenizer.sep_id}
+    ids = tokenizer.special_ids
     return {name: ids[role] for name, role in FAMILIES[config.family].special_ids.items()}
 
 
@@ -309,4 +309,11 @@ def _checked_tokenizer(directory: pathlib.Path, config: EncoderConfig) -> Tokeni
             f"{directory}: the tokenizer's padding has the id {tokenizer.pad_id}, and the positions of a "
             f"{config.family} start at {tokenizer.pad_id + 1}; those of this model start at {config.position_offset}"
         )
+    ids = tokenizer.special_ids
+    for name, role in FAMILIES[config.family].token_ids.items():
+        if getattr(config, name) != ids[role]:
+            raise UserError(
+                f"{directory}: {tokenizer.tokens[ids[role]]} has the id {ids[role]}, and this model {name}="
+                f"{getattr(config, name)}: it is another model's"
+            )
     return tokenizer

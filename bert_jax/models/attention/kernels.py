@@ -29,7 +29,7 @@ class Kernel(NamedTuple):
     platforms: tuple[str, ...] = PLATFORMS
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     dropout: bool = True  # can drop probabilities
-    bias: bool = True  # reads AttentionInputs.bias and .distances
+    bias: bool = True  # reads AttentionInputs.bias, .distances and .global_tokens
     window: bool = True  # reads AttentionInputs.reach
     head_multiple: int = 1  # features per head
     available: Callable[[], bool] = lambda: True  # on the devices of this process
@@ -86,6 +86,8 @@ def missing_for(kernel: Kernel, config: EncoderConfig, compute: ComputeConfig) -
         f"config.model.positions other than {config.positions}": kernel.bias
         or not POSITIONS[config.positions].changes_scores,
         "config.model.causal=False": kernel.bias or not config.causal,
+        "config.model.separator_id=None": kernel.bias or config.separator_id is None,
+        "config.model.block_size=None": kernel.bias or config.block_size is None,
         "config.model.local_window=None": kernel.window or config.local_window is None,
         f"heads of a multiple of {kernel.head_multiple} features": (
             block_width(config) // config.num_heads % kernel.head_multiple == 0

@@ -15,6 +15,8 @@ from bert_jax.parallel.sharding import constrain
 
 WEIGHTS = "intermediates"  # the collection that gets the attention weights of a layer, where it is asked for
 PROBES = "probes"  # the collection with what is added to them for a gradient by them, where it is asked for
+MAPS = ("query", "key", "value")
+OF_GLOBAL = tuple(f"{name}_global" for name in MAPS)  # the maps of global tokens; without these, unused
 
 
 class SelfAttention(nn.Module):
@@ -34,15 +36,16 @@ class SelfAttention(nn.Module):
     ) -> jax.Array:
         config, width = self.config, x.shape[-1]
         read = x if read is None else read
-        query, key, value = (
-            self._linear(name, (inputs, width), ("embed", "heads"), deviations(config).inner)
-            for name, inputs in (("query", width), ("key", width), ("value", read.shape[-1]))
-        )
+        query, key, value = self._maps(MAPS, width, read.shape[-1])
         q, k = (self._turned(_by_heads(one(x)), name, surroundings) for one, name in ((query, "query"), (key, "key")))
         v = keep(_by_heads(value(read)))
         rate = 0.0 if seed is None else config.attention_dropout
         distances = _at_distances(query, key, surroundings.distances) if surroundings.distances else None
-        inputs = attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, distances)
+        tokens = surroundings.global_tokens
+        if tokens is not None:
+            own = (q, k, v) if config.separator_id is None else self._of_global(x, read, surroundings)
+            tokens = tokens._replace(q=own[0], k=own[1], v=own[2])
+        inputs = attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, distances, tokens)
         if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
             weights = probabilities(inputs)
             self.sow(WEIGHTS, "weights", weights)
@@ -53,6 +56,22 @@ class SelfAttention(nn.Module):
 
     def _linear(self, name: str, sizes: tuple[int, int], axes: tuple[str, str], stddev: float) -> Linear:
         return Linear(sizes, axes, stddev, self.dtype, self.config.attention_bias, name=name)
+
+    def _maps(self, names: tuple[str, ...], width: int, values: int) -> list[Linear]:
+        """Of queries, keys and values; the latter read vectors of the width `values`."""
+        inputs = zip(names, (width, width, values), strict=True)
+        return [
+            self._linear(name, (one, width), ("embed", "heads"), deviations(self.config).inner) for name, one in inputs
+        ]
+
+    def _of_global(self, x: jax.Array, read: jax.Array, surroundings: Surroundings) -> tuple[jax.Array, ...]:
+        """Queries, keys and values of global tokens, by maps of their own."""
+        query, key, value = self._maps(OF_GLOBAL, x.shape[-1], read.shape[-1])
+        q, k = (
+            self._turned(_by_heads(one(x)), name, surroundings)
+            for one, name in zip((query, key), OF_GLOBAL[:2], strict=True)
+        )
+        return q, k, keep(_by_heads(value(read)))
 
     def _turned(self, x: jax.Array, name: str, surroundings: Surroundings) -> jax.Array:
         """Queries or keys as the kernel reads them: normalized, then rotated, where the architecture says so."""

@@ -17,7 +17,7 @@ from bert_jax.models.attention.inputs import AttentionInputs
 
 def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
-    if inputs.bias is not None or inputs.distances is not None:  # which the fused kernel does not read
+    if any(x is not None for x in (inputs.bias, inputs.distances, inputs.global_tokens)):  # which the kernel lacks
         return xla.attend(inputs, rate)
     if inputs.reach is not None:
         inputs = inputs._replace(reach=jnp.asarray(inputs.reach, jnp.int32))

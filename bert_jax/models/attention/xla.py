@@ -8,17 +8,57 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models.attention import local
-from bert_jax.models.attention.inputs import MASKED_SCORE, AttentionInputs, readable_keys, split_heads
+from bert_jax.models.attention.inputs import (
+    MASKED_SCORE,
+    AttentionInputs,
+    of_global,
+    of_rows,
+    readable_keys,
+    split_heads,
+)
 from bert_jax.models.dropout import keep_mask
 
 Gradients = tuple[jax.Array, jax.Array, jax.Array]  # of q, k and v
+ROWS = 128  # queries at a time, where memory must not grow with the square of the length
 
 
 def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
-    if local.fits(inputs):
+    if local.fits(inputs) and inputs.global_tokens is None:
         return _attend_locally(inputs._replace(reach=jnp.asarray(inputs.reach, jnp.int32)), rate)
-    return jax.checkpoint(functools.partial(whole, rate=rate))(inputs)
+    return jax.checkpoint(functools.partial(_beside_a_window(inputs), rate=rate))(inputs)
+
+
+def _beside_a_window(inputs: AttentionInputs) -> Callable[..., jax.Array]:
+    """What computes a layer that may have global tokens: all pairs where the sequence is short.
+
+    In a long one, chunks, where these can read every global token. Otherwise rows, in the time of all pairs and memory
+    linear in the length, so that a program of both stays small.
+    """
+    if not local.fits(inputs):
+        return whole
+    assert inputs.window
+    if isinstance(inputs.reach, int) and inputs.window.all_beside:
+        return local.forward
+    return _by_number
+
+
+def _by_number(inputs: AttentionInputs, rate: float) -> jax.Array:
+    assert inputs.window
+    assert inputs.global_tokens
+    number = inputs.global_tokens.chosen.sum(axis=1).max()
+    fits = (number <= inputs.window.beside) & (jnp.asarray(inputs.reach) <= inputs.window.reach)
+    some, any_number = (functools.partial(one, rate=rate) for one in (local.forward, by_rows))
+    return cast(jax.Array, jax.lax.cond(fits, some, any_number, inputs))
+
+
+def by_rows(inputs: AttentionInputs, rate: float) -> jax.Array:
+    """Return the same as `whole`, from the scores of some queries at a time."""
+    batch, length, width = inputs.q.shape
+    number = -(-length // ROWS)
+    rows = jnp.minimum(jnp.arange(number * ROWS), length - 1).reshape(number, ROWS)  # the last are computed again
+    some = jax.checkpoint(lambda rows: whole(inputs._replace(rows=rows), rate))
+    return jax.lax.map(some, rows).swapaxes(0, 1).reshape(batch, number * ROWS, width)[:, :length]
 
 
 def recomputed(
@@ -76,30 +116,43 @@ def whole(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the same from the scores of all pairs."""
     length, keys, weights = inputs.q.shape[1], inputs.keys, probabilities(inputs)
     if rate > 0:
-        index = jnp.arange(length * length, dtype=jnp.uint32).reshape(length, length)
+        if inputs.rows is None:
+            index = jnp.arange(length * length, dtype=jnp.uint32).reshape(length, length)
+        else:
+            index = (inputs.rows[:, None] * length + jnp.arange(length)).astype(jnp.uint32)
         kept = keep_mask(index, keys[:, :, 0, None, None], keys[:, :, 1, None, None], rate)
         weights = jnp.where(kept, weights / (1 - rate), 0.0)
     return read_by(weights, inputs)
 
 
 def read_by(weights: jax.Array, inputs: AttentionInputs) -> jax.Array:
-    """Return the context, as `inputs.q`, of weights as those of `probabilities`."""
+    """Return the context `[batch, queries, heads * head_dim]` of weights as those of `probabilities`."""
     v = split_heads(inputs.v, inputs.keys.shape[1])
-    return jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v).reshape(inputs.q.shape)
+    context = jnp.einsum("bhqk,bkhd->bqhd", weights.astype(v.dtype), v)
+    context = context.reshape(*context.shape[:2], inputs.q.shape[2])
+    if inputs.global_tokens is None:
+        return context
+    chosen = of_rows(inputs, inputs.global_tokens.chosen)[:, :, None]
+    return jnp.where(chosen, read_by(weights, of_global(inputs)), context)
 
 
 def probabilities(inputs: AttentionInputs) -> jax.Array:
-    """Return how much each query reads of each key: float32 `[batch, heads, length, length]`, rows that sum to 1."""
+    """Return how much each query reads of each key: float32 `[batch, heads, queries, length]`, rows that sum to 1."""
     heads, bias = inputs.keys.shape[1], inputs.bias
-    q, k = (split_heads(x, heads) for x in (inputs.q, inputs.k))
+    q, k = (split_heads(x, heads) for x in (of_rows(inputs, inputs.q), inputs.k))
     scale = ((1 if inputs.distances is None else 3) * q.shape[-1]) ** -0.5
     scores = jnp.einsum("bqhd,bkhd->bhqk", q * scale, k, preferred_element_type=jnp.float32)
     if inputs.distances is not None:
         keys_there, queries_there = (x.reshape(-1, heads, q.shape[-1]) for x in inputs.distances)
         scores += read_distances(q * scale, keys_there) + read_distances(k * scale, queries_there).swapaxes(2, 3)
     scores = scores if bias is None else scores + bias
+    if inputs.global_tokens is not None and inputs.global_tokens.extra is not None:
+        scores += inputs.global_tokens.extra[:, None, None, :]
     scores = jnp.where(readable_keys(inputs), scores, MASKED_SCORE)
-    return jax.nn.softmax(scores)
+    if inputs.global_tokens is None:
+        return jax.nn.softmax(scores)
+    chosen = of_rows(inputs, inputs.global_tokens.chosen)[:, None, :, None]
+    return jnp.where(chosen, probabilities(of_global(inputs)), jax.nn.softmax(scores))
 
 
 def read_distances(x: jax.Array, there: jax.Array) -> jax.Array:

@@ -1,6 +1,7 @@
 """Heads on the encoder, those of pretraining and of the tasks.
 
 table.py    what heads read, and the heads: add a function and its row in HEADS
+global_tokens.py  the tokens that a head makes global: add a function and its row in GLOBAL_TOKENS
 bilstm.py   two recurrent layers below the heads of tasks
 pooling.py  from tokens to one vector: add a function and its row in POOLINGS
 linear.py   the two linear maps of heads, and a table of a head's own

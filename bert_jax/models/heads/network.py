@@ -8,6 +8,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models.dropout import dropout_seeds
 from bert_jax.models.encoder import Encoder
 from bert_jax.models.heads.bilstm import BiLstm
+from bert_jax.models.heads.global_tokens import tokens_to_be_global
 from bert_jax.models.heads.pooling import POOLINGS, Pooler
 from bert_jax.models.heads.table import HEADS, OF_TASKS, OF_TOKENS, POOLED, Arrays, Batch, Encoded, Head
 
@@ -32,12 +33,15 @@ class Network(nn.Module):
         ids, types, mask = (
             batch[name].reshape(-1, length) for name in ("input_ids", "token_type_ids", "attention_mask")
         )
-        hidden, every = encoder(ids, types, mask, batch.get("segment_ids"), rng)
+        chosen = tokens_to_be_global(config, names, ids)
+        hidden, every = encoder(ids, types, mask, batch.get("segment_ids"), rng, chosen)
         read = hidden  # by heads of tasks
         if config.bilstm and names & OF_TASKS:
             read = BiLstm(config, dtype, name="bilstm")(hidden, batch.get("segment_ids", mask))
         seeds = (None, None) if rng is None else dropout_seeds(jax.random.fold_in(rng, 1), (2,))
-        pooler = Pooler(config, dtype, name="pooler")  # of no parameters where nothing is pooled
+        own = config.sequence_activation if "sequence_classification" in names else None
+        activation = own or config.pooler_activation
+        pooler = Pooler(config, dtype, activation, name="pooler")  # of no parameters where nothing is pooled
         pooled = pooler(POOLINGS[config.pooling](read, mask, batch), seeds[0]) if names & POOLED else None
         tokens = pooler(read, seeds[0]) if config.pooler_on_tokens and names & OF_TOKENS else read
         encoded = Encoded(batch, hidden, every, encoder.embeddings.token, tokens, pooled, seeds[1])

@@ -25,6 +25,7 @@ class Pooler(nn.Module):
 
     config: EncoderConfig
     dtype: jnp.dtype
+    activation: str
 
     def setup(self) -> None:
         config = self.config
@@ -36,7 +37,7 @@ class Pooler(nn.Module):
     def __call__(self, x: jax.Array, seed: jax.Array | None) -> jax.Array:
         config = self.config
         x = dropout(x, config.classifier_dropout if config.pooler_dropout else 0.0, seed)
-        x = ACTIVATIONS[config.pooler_activation](self.dense(x)) if self.dense else x
+        x = ACTIVATIONS[self.activation](self.dense(x)) if self.dense else x
         return x if self.norm is None else self.norm(x)
 
 

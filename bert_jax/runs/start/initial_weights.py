@@ -1,6 +1,7 @@
 """The weights that a run starts from, and whether the model it trains can be exported."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -24,10 +25,11 @@ from bert_jax.runs.start.teacher import Teacher
 MAY_DIFFER = ("dropout", "attention_dropout", "classifier_dropout", "initializer_range", "initialization")
 
 
-def check_exportable(config: PretrainConfig, padding_id: int) -> None:
+def check_exportable(config: PretrainConfig, special_ids: Mapping[str, int]) -> None:
     """Raise UserError before training where `transformers` has no model like the one to be trained.
 
     That is where its family lacks a head of the objective, or cannot express something else in `config.model`.
+    `special_ids` are the tokenizer's: pad, sep.
     """
     family = FAMILIES[config.model.family]
 
@@ -41,11 +43,18 @@ def check_exportable(config: PretrainConfig, padding_id: int) -> None:
             f"config.model.family={config.model.family} has no head for config.objective={config.objective} with "
             f"config.data.sentence_pairs={config.data.sentence_pairs}; {advice}"
         )
+    padding_id = special_ids["pad"]
     if family.follow_padding and config.model.position_offset != padding_id + 1:
         raise UserError(
             f"config.model.position_offset={config.model.position_offset}: {config.model.family} counts positions from "
             f"the id of its padding + 1; with this tokenizer set it to {padding_id + 1}"
         )
+    for name, role in family.token_ids.items():
+        if getattr(config.model, name) != special_ids[role]:
+            raise UserError(
+                f"config.model.{name}={getattr(config.model, name)}: set it to {special_ids[role]}, the id of [SEP] in "
+                "this tokenizer"
+            )
     model_config_fields(config.model, padding_id, "config.model")
 
 

@@ -12,14 +12,15 @@ class ParamInfo(NamedTuple):
     """What an optimizer may ask of each parameter; trees with the structure of the parameters."""
 
     logical_axes: Tree  # tuple of axis names; "layers" is the axis on which blocks are stacked
-    sections: Tree  # "embeddings", "layers", "top" or "heads"
-    decayed: Tree  # whether weight decay applies: matrices and tables, not norms, not biases
+    sections: Tree  # "embeddings", "layers", "top", "heads" or "unused"
+    decayed: Tree  # whether weight decay applies: matrices and tables, not norms, not biases, not what is unused
     linear: Tree  # whether it is the matrix of a linear map in a block, `[layers, inputs, outputs]`
 
 
 def param_info(logical_axes: Tree, sections: Tree) -> ParamInfo:
     """Return what follows from the logical axes and the sections of a model (models.Model)."""
-    return ParamInfo(logical_axes, sections, decay_mask(logical_axes), linear_maps(logical_axes, sections))
+    decayed = jax.tree.map(lambda section, it: it and section != "unused", sections, decay_mask(logical_axes))
+    return ParamInfo(logical_axes, sections, decayed, linear_maps(logical_axes, sections))
 
 
 def decay_mask(logical_axes: Tree) -> Tree:

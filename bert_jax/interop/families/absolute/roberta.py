@@ -17,12 +17,12 @@ from bert_jax.interop.families.base import (
 )
 
 
-def roberta(classes: str, vocab_size: int) -> Family:
+def roberta(classes: str, vocab_size: int, prefix: str = "roberta") -> Family:
     """Return the row of RoBERTa with the names of `classes` and the default vocabulary of transformers."""
-    pooler = Module("pooler", "roberta.pooler.dense")
+    pooler = Module("pooler", f"{prefix}.pooler.dense")
     return Family(
-        prefix="roberta",
-        encoder=bert_encoder("roberta"),
+        prefix=prefix,
+        encoder=bert_encoder(prefix),
         classes=(
             ModelClass(
                 f"{classes}ForMaskedLM",
@@ -38,7 +38,7 @@ def roberta(classes: str, vocab_size: int) -> Family:
             ModelClass(f"{classes}Model", (), ()),
         ),
         tied={
-            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+            "lm_head.decoder.weight": f"{prefix}.embeddings.word_embeddings.weight",
             "lm_head.decoder.bias": "lm_head.bias",
         },
         fields=bert_fields(vocab_size=Field("vocab_size", vocab_size)),

@@ -24,14 +24,15 @@ def fits(inputs: AttentionInputs, rate: float) -> bool:
     _, length, width = inputs.q.shape
     features = width // inputs.keys.shape[1]
     whole = length % 2 == 0 and features % HEAD_MULTIPLE == 0 and features <= LARGEST_HEAD
-    plain = rate == 0 and inputs.bias is None and inputs.distances is None
+    plain = rate == 0 and (inputs.bias, inputs.distances, inputs.global_tokens) == (None,) * 3
     return whole and plain and inputs.q.dtype == jnp.bfloat16
 
 
 def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; `rate` is 0, and padding stands at the end of a sequence."""
     assert rate == 0, "kernels.py says that this kernel has no dropout"
-    assert (inputs.bias, inputs.distances) == (None, None), "kernels.py says that this kernel has no bias"
+    added = inputs.bias, inputs.distances, inputs.global_tokens
+    assert added == (None,) * 3, "kernels.py says that this kernel has no bias"
     batch, length, _ = inputs.q.shape
     q, k, v = (split_heads(x, inputs.keys.shape[1]) for x in (inputs.q, inputs.k, inputs.v))
     lengths = mask = None

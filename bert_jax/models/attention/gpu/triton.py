@@ -32,7 +32,7 @@ def fits(inputs: AttentionInputs) -> bool:
     """Return whether the kernel computes these inputs."""
     _, length, width = inputs.q.shape
     whole = math.gcd(length, LARGEST_BLOCK) >= SMALLEST_BLOCK and width // inputs.keys.shape[1] in HEAD_SIZES
-    return whole and inputs.bias is None and inputs.distances is None
+    return whole and (inputs.bias, inputs.distances, inputs.global_tokens) == (None,) * 3
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))

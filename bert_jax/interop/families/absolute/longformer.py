@@ -1,0 +1,58 @@
+"""Longformer (Beltagy et al. 2020): RoBERTa with windows, and global tokens with maps of their own.
+
+Which tokens are global follows from the class in transformers, and from the head here (models/heads/global_tokens.py):
+none under a masked-token head, whose files have the maps all the same.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.interop.families.absolute.roberta import roberta
+from bert_jax.interop.families.base import Family, Field, Module, Spelling, bert_fields
+
+WINDOW, LAYERS = "attention_window", "num_hidden_layers"
+
+
+def longformer() -> Family:
+    """Return the row of longformer."""
+    like = roberta("Longformer", 30522, "longformer")
+    fields = bert_fields(hidden_dropout_prob=Field("dropout", 0.1, also=("classifier_dropout",)))
+    del fields["classifier_dropout"]
+    maps = (
+        Module(
+            f"encoder/layers/attention/{name}_global",
+            f"longformer.encoder.layer.{{layer}}.attention.self.{name}_global",
+        )
+        for name in ("query", "key", "value")
+    )
+    return like._replace(
+        encoder=(*like.encoder, *maps),
+        fields=fields | {WINDOW: Field("local_window", 512), "sep_token_id": Field("separator_id", 2)},
+        constants=like.constants | {"global_every": 0},
+        fixed=like.fixed | {"attention_mode": "longformer", "ignore_attention_mask": False},
+        indifferent=frozenset({"onnx_export"}),
+        spelling=Spelling(frozenset(), read_windows, write_windows),
+        token_ids={"separator_id": "sep"},
+        not_onnx="the program of a longformer in transformers depends on its input, and torch cannot export it as ONNX",
+    )
+
+
+def read_windows(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the fields with one number for the windows of all layers."""
+    found = dict(fields)
+    windows, layers = found.get(WINDOW, 512), found.get(LAYERS, 12)
+    if isinstance(windows, list):
+        if len(windows) != layers:
+            raise UserError(f"{where}: {WINDOW} has {len(windows)} numbers, but {LAYERS} is {layers!r}")
+        if any(window != windows[0] for window in windows):
+            raise UserError(f"{where}: {WINDOW} is {windows!r}; only windows as wide in all layers can be read")
+        windows = windows[0] if windows else None
+    if isinstance(windows, int) and windows % 2:
+        raise UserError(f"{where}: {WINDOW} is {windows!r}; it must be even")
+    return found | {WINDOW: windows}
+
+
+def write_windows(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with the window of each layer, as transformers writes them."""
+    return {**fields, WINDOW: [fields[WINDOW]] * fields[LAYERS]}
