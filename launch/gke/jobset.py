@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     add("--accelerator", required=True, choices=sorted(ACCELERATORS), help="generation of the TPU")
     add("--topology", required=True, metavar="AxB[xC]", help="topology of the slice, such as 16x16")
     add("--chips_per_host", type=int, metavar="N", help="chips per host (default: 4, or all chips of a smaller slice)")
+    add("--slices", type=int, default=1, metavar="N", help="slices of that topology, each a node pool (default: 1)")
     add("--bucket", required=True, help="Cloud Storage bucket, mounted at /mnt/BUCKET in every pod")
     add("--service_account", required=True, help="Kubernetes service account with access to the bucket")
     add("--workdir", required=True, help="work directory, below /mnt/BUCKET")
@@ -72,6 +73,8 @@ def jobset(args: argparse.Namespace) -> dict[str, Any]:
     if args.corpus is not None and not args.corpus.startswith(("gs://", f"/mnt/{args.bucket}/")):
         refuse(f"--corpus {args.corpus!r} is neither gs://BUCKET/... nor below /mnt/{args.bucket}")
     accelerator, hosts, chips = slice_shape(args)
+    if args.slices < 1 or (args.slices > 1 and hosts == 1):
+        refuse(f"--slices {args.slices}: GKE joins slices of several hosts each; give 1, or a larger --topology")
     restarts = {
         "maxRestarts": args.max_restarts,
         "rules": [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
@@ -104,7 +107,7 @@ def jobset(args: argparse.Namespace) -> dict[str, Any]:
         },
         "spec": {
             "failurePolicy": restarts,
-            "replicatedJobs": [{"name": "slice", "replicas": 1, "template": {"spec": job}}],
+            "replicatedJobs": [{"name": "slice", "replicas": args.slices, "template": {"spec": job}}],
         },
     }
 
@@ -135,7 +138,8 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
                 "image": args.image,
                 # Kubernetes expands $(NAME); $$ stands for a dollar sign.
                 "command": [word.replace("$", "$$") for word in (*training, *corpus, *args.arguments)],
-                "ports": [{"containerPort": 8471}, {"containerPort": 8431}],  # traffic between TPU hosts; metrics
+                # Traffic between the hosts of a slice, metrics, traffic between slices.
+                "ports": [{"containerPort": port} for port in (8471, 8431, 8080)[: 3 if args.slices > 1 else 2]],
                 "resources": {"requests": {"google.com/tpu": chips}, "limits": {"google.com/tpu": chips}},
                 "volumeMounts": [{"name": "bucket", "mountPath": f"/mnt/{args.bucket}"}],
             }

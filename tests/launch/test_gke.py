@@ -47,8 +47,20 @@ def manifest(*more: str, **options: str) -> dict:
 
 def job_of(made: dict) -> dict:
     (replicated,) = made["spec"]["replicatedJobs"]
-    assert replicated["replicas"] == 1
     return replicated["template"]["spec"]
+
+
+def test_several_slices_are_replicas_with_a_port_between_them() -> None:
+    one, two = manifest(), manifest(slices="2")
+    assert [made["spec"]["replicatedJobs"][0]["replicas"] for made in (one, two)] == [1, 2]
+    (container,) = job_of(two)["template"]["spec"]["containers"]
+    assert {"containerPort": 8080} in container["ports"]
+    job_of(two)["template"]["spec"]["containers"][0]["ports"].remove({"containerPort": 8080})
+    two["spec"]["replicatedJobs"][0]["replicas"] = 1
+    assert one == two
+    done = jobset(slices="2", topology="2x2")
+    assert done.returncode == 2
+    assert done.stderr.startswith("jobset.py: --slices 2: GKE joins slices of several hosts each")
 
 
 def test_the_manifest() -> None:
