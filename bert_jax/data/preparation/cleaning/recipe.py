@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from bert_jax.config.find_recipe import PACKAGE
 from bert_jax.data.manifest import read_manifest, split_snapshot
 from bert_jax.data.preparation.cleaning.rules.table import RULES
 from bert_jax.data.preparation.duplicates.decisions import DEDUPLICATION, NEAR_COPIES
 from bert_jax.errors import UserError, did_you_mean, nearest
 
+PACKAGE = pathlib.Path(__file__).resolve().parents[3]  # bert_jax; bert_jax.config would load what only training needs
 # Kinds of parameters: the words for them, and whether a value of TOML is one.
 _KINDS: dict[Any, tuple[str, Any]] = {
     bool: ("true or false", lambda value: isinstance(value, bool)),
