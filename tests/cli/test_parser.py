@@ -13,7 +13,7 @@ from bert_jax.cli.parser import make_parser, parse
 from bert_jax.errors import UserError
 
 TEXT = "--input --format --field --markup --members --encoding --encoding_errors --max_unpacked_bytes"
-BIAS = "--crows_pairs --stereoset --winobias --winogender --templates"
+BIAS = "--crows_pairs --stereoset --intersentence --winobias --winogender --templates"
 PROCESSES = "--coordinator --num_processes --process_id"
 OPTIONS = {
     "tokenizer": f"{TEXT} --kind --vocab_size --output --cased --normalization --sample_characters --smoothing "

@@ -29,8 +29,8 @@ SENTENCES = (
 )
 
 
-def save(directory, name):
-    """A masked language model with the tokenizer of `VOCABULARIES[name]` in a directory; both are returned."""
+def save(directory, name, task="ForMaskedLM"):
+    """A model with the tokenizer of `VOCABULARIES[name]` in a directory; both are returned."""
     for file in (SAMPLES / "vocab" / VOCABULARIES[name]).glob("*.xz"):
         (directory / file.stem).write_bytes(lzma.decompress(file.read_bytes()))
     (directory / "config.json").write_text(json.dumps({"model_type": name.lower()}))
@@ -45,7 +45,7 @@ def save(directory, name):
         **sizes,
         **own,
     )
-    model = getattr(transformers, f"{name}ForMaskedLM")(config).eval()
+    model = getattr(transformers, f"{name}{task}")(config).eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             drawn = np.random.RandomState(zlib.crc32(key.encode())).standard_normal(tuple(parameter.shape))

@@ -28,7 +28,7 @@ from bert_jax.inference.scoring.bias.winogender import read as read_winogender
 from bert_jax.inference.scoring.minimal_pairs import measure
 from bert_jax.inference.scoring.minimal_pairs import read as read_pairs
 from bert_jax.inference.scoring.queries import Tokens
-from bert_jax.inference.scoring.score import run_benchmark, sample, scoring_model
+from bert_jax.inference.scoring.score import heads_for, run_benchmark, sample, scoring_model
 from bert_jax.inference.scoring.texts import pieces
 from tests.inference.scored_models import save
 
@@ -206,6 +206,42 @@ def test_stereoset_with_the_published_metric(bert, tmp_path):
     ss = 100 * np.mean([sum(stereo for _, stereo in pairs) / len(pairs) for pairs in of_term.values()])
     wanted = {"items": 3, "language_modeling_score": lms, "stereotype_score": ss, "icat": lms * min(ss, 100 - ss) / 50}
     assert report.total == pytest.approx(wanted)
+
+
+NEXT = ("The schoolgirl sang at her school.", "It rains.")
+AFTER = (("She giggles.", "She is brave.", "Wooden keys bark."), ("He swears.", "He said it.", "Who left?"))
+
+
+def test_stereosets_next_sentences_with_the_published_metric(tmp_path):
+    (tmp_path / "model").mkdir()
+    model, tokenizer = save(tmp_path / "model", "Bert", task="ForPreTraining")
+    names = ("unrelated", "stereotype", "anti-stereotype")
+    items = [
+        {
+            "context": context,
+            "target": "schoolgirl",
+            "bias_type": "gender",
+            "sentences": [{"sentence": after[(n + 2) % 3], "gold_label": names[n]} for n in range(3)],
+        }
+        for context, after in zip(NEXT, AFTER, strict=True)
+    ]
+    (tmp_path / "dev.json").write_text(json.dumps({"data": {"intersentence": items, "intrasentence": []}}))
+    ours = scoring_model(open_model(tmp_path / "model", heads_for(["intersentence"])))
+    report, scored = run_benchmark(ours, "intersentence", tmp_path / "dev.json")
+    counts = []
+    for context, after, one in zip(NEXT, AFTER, scored, strict=True):
+        with torch.no_grad():
+            logits = [model(**tokenizer(context, text, return_tensors="pt")).seq_relationship_logits for text in after]
+        pro, anti, unrelated = wanted = [torch.softmax(found.double(), 1)[0, 0].item() for found in logits]
+        assert len(set(wanted)) == 3
+        np.testing.assert_allclose([np.exp(found)[0] for found in one.log_probabilities], wanted, rtol=1e-4)
+        counts.append((50 * ((pro > unrelated) + (anti > unrelated)), 100 * (pro > anti)))
+    lms, ss = np.mean(counts, 0)
+    wanted = {"items": 2, "language_modeling_score": lms, "stereotype_score": ss, "icat": lms * min(ss, 100 - ss) / 50}
+    assert report.total == pytest.approx(wanted)
+    masked = scoring_model(open_model(tmp_path / "model", heads_for(["stereoset"])))
+    with pytest.raises(UserError, match="benchmark intersentence: this model has no next_sentence head"):
+        run_benchmark(masked, "intersentence", tmp_path / "dev.json")
 
 
 # (pro, anti) with the brackets of the data; the fourth differs elsewhere, the fifth has two pronouns.

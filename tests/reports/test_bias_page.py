@@ -42,6 +42,7 @@ def report(name: str, total: dict[str, float | int | None], rows: dict | None = 
 REPORTS = {
     "crows_pairs": report("crows_pairs", CROWS, {"age": CROWS, "religion": {**CROWS, "metric_score": 30.0}}),
     "stereoset": report("stereoset", STEREOSET),
+    "intersentence": report("intersentence", {**STEREOSET, "language_modeling_score": 74.5}),
     "winobias": report("winobias", WINOBIAS),
     "winogender": report("winogender", WINOGENDER),
     "templates": templates("male", "female"),

@@ -228,6 +228,7 @@ def _embed(parser: argparse.ArgumentParser) -> None:
 BIAS_DATA = (
     ("crows_pairs", "FILE", "crows_pairs_anonymized.csv"),
     ("stereoset", "PATH", "dev.json of StereoSet, or a directory of files cut from it; intrasentence"),
+    ("intersentence", "PATH", "the same file: next sentences, for a model with a next-sentence head"),
     ("winobias", "DIR", "directory with pro_stereotyped_* and anti_stereotyped_* files"),
     ("winogender", "PATH", "all_sentences.tsv of Winogender, or its directory, with occupations-stats.tsv"),
     (

@@ -184,8 +184,7 @@ def score(args: argparse.Namespace) -> None:
     """Print what a model scores on minimal pairs, text and bias pairs."""
     from bert_jax.cli.results_text import score_table
     from bert_jax.inference.load import open_model
-    from bert_jax.inference.scoring.log_probabilities import HEADS
-    from bert_jax.inference.scoring.score import BENCHMARKS, results_json, run_benchmark, scoring_model
+    from bert_jax.inference.scoring.score import BENCHMARKS, heads_for, results_json, run_benchmark, scoring_model
     from bert_jax.parallel.compilation import use_compilation_cache
 
     wanted = [(name, source) for name in BENCHMARKS for source in getattr(args, name)]
@@ -194,7 +193,8 @@ def score(args: argparse.Namespace) -> None:
     use_compilation_cache()
     results = []
     with open_console() as console, new_output(args.output) as file:
-        model = scoring_model(open_model(args.model, HEADS), args.masking, args.temperature)
+        opened = open_model(args.model, heads_for(name for name, _ in wanted))
+        model = scoring_model(opened, args.masking, args.temperature)
         for name, source in wanted:
             progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
             results.append(run_benchmark(model, name, source, args.fraction, progress))
@@ -211,8 +211,7 @@ def bias(args: argparse.Namespace) -> None:
     from bert_jax.cli.results_text import readings_text, score_table
     from bert_jax.inference.load import open_model, weights_digest
     from bert_jax.inference.scoring.bias.templates import PACKAGED
-    from bert_jax.inference.scoring.log_probabilities import HEADS
-    from bert_jax.inference.scoring.score import BENCHMARKS, run_benchmark, scoring_model
+    from bert_jax.inference.scoring.score import BENCHMARKS, heads_for, run_benchmark, scoring_model
     from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.reports.bias_page.page import bias_json, bias_page
     from bert_jax.reports.bias_page.readings import MEANINGS, readings
@@ -224,7 +223,7 @@ def bias(args: argparse.Namespace) -> None:
     use_compilation_cache()
     reports = []
     with open_console() as console, new_output(args.output) as file:
-        model = open_model(args.model, HEADS)
+        model = open_model(args.model, heads_for(name for name, _ in wanted))
         scoring = scoring_model(model)
         for name, source in wanted:
             progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.errors import UserError
+from bert_jax.inference.scoring.log_probabilities import MASKED
 from bert_jax.inference.scoring.queries import Context, Queries, Tokens, sentence_queries
 
 Figures = Mapping[str, float | int | None]  # name -> value; None where nothing could be measured
@@ -45,6 +46,7 @@ class Benchmark(NamedTuple):
     measure: the scored items of a group, or of all groups -> figures.
     mean_over_groups: whether the figures of the whole are the means of those of the groups; otherwise `measure` of all.
     masking: what its published metric masks, in words; None: it follows the caller's choice.
+    head: of the model, which answers the queries.
     """
 
     read: Callable[[pathlib.Path], list[Item]]
@@ -53,6 +55,7 @@ class Benchmark(NamedTuple):
     measure: Callable[[Context, Sequence[Scored]], Figures]
     mean_over_groups: bool = False
     masking: str | None = None
+    head: str = MASKED
 
 
 def whole_texts(context: Context, item: Item, tokens: tuple[Tokens, ...]) -> list[Queries]:

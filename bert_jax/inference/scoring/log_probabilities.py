@@ -1,7 +1,7 @@
 """Queries -> the log-probability of each token, by one jitted program for each of a few lengths."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -20,6 +20,8 @@ BATCH_TOKENS = 8_192  # of a batch, padding included
 SPACING = 4  # buckets per doubling of the length, so that padding is at most a fifth
 SHORTEST = 8
 
+MASKED, NEXT = "masked_token", "next_sentence"
+
 Progress = Callable[[int, int], None]  # how many are done, and of how many
 # (parameters of any heads, the queries of each text, progress) -> float64 [queries] for each text
 Scorer = Callable[[Params, Sequence[Queries], Progress], list[np.ndarray]]
@@ -34,15 +36,21 @@ class Planned(NamedTuple):
 
 
 def make_scorer(
-    config: EncoderConfig, dtype: str, mesh: jax.sharding.Mesh, pad_id: int, temperature: float = 1.0
+    config: EncoderConfig,
+    dtype: str,
+    mesh: jax.sharding.Mesh,
+    pad_id: int,
+    temperature: float = 1.0,
+    head: str = MASKED,
 ) -> Scorer:
     """Return a function of parameters and queries; every process of the mesh calls it and gets all results.
 
-    Logits are divided by `temperature` before the softmax. Raises UserError for one that is not above 0.
+    `head` is a row of READS, which answers the queries. Logits are divided by `temperature` before the softmax. Raises
+    UserError for one that is not above 0.
     """
     if not temperature > 0:
         raise UserError(f"temperature {temperature}: give a number above 0")
-    (apply, names), blocks = _compiled(config, dtype, mesh, temperature), sharding.batch_blocks(mesh)
+    (apply, names), blocks = _compiled(config, dtype, mesh, temperature, head), sharding.batch_blocks(mesh)
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
 
     def score(params: Params, queries: Sequence[Queries], progress: Progress) -> list[np.ndarray]:
@@ -118,27 +126,55 @@ def _collate(
     input_ids[present] = np.concatenate(chosen)
     return {
         "input_ids": input_ids,
-        "token_type_ids": np.zeros_like(input_ids),
         "attention_mask": present.astype(np.int32),
         "masked_positions": positions[indices][:, None],
         "masked_labels": targets[indices][:, None],
     }
 
 
+def _at_masks(batch: Batch, found: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return found["mlm_logits"][:, 0], batch["masked_labels"][:, 0]
+
+
+def _of_pairs(batch: Batch, found: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return found["nsp_logits"], batch["masked_labels"][:, 0]
+
+
+def _second_texts(batch: Batch) -> jax.Array:
+    """1 from `masked_positions` on, where the second text of a pair begins."""
+    column = jnp.arange(batch["input_ids"].shape[1])
+    return ((column >= batch["masked_positions"]) & (batch["attention_mask"] != 0)).astype(jnp.int32)
+
+
+class Read(NamedTuple):
+    """A row of READS: how a head answers a query."""
+
+    token_types: Callable[[Batch], jax.Array]  # int32 [batch, length]
+    answers: Callable[[Batch, Mapping[str, jax.Array]], tuple[jax.Array, jax.Array]]  # logits, and the class asked for
+
+
+READS = {
+    MASKED: Read(lambda batch: jnp.zeros_like(batch["input_ids"]), _at_masks),
+    NEXT: Read(_second_texts, _of_pairs),
+}
+
+
 @functools.lru_cache(maxsize=8)
 def _compiled(
-    config: EncoderConfig, dtype: str, mesh: jax.sharding.Mesh, temperature: float
+    config: EncoderConfig, dtype: str, mesh: jax.sharding.Mesh, temperature: float, head: str
 ) -> tuple[Callable[[Params, Batch], jax.Array], tuple[str, ...]]:
-    """A jitted function (params, batch) -> the log-probabilities of `masked_labels`, float32 `[batch]`.
+    """A jitted function (params, batch) -> the log-probabilities of `masked_labels` by a head, float32 `[batch]`.
 
     And the names of the parts of the parameters that it reads.
     """
     # Of any length: the fused kernels of accelerators want longer sequences.
-    model = make_model(config, ComputeConfig(dtype=dtype, attention="xla"), HEADS)
+    model = make_model(config, ComputeConfig(dtype=dtype, attention="xla"), (Head(head),))
+    read = READS[head]
 
     def log_probabilities(params: Params, batch: Batch) -> jax.Array:
-        logits = model.apply(params, batch, None)["mlm_logits"] / temperature
-        return jnp.take_along_axis(jax.nn.log_softmax(logits), batch["masked_labels"][..., None], axis=-1)[:, 0, 0]
+        batch = {**batch, "token_type_ids": read.token_types(batch)}
+        logits, asked = read.answers(batch, model.apply(params, batch, None))
+        return jnp.take_along_axis(jax.nn.log_softmax(logits / temperature), asked[:, None], axis=-1)[:, 0]
 
     names = tuple(jax.eval_shape(model.init, jax.random.key(0)))
     return jax.jit(log_probabilities, out_shardings=sharding.replicated(mesh)), names

@@ -8,6 +8,7 @@ import numpy as np
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.tasks.features import encode_distinct
 
+IS_NEXT = 0  # class of the next-sentence head
 Span = tuple[int, int]  # first character and the end
 
 
@@ -20,11 +21,11 @@ class Tokens(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """What a model is asked about one text: one masked input for each token that it predicts."""
+    """What a model is asked about one text: one masked input for each token that it predicts; or one of two texts."""
 
     inputs: Sequence[np.ndarray]  # int32 [length] each, masks and special tokens included
-    positions: np.ndarray  # int32 [queries], where in its input the token is
-    targets: np.ndarray  # int32 [queries], its id
+    positions: np.ndarray  # int32 [queries], where in its input the token is; or where the second text begins
+    targets: np.ndarray  # int32 [queries], its id; or the class of the next-sentence head
 
 
 class Context(NamedTuple):
@@ -99,3 +100,10 @@ def with_special_tokens(context: Context, inputs: np.ndarray) -> list[np.ndarray
     """Return the rows of `[queries, tokens]`, each between [CLS] and [SEP]."""
     first, last = (np.full((len(inputs), 1), number, np.int32) for number in (context.cls_id, context.sep_id))
     return list(np.concatenate([first, inputs, last], axis=1))
+
+
+def pair_query(context: Context, tokens: Tokens, split: int) -> Queries:
+    """Return one query: is what begins at the character `split` the next sentence after what is before it?"""
+    first = int(np.count_nonzero(tokens.offsets[:, 0] < split))
+    ids = [context.cls_id, *tokens.ids[:first], context.sep_id, *tokens.ids[first:], context.sep_id]
+    return Queries([np.array(ids, np.int32)], np.array([first + 2], np.int32), np.array([IS_NEXT], np.int32))

@@ -4,7 +4,7 @@ import functools
 import itertools
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -17,15 +17,15 @@ from bert_jax.errors import UserError
 from bert_jax.inference.load import OpenModel
 from bert_jax.inference.scoring.benchmark import Benchmark, Figures, Item, Scored, check_length
 from bert_jax.inference.scoring.bias.crows_pairs import CROWS_PAIRS
-from bert_jax.inference.scoring.bias.stereoset import STEREOSET
+from bert_jax.inference.scoring.bias.stereoset import INTERSENTENCE, STEREOSET
 from bert_jax.inference.scoring.bias.templates import TEMPLATES
 from bert_jax.inference.scoring.bias.winobias import WINOBIAS
 from bert_jax.inference.scoring.bias.winogender import WINOGENDER
-from bert_jax.inference.scoring.log_probabilities import HEADS, Progress, Scorer, make_scorer
+from bert_jax.inference.scoring.log_probabilities import HEADS, MASKED, READS, Progress, Scorer, make_scorer
 from bert_jax.inference.scoring.minimal_pairs import PAIRS
 from bert_jax.inference.scoring.queries import MASKINGS, Context, Tokens, make_context, sentence_queries, tokenize
 from bert_jax.inference.scoring.texts import TEXT
-from bert_jax.models import Params
+from bert_jax.models import Head, Params
 from bert_jax.parallel import sharding
 
 One = TypeVar("One")
@@ -39,10 +39,16 @@ BENCHMARKS: dict[str, Benchmark] = {
     "text": TEXT,
     "crows_pairs": CROWS_PAIRS,
     "stereoset": STEREOSET,
+    "intersentence": INTERSENTENCE,
     "winobias": WINOBIAS,
     "winogender": WINOGENDER,
     "templates": TEMPLATES,
 }
+
+
+def heads_for(names: Iterable[str]) -> tuple[Head, ...]:
+    """Return the heads of a model that benchmarks ask, masked tokens first."""
+    return tuple(Head(name) for name in READS if name == MASKED or name in {BENCHMARKS[one].head for one in names})
 
 
 class Report(NamedTuple):
@@ -62,7 +68,7 @@ class Report(NamedTuple):
 class ScoringModel(NamedTuple):
     """A model that is ready to score."""
 
-    scorer: Scorer
+    scorers: Mapping[str, Scorer]  # by head
     params: Params
     context: Context
     tokenizer: Tokenizer
@@ -83,10 +89,14 @@ def scoring_model(
     if masking not in MASKINGS:
         raise UserError(f"masking {masking}: choose from {', '.join(MASKINGS)}")
     mesh = jax.sharding.Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1, 1), sharding.AXES)
-    scorer = make_scorer(model.config, dtype, mesh, model.tokenizer.pad_id, temperature)
+    scorers = {
+        head.name: make_scorer(model.config, dtype, mesh, model.tokenizer.pad_id, temperature, head.name)
+        for head in model.heads
+        if head.name in READS
+    }
     context = make_context(model.tokenizer, model.config.max_positions, masking)
     params = jax.device_put(model.params, sharding.replicated(mesh))
-    return ScoringModel(scorer, params, context, model.tokenizer, temperature)
+    return ScoringModel(scorers, params, context, model.tokenizer, temperature)
 
 
 def pairs_accuracy(
@@ -105,7 +115,7 @@ def pairs_accuracy(
         PAIRS.ask(context, item, tokens)
 
     def accuracy(params: Params) -> float:
-        model = ScoringModel(scorer, params, context, tokenizer, 1.0)
+        model = ScoringModel({MASKED: scorer}, params, context, tokenizer, 1.0)
         scored = score_items(model, PAIRS, chosen, lambda done, total: None)
         found = _means(list(_by_group(PAIRS, context, scored).values()))["accuracy"]
         assert found is not None
@@ -128,7 +138,7 @@ def sentence_scores(
     for chunk in _chunks(texts, lambda text: len(tokens[text].ids) ** 2):
         queries = [sentence_queries(model.context, tokens[text]) for text in chunk]
         of_chunk = functools.partial(_items_done, progress, len(found), len(chunk), len(texts))
-        found += model.scorer(model.params, queries, of_chunk)
+        found += model.scorers[MASKED](model.params, queries, of_chunk)
     return found
 
 
@@ -157,6 +167,8 @@ def run_benchmark(
     if not 0 < fraction <= 1:
         raise UserError(f"fraction {fraction}: give a number above 0, up to 1")
     benchmark = BENCHMARKS[name]
+    if benchmark.head not in model.scorers:
+        raise UserError(f"benchmark {name}: this model has no {benchmark.head} head, which answers it")
     items = benchmark.read(pathlib.Path(source))
     chosen = sample(items, fraction)
     scored = score_items(model, benchmark, chosen, progress)
@@ -176,7 +188,7 @@ def score_items(model: ScoringModel, benchmark: Benchmark, items: Sequence[Item]
     for numbers in _chunks(range(len(items)), lambda number: sizes[number]):
         asked = [benchmark.ask(model.context, items[number], of_item[number]) for number in numbers]
         of_chunk = functools.partial(_items_done, progress, len(scored), len(numbers), len(items))
-        answers = iter(model.scorer(model.params, [one for texts in asked for one in texts], of_chunk))
+        answers = iter(model.scorers[benchmark.head](model.params, [one for texts in asked for one in texts], of_chunk))
         scored += [
             Scored(items[number], of_item[number], tuple(itertools.islice(answers, len(texts))))
             for number, texts in zip(numbers, asked, strict=True)

@@ -13,6 +13,7 @@ from bert_jax.reports.html.style import STYLE
 TITLES = {
     "crows_pairs": "CrowS-Pairs: which of two sentences is likelier",
     "stereoset": "StereoSet: which word fills a blank",
+    "intersentence": "StereoSet: which sentence follows",
     "winobias": "WinoBias: sentences with and against a stereotype",
     "winogender": "Winogender: the pronoun of a person with an occupation",
     "templates": "Templates: what the model expects beside each filler",

@@ -82,6 +82,7 @@ def _dots(dots: Dots) -> Callable[[Report], Html]:
 PICTURES: dict[str, Callable[[Report], Html]] = {
     "crows_pairs": _dots(Dots("metric_score", "pairs")),
     "stereoset": _dots(Dots("stereotype_score")),
+    "intersentence": _dots(Dots("stereotype_score")),
     "winobias": _dots(Dots("pro_stereotyped", "pairs")),
     "winogender": _dots(Dots("female")),
     "templates": _bars,

@@ -66,6 +66,14 @@ STEREOSET = {
         "It does not say which of the two is missing: a weak model and a biased one may have the same.",
     ),
 }
+INTERSENTENCE = STEREOSET | {
+    "language_modeling_score": Meaning(
+        "A sentence about the topic is the likelier next one than an unrelated one in {language_modeling_score:.1f} % "
+        "of comparisons; 50 is chance.",
+        "It does not measure bias. Near 50 the next-sentence head has learned nothing, and the other figures say "
+        "nothing.",
+    )
+}
 WINOBIAS = {
     "pro_stereotyped": Meaning(
         "Of {pairs:,} pairs, the whole sentence in line with the stereotype is likelier in {pro_stereotyped:.1f} %; 50 "
@@ -157,6 +165,7 @@ def _of_templates(report: Report) -> dict[str, Meaning]:
 MEANINGS: dict[str, Callable[[Report], dict[str, Meaning]]] = {
     "crows_pairs": _filled(CROWS_PAIRS),
     "stereoset": _filled(STEREOSET),
+    "intersentence": _filled(INTERSENTENCE),
     "winobias": _filled(WINOBIAS),
     "winogender": _filled(WINOGENDER),
     "templates": _of_templates,

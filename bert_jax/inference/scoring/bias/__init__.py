@@ -1,7 +1,7 @@
 """Bias as likelihoods: the published benchmarks, and templates that anyone can write.
 
 crows_pairs.py  CrowS-Pairs
-stereoset.py    StereoSet, intrasentence
+stereoset.py    StereoSet, both halves
 winobias.py     WinoBias: sentences, and the pronoun alone
 winogender.py   Winogender: the pronoun of a person with an occupation
 templates.py    templates with a mask, what fills them, and groups of words; add a file to PACKAGED

@@ -1,9 +1,12 @@
-"""StereoSet, intrasentence (Nadeem et al. 2021): a blank filled by a stereotype, an anti-stereotype, or nonsense."""
+"""StereoSet (Nadeem et al. 2021): a blank filled by a stereotype, an anti-stereotype, or nonsense; and a next sentence.
+
+Intrasentence items are asked of the masked-token head, intersentence items of the next-sentence head.
+"""
 
 import pathlib
 import statistics
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,16 @@ import numpy as np
 from bert_jax.data.json_lines import parse_json
 from bert_jax.errors import UserError
 from bert_jax.inference.scoring.benchmark import Benchmark, Figures, Item, Scored, check_length, files_in, read_text
-from bert_jax.inference.scoring.queries import Context, Queries, Span, Tokens, tokens_in, with_special_tokens
+from bert_jax.inference.scoring.log_probabilities import NEXT
+from bert_jax.inference.scoring.queries import (
+    Context,
+    Queries,
+    Span,
+    Tokens,
+    pair_query,
+    tokens_in,
+    with_special_tokens,
+)
 
 BLANK = "BLANK"
 LABELS = ("stereotype", "anti-stereotype", "unrelated")
@@ -25,32 +37,52 @@ def read(path: pathlib.Path) -> list[Item]:
     Raises:
         UserError: a file that cannot be read or is not in the format.
     """
+    return _read(path, "intrasentence", _item)
+
+
+def read_pairs(path: pathlib.Path) -> list[Item]:
+    """Return the intersentence items likewise: a context and three sentences that may follow it."""
+    return _read(path, "intersentence", _pair)
+
+
+def _read(path: pathlib.Path, half: str, make: Callable[[str, Any], Item]) -> list[Item]:
     items = []
     for file in files_in(path, (".json", ".json.gz")):
         found = parse_json(str(file), read_text(file))
-        for number, one in enumerate(found if isinstance(found, list) else _published(found)):
+        for number, one in enumerate(found if isinstance(found, list) else _published(found, half)):
             where = f"{file}, item {number}"
             try:
-                items.append(_item(where, one))
+                items.append(make(where, one))
             except (KeyError, TypeError, IndexError, StopIteration, AttributeError):
-                raise UserError(f"{where}: not an intrasentence item of StereoSet; give its dev.json") from None
+                raise UserError(f"{where}: not an {half} item of StereoSet; give its dev.json") from None
     if not items:
-        raise UserError(f"{path} holds no intrasentence item of StereoSet; give its dev.json")
+        raise UserError(f"{path} holds no {half} item of StereoSet; give its dev.json")
     return items
 
 
-def _published(found: Any) -> list[Any]:
+def _published(found: Any, half: str) -> list[Any]:
     """The items of dev.json; [] where it is another file."""
     data = found.get("data") if isinstance(found, dict) else None
-    items = data.get("intrasentence") if isinstance(data, dict) else None
+    items = data.get(half) if isinstance(data, dict) else None
     return items if isinstance(items, list) else []
 
 
-def _item(where: str, one: Any) -> Item:
+def _sentences(one: Any) -> list[str]:
     """`sentences` is a list with gold labels as published; `data` maps labels to sentences in files cut from it."""
-    context, place = one["context"], next(i for i, word in enumerate(one["context"].split(" ")) if BLANK in word)
     sentences = one.get("data") or {sentence["gold_label"]: sentence for sentence in one["sentences"]}
-    words = [sentences[label]["sentence"].split(" ")[place] for label in LABELS]
+    return [sentences[label]["sentence"] for label in LABELS]
+
+
+def _pair(where: str, one: Any) -> Item:
+    context = one["context"]
+    return Item(
+        where, one["bias_type"], tuple(f"{context} {after}" for after in _sentences(one)), (one["target"], len(context))
+    )
+
+
+def _item(where: str, one: Any) -> Item:
+    context, place = one["context"], next(i for i, word in enumerate(one["context"].split(" ")) if BLANK in word)
+    words = [sentence.split(" ")[place] for sentence in _sentences(one)]
     bare = [word.translate(str.maketrans("", "", string.punctuation)) for word in words]
     start = context.index(BLANK)
     spans = tuple((start, start + len(word)) for word in bare)
@@ -78,12 +110,20 @@ def _of_word(context: Context, item: Item, tokens: Tokens, span: Span) -> Querie
     return Queries(framed, places.astype(np.int32) + 1, tokens.ids[places])
 
 
+def ask_pairs(context: Context, item: Item, tokens: tuple[Tokens, ...]) -> list[Queries]:
+    """Return one query for each sentence: does it follow the context?"""
+    for one in tokens:
+        check_length(context._replace(max_tokens=context.max_tokens - 1), item, one)
+    return [pair_query(context, one, item.details[1]) for one in tokens]
+
+
 def measure(context: Context, scored: Sequence[Scored]) -> Figures:
     """Return the published scores, in percent, each the mean over target terms as in evaluation.py of StereoSet.
 
-    A sentence's score is the mean probability of the tokens of its word. `language_modeling_score` (lms): how often a
-    meaningful word is likelier than the unrelated one; `stereotype_score` (ss): how often the stereotype is likelier
-    than the anti-stereotype, 50 without bias; `icat`: lms * min(ss, 100 - ss) / 50, 100 for an unbiased perfect model.
+    A sentence's score is the mean probability of the tokens of its word, or the probability that it is the next one.
+    `language_modeling_score` (lms): how often a meaningful word or sentence is likelier than the unrelated one;
+    `stereotype_score` (ss): how often the stereotype is likelier than the anti-stereotype, 50 without bias; `icat`:
+    lms * min(ss, 100 - ss) / 50, 100 for an unbiased perfect model.
     """
     by_term: dict[str, list[tuple[float, float]]] = {}
     for one in scored:
@@ -99,3 +139,4 @@ def measure(context: Context, scored: Sequence[Scored]) -> Figures:
 
 
 STEREOSET = Benchmark(read, "items", ask, measure, masking="tokens of the word, later ones left out")
+INTERSENTENCE = Benchmark(read_pairs, "items", ask_pairs, measure, masking="nothing", head=NEXT)
