@@ -10,8 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.data.corpus import MAX_RECORD, Split
-from bert_jax.data.preparation.duplicates.decisions import THRESHOLD
-from bert_jax.data.preparation.duplicates.signatures import SHINGLE, hash_windows
 from bert_jax.data.sequences.layout import running_total
 from bert_jax.data.statistics import MAX_TOKENS_READ, document_sizes, sample
 
@@ -25,7 +23,7 @@ _TABLE_BITS = 22
 
 
 class Leaks(NamedTuple):
-    """`near` of `heldout` documents have a Jaccard similarity of `THRESHOLD` or more to one of `train` documents.
+    """`near` of `heldout` documents are near copies of one of `train` documents, as preparation defines them.
 
     `exact`: these are all documents, not a sample.
     """
@@ -41,6 +39,8 @@ def find_leaks(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Le
 
     Of more than `limit` tokens for training, or a tenth of that held out, a random part of the documents is read.
     """
+    from bert_jax.data.preparation.duplicates.decisions import THRESHOLD  # its libraries are for preparation
+
     cost = [np.minimum(document_sizes(split)[0], MAX_RECORDS * MAX_RECORD) for split in (heldout, train)]
     held, read = sample(cost[0], limit // 10), sample(cost[1], limit)
     near = set[int]()
@@ -53,6 +53,8 @@ def find_leaks(train: Split, heldout: Split, limit: int = MAX_TOKENS_READ) -> Le
 
 def _hashes(split: Split, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield hashes of `SHINGLE` ids in a row, uint64, each with its document; few documents are in memory at a time."""
+    from bert_jax.data.preparation.duplicates.signatures import SHINGLE, hash_windows
+
     count = np.minimum(np.diff(split.first_record)[documents], MAX_RECORDS)
     before = running_total(count)
     first = 0

@@ -1,9 +1,11 @@
 import pytest
 
 from bert_jax.data.preparation import chunks
-from tests.beam.small_chunks import small_chunks
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
+    # Importing it changes the sizes of chunks for the rest of this process.
+    from tests.beam.small_chunks import small_chunks
+
     monkeypatch.setattr(chunks, "read_chunks", small_chunks)

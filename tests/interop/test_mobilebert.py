@@ -109,7 +109,7 @@ def test_a_pooler_without_a_dense_layer_is_the_first_token(tmp_path) -> None:
     assert set(found.params) == {"encoder", "masked_token", "next_sentence"}
     assert (found.new, found.unused) == ((), ())
     x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 24)).astype(np.float32))
-    pooled = Pooler(found.config, jnp.dtype("float32")).apply({}, x, None)
+    pooled = Pooler(found.config, jnp.dtype("float32"), "tanh").apply({}, x, None)
     np.testing.assert_array_equal(pooled, x)
 
 

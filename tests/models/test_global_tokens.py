@@ -192,7 +192,7 @@ def test_weights_of_attention_make_the_same_answers() -> None:
     rng = np.random.default_rng(0)
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     params = jax.tree.map(lambda x: 0.2 * rng.standard_normal(x.shape).astype(np.float32), shapes)
-    probes = [jnp.zeros((2, 3, 17, 17))] * 2
+    probes = jnp.zeros((2, 2, 3, 17, 17))
     found, weights = jax.jit(lambda params: apply_with_weights(case.ours, heads, params, batch, probes))(params)
     expected = jax.jit(model.apply)(params, batch, None)
     for name, x in expected.items():

@@ -82,6 +82,7 @@ def summarize(
         },
         "settings": {
             **settings.read_options._asdict(),
+            "stretch": list(settings.read_options.stretch),  # as JSON reads it
             "heldout_fraction": settings.heldout_fraction,
             "language": settings.language,
             "deduplicate": settings.deduplicate,
