@@ -5,6 +5,7 @@ import io
 import os
 import pathlib
 import random
+import subprocess
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from bert_jax.data.manifest import read_manifest
 from bert_jax.data.preparation.prepare import prepare
 from bert_jax.data.tokenizer.training.train import train_tokenizer
 from bert_jax.errors import UserError
+from bert_jax.runs.start import rest
 from bert_jax.runs.start.text import text_as_corpus
 from tests.data.preparation import contents
 from tests.data.preparation import text as make_text
@@ -110,40 +112,42 @@ def is_alive(process_id: int) -> bool:
         return False
 
 
-def preparing() -> list[int]:
-    """The processes of this one that prepare the rest of a text."""
-    found = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [int(one) for one in found if "start.rest" in pathlib.Path(f"/proc/{one}/cmdline").read_text()]
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The processes that prepare the rest of a text, as they start."""
+    found: list[int] = []
+
+    class Recorded(subprocess.Popen):
+        def __init__(self, *args: object, **keywords: object) -> None:
+            super().__init__(*args, **keywords)
+            found.append(self.pid)
+
+    monkeypatch.setattr(rest.subprocess, "Popen", Recorded)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # no workers beside them
+    return found
 
 
-def test_the_rest_is_prepared_by_a_process_that_ends_with_the_block(
-    long_text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rest_is_prepared_by_a_process_that_ends_with_the_block(long_text: str, started: list[int]) -> None:
     """The first part is there at once, and the config names its snapshot."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
     out = io.StringIO()
-    with text_as_corpus(config(40, text=long_text, snapshots=3), Console(out)) as (found, rest):
+    with text_as_corpus(config(40, text=long_text, snapshots=3), Console(out)) as (found, coming):
         assert found.data.corpus is not None
         corpus = pathlib.Path(found.data.corpus.partition("@")[0])
         manifest = read_manifest(corpus)
         assert found == config(40, corpus=f"{corpus}@{manifest['fingerprint'][:12]}", snapshots=3)
         assert "6.2% of the text is prepared; the rest follows" in out.getvalue()
         assert manifest["documents"]["in"] == 3  # 40 / 16
-        (child,) = preparing()
-        assert rest.is_coming()
+        (child,) = started
+        assert coming.is_coming()
         assert is_alive(child)
     assert not is_alive(child)
 
 
-def test_a_broken_file_of_the_rest_is_an_error(
-    long_text: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+def test_a_broken_file_of_the_rest_is_an_error(long_text: str, tmp_path: pathlib.Path, started: list[int]) -> None:
     (tmp_path / "39.md").unlink()
     (tmp_path / "39.md.gz").write_bytes(b"no gzip")
     words = r"the rest of config\.data\.text cannot be prepared: .*39\.md\.gz: broken archive"
-    with text_as_corpus(config(40, text=f"{tmp_path}/*.md*", snapshots=2), Console(silent=True)) as (_, rest):
-        (child,) = preparing()
-        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    with text_as_corpus(config(40, text=f"{tmp_path}/*.md*", snapshots=2), Console(silent=True)) as (_, coming):
+        os.waitid(os.P_PID, started[0], os.WEXITED | os.WNOWAIT)
         with pytest.raises(UserError, match=words):
-            rest.is_coming()
+            coming.is_coming()
