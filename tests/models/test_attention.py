@@ -2,6 +2,10 @@
 
 import dataclasses
 import functools
+import os
+import pathlib
+import subprocess
+import sys
 import types
 
 import jax
@@ -19,6 +23,7 @@ from bert_jax.models.attention.gpu import cudnn, triton
 from bert_jax.models.attention.inputs import readable_keys
 from bert_jax.models.dropout import row_keys
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHAPES = {
     "two heads fill the lanes": (2, 24, 4, 64),
     "heads that do not": (2, 16, 3, 32),
@@ -83,6 +88,14 @@ def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate,
     np.testing.assert_allclose(context * reads, plain * reads, rtol=0, atol=1e-5)
     for ours, theirs in zip(back(gradient * reads), pull(gradient * reads), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+
+
+def test_the_kernel_in_triton_computes_the_same_on_a_mesh():
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+    command = [sys.executable, "-m", "tests.models.mesh_attention"]
+    env = os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu"}  # threads for waiting devices
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -24,11 +24,13 @@ def on_each_device(kernel: Callable[..., Any], inputs: AttentionInputs, *more: A
         return kernel(inputs, *more)
 
     def specs(tree: Any) -> Any:
-        is_names = lambda one: isinstance(one, tuple) and all(isinstance(name, str) for name in one)  # noqa: E731
-        return jax.tree.map(partition_spec, tree, is_leaf=is_names)
+        return jax.tree.map(partition_spec, tree, is_leaf=_is_names)
 
-    own: Any = tuple(specs(one) for one in _INPUTS)
     names = set(mesh.axis_names) - set(mesh.manual_axes)
-    in_specs = (AttentionInputs(*own), *(specs(one) for one in axes))
+    in_specs = (AttentionInputs(*map(specs, _INPUTS)), *map(specs, axes))
     mapped = jax.shard_map(kernel, in_specs=in_specs, out_specs=specs(out_axes), axis_names=names, check_vma=False)
     return mapped(inputs, *more)
+
+
+def _is_names(one: Any) -> bool:
+    return isinstance(one, tuple) and all(isinstance(name, str) for name in one)
