@@ -58,7 +58,7 @@ def test_data_parallel_reduces_only_the_gradient() -> None:
     assert moved(one, "all-reduce")[1] <= 1.01 * 4 * parameters()
 
 
-@pytest.mark.xfail(reason="the fp32 token table is gathered and scattered twice: docs/results/compilers.md", strict=True)
+@pytest.mark.xfail(reason="the fp32 token table is gathered, scattered twice: docs/results/compilers.md", strict=True)
 def test_fsdp_gathers_and_scatters_each_parameter_as_published() -> None:
     """Every parameter gathered forward and backward, and its gradient scattered, in bfloat16."""
     one = base(f"--config.mesh.fsdp={CHIPS}", "--config.mesh.data=1", "--config.compute.scan_layers=True")
