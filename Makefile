@@ -31,7 +31,7 @@ help:
 	@echo 'make wheel        a wheel, in dist/'
 	@echo 'make bench        every benchmark (an hour); BOOKS=ARCHIVE PAIRS=FILE for other data than the samples'
 	@echo 'make bench-device  the GPU or TPU at hand: its numbers against the CPU, then every way of computing the step, beside torch'
-	@echo 'make faults       harm to the verbs at random, and what becomes of it; MINUTES=2 (or 20, 120, 600), SCRATCH=DIR on the file system to try'
+	@echo 'make faults       faults injected into the commands at random; MINUTES=2 (or 20, 120, 600), SCRATCH=DIR on the file system to try'
 	@echo 'make clean        remove virtual environments, caches, built files and the demo'
 
 # One stamp per extra: a target installs what it needs, once.

@@ -3,10 +3,10 @@
 The Python API is the names in `__all__`; docs/api.md shows each at work. They are imported when first used, so that
 `import bert_jax` is fast and loads no JAX.
 
-The rooms, in the order of imports: each may import those above it (tests/test_layout.py).
+The packages, in the order of imports: each may import those above it (tests/test_layout.py).
 
     errors.py        the one exception that a mistake of the user raises
-    files.py         files and directories that appear whole, and their digests
+    files.py         files and directories that are written atomically, and their digests
     strict_json.py   JSON from outside, with bounds
     console.py       progress and messages
     config/          fields of a run, recipes, published architectures
@@ -19,7 +19,7 @@ The rooms, in the order of imports: each may import those above it (tests/test_l
     interop/         models of other libraries, in and out: Hugging Face, TensorFlow, StableHLO, ONNX
     inference/       model directories at work: embed, fill masks, predict
     reports/         a corpus and a run to look at
-    runs/            a verb put together: pretrain, finetune, evaluate, export
+    runs/            whole commands: pretrain, finetune, evaluate, export
     dryrun/          a recipe compiled for devices that are not there: memory, time, cost
     cli/             the command line
 """

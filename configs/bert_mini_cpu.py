@@ -4,8 +4,8 @@
 
 The block that most export as "BERT": post-norm, learned positions. `small_cpu` learns more in the same time.
 Hardware and time: 2 x86 cores.
-Score: not trained by us in this form. docs/results.md has a run of the recipe before it, which did not leave the
-plateau, and docs/decisions/2026-11-22-neighbors.md what makes this block leave it.
+Score: not trained by us in this form. docs/results/learning.md has a run of the recipe before it, which did not leave
+the plateau, and docs/decisions/2026-11-22-neighbors.md what makes this block leave it.
 """
 
 import ml_collections

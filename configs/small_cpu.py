@@ -8,7 +8,7 @@
 Hardware and time: 2 x86 cores, 50 minutes.
 Score: on 78 books, masked tokens of four other books 3.33 and 3.28 nats, 3.02 and 3.06 below their unigram entropy,
 accuracy 40.3 and 41.0 %; Zorro 73.4 and 75.0 %, BLiMP 58.3 and 59.0 % (34 paradigms; 30 % of the pairs of each). Two
-seeds, and three until step 2,400; docs/results.md.
+seeds, and three until step 2,400; docs/results/learning.md.
 """
 
 import ml_collections

@@ -53,7 +53,7 @@ def add_platform(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--platform",
         choices=("cpu", "cuda", "tpu"),
-        help="devices to train on (default: GPUs or TPUs where JAX finds them; a CPU only where no plugin for them is "
+        help="devices to train on (default: GPUs or TPUs if JAX finds them; a CPU only if no plugin for them is "
         "installed)",
     )
 

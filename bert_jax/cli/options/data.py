@@ -97,7 +97,7 @@ def _clean(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep_removed", type=local_path, metavar="FILE", help="JSON lines file for the documents that are removed"
     )
-    parser.add_argument("--json", action="store_true", help="print the account as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
 
 
 def _prepare(parser: argparse.ArgumentParser) -> None:
@@ -118,7 +118,7 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
         "--append",
         action="store_true",
         help="add the documents to the corpus --output, with its tokenizer, --language, --segmenter, "
-        "--heldout_fraction, --deduplicate and --clean; copies of its documents are left out, and its files stay as "
+        "--heldout_fraction, --deduplicate and --clean; duplicates of its documents are left out, its files stay as "
         "they are",
     )
     _add_documents(parser)
@@ -137,7 +137,7 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--segmenter",
         metavar="NAME",
-        help="package that finds words in a script without spaces, which whole-word masking then hides: jieba (zh), "
+        help="package that finds the words of a script without spaces, for whole-word masking: jieba (zh), "
         "fugashi (ja), pythainlp (th, also sentences), khmercut (km), laonlp (lo) or icu (my); pip install '.[words]' "
         "(default: none, words begin as the vocabulary marks them)",
     )
@@ -184,7 +184,7 @@ def _inspect(parser: argparse.ArgumentParser) -> None:
         "--sequence",
         type=int,
         metavar="N",
-        help="number of the sequence to show, with --html of the first one (default: the statistics and the first "
+        help="number of the sequence to show; with --html, of the first one (default: the statistics and the first "
         "sequences)",
     )
     parser.add_argument(
@@ -202,7 +202,7 @@ def _inspect(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--against",
         metavar="CORPUS",
-        help="another corpus: print instead how many documents of the first are exact or near copies of its documents",
+        help="another corpus: print how many documents of CORPUS are exact or near duplicates of its documents",
     )
 
 
@@ -241,7 +241,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         "--markup",
         choices=MARKUPS,
         default="none",
-        help="what the text of a field is written in, which becomes plain text (default: none)",
+        help="markup of the text of a field, converted to plain text (default: none)",
     )
     parser.add_argument(
         "--members",
@@ -268,7 +268,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1 << 30,
         metavar="N",
-        help="bytes that every compressed input may unpack to; one that unpacks to more, and to more than 100 times "
+        help="largest unpacked size of a compressed input; one that unpacks to more, and to more than 100 times "
         "its size, ends the work (default: 1 GiB)",
     )
 

@@ -86,7 +86,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
         "--base_model", metavar="ID", help="for the card: id on the Hugging Face Hub of the model it was trained from"
     )
     parser.add_argument(
-        "--bias", metavar="FILE", help="for the limits in the card: what `bert-jax bias --json` printed on this model"
+        "--bias", metavar="FILE", help="for the limits in the card: output of `bert-jax bias --json` for this model"
     )
 
 
@@ -158,15 +158,15 @@ def _attention(parser: argparse.ArgumentParser) -> None:
         help="file to create: an .html page, or a picture, .png, .svg or .pdf, which needs pip install matplotlib",
     )
     parser.add_argument("--words", action="store_true", help="attention between words (default: between tokens)")
-    parser.add_argument("--layer", type=int, metavar="N", help="of a picture: layer to draw, from 0 (default: all)")
+    parser.add_argument("--layer", type=int, metavar="N", help="layer to draw in a picture, from 0 (default: all)")
     parser.add_argument(
         "--head",
         type=int,
         metavar="N",
         help="head of that layer, from 0: a page shows it in detail as well, a picture shows it alone",
     )
-    parser.add_argument("--first_token", type=int, default=0, metavar="N", help="first of the 512 shown (default: 0)")
-    parser.add_argument("text", metavar="TEXT", help="a text in quotes; with [MASK] also what its answer rests on")
+    parser.add_argument("--first_token", type=int, default=0, metavar="N", help="first of 512 tokens (default: 0)")
+    parser.add_argument("text", metavar="TEXT", help="text in quotes; with [MASK], also the relevance of each token")
     parser.add_argument("pair", nargs="?", metavar="PAIR", help="a second text, in quotes")
 
 
@@ -262,7 +262,7 @@ def _score(parser: argparse.ArgumentParser) -> None:
         "(default: within_word_l2r)",
     )
     parser.add_argument(
-        "--temperature", type=float, default=1.0, metavar="T", help="what logits are divided by (default: 1)"
+        "--temperature", type=float, default=1.0, metavar="T", help="divisor of the logits (default: 1)"
     )
     _add_fraction(parser)
     parser.add_argument(
@@ -332,14 +332,14 @@ COMPRESS = Command(
 VERIFY = Command(
     "compare every byte of a directory with its digests",
     "The digests were written with the directory: SHA256SUMS of tokenizers and exports, the manifest of a corpus, the "
-    "sealed records of checkpoints, with which run.json and tokenizer/ are compared as well. Exits with 0 where all is "
-    "intact, with 1 after a line for each damaged part, and with 2 where there is nothing to compare with.",
+    "records of checkpoints, with which run.json and tokenizer/ are compared as well. Exits with 0 if all is "
+    "intact, with 1 after a line for each damaged part, and with 2 if there are no digests.",
     "runs/base",
     _verify,
 )
 VOCABULARY = Command(
     "give a model another vocabulary",
-    "For text that the old vocabulary splits into many pieces: another language or field. Tokens that both have keep "
+    "For text that the old vocabulary splits into many pieces: another language or domain. Tokens that both have keep "
     "their embeddings; a new one takes the mean of its old pieces. Train the result further on a corpus prepared with "
     "the new tokenizer: pretrain --config.init_from=DIR.",
     "--model my-bert/ --tokenizer german-tok/ --output german-bert/",
@@ -353,12 +353,11 @@ FILL_MASK = Command(
     stray="; put the whole text in quotes",
 )
 ATTENTION = Command(
-    "draw what each head of a model reads in a text",
-    "Writes an HTML page that loads nothing: a heat map for each head of each layer, with its tokens, and how much of "
-    "its attention follows the patterns that Clark et al. 2019 name: next and previous token, [SEP], broad; attention "
-    "rollout, and what matters for the answer at a [MASK] or of a classifier; with --layer and --head each weight of "
-    "one head. Or a picture of the maps for a paper. The text may be as long as the model reads; 512 of its tokens are "
-    "shown.",
+    "draw the attention of each head of a model",
+    "Writes a self-contained HTML page: a heat map for each head of each layer, and how much of its attention follows "
+    "the patterns of Clark et al. 2019 (next or previous token, [SEP], broad); attention rollout; the relevance of "
+    "tokens for the answer at a [MASK] or of a classifier; with --layer and --head each weight of one head. Or writes "
+    "the maps as a picture. The text may be as long as the model reads; 512 of its tokens are shown.",
     "--model my-bert/ --output attention.html 'The cat sat.' 'It slept.'",
     _attention,
     stray="; put each text in quotes",

@@ -48,15 +48,15 @@ class EncoderConfig:
     relative_buckets: int = field(32, "rows of the table of relative positions; even, half a side", AT_LEAST_4)
     relative_max_distance: int = field(128, "tokens from which on relative positions share the last row", AT_LEAST_1)
     local_window: int | None = field(
-        None, "window of a local block: a query reads keys at most half of it away; None: no window", AT_LEAST_1
+        None, "window of a local block: a query attends to keys at most half of it away; None: no window", AT_LEAST_1
     )
-    global_every: int = field(1, "block i reads whole sequences where this divides i; 0: no block does", AT_LEAST_0)
+    global_every: int = field(1, "block i is global if this divides i, otherwise local; 0: all are local", AT_LEAST_0)
     separator_id: int | None = field(
         None, "id of [SEP]; with it some heads have global tokens, with maps of their own (Longformer)", AT_LEAST_0
     )
     block_size: int | None = field(None, "tokens of a block of block-sparse attention (BigBird)", AT_LEAST_1)
-    random_blocks: int = field(0, "random blocks of BigBird, for which a query reads the first again", AT_LEAST_0)
-    causal: bool = field(False, "no token reads those after it; for objective=left_to_right")
+    random_blocks: int = field(0, "random blocks of BigBird; a query attends to the first block instead", AT_LEAST_0)
+    causal: bool = field(False, "no token attends to later ones; for objective=left_to_right")
     query_key_norm: bool = field(False, "RMS norm of queries and keys by head, with a scale that heads share (Qwen3)")
     mlp: str = field("plain", "MLP of a block", table="bert_jax.models.mlps.MLPS")
     share_layers: bool = field(False, "one set of parameters for all blocks (ALBERT)")
@@ -79,7 +79,7 @@ class EncoderConfig:
     )
     pooler_dropout: bool = field(False, "dropout before the pooler as well (RoBERTa, ELECTRA)")
     pooler_norm: bool = field(False, "normalization after the pooler's activation (ModernBERT)")
-    pooler_on_tokens: bool = field(False, "heads of tokens read each one through the pooler, with dropout (ModernBERT)")
+    pooler_on_tokens: bool = field(False, "heads of tokens apply the pooler to each token, with dropout (ModernBERT)")
     pooling: str = field(
         "first", "what the pooler reads: the first token, or the mean", table="bert_jax.models.heads.pooling.POOLINGS"
     )
@@ -90,13 +90,13 @@ class EncoderConfig:
     dropout: float = field(0.1, "dropout rate after the embeddings and on both sublayer outputs", FROM_0_BELOW_1)
     attention_dropout: float = field(0.1, "dropout rate on the attention probabilities", FROM_0_BELOW_1)
     classifier_dropout: float = field(0.1, "dropout rate before the output of a task's head", FROM_0_BELOW_1)
-    initializer_range: float = field(0.02, "standard deviation of the truncated normal at the start", AT_LEAST_0)
+    initializer_range: float = field(0.02, "standard deviation of the truncated normal initialization", AT_LEAST_0)
     initialization: str = field(
         "normal",
         "normal: initializer_range; depth_scaled: over sqrt(2 * num_layers) in the last matrix of a sublayer; "
-        "identity_head: likewise, and heads start with the identity; "
-        "neighbors: likewise, and the first block starts by reading neighbors (rotary or learned positions); "
-        "matches: likewise, and its last head by matching the words of two texts (rotary positions, token types)",
+        "identity_head: likewise, and the dense layer of output heads is the identity; "
+        "neighbors: likewise, and the first block attends to neighboring tokens (rotary or learned positions); "
+        "matches: likewise, and its last head to equal tokens in the other text (rotary positions, token types)",
         table="bert_jax.models.layers.INITIALIZATIONS",
     )
 

@@ -38,6 +38,6 @@ class DistillationConfig:
         AT_LEAST_0,
     )
     attention_weight: float = field(
-        0.0, "weight of the divergence of what each head reads, layer by layer; needs as many heads", AT_LEAST_0
+        0.0, "weight of the divergence of each head's attention, layer by layer; needs as many heads", AT_LEAST_0
     )
     copy_layers: bool = field(True, "start from layers of the teacher, evenly spaced; False: random weights")

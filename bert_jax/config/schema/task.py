@@ -28,7 +28,7 @@ class TaskConfig:
     skip_unusable_answers: bool = field(
         False, "leave out training questions whose answers are not at their place, and count them; False: refuse them"
     )
-    positive_from: float = field(4.0, "similarity: label from which on two texts belong together, in training")
+    positive_from: float = field(4.0, "similarity: smallest label of a positive pair, in training")
     temperature: float = field(0.05, "similarity: temperature of the cosines", ABOVE_0)
     n_best: int = field(20, "number of answers kept per question", AT_LEAST_1)
     epochs: float = field(3.0, "passes over the training set", ABOVE_0)
@@ -46,7 +46,7 @@ class TaskConfig:
     soft_fraction: float = field(0.5, "fraction of the loss that compares with the teacher's outputs", FROM_0_TO_1)
     soft_temperature: float = field(2.0, "temperature of both softmaxes where these are probabilities", ABOVE_0)
     bilstm: bool = field(
-        False, "new: two bidirectional LSTM layers between encoder and head, with model.family=research (BERT, table 5)"
+        False, "add two bidirectional LSTM layers between encoder and head; needs model.family=research (BERT, table 5)"
     )
     random_weights: bool = field(
         False, "start from random weights, with the architecture and tokenizer of init_from (a baseline)"

@@ -73,7 +73,7 @@ class TrainConfig(FinetuneTrainConfig):
         AT_LEAST_1,
     )
     z_loss: float = field(
-        0.0, "weight of the squared log of the masked tokens' partition function; PaLM has 1e-4", AT_LEAST_0
+        0.0, "weight of the squared log of the masked tokens' softmax normalizer; PaLM has 1e-4", AT_LEAST_0
     )
 
 
@@ -94,7 +94,7 @@ class OptimizerConfig:
     )
     beta1: float = field(0.9, "decay of the first moment", FROM_0_BELOW_1)
     beta2: float = field(0.999, "decay of the second moment", FROM_0_BELOW_1)
-    epsilon: float = field(1e-6, "constant added outside the root", AT_LEAST_0)
+    epsilon: float = field(1e-6, "constant added to the root of the second moment", AT_LEAST_0)
     muon_learning_rate: float = field(
         0.02, "muon: peak for the matrices of the blocks, scaled by the schedule as peak_learning_rate is", AT_LEAST_0
     )
@@ -118,7 +118,7 @@ class OptimizerConfig:
 class MeshConfig:
     """Devices along each axis; one of them may be -1, which takes the rest."""
 
-    data: int = field(-1, "data-parallel copies of the model")
+    data: int = field(-1, "data-parallel copies of the model; -1: the remaining devices")
     fsdp: int = field(1, "shards of parameters and optimizer state")
     tensor: int = field(1, "shards of heads, MLP and vocabulary")
 
@@ -155,8 +155,8 @@ class CheckpointConfig:
     )
     max_time_fraction: float | None = field(
         0.01,
-        "maximum fraction of the time for saving between these steps, every 10 s at most, where the newest alone is "
-        "kept; None: no such checkpoints",
+        "maximum fraction of the time for extra checkpoints between these steps, every 10 s at most; the newest is "
+        "kept; None: no extra checkpoints",
         ABOVE_0_TO_1,
     )
     keep: int = field(3, "number of newest checkpoints of `every` to keep; without `every`, of all", AT_LEAST_1)
