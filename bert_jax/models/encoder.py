@@ -35,7 +35,7 @@ from bert_jax.models.layers import (
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.models.positions.patterns import block_sparse, with_columns
-from bert_jax.parallel.sharding import constrain
+from bert_jax.parallel.sharding import constrain, gathered
 
 VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
 NO_LIMIT = 2**30  # columns, more than any sequence has
@@ -93,7 +93,8 @@ class Embeddings(nn.Module):
     def setup(self) -> None:
         config, dtype = self.config, self.dtype
         init, tokens = kernel_init(deviations(config).inner), (padded_vocab(config.vocab_size), table_width(config))
-        self.token = param(self, "token", over_vocabulary(init, config.vocab_size), tokens, ("vocab", "features"))
+        token = param(self, "token", over_vocabulary(init, config.vocab_size), tokens, ("vocab", "features"))
+        self.token = gathered(token, ("vocab", "features"), ("vocab_read", "features"))
         self.projection = projection(config, dtype) if config.trigram_embeddings else None
         scheme = POSITIONS[config.positions]
         self.embed_positions = scheme.embed(self, config) if scheme.embed else None

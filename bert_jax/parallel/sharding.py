@@ -38,6 +38,7 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "length": None,
     "predictions": None,
     "logits": "tensor",
+    "vocab_read": "tensor",  # the token table as lookup and logits read it
     "key_words": None,
 }
 
@@ -262,6 +263,24 @@ def constrain(x: jax.Array, *names: str) -> jax.Array:
     if jax.sharding.get_abstract_mesh().empty:
         return x
     return jax.lax.with_sharding_constraint(x, partition_spec(names))
+
+
+def gathered(x: jax.Array, names: tuple[str, ...], read: tuple[str, ...]) -> jax.Array:
+    """Return a parameter with the logical axes `names` as one with the axes `read`; without a mesh, `x`.
+
+    All uses in a step then share one gather, and their gradients are summed before the one scatter. Without it the
+    compiler gathers and scatters for each use.
+    """
+
+    @jax.custom_vjp
+    def gather(x: jax.Array) -> jax.Array:
+        return constrain(x, *read)
+
+    def backward(_: None, gradient: jax.Array) -> tuple[jax.Array]:
+        return (constrain(constrain(gradient, *read), *names),)
+
+    gather.defvjp(lambda x: (gather(x), None), backward)
+    return gather(x)
 
 
 def _is_names(node: Any) -> bool:

@@ -58,12 +58,24 @@ def test_data_parallel_reduces_only_the_gradient() -> None:
     assert moved(one, "all-reduce")[1] <= 1.01 * 4 * parameters()
 
 
-@pytest.mark.xfail(reason="the fp32 token table is gathered, scattered twice: docs/results/compilers.md", strict=True)
-def test_fsdp_gathers_and_scatters_each_parameter_as_published() -> None:
-    """Every parameter gathered forward and backward, and its gradient scattered, in bfloat16."""
-    one = base(f"--config.mesh.fsdp={CHIPS}", "--config.mesh.data=1", "--config.compute.scan_layers=True")
-    assert moved(one, "all-gather")[1] == pytest.approx(2 * 2 * parameters(), rel=0.05)
-    assert moved(one, "reduce-scatter")[1] == pytest.approx(2 * parameters(), rel=0.05)
+def fully_sharded() -> dict[str, Any]:
+    return base(f"--config.mesh.fsdp={CHIPS}", "--config.mesh.data=1", "--config.compute.scan_layers=True")
+
+
+def test_fsdp_gathers_each_parameter_as_published() -> None:
+    """Forward and backward, in bfloat16; the token table once, in float32."""
+    assert moved(fully_sharded(), "all-gather")[1] == pytest.approx(2 * 2 * parameters(), rel=0.05)
+
+
+def test_fsdp_scatters_each_gradient_once() -> None:
+    """In bfloat16, but that of the token table in float32."""
+    table = 30_592 * architecture("base")["hidden_size"]
+    assert moved(fully_sharded(), "reduce-scatter")[1] == pytest.approx(2 * parameters() + 2 * table, rel=0.05)
+
+
+@pytest.mark.xfail(reason="the token table's gradient is scattered in float32: docs/results/compilers.md", strict=True)
+def test_fsdp_scatters_in_bfloat16() -> None:
+    assert moved(fully_sharded(), "reduce-scatter")[1] == pytest.approx(2 * parameters(), rel=0.05)
 
 
 def test_tensor_parallel_reduces_twice_a_layer_each_way() -> None:
