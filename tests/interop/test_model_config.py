@@ -281,6 +281,7 @@ def test_another_longformer_is_refused_by_name(change, says):
         ({"use_bias": False}, "use_bias is False; only True"),
         ({"rescale_embeddings": True}, "rescale_embeddings is True; only False"),
         ({"is_decoder": True}, "is_decoder is True; only False"),
+        ({"sep_token_id": None}, "sep_token_id is None, not an integer"),
         ({"blocks": 3}, "unknown field 'blocks'"),
     ],
     ids=str,

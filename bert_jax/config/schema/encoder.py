@@ -56,6 +56,9 @@ class EncoderConfig:
     )
     block_size: int | None = field(None, "tokens of a block of block-sparse attention (BigBird)", AT_LEAST_1)
     random_blocks: int = field(0, "random blocks of BigBird, for which a query reads the first again", AT_LEAST_0)
+    question_separator_id: int | None = field(
+        None, "id of [SEP]; with it question answering has an MLP, and no answer in the question (BigBird)", AT_LEAST_0
+    )
     causal: bool = field(False, "no token reads those after it; for objective=left_to_right")
     query_key_norm: bool = field(False, "RMS norm of queries and keys by head, with a scale that heads share (Qwen3)")
     mlp: str = field("plain", "MLP of a block", table="bert_jax.models.mlps.MLPS")
