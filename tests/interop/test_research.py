@@ -23,7 +23,9 @@ CONFIGS = {
     "shared layers, narrow tables": dataclasses.replace(TINY, embedding_size=48, share_layers=True),
     "query-key norm": dataclasses.replace(MODERN, query_key_norm=True, norm="rms_norm", masked_activation="relu"),
     "causal": dataclasses.replace(MODERN, causal=True, pooling="mean", num_token_types=3),
-    "global tokens": dataclasses.replace(TINY, query_key_norm=True, separator_id=3, local_window=8, global_every=0),
+    "global tokens": dataclasses.replace(
+        TINY, query_key_norm=True, separator_id=3, local_window=8, local_windows=(4, 8), global_every=0
+    ),
     "blocks": dataclasses.replace(
         TINY, block_size=4, random_blocks=1, sequence_activation="relu", question_separator_id=3
     ),

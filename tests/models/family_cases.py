@@ -256,6 +256,11 @@ CASES = {
         ),
         8,
     ),
+    "longformer whose layers have other windows": Case(
+        transformers.LongformerConfig(**COMMON, attention_window=[4, 8]),
+        dataclasses.replace(LONGFORMER, local_window=8, local_windows=(4, 8)),
+        15,
+    ),
     # Nine blocks, the last of one token; up to seven are read in full.
     "big_bird": Case(
         transformers.BigBirdConfig(**COMMON, block_size=2, num_random_blocks=1, sep_token_id=3), BIG_BIRD, 17

@@ -14,4 +14,3 @@ def test_the_question_is_that_of_transformers() -> None:
     expected = BigBirdForQuestionAnswering.prepare_question_mask(lengths, ids.shape[1])
     expected[:, 0] = False
     np.testing.assert_array_equal(in_question(ids, 3), expected.numpy())
-

@@ -50,6 +50,9 @@ class EncoderConfig:
     local_window: int | None = field(
         None, "window of a local block: a query reads keys at most half of it away; None: no window", AT_LEAST_1
     )
+    local_windows: tuple[int, ...] | None = field(
+        None, "window of each block where these differ, local_window being the widest; with global_every=0 (Longformer)"
+    )
     global_every: int = field(1, "block i reads whole sequences where this divides i; 0: no block does", AT_LEAST_0)
     separator_id: int | None = field(
         None, "id of [SEP]; with it some heads have global tokens, with maps of their own (Longformer)", AT_LEAST_0
