@@ -8,6 +8,7 @@ import pytest
 import transformers
 
 from bert_jax.errors import UserError
+from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import (
     parse_model_config,
     read_model_config,
@@ -366,6 +367,12 @@ def test_missing_fields_have_the_defaults_of_transformers(fields):
     kept = {name: fields[name] for name in ("model_type", "vocab_size")}
     theirs = json.loads(transformers.AutoConfig.for_model(**kept).to_json_string(use_diff=False))
     assert parse_model_config(kept, "") == parse_model_config(theirs, "")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_unknown_field_is_refused_in_every_family(family):
+    with pytest.raises(UserError, match=r"^config\.json: unknown field 'attention_stride'"):
+        parse_model_config({"model_type": family, "vocab_size": 99, "attention_stride": 3}, "config.json")
 
 
 def test_labels_are_those_of_the_file_in_the_order_of_their_numbers():

@@ -17,7 +17,19 @@ from bert_jax.models.attention.inputs import GlobalTokens, Surroundings, Window
 from bert_jax.models.model import apply_with_weights
 from bert_jax.models.positions.patterns import block_sparse
 from bert_jax.training.optimizers.parameters import param_info
-from tests.models.family_cases import BIG_BIRD, CASES, COMMON, LONGFORMER, Case, answers, batch_of, compare, model_of
+from tests.models.family_cases import (
+    BIG_BIRD,
+    CASES,
+    COMMON,
+    LONGFORMER,
+    MODERN,
+    MODERNBERT,
+    Case,
+    answers,
+    batch_of,
+    compare,
+    model_of,
+)
 from tests.models.test_attention import random_inputs
 
 SHAPE = (2, 701, 2, 8)  # no multiple of a chunk
@@ -106,12 +118,19 @@ def big_bird_of(length: int) -> Case:
     return Case(theirs, dataclasses.replace(BIG_BIRD, max_positions=positions, block_size=64, random_blocks=3), length)
 
 
+def modernbert_of(length: int) -> Case:
+    """Local blocks with the window of the published models, and every third global."""
+    theirs = transformers.ModernBertConfig(**MODERN | {"max_position_embeddings": length, "local_attention": 128})
+    return Case(theirs, dataclasses.replace(MODERNBERT, max_positions=length, local_window=128), length)
+
+
 LONGFORMERS = ("LongformerForSequenceClassification", "LongformerForQuestionAnswering", "LongformerForMaskedLM")
 BIG_BIRDS = ("BigBirdForSequenceClassification", "BigBirdForMaskedLM", "BigBirdForQuestionAnswering")
 SHORTER = [(LONGFORMERS[0], longformer_of(700, 64)), (LONGFORMERS[1], longformer_of(700, 64))]
 SHORTER += [(LONGFORMERS[0], longformer_of(700, 64, 16)), (BIG_BIRDS[0], big_bird_of(800))]
 PUBLISHED = [(name, longformer_of(4096, 512)) for name in LONGFORMERS]
 PUBLISHED += [(name, big_bird_of(4096)) for name in BIG_BIRDS]
+PUBLISHED += [("ModernBertForMaskedLM", modernbert_of(8192))]
 CASES_AT_LENGTH = [*SHORTER, *(pytest.param(*one, marks=pytest.mark.slow) for one in PUBLISHED)]
 
 

@@ -79,7 +79,6 @@ def big_bird() -> Family:
         spelling=Spelling(frozenset({TYPE}), read_type, write_type),
         special_ids=BEGIN_AND_END,
         token_ids={"question_separator_id": "sep"},
-        not_onnx="the program of a big_bird in transformers depends on the length, and torch cannot export it as ONNX",
     )
 
 

@@ -40,7 +40,6 @@ def longformer() -> Family:
         indifferent=frozenset({"onnx_export"}),
         spelling=Spelling(frozenset(), read_windows, write_windows),
         token_ids={"separator_id": "sep"},
-        not_onnx="the program of a longformer in transformers depends on its input, and torch cannot export it as ONNX",
     )
 
 
