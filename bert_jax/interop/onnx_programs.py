@@ -19,6 +19,7 @@ def longformer(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
     from transformers.models.longformer.modeling_longformer import LongformerBaseModelOutputWithPooling as Output
 
     base, choose = getattr(model, "longformer", model), _global_tokens(type(model).__name__)
+    assert config.local_window  # which every longformer has
     windows = config.local_windows or (config.local_window,) * config.num_layers
 
     def forward(
