@@ -61,6 +61,7 @@ def big_bird(layers: int, hidden: int) -> EncoderConfig:
         max_positions=4096,
         block_size=64,
         random_blocks=3,
+        question_separator_id=66,
         activation="gelu_tanh",
         sequence_activation="gelu_tanh",
     )

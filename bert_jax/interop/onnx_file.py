@@ -17,6 +17,7 @@ from bert_jax.errors import UserError
 from bert_jax.interop.directory import appearing
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import read_model_config
+from bert_jax.interop.onnx_programs import PROGRAMS
 
 FILE = "model.onnx"
 LARGEST = 2_000_000_000  # bytes of weights in one file, a limit of Protocol Buffers; above it they are stored beside it
@@ -36,13 +37,11 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
 
     Raises:
         UserError: torch, transformers or onnxscript is not installed, `directory` cannot be read or names no known
-            model class, torch cannot export its family, or `output` is in use.
+            model class, or `output` is in use.
     """
     source = pathlib.Path(directory)
     described = read_model_config(source / "config.json")
     family = FAMILIES[described.encoder.family]
-    if family.not_onnx:
-        raise UserError(f"{source}: {family.not_onnx}; `export --format=stablehlo` writes a program of it")
     known = {one.name for one in family.classes}
     if described.architecture not in known:
         raise UserError(
@@ -59,6 +58,8 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
     axes = ("batch", "choices", "length") if described.architecture.endswith(CHOICE) else ("batch", "length")
     with appearing(pathlib.Path(output)) as partial, _quiet():
         model = getattr(transformers, described.architecture).from_pretrained(source, local_files_only=True).eval()
+        program = PROGRAMS.get(described.encoder.family)
+        with_more = program(model, described.encoder) if program else dict
 
         class Positional(torch.nn.Module):
             """The model with positional inputs and outputs."""
@@ -68,12 +69,12 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
                 self.model = model
 
             def forward(self, *inputs: Any) -> Any:
-                return self.model(**dict(zip(names, inputs, strict=True))).to_tuple()
+                return self.model(**with_more(dict(zip(names, inputs, strict=True)))).to_tuple()
 
         # A separate tensor for each input: a shared one would be taken for a single input.
         example = {name: torch.ones((2, 3, 4)[-len(axes) :], dtype=torch.int64) for name in names}
         with torch.no_grad():
-            outputs = list(model(**example).keys())
+            outputs = list(model(**with_more(example)).keys())
         sizes = {i: torch.export.Dim(name, min=1) for i, name in enumerate(axes[:-1])}
         sizes[len(axes) - 1] = torch.export.Dim("length", min=1, max=described.encoder.max_positions)
         torch.onnx.export(

@@ -147,6 +147,7 @@ class Differences(NamedTuple):
 
     skip_first_norm: Flag
     local: Flag
+    reach: jax.Array | int | None = None  # of its window
 
 
 class ChosenTokens(NamedTuple):
@@ -220,7 +221,7 @@ class Encoder(nn.Module):
 
         def layer(different: Differences, x: jax.Array, params_and_seeds: Any) -> jax.Array:
             params, seeds = params_and_seeds
-            reads = _select(different.local, within, everywhere)
+            reads = _reads(different, within, everywhere)
             skip = different.skip_first_norm
             return cast(jax.Array, self.block.apply({"params": shared or params}, x, seeds, reads, skip))
 
@@ -284,8 +285,9 @@ class Encoder(nn.Module):
         within, reach = everywhere, config.local_window // 2
         if angles and config.local_rotary_base not in (None, config.rotary_base):
             within = within._replace(angles=angles(config, config.local_rotary_base, length, segments))
-        if not isinstance(length, int) or length - 1 > reach:  # a symbolic length may be any
-            within = within._replace(reach=reach, window=Window(reach))
+        narrowest = min(config.local_windows or (config.local_window,)) // 2
+        if not isinstance(length, int) or length - 1 > narrowest:  # a symbolic length may be any
+            within = within._replace(reach=reach, window=Window(reach, always=config.global_every == 0))
             if to_be_global is not None and isinstance(length, int):
                 within = with_columns(within, to_be_global.beside, to_be_global.at_most)
         if config.global_every == 0:
@@ -340,7 +342,7 @@ def encoded_with_weights(
         variables = {"params": shared or params} | (
             {} if probe is None else {PROBES: {"attention": {"weights": probe}}}
         )
-        reads = _select(different.local, within, everywhere)
+        reads = _reads(different, within, everywhere)
         x, state = cast(Any, block.apply(variables, x, None, reads, different.skip_first_norm, mutable=[WEIGHTS]))
         return x, state[WEIGHTS]["attention"]["weights"][0][:, :, queries]
 
@@ -355,6 +357,7 @@ def _differences(config: EncoderConfig, some_local: bool) -> list[Differences]:
         Differences(
             skip_first_norm=None if config.first_attention_norm else i == 0,
             local=not is_global(config, i) if some_local else None,
+            reach=config.local_windows[i] // 2 if config.local_windows else None,
         )
         for i in range(config.num_layers)
     ]
@@ -366,7 +369,13 @@ def _stacked(config: EncoderConfig, some_local: bool) -> Differences:
     return Differences(
         skip_first_norm=None if config.first_attention_norm else layer == 0,
         local=layer % config.global_every != 0 if some_local else None,
+        reach=jnp.asarray(config.local_windows, jnp.int32) // 2 if config.local_windows else None,
     )
+
+
+def _reads(different: Differences, within: Surroundings | None, everywhere: Surroundings) -> Surroundings:
+    found = _select(different.local, within, everywhere)
+    return found if different.reach is None or found.reach is None else found._replace(reach=different.reach)
 
 
 def _select(flag: Flag, within: Surroundings | None, everywhere: Surroundings) -> Surroundings:

@@ -174,7 +174,8 @@ def _pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
     if config.block_size and seq_len > (5 + 2 * config.random_blocks) * config.block_size:
         size = config.block_size
         return 2 * size * seq_len + (seq_len - 2 * size) * 5 * size - 2 * size * size  # beside an end, a block less
-    reach = seq_len - 1 if is_global(config, layer) else min(seq_len - 1, (config.local_window or 0) // 2)
+    window = config.local_windows[layer] if config.local_windows else config.local_window or 0
+    reach = seq_len - 1 if is_global(config, layer) else min(seq_len - 1, window // 2)
     both_sides = seq_len * (2 * reach + 1) - reach * (reach + 1)
     pairs = (both_sides + seq_len) // 2 if config.causal else both_sides
     # Queries and keys read a distance as well: two more products of as many numbers.
@@ -226,8 +227,11 @@ def _check(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...
 
 def _without_effect(config: EncoderConfig) -> dict[str, bool]:
     """Words on each combination of fields of which one is ignored, and whether it is there."""
-    window, base = config.local_window, config.local_rotary_base
+    window, base, windows = config.local_window, config.local_rotary_base, config.local_windows
     return {
+        f"model.local_windows={windows}: give the window of each of {config.num_layers} blocks, from 1 on, of which "
+        f"model.local_window={window} is the widest, and model.global_every=0; or None": windows is not None
+        and ((len(windows), max(windows), config.global_every) != (config.num_layers, window, 0) or min(windows) < 1),
         f"model.local_window={window} has no effect with model.global_every=1, which makes every block global; "
         "set model.global_every=3 for two local blocks in three, or model.local_window=None": (
             window is not None and config.global_every == 1

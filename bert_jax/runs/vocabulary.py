@@ -43,8 +43,9 @@ def change_vocabulary(place: pathlib.Path, tokenizer: pathlib.Path, output: path
     Raises:
         UserError: `place` holds no model, `tokenizer` no tokenizer, or the family cannot have it.
     """
+    new = load_tokenizer(tokenizer)  # first: weights may be gigabytes
     found = read_weights(place, console=console)
-    old, new = load_tokenizer(found.directory), load_tokenizer(tokenizer)
+    old = load_tokenizer(found.directory)
     if old.sha256 == new.sha256:
         raise UserError(f"{tokenizer}: the model has this vocabulary already")
     sources = sources_of(old, new)

@@ -1,4 +1,4 @@
-"""Tokenizers as XLM-RoBERTa, CamemBERT, MPNet and DeBERTa publish them, trained small: ids against their libraries."""
+"""Tokenizers as XLM-R, CamemBERT, MPNet, DeBERTa and BigBird publish them, trained small: ids against libraries."""
 
 import gzip
 import json
@@ -107,6 +107,18 @@ def test_sentencepiece_in_the_layout_of_fairseq(name: str, first: int, text: lis
     assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.separators) == (1, 3, first, 2)
     assert ours.mask_id == len(leading[name]) == theirs.mask_token_id
     assert ours.mask_id not in ours.encode_sentences(["<mask>"])[0]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_sentencepiece_of_big_bird(kind: str, text: list[str], tmp_path: pathlib.Path) -> None:
+    """Its table alone changes text: capitals and accents stay, which an ALBERT's model of the same name removes."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    roles = {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "control_symbols": ["[CLS]", "[SEP]", "[MASK]"]}
+    path = trained(tmp_path / "spiece.model", text, model_type=kind, **roles)
+    ours, processor = load_tokenizer(tmp_path), sentencepiece.SentencePieceProcessor(model_file=str(path))
+    assert ours.encode_sentences([*TEXTS, *text[:100]]) == processor.encode([*TEXTS, *text[:100]])
+    assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (0, 3, 4, 5, 6)
+    assert not ours.lowercase
 
 
 def test_wordpiece_of_mpnet(tmp_path: pathlib.Path) -> None:

@@ -326,6 +326,23 @@ def test_the_verb_prints_a_table(tmp_path: pathlib.Path, capfd: pytest.CaptureFi
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("preset", "linear"), [("longformer_base", True), ("big_bird_base", True), ("base", False)])
+def test_memory_and_work_of_windows_are_linear_in_the_length(
+    preset: str, linear: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Steps of as many tokens need as much at 1,024, 4,096 and 8,192 tokens a sequence; those of all pairs more."""
+    sizes = ["hidden_size=16", "num_layers=1", "num_heads=2", "mlp_size=16", "vocab_size=128"]
+    sizes += ["local_window=128"] if preset == "longformer_base" else []
+    words = [f"--config={ROOT / 'benchmarks' / 'long_inputs.py'}:{preset}", *(f"--config.model.{one}" for one in sizes)]
+    assert main(["compile", *words, "--json"]) == 0
+    phases = json.loads(capfd.readouterr().out)["phases"]
+    assert [(one["seq_len"], one["batch_size"]) for one in phases] == [(1024, 8), (4096, 2), (8192, 1)]
+    for name in ("temporary_bytes_per_chip", "flops_per_chip", "bytes_accessed_per_chip"):
+        first, *longer = (one[name] for one in phases)
+        assert all((more < 1.2 * first) == linear for more in longer), name
+
+
+@pytest.mark.slow
 def test_a_preset_is_teacher_enough(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Its parameters are on the device, beside those of the student and its moments."""
     (tmp_path / "recipe.py").write_text(RECIPE)

@@ -8,6 +8,7 @@ import pytest
 import transformers
 
 from bert_jax.errors import UserError
+from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import (
     parse_model_config,
     read_model_config,
@@ -255,11 +256,14 @@ def test_another_deberta_is_refused_by_name(change, says):
     ("change", "says"),
     [
         ({"attention_window": [512] * 11}, "attention_window has 11 numbers, but num_hidden_layers is 12"),
-        ({"attention_window": [*[512] * 11, 256]}, "only windows as wide in all layers can be read"),
+        ({"attention_window": [*[512] * 11, 255]}, "attention_window is 255; it must be even"),
+        ({"attention_window": [*[512] * 11, 384]}, "transformers needs a widest that is a multiple of each"),
+        ({"attention_window": [*[512] * 11, None]}, "attention_window is None, not an integer"),
+        ({"attention_windows": [512] * 12}, "unknown field 'attention_windows'; did you mean 'attention_window'?"),
         ({"attention_window": 5}, "attention_window is 5; it must be even"),
         ({"attention_window": "wide"}, "attention_window is 'wide', not an integer"),
         ({"attention_window": []}, "attention_window has 0 numbers"),
-        ({"attention_window": 0}, "attention_window is 0; it must lie from 1"),
+        ({"attention_window": 0}, "attention_window is 0; it must be even, and at least 2"),
         ({"sep_token_id": None}, "sep_token_id is None, not an integer"),
         ({"ignore_attention_mask": True}, "ignore_attention_mask is True; only False"),
         ({"attention_dilation": [1] * 12}, "unknown field 'attention_dilation'"),
@@ -281,6 +285,7 @@ def test_another_longformer_is_refused_by_name(change, says):
         ({"use_bias": False}, "use_bias is False; only True"),
         ({"rescale_embeddings": True}, "rescale_embeddings is True; only False"),
         ({"is_decoder": True}, "is_decoder is True; only False"),
+        ({"sep_token_id": None}, "sep_token_id is None, not an integer"),
         ({"blocks": 3}, "unknown field 'blocks'"),
     ],
     ids=str,
@@ -362,6 +367,12 @@ def test_missing_fields_have_the_defaults_of_transformers(fields):
     kept = {name: fields[name] for name in ("model_type", "vocab_size")}
     theirs = json.loads(transformers.AutoConfig.for_model(**kept).to_json_string(use_diff=False))
     assert parse_model_config(kept, "") == parse_model_config(theirs, "")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_unknown_field_is_refused_in_every_family(family):
+    with pytest.raises(UserError, match=r"^config\.json: unknown field 'attention_stride'"):
+        parse_model_config({"model_type": family, "vocab_size": 99, "attention_stride": 3}, "config.json")
 
 
 def test_labels_are_those_of_the_file_in_the_order_of_their_numbers():

@@ -12,6 +12,8 @@ from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.onnx_file import export_onnx, quantize_onnx
 from bert_jax.models import make_model
 from tests import tiny_models
+from tests.interop.tokenizer_directories import of_family
+from tests.models.family_cases import CASES, answers, batch_of, compare, model_of
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -63,6 +65,33 @@ def test_onnxruntime_gives_our_logits(tmp_path, family, task, names, shapes):
             real = batch["attention_mask"]
         for x, ours in zip(found, names.values(), strict=True):
             np.testing.assert_allclose(x * real, wanted[ours] * real, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("case", "one"),
+    [
+        ("longformer", "LongformerForQuestionAnswering"),
+        pytest.param("longformer", "LongformerForMultipleChoice", marks=pytest.mark.slow),
+        pytest.param("longformer whose layers have other windows", "LongformerForMaskedLM", marks=pytest.mark.slow),
+        pytest.param("big_bird", "BigBirdForQuestionAnswering", marks=pytest.mark.slow),
+        pytest.param("big_bird", "BigBirdForPreTraining", marks=pytest.mark.slow),
+    ],
+)
+def test_models_of_long_texts_give_the_answers_of_transformers(tmp_path, case, one):
+    """By a program of our own: of texts with windows and blocks, and of one that is read in full."""
+    found = CASES[case]
+    theirs = model_of(found, one)
+    theirs.save_pretrained(tmp_path / "model")
+    of_family(found.ours.family, tmp_path / "model")
+    export_onnx(tmp_path / "model", tmp_path / "onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
+    for length, rows in ((found.length, 2), (9, 3)):
+        batch = batch_of(found._replace(length=length), rows, seed=length)
+        shape = (rows, 2, length) if one.endswith("MultipleChoice") else (2 * rows, length)
+        inputs = {put.name: batch[put.name].reshape(shape).astype(np.int64) for put in session.get_inputs()}
+        expected = answers(theirs, batch)
+        del expected["hidden_states"]
+        compare(dict(zip(expected, session.run(None, inputs), strict=True)), expected, batch)
 
 
 def test_a_directory_without_a_model_is_refused(tmp_path):

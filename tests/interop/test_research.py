@@ -23,8 +23,12 @@ CONFIGS = {
     "shared layers, narrow tables": dataclasses.replace(TINY, embedding_size=48, share_layers=True),
     "query-key norm": dataclasses.replace(MODERN, query_key_norm=True, norm="rms_norm", masked_activation="relu"),
     "causal": dataclasses.replace(MODERN, causal=True, pooling="mean", num_token_types=3),
-    "global tokens": dataclasses.replace(TINY, query_key_norm=True, separator_id=3, local_window=8, global_every=0),
-    "blocks": dataclasses.replace(TINY, block_size=4, random_blocks=1, sequence_activation="relu"),
+    "global tokens": dataclasses.replace(
+        TINY, query_key_norm=True, separator_id=3, local_window=8, local_windows=(4, 8), global_every=0
+    ),
+    "blocks": dataclasses.replace(
+        TINY, block_size=4, random_blocks=1, sequence_activation="relu", question_separator_id=3
+    ),
     "with a BiLSTM": dataclasses.replace(MODERN, causal=True, bilstm=True),
     "as RoBERTa's": dataclasses.replace(TINY, position_offset=2, num_token_types=1, local_window=8, global_every=2),
 }
@@ -38,6 +42,7 @@ HEADS = (("next_token",), ("replaced_token",), ("sequence_classification",), ("q
         *((what, PAIRS) for what in CONFIGS if not CONFIGS[what].bilstm),
         *(("query-key norm", names) for names in HEADS),
         *(("with a BiLSTM", names) for names in HEADS[2:4]),
+        ("blocks", ("question_answering",)),
     ],
 )
 def test_every_parameter_returns(what, names, tmp_path) -> None:

@@ -148,6 +148,22 @@ def test_a_regression_is_written_as_one(tmp_path, tokenizer_of):
     assert (found.heads, found.labels) == (heads, ())
 
 
+def test_a_model_of_one_token_type_is_given_none(tmp_path):
+    """WordPiece numbers the two texts of a pair 0 and 1; a RoBERTa has one row for both."""
+    (tmp_path / "wordpiece").mkdir()
+    words = ["w", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+    tokenizer = tokenizer_directories.wordpiece(tmp_path / "wordpiece", words)
+    config, heads = CASES["xlm-roberta"].ours, (Head("sequence_classification", 2),)
+    export_model(random_params(config, heads), config, heads, tokenizer, tmp_path / "model")
+    inputs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")("a b", "b", return_tensors="pt")
+    assert "token_type_ids" not in inputs
+    assert (
+        transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")(**inputs)
+        .logits.isfinite()
+        .all()
+    )
+
+
 @pytest.mark.parametrize(
     ("family", "change", "words"),
     [

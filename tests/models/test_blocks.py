@@ -225,6 +225,7 @@ def test_windows_of_the_kernels(reach: int, packed: bool) -> None:
     [
         ({"local_window": 8}, "local_window=8 has no effect with model.global_every=1"),
         ({"global_every": 3}, "global_every=3 has no effect without model.local_window"),
+        ({"local_windows": (4, 8), "local_window": 8, "global_every": 0}, r"local_windows=\(4, 8\): give the window"),
         ({"local_rotary_base": 9.0, "positions": "rotary"}, "local_rotary_base=9.0 has no effect"),
         ({"local_rotary_base": 9.0, **LOCAL}, "local_rotary_base=9.0 has no effect"),
         ({"first_attention_norm": False}, "first_attention_norm=False has no effect with model.norm_position=post"),
@@ -296,3 +297,7 @@ def test_flops_of_windows_count_the_pairs() -> None:
     assert model_flops(everywhere, length, 3) - model_flops(config, length, 3) == saved
     wide = dataclasses.replace(config, local_window=200)
     assert model_flops(wide, length, 3) == model_flops(everywhere, length, 3)
+    each = dataclasses.replace(config, local_window=8, local_windows=(2, 4, 8, 4), global_every=0)
+    read = sum(abs(i - j) <= reach for reach in (1, 2, 4, 2) for i, j in itertools.product(range(length), repeat=2))
+    saved = 12 * config.hidden_size * (4 * length**2 - read)
+    assert model_flops(everywhere, length, 3) - model_flops(each, length, 3) == saved

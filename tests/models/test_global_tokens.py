@@ -17,7 +17,19 @@ from bert_jax.models.attention.inputs import GlobalTokens, Surroundings, Window
 from bert_jax.models.model import apply_with_weights
 from bert_jax.models.positions.patterns import block_sparse
 from bert_jax.training.optimizers.parameters import param_info
-from tests.models.family_cases import BIG_BIRD, CASES, COMMON, LONGFORMER, Case, answers, batch_of, compare, model_of
+from tests.models.family_cases import (
+    BIG_BIRD,
+    CASES,
+    COMMON,
+    LONGFORMER,
+    MODERN,
+    MODERNBERT,
+    Case,
+    answers,
+    batch_of,
+    compare,
+    model_of,
+)
 from tests.models.test_attention import random_inputs
 
 SHAPE = (2, 701, 2, 8)  # no multiple of a chunk
@@ -83,9 +95,12 @@ def test_all_pairs_equal_a_literal_rule() -> None:
             np.testing.assert_allclose(found[query, head], weights / weights.sum() @ v[keys, head], rtol=0, atol=1e-5)
 
 
-def longformer_of(length: int, window: int) -> Case:
-    theirs = transformers.LongformerConfig(**COMMON | {"max_position_embeddings": length + 2}, attention_window=window)
-    return Case(theirs, dataclasses.replace(LONGFORMER, max_positions=length, local_window=window), length)
+def longformer_of(length: int, *windows: int) -> Case:
+    """Of one window, or of one for each layer."""
+    positions, each = {"max_position_embeddings": length + 2}, windows if len(windows) > 1 else None
+    theirs = transformers.LongformerConfig(**COMMON | positions, attention_window=[*windows] if each else windows[0])
+    ours = dataclasses.replace(LONGFORMER, max_positions=length, local_window=max(windows), local_windows=each)
+    return Case(theirs, ours, length)
 
 
 def with_question(batch: dict[str, np.ndarray], tokens: int, separator: int) -> dict[str, np.ndarray]:
@@ -99,16 +114,23 @@ def with_question(batch: dict[str, np.ndarray], tokens: int, separator: int) -> 
 
 def big_bird_of(length: int) -> Case:
     positions = -(-length // 64) * 64  # transformers reads the positions of whole blocks
-    theirs = transformers.BigBirdConfig(**COMMON | {"max_position_embeddings": positions})
+    theirs = transformers.BigBirdConfig(**COMMON | {"max_position_embeddings": positions}, sep_token_id=3)
     return Case(theirs, dataclasses.replace(BIG_BIRD, max_positions=positions, block_size=64, random_blocks=3), length)
 
 
+def modernbert_of(length: int) -> Case:
+    """Local blocks with the window of the published models, and every third global."""
+    theirs = transformers.ModernBertConfig(**MODERN | {"max_position_embeddings": length, "local_attention": 128})
+    return Case(theirs, dataclasses.replace(MODERNBERT, max_positions=length, local_window=128), length)
+
+
 LONGFORMERS = ("LongformerForSequenceClassification", "LongformerForQuestionAnswering", "LongformerForMaskedLM")
-BIG_BIRDS = ("BigBirdForSequenceClassification", "BigBirdForMaskedLM")
+BIG_BIRDS = ("BigBirdForSequenceClassification", "BigBirdForMaskedLM", "BigBirdForQuestionAnswering")
 SHORTER = [(LONGFORMERS[0], longformer_of(700, 64)), (LONGFORMERS[1], longformer_of(700, 64))]
-SHORTER += [(BIG_BIRDS[0], big_bird_of(800))]
+SHORTER += [(LONGFORMERS[0], longformer_of(700, 64, 16)), (BIG_BIRDS[0], big_bird_of(800))]
 PUBLISHED = [(name, longformer_of(4096, 512)) for name in LONGFORMERS]
 PUBLISHED += [(name, big_bird_of(4096)) for name in BIG_BIRDS]
+PUBLISHED += [("ModernBertForMaskedLM", modernbert_of(8192))]
 CASES_AT_LENGTH = [*SHORTER, *(pytest.param(*one, marks=pytest.mark.slow) for one in PUBLISHED)]
 
 
@@ -122,6 +144,7 @@ def test_a_long_input_equals_the_reference(name: str, case: Case, tmp_path) -> N
     if case.ours.separator_id is not None:
         batch = with_question(batch, 60, case.ours.separator_id)
     batch["masked_positions"] = batch["masked_positions"][:, :7]
+    assert loaded.config == case.ours
     model = make_model(loaded.config, ComputeConfig(), (*loaded.heads, Head("hidden_states")))
     expected = answers(theirs, batch)
     if "mlm_logits" in expected:

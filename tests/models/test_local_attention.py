@@ -43,16 +43,16 @@ def test_chunks_equal_all_pairs(reach: int, packed: bool) -> None:
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("is_local", [True, False])
-def test_a_scanned_program_takes_the_branch_of_its_layer(is_local: bool) -> None:
-    """The reach is an array there; results and gradients are those of the mask."""
+@pytest.mark.parametrize(("reach", "window"), [(5, Window(5)), (2**30, Window(5)), (5, Window(20, always=True))])
+def test_a_scanned_program_takes_the_branch_of_its_layer(reach: int, window: Window) -> None:
+    """The reach is an array there, and may be less than the window; results and gradients are those of the mask."""
     inputs, gradient = inputs_of(5, packed=False)
-    reach = jnp.asarray(5 if is_local else 2**30)
+    reach = jnp.asarray(reach)
 
     def run(q, k, v, reach, window):
         return xla.attend(inputs._replace(q=q, k=k, v=v, reach=reach, window=window), 0.1)
 
-    found, pull = jax.vjp(lambda *x: jax.jit(run, static_argnums=4)(*x, reach, Window(5)), *inputs[:3])
+    found, pull = jax.vjp(lambda *x: jax.jit(run, static_argnums=4)(*x, reach, window), *inputs[:3])
     expected, pull_expected = jax.vjp(lambda *x: jax.jit(run, static_argnums=4)(*x, reach, None), *inputs[:3])
     real = np.asarray(inputs.mask, bool)
     np.testing.assert_allclose(found[real], expected[real], rtol=0, atol=1e-5)

@@ -147,7 +147,7 @@ def published(family: str, pairing: str, **model: object) -> tuple[PretrainConfi
     architecture = dataclasses.replace(PRESETS[PRESET.get(family, family)], **model)
     return PretrainConfig(data=DataConfig(sentence_pairs=pairing), model=architecture), {
         "pad": architecture.position_offset // 2,
-        "sep": 2,
+        "sep": architecture.question_separator_id or 2,
     }
 
 

@@ -76,6 +76,28 @@ def test_rows_are_carried_over(family: str, tmp_path: pathlib.Path, capsys: pyte
     assert "the model has this vocabulary already" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [
+        (OLD[:4] + OLD[5:], "the vocabulary has no [MASK]; give the names of its special tokens"),
+        (OLD[1:], "the vocabulary has no [PAD]; give the names"),
+        ([*OLD, "[SEP]"], "'[SEP]' is on lines 4 and 15"),
+    ],
+)
+def test_special_tokens_that_do_not_map_are_refused_before_weights_are_read(
+    tokens: list[str], says: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
+) -> None:
+    """In one line: the damaged weights of the model are another."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    words = ["--model", str(tmp_path / "model"), "--tokenizer", str(tmp_path / "vocab.txt")]
+    assert main(["vocabulary", *words, "--output", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert not (tmp_path / "out").exists()
+
+
 def test_kinds_that_spell_differently_share_tokens(tmp_path: pathlib.Path) -> None:
     """A byte-level vocabulary marks the space before a word, WordPiece what continues one."""
     letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())

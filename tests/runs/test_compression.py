@@ -66,6 +66,14 @@ def test_the_best_layers_are_those_of_all_choices_that_fit(every: int, first_nor
         assert best_layers(config, found, count) == list(best)
 
 
+def test_layers_keep_their_windows() -> None:
+    config = EncoderConfig(num_layers=4, global_every=0, local_window=16, local_windows=(4, 16, 8, 8))
+    flat = {"encoder/layers/mlp_down/bias": np.arange(4)}
+    smaller, flat, _ = PARTS["layers"].cut(config, flat, np.array([2.0, 0.1, 3.0, 1.0]), 0.25)
+    assert (smaller.num_layers, smaller.local_windows, smaller.local_window) == (3, (4, 8, 8), 8)
+    np.testing.assert_array_equal(flat["encoder/layers/mlp_down/bias"], [0, 2, 3])
+
+
 @pytest.fixture(scope="module", params=["bert", "modernbert"])
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     """A family, the model of transformers, and where it is saved."""

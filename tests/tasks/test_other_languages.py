@@ -9,7 +9,15 @@ import pytest
 from bert_jax.config import TaskConfig
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.tasks.answers.benchmark_scores import CMRC, JAQUAD, KORQUAD, benchmark_scores, cmrc_segments
+from bert_jax.tasks.answers.benchmark_scores import (
+    CMRC,
+    JAQUAD,
+    KORQUAD,
+    Rule,
+    benchmark_scores,
+    cmrc_segments,
+)
+from bert_jax.tasks.answers.squad_score import exact_match, token_f1
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.reading.readers import parts, read_examples
@@ -38,6 +46,29 @@ KORQUAD_CASES = [
     ("「봄봄」", "봄봄", 0, (2, 4, 2)),  # corner brackets are not in the list
     ("서울", "", 0, (0, 2, 0)),
     ("2018년 2월 9일", "2018년 2월", 0, (7, 9, 7)),
+]
+# SQuAD's rule, as published for English: lower case, no ASCII punctuation, no English articles, words between spaces.
+XQUAD_CASES = [
+    ("die Donau", "Donau", 0, (1, 2, 1)),  # other articles are words
+    ("an der Donau", "der Donau", 1, (2, 2, 2)),  # an English one, though it means another thing
+    ("1.000 Soldaten", "1000 Soldaten", 1, (2, 2, 2)),
+    ("50 %", "50%", 1, (1, 1, 1)),
+    ("a Madrid", "Madrid", 1, (1, 1, 1)),
+    ("¿Quién?", "Quién", 0, (0, 1, 1)),  # the first mark is no ASCII punctuation
+    ("«Война и мир»", "Война и мир", 0, (1, 3, 3)),  # quotes stay with their words
+    ("北京", "北京市", 0, (0, 1, 1)),  # without spaces one word
+    ("深圳，广州", "深圳广州", 0, (0, 1, 1)),
+    ("กรุงเทพมหานคร", "กรุงเทพ", 0, (0, 1, 1)),
+    ("İstanbul", "istanbul", 0, (0, 1, 1)),  # in lower case i and a dot above
+    ("Hà Nội", "Thủ đô Hà Nội", 0, (2, 2, 4)),
+    ("القاهرة", "القاهرة،", 0, (0, 1, 1)),
+    ("दिल्ली शहर", "दिल्ली", 0, (1, 2, 1)),
+    ("ΑΘΗΝΑ", "Αθηνα", 1, (1, 1, 1)),
+    ("Αθήνα", "Αθηνα", 0, (0, 1, 1)),  # accents count
+    ("a fost regele", "fost regele", 1, (2, 2, 2)),
+    ("the U.S. Army", "US army", 1, (2, 2, 2)),
+    ("New York, New Jersey", "New York", 0, (2, 4, 2)),
+    ("1990–1995", "1990-1995", 0, (0, 1, 1)),  # a hyphen is nothing, a dash stays
 ]
 # The longest common run of segments instead of common characters.
 CMRC_CASES = [
@@ -91,7 +122,12 @@ def bert(samples):
     return load_tokenizer(samples / "vocab" / "bert-base-uncased")
 
 
-RULES = {"korquad": (KORQUAD, KORQUAD_CASES), "cmrc2018": (CMRC, CMRC_CASES), "jaquad": (JAQUAD, JAQUAD_CASES)}
+RULES = {
+    "korquad": (KORQUAD, KORQUAD_CASES),
+    "cmrc2018": (CMRC, CMRC_CASES),
+    "jaquad": (JAQUAD, JAQUAD_CASES),
+    "xquad": (Rule(exact_match, token_f1), XQUAD_CASES),
+}
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -176,7 +212,7 @@ def test_long_answers_and_long_words_are_counted(bert):
     long = example | {"id": "b", "answers": [{"text": "is not unaffable me"}]}
     features, counts = make_features(kind, [example, long], bert, TaskConfig(max_seq_len=64, max_answer_length=3))
     assert counts["questions_with_answers_above_max_answer_length"] == 1
-    assert counts["contexts_with_unknown_words_of_more_than_100_characters"] == 2
+    assert counts["contexts_with_unknown_words_of_more_than_100_characters"] == 1
     assert [one.targets for one in features] == [{}, {}]
     short = example | {"context": f"the {word[1:]} is not"}
     assert not make_features(kind, [short], bert, TaskConfig())[1][

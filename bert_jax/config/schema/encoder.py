@@ -50,12 +50,18 @@ class EncoderConfig:
     local_window: int | None = field(
         None, "window of a local block: a query attends to keys at most half of it away; None: no window", AT_LEAST_1
     )
+    local_windows: tuple[int, ...] | None = field(
+        None, "window of each block where these differ, local_window being the widest; with global_every=0 (Longformer)"
+    )
     global_every: int = field(1, "block i is global if this divides i, otherwise local; 0: all are local", AT_LEAST_0)
     separator_id: int | None = field(
         None, "id of [SEP]; with it some heads have global tokens, with maps of their own (Longformer)", AT_LEAST_0
     )
     block_size: int | None = field(None, "tokens of a block of block-sparse attention (BigBird)", AT_LEAST_1)
     random_blocks: int = field(0, "random blocks of BigBird; a query attends to the first block instead", AT_LEAST_0)
+    question_separator_id: int | None = field(
+        None, "id of [SEP]; with it question answering has an MLP, and no answer in the question (BigBird)", AT_LEAST_0
+    )
     causal: bool = field(False, "no token attends to later ones; for objective=left_to_right")
     query_key_norm: bool = field(False, "RMS norm of queries and keys by head, with a scale that heads share (Qwen3)")
     mlp: str = field("plain", "MLP of a block", table="bert_jax.models.mlps.MLPS")

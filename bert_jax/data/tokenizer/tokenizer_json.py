@@ -103,7 +103,8 @@ def without_special_tokens(definition: Definition, special: SpecialTokens) -> De
     model = definition["model"]
     if model["type"] == "Unigram":
         # To the model these are pieces like others, so a text could spell one; with a space in it it cannot.
-        model = {**model, "vocab": [[" " * (piece in special) + piece, score] for piece, score in model["vocab"]]}
+        names = {*special, *(token["content"] for token in definition["added_tokens"] if token["special"])}
+        model = {**model, "vocab": [[" " * (piece in names) + piece, score] for piece, score in model["vocab"]]}
     return {**definition, "added_tokens": added, "model": model}
 
 

@@ -66,7 +66,6 @@ class Family(NamedTuple):
     ignored: tuple[str, ...] = ()  # beginnings of names of published tensors that no head of ours has
     shared: frozenset[str] = frozenset()  # modules that mean the same in all its classes
     in_transformers: bool = True
-    not_onnx: str = ""  # why torch cannot export its classes; '' where it can
     token_ids: Mapping[str, str] = MappingProxyType({})  # fields of EncoderConfig -> the tokens whose ids they are
     special_ids: Mapping[str, str] = MappingProxyType({})  # fields of `config.json` -> the tokens whose ids they are
 

@@ -31,6 +31,10 @@ _BILSTM = tuple(
     for one in _DIRECTIONS
     for path, name, kind in (("input", "input", "linear"), ("recurrent", "recurrent.weight", "array"))
 )
+_ANSWERS = tuple(
+    Module(f"question_answering/{name}", f"question_answering.{name}", "norm" if name == "mlp_norm" else "linear")
+    for name in ("mlp_up", "mlp_down", "mlp_norm", "output")
+)
 _TASKS = ("sequence_classification", "multiple_choice", "token_classification", "question_answering")
 _HEADS = {
     **{
@@ -43,6 +47,7 @@ _HEADS = {
     "replaced_token": tuple(Module(f"replaced_token/{one}", f"replaced_token.{one}") for one in ("dense", "output")),
     "next_sentence": (Module("next_sentence", "next_sentence"),),
     **{name: (*_BILSTM, Module(name, name)) for name in _TASKS},
+    "question_answering": (*_BILSTM, Module("question_answering", "question_answering"), *_ANSWERS),
 }
 
 

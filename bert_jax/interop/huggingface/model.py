@@ -291,7 +291,7 @@ def _adapt_tokenizer(path: pathlib.Path, tokenizer: Tokenizer, config: EncoderCo
     values = json.loads(path.read_text(encoding="utf-8")) | {"model_max_length": config.max_positions}
     for role, token in tokenizer.special._asdict().items():
         values.setdefault(f"{role}_token", token)
-    if not config.num_token_types:
+    if config.num_token_types < 2:
         values["model_input_names"] = ["input_ids", "attention_mask"]
     path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 

@@ -117,6 +117,7 @@ def _plain(config: EncoderConfig) -> EncoderConfig:
         config,
         masked_activation=config.masked_activation or config.activation,
         local_window=config.local_window if is_local else None,
+        local_windows=config.local_windows if {*(config.local_windows or ())} - {config.local_window} else None,
         global_every=every if is_local else 1,
         local_rotary_base=base if is_local and base != config.rotary_base else None,
         initialization=INITIALIZATION,
@@ -140,6 +141,7 @@ def _encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -
         first.setdefault(field.name, theirs)
         for name in (field.name, *field.also):
             values[name] = value if field.values is None or value is None else field.values[value]
+            values[name] = tuple(value) if isinstance(value, list) else values[name]
     if values["classifier_dropout"] is None:
         values["classifier_dropout"] = values["dropout"]
     if not family.project_equal and values.get("embedding_size") == values["hidden_size"]:
@@ -164,6 +166,10 @@ def _check(theirs: str, value: Any, of: Field, where: str) -> None:
     if number is bool:
         if not isinstance(value, bool):
             raise UserError(f"{where}: {theirs} is {value!r}, not true or false")
+        return
+    if typing.get_origin(number) is tuple:
+        if not isinstance(value, (list, tuple)) or not value or any(type(one) is not int for one in value):
+            raise UserError(f"{where}: {theirs} is {value!r}, not a list of integers")
         return
     if isinstance(value, bool) or not isinstance(value, (int, number)):
         raise UserError(f"{where}: {theirs} is {value!r}, not {'a number' if number is float else 'an integer'}")

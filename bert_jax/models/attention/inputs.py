@@ -21,6 +21,7 @@ class Window:
     block: int = 1  # columns that share a window: it reaches from block to block
     beside: int = 0  # tokens outside of the window that chunks of queries read too, the first of GlobalTokens
     all_beside: bool = True  # whether there can be no more of them
+    always: bool = False  # whether no layer of the program reaches farther
 
 
 class GlobalTokens(NamedTuple):

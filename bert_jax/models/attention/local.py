@@ -62,7 +62,7 @@ def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
     k, v = (read(split_heads(x, heads)) for x in (inputs.k, inputs.v))
     query, key = jnp.arange(chunk)[:, None], jnp.arange(chunk + 2 * reach) - reach  # columns from the chunk's first
     readable = (read(inputs.mask) != 0)[:, :, None, None, :]
-    near = within_reach(query, key, reach, inputs.window)
+    near = within_reach(query, key, inputs.reach, inputs.window)  # of this layer, at most that of the window
     if tokens is not None:  # which count once, though they lie within the window
         near = near & ~around(tokens.chosen)[:, :, None, None, :]
         present = jnp.broadcast_to(beside(tokens.chosen)[:, :, None, None], (*near.shape[:4], inputs.window.beside))

@@ -38,7 +38,7 @@ def _beside_a_window(inputs: AttentionInputs) -> Callable[..., jax.Array]:
     if not local.fits(inputs):
         return whole
     assert inputs.window
-    if isinstance(inputs.reach, int) and inputs.window.all_beside:
+    if (isinstance(inputs.reach, int) or inputs.window.always) and inputs.window.all_beside:
         return local.forward
     return _by_number
 
@@ -109,6 +109,8 @@ def _by_reach(
     if not local.fits(inputs):
         return all_pairs(inputs, *more)
     assert inputs.window
+    if inputs.window.always:
+        return near(inputs, *more)
     return jax.lax.cond(jnp.asarray(inputs.reach) <= inputs.window.reach, near, all_pairs, inputs, *more)
 
 

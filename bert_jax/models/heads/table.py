@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
 from bert_jax.models.dropout import dropout
+from bert_jax.models.heads.answers import QUESTION_LOGIT, AnswerHead, in_question
 from bert_jax.models.heads.linear import ExtraTable, classifier, dense
 from bert_jax.models.heads.pooling import POOLINGS, unit_length
 from bert_jax.models.layers import ACTIVATIONS, masked_width, param
@@ -122,9 +123,13 @@ def token_classification(config: EncoderConfig, dtype: jnp.dtype, head: Head, x:
 
 def question_answering(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
     """`start_logits` and `end_logits` `[batch, length]`."""
-    # BERT has no dropout here.
-    tokens = dropout(x.tokens, config.classifier_dropout if config.pooler_on_tokens else 0.0, x.seed)
-    logits = classifier(config, dtype, 2, head.name)(tokens)
+    if config.question_separator_id is not None:
+        question = in_question(x.batch["input_ids"].reshape(x.hidden.shape[:2]), config.question_separator_id)
+        logits = AnswerHead(config, dtype, name=head.name)(x.tokens, x.seed).astype(jnp.float32)
+        logits += jnp.where(question, QUESTION_LOGIT, 0.0)[..., None]
+    else:  # BERT has no dropout here
+        tokens = dropout(x.tokens, config.classifier_dropout if config.pooler_on_tokens else 0.0, x.seed)
+        logits = classifier(config, dtype, 2, head.name)(tokens)
     return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 

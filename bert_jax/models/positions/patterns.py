@@ -1,5 +1,6 @@
 """Which tokens attention reads in long sequences, beside windows of one width."""
 
+import dataclasses
 import math
 
 import jax
@@ -14,7 +15,7 @@ def with_columns(surroundings: Surroundings, beside: int, at_most: bool) -> Surr
     window, tokens = surroundings.window, surroundings.global_tokens
     assert window
     assert tokens
-    window = Window(window.reach, window.block, min(beside, tokens.chosen.shape[1]), at_most)
+    window = dataclasses.replace(window, beside=min(beside, tokens.chosen.shape[1]), all_beside=at_most)
     _, columns = jax.lax.top_k(tokens.chosen.astype(jnp.int32), window.beside)  # of equal values the first
     return surroundings._replace(window=window, global_tokens=tokens._replace(columns=columns))
 

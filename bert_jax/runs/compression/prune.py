@@ -139,7 +139,10 @@ def _cut_layers(
     cut = {path: x[kept] for path, x in flat.items() if path.startswith(LAYERS)}
     names = ", ".join(map(str, gone))
     what = f"{number} of {config.num_layers} layers removed (of 0 to {config.num_layers - 1}: {names})"
-    return dataclasses.replace(config, num_layers=len(kept)), flat | cut, what
+    windows = tuple(config.local_windows[layer] for layer in kept) if config.local_windows else None
+    widest = max(windows) if windows else config.local_window
+    smaller = dataclasses.replace(config, num_layers=len(kept), local_windows=windows, local_window=widest)
+    return smaller, flat | cut, what
 
 
 def best_layers(config: EncoderConfig, found: np.ndarray, count: int) -> list[int]:

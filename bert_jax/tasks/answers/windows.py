@@ -30,7 +30,8 @@ def window_features(
     `alignment`: context_offsets int32 `[n, 2]`, the characters of the context at each token, (-1, -1) elsewhere;
     max_context bool `[n]`, whether no other window shows more context around the token.
     Counts: `COUNTS`. `split_contexts` counts questions whose context has several windows; answers are above
-    `max_answer_length` where all of a question are; words of more than 100 characters are not split by WordPiece.
+    `max_answer_length` where all of a question are; words of more than 100 characters are not split by WordPiece, and
+    a context that has one counts once.
 
     Raises:
         UserError: by id, a question that leaves no room for its context, a context without a token, an answer that is
@@ -48,6 +49,9 @@ def window_features(
     trained = all("start" in answer for example in examples for answer in example.get("answers", ()))
     features: list[Features] = []
     counts = dict.fromkeys(COUNTS, 0)
+    counts["contexts_with_unknown_words_of_more_than_100_characters"] = sum(
+        bool((np.diff(offsets[ids == tokenizer.unk_id], axis=1) > MAX_WORD).any()) for ids, offsets in contexts.values()
+    )
     for number, example in enumerate(examples):
         ids, offsets = contexts[example["context"]]
         if not len(ids):
@@ -55,8 +59,6 @@ def window_features(
         question = questions[example["question"]]
         lengths = [len(answers[answer["text"]]) for answer in example.get("answers", ())]
         counts["questions_with_answers_above_max_answer_length"] += min(lengths, default=0) > settings.max_answer_length
-        unknown = np.diff(offsets[ids == tokenizer.unk_id], axis=1)
-        counts["contexts_with_unknown_words_of_more_than_100_characters"] += bool((unknown > MAX_WORD).any())
         counts["truncated_questions"] += len(question) > settings.max_query_length
         question = question[: settings.max_query_length]
         head = np.array([tokenizer.cls_id, *question, *[tokenizer.sep_id] * tokenizer.separators], np.int32)

@@ -1,8 +1,9 @@
 """SentencePiece models, unigram and BPE: `spiece.model`.
 
 After Kudo and Richardson 2018: characters are mapped by the table in the model, each word gets a leading '▁' and is
-split into its likeliest pieces (unigram) or by merging pairs (BPE). A unigram model that was not trained here is taken
-for ALBERT's (google-research/albert, tokenization.py), which first unifies quotes and removes accents and capitals.
+split into its likeliest pieces (unigram) or by merging pairs (BPE). A unigram model that was neither trained here nor
+is a BigBird's is taken for ALBERT's (google-research/albert, tokenization.py), which first unifies quotes and removes
+accents and capitals.
 
 The models trained here map text by one table (a row of NORMALIZATIONS, with case folding where uncased) and by nothing
 else, so the `spiece.model` that is saved describes them completely. Only a tab, which the library's `nfkc` keeps, is a
@@ -26,6 +27,7 @@ from bert_jax.errors import UserError
 FILE, DEBERTA = "spiece.model", "spm.model"
 SPECIAL = SpecialTokens("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 SEPARATORS = 1
+BIG_BIRD = ("<pad>", "</s>", "<s>")
 SPACE = "▁"
 UNIGRAM, BPE = 1, 2  # model types, as the library numbers them
 # The settings of a model that the definition below implements.
@@ -48,6 +50,7 @@ def parse(
     """Return the definition of a `spiece.model`; see `TokenizerKind.parse`.
 
     ALBERT's text is normalized as `do_lower_case` and `keep_accents` of the config say; other models have a table.
+    BigBird's table is all that changes its text, as in the library that the authors use, and keeps capitals.
 
     Raises:
         UserError: as `parse_model` and `define`, or lower case is asked of a table that decides otherwise.
@@ -55,6 +58,8 @@ def parse(
     model = parse_model(files[0])
     asked = config.get("do_lower_case", lowercase)
     rule = model.normalizer_spec.name
+    if _of_big_bird(model, config):
+        return _with_control_pieces(define(model, [{"type": "Lowercase"}] if asked else [], special), model)
     if model.trainer_spec.model_type == UNIGRAM and not rule.startswith(OWN):
         normalizers = _albert_normalizers(asked is None or bool(asked), bool(config.get("keep_accents")))
         return _without_commas(define(model, normalizers, special))
@@ -271,6 +276,23 @@ def _albert_normalizers(lowercase: bool, keep_accents: bool) -> list[Definition]
     if lowercase:
         normalizers.append({"type": "Lowercase"})
     return normalizers
+
+
+def _of_big_bird(model: Any, config: Mapping[str, Any]) -> bool:
+    """Whether a model has BigBird's first pieces, or a config names its class."""
+    first = tuple(piece.piece for piece in model.pieces[:3])
+    return first == BIG_BIRD or str(config.get("tokenizer_class")).startswith("BigBird")
+
+
+def _with_control_pieces(definition: Definition, model: Any) -> Definition:
+    """Make special tokens of `<s>` and `</s>` too, which no role needs, so that no text spells them."""
+    known, ends = definition["added_tokens"], BIG_BIRD[1:]
+    new = [
+        {**known[0], "id": number, "content": piece.piece, "lstrip": False}
+        for number, piece in enumerate(model.pieces)
+        if piece.piece in ends
+    ]
+    return {**definition, "added_tokens": sorted([*known, *new], key=lambda token: token["id"])}
 
 
 def _without_commas(definition: Definition) -> Definition:

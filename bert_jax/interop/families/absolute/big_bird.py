@@ -1,7 +1,7 @@
 """BigBird (Zaheer et al. 2020): BERT with block-sparse attention beyond a few blocks.
 
 transformers draws random blocks in training, and reads the first block in their place at inference. Here both are as
-its inference. Question answering has a head of its own there, and no row here.
+its inference. Question answering has a head of its own, with an MLP.
 """
 
 from collections.abc import Mapping
@@ -37,6 +37,15 @@ def big_bird() -> Family:
         (Module("pooler", "classifier.dense"), Module("sequence_classification", "classifier.out_proj")),
         (pooler, Module("multiple_choice", "classifier")),
     )
+    answers = tuple(
+        Module(f"question_answering/{ours}", f"qa_classifier.{theirs}", kind)
+        for ours, theirs, kind in (
+            ("mlp_up", "intermediate.dense", "linear"),
+            ("mlp_down", "output.dense", "linear"),
+            ("mlp_norm", "output.LayerNorm", "norm"),
+            ("output", "qa_outputs", "linear"),
+        )
+    )
     return Family(
         prefix="bert",
         encoder=bert_encoder("bert"),
@@ -47,7 +56,7 @@ def big_bird() -> Family:
                 (*masked, pooler, Module("next_sentence", "cls.seq_relationship")),
             ),
             ModelClass("BigBirdForMaskedLM", ("masked_token",), masked),
-            *(one for one in tasks if one.heads != ("question_answering",)),
+            *(one._replace(modules=answers) if one.heads == ("question_answering",) else one for one in tasks),
             ModelClass("BigBirdModel", ("pooled",), (pooler,)),
             ModelClass("BigBirdModel", (), ()),
         ),
@@ -60,12 +69,16 @@ def big_bird() -> Family:
             hidden_act=Field("activation", "gelu_new", ACTIVATIONS, also=("sequence_activation",)),
             max_position_embeddings=Field("max_positions", 4096),
         )
-        | {SIZE: Field("block_size", None), RANDOM: Field("random_blocks", 0)},
+        | {
+            SIZE: Field("block_size", None),
+            RANDOM: Field("random_blocks", 0),
+            "sep_token_id": Field("question_separator_id", 66),
+        },
         constants={},
         fixed=FIXED | {"use_bias": True, "rescale_embeddings": False},
         spelling=Spelling(frozenset({TYPE}), read_type, write_type),
-        special_ids=BEGIN_AND_END | {"sep_token_id": "sep"},
-        not_onnx="the program of a big_bird in transformers depends on the length, and torch cannot export it as ONNX",
+        special_ids=BEGIN_AND_END,
+        token_ids={"question_separator_id": "sep"},
     )
 
 

@@ -12,6 +12,7 @@ from bert_jax.interop.families.absolute.roberta import roberta
 from bert_jax.interop.families.base import Family, Field, Module, Spelling, bert_fields
 
 WINDOW, LAYERS = "attention_window", "num_hidden_layers"
+WINDOWS = "attention_windows"  # in no file: those of each layer where they differ, of which WINDOW is then the widest
 
 
 def longformer() -> Family:
@@ -28,31 +29,41 @@ def longformer() -> Family:
     )
     return like._replace(
         encoder=(*like.encoder, *maps),
-        fields=fields | {WINDOW: Field("local_window", 512), "sep_token_id": Field("separator_id", 2)},
+        fields=fields
+        | {
+            WINDOW: Field("local_window", 512),
+            WINDOWS: Field("local_windows", None),
+            "sep_token_id": Field("separator_id", 2),
+        },
         constants=like.constants | {"global_every": 0},
         fixed=like.fixed | {"attention_mode": "longformer", "ignore_attention_mask": False},
         indifferent=frozenset({"onnx_export"}),
         spelling=Spelling(frozenset(), read_windows, write_windows),
         token_ids={"separator_id": "sep"},
-        not_onnx="the program of a longformer in transformers depends on its input, and torch cannot export it as ONNX",
     )
 
 
 def read_windows(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields with one number for the windows of all layers."""
+    """Return the fields with the widest window, and those of all layers where they differ."""
+    if WINDOWS in fields:
+        raise UserError(f"{where}: unknown field '{WINDOWS}'; did you mean '{WINDOW}'?")
     found = dict(fields)
     windows, layers = found.get(WINDOW, 512), found.get(LAYERS, 12)
-    if isinstance(windows, list):
-        if len(windows) != layers:
-            raise UserError(f"{where}: {WINDOW} has {len(windows)} numbers, but {LAYERS} is {layers!r}")
-        if any(window != windows[0] for window in windows):
-            raise UserError(f"{where}: {WINDOW} is {windows!r}; only windows as wide in all layers can be read")
-        windows = windows[0] if windows else None
-    if isinstance(windows, int) and windows % 2:
-        raise UserError(f"{where}: {WINDOW} is {windows!r}; it must be even")
-    return found | {WINDOW: windows}
+    if isinstance(windows, list) and len(windows) != layers:
+        raise UserError(f"{where}: {WINDOW} has {len(windows)} numbers, but {LAYERS} is {layers!r}")
+    for window in windows if isinstance(windows, list) else [windows]:
+        if type(window) is not int:
+            raise UserError(f"{where}: {WINDOW} is {window!r}, not an integer")
+        if window % 2 or window < 2:
+            raise UserError(f"{where}: {WINDOW} is {window}; it must be even, and at least 2")
+    if not isinstance(windows, list):
+        return found | {WINDOW: windows}
+    if any(max(windows) % window for window in windows):
+        raise UserError(f"{where}: {WINDOW} is {windows}; transformers needs a widest that is a multiple of each")
+    return found | {WINDOW: max(windows), WINDOWS: windows if min(windows) < max(windows) else None}
 
 
 def write_windows(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with the window of each layer, as transformers writes them."""
-    return {**fields, WINDOW: [fields[WINDOW]] * fields[LAYERS]}
+    windows = fields[WINDOWS] or (fields[WINDOW],) * fields[LAYERS]
+    return {name: value for name, value in fields.items() if name != WINDOWS} | {WINDOW: list(windows)}
