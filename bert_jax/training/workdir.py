@@ -50,11 +50,8 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
             for directory in (workdir, *workdir.glob("runs/lr*_seed*")):
                 remove_partial(directory, WRITTEN)
         mirror = mirror_of(workdir)
-        if mirror:
-            mirror.take()
-        yield
-        if mirror:
-            mirror.push()
+        with mirror.owned() if mirror else contextlib.nullcontext():
+            yield
 
 
 def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], tokenizer: pathlib.Path) -> None:

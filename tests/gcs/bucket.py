@@ -12,8 +12,9 @@ import json
 import os
 import re
 import threading
+import types
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pytest
@@ -28,7 +29,7 @@ class Answer(NamedTuple):
 
     status: int
     content: bytes = b""
-    headers: dict[str, str] = {}
+    headers: Mapping[str, str] = types.MappingProxyType({})
 
 
 def as_json(content: dict[str, Any]) -> Answer:
@@ -170,6 +171,10 @@ class Bucket:
             "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
         }
 
+    def process_environment(self, cache: Any) -> dict[str, str]:
+        """The environment of a process on another machine, which has its own cache."""
+        return os.environ | self.environment | {"XDG_CACHE_HOME": str(cache)}
+
 
 def handler(bucket: Bucket) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -181,7 +186,7 @@ def handler(bucket: Bucket) -> type[http.server.BaseHTTPRequestHandler]:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             status, content, headers = bucket.answer(self.command, self.path, self.headers, content)
             self.send_response(status)
-            for name, value in (headers | {"Content-Length": str(len(content))}).items():
+            for name, value in ({**headers, "Content-Length": str(len(content))}).items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content)
@@ -213,8 +218,3 @@ def served() -> Iterator[Bucket]:
         yield bucket
     bucket.server.shutdown()
     bucket.server.server_close()
-
-
-def process_environment(bucket: Bucket, cache: Any) -> dict[str, str]:
-    """The environment of a process on another machine, which has its own cache."""
-    return os.environ | bucket.environment | {"XDG_CACHE_HOME": str(cache)}

@@ -6,6 +6,7 @@ checkpoint is newer than its metrics. Orbax writes the checkpoints to the URL it
 """
 
 import concurrent.futures
+import contextlib
 import fcntl
 import hashlib
 import itertools
@@ -15,7 +16,7 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from bert_jax.data.manifest import MANIFEST
@@ -44,7 +45,7 @@ class Mirror:
         _open.append(self)
 
     def fetch(self) -> None:
-        """Copy what is new at the URL, and remove what is gone; a process that owns the run has it all.
+        """Copy what is new at the URL, and remove what is gone; the owner of the run has it all.
 
         Raises:
             UserError: the storage does not answer, or the URL has a corpus.
@@ -66,12 +67,21 @@ class Mirror:
         self._fetched = found
         self._pushed = {name: _state(self.directory / name) for name in found}
 
-    def take(self) -> None:
-        """Make this process the owner; another one that trains here stops before its next checkpoint."""
+    @contextlib.contextmanager
+    def owned(self) -> Iterator[None]:
+        """Make this process the owner until the block ends; another that trains here stops before its next checkpoint.
+
+        What changed is uploaded at the end, unless an error ends the block.
+        """
         from bert_jax.data.sources import storage
 
         self._owner = f"{secrets.token_hex(8)} {socket.gethostname()} {os.getpid()}".encode()
-        storage.write_bytes(self._owner, f"{self.url}/{OWNER}")
+        try:
+            storage.write_bytes(self._owner, f"{self.url}/{OWNER}")
+            yield
+            self.push()
+        finally:
+            self._owner = b""
 
     def push(self) -> None:
         """Upload what changed and remove what is gone, where this process owns the run.
