@@ -43,7 +43,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=run_place,
         metavar="WORKDIR",
-        help="work directory of `pretrain` or `finetune`; several are compared",
+        help="work directories of `pretrain` or `finetune`",
     )
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
