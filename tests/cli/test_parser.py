@@ -299,7 +299,7 @@ raise SystemExit(program.run())
 @pytest.mark.parametrize(
     "argv",
     [
-        ["export", "--model=run", "--output=gs://b/run"],
+        ["compress", "--model=run", "--output=gs://b/run"],
         ["embed", "--model=run", "--output=gs://b/run"],
         ["tokenizer", "--input=x", "--kind=bpe", "--output=gs://b/run"],
         ["prepare", "--input=x", "--tokenizer=tok", "--output=c", "--keep_removed=gs://b/run"],

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from tests.gcs.conftest import STEPS
 
 URL, PLACE = "gs://bucket/runs/base", "runs/base"
 MARK = "commit_success.txt"
+PEERS = "--coordinator {} --num_processes 2 --process_id {}"
 
 
 def command(world: World, *more: str) -> list[str]:
@@ -82,6 +84,13 @@ def test_a_run_is_that_of_the_local_disk_and_every_verb_reads_it(world, bucket, 
         assert main(["export", "--workdir", str(place), "--output", str(tmp_path / name)]) == 0
         outputs.append([capsys.readouterr().out, (tmp_path / name / "model.safetensors").read_bytes()])
     assert outputs[0] == outputs[1]
+    assert main(["export", "--workdir", URL, "--output", "gs://bucket/model"]) == 0
+    assert "-> gs://bucket/model" in capsys.readouterr().err
+    names = {path.relative_to(tmp_path / "ours").as_posix() for path in (tmp_path / "ours").rglob("*")}
+    assert bucket.files("model").keys() == names
+    assert main(["export", "--workdir", URL, "--output", "gs://bucket/model"]) == 2
+    assert "gs://bucket/model holds something already" in capsys.readouterr().err
+    assert main(["fill-mask", "--model", "gs://bucket/model", "ab [MASK]"]) == 0
     assert main(["verify", URL]) == 0
     assert main(["fill-mask", "--model", URL, "ab [MASK]"]) == 0
     assert main(["report", URL, "--output", str(tmp_path / "report.html")]) == 0
@@ -114,6 +123,32 @@ def test_sigterm_saves_and_the_same_command_resumes(world, bucket, tmp_path, cap
     assert process.returncode == 0
     assert main(command(world)) == 0
     check_same_run(world, bucket)
+
+
+def test_two_processes_write_their_parts_and_one_resumes_them(world, bucket, tmp_path, capsys) -> None:
+    """Each has its own cache, as two hosts have; the second run finds a checkpoint of two processes."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{sock.getsockname()[1]}"
+    bucket.fail(f"POST.*checkpoints/6/{MARK}")
+    mesh = ["--config.mesh.fsdp=2", "--config.mesh.data=1"]
+    processes = [
+        started(world, bucket, tmp_path / f"host{number}", *mesh, *PEERS.format(address, number).split())
+        for number in range(2)
+    ]
+    wait_for(lambda: any(left < -1 for _, left in bucket.failing), processes[0])
+    for process in processes:
+        process.kill()
+        process.communicate()
+    bucket.failing.clear()
+    assert any("state/ocdbt.process_1" in name for name in bucket.files(PLACE))
+    assert main(command(world)) == 0
+    assert "resuming at step 4" in capsys.readouterr().err
+    theirs = lines((world.run / "metrics.jsonl").read_bytes())
+    ours = lines(bucket.files(PLACE)["metrics.jsonl"])
+    assert [line["step"] for line in ours] == [line["step"] for line in theirs]
+    # Sums in another order, as in tests/parallel.
+    assert [line["loss"] for line in ours] == pytest.approx([line["loss"] for line in theirs], rel=0, abs=1e-5)
 
 
 def test_damaged_and_renamed_checkpoints_are_skipped_and_set_aside(world, bucket, capsys) -> None:

@@ -39,11 +39,7 @@ def _plot(parser: argparse.ArgumentParser) -> None:
 
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "workdir",
-        nargs="+",
-        type=run_place,
-        metavar="WORKDIR",
-        help="work directories of `pretrain` or `finetune`",
+        "workdir", nargs="+", type=run_place, metavar="WORKDIR", help="work directories of `pretrain` or `finetune`"
     )
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
@@ -74,7 +70,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help=f"{MODEL_HELP}; or Google's TensorFlow checkpoint of a BERT",
     )
-    parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="directory to create")
+    parser.add_argument("--output", required=True, type=run_place, metavar="DIR", help="directory to create, or gs://")
     parser.add_argument(
         "--format",
         choices=["huggingface", "stablehlo", "stablehlo_int8", "onnx", "onnx_int8"],

@@ -49,12 +49,13 @@ def report(args: argparse.Namespace) -> None:
 def export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
     from bert_jax.runs.export import export as run
-    from bert_jax.training.saving.mirror import fetched
+    from bert_jax.training.saving.mirror import fetched, uploaded
 
     with open_console() as console, console.working("exporting"):
-        place, output = fetched(args.workdir), pathlib.Path(args.output)
         for_card = args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None
-        run(place, args.step, output, args.format, console, args.head, args.part, *for_card)
+        with uploaded(args.output) as output:
+            place = fetched(args.workdir)
+            run(place, args.step, output, args.format, console, args.head, args.part, *for_card)
 
 
 def compress(args: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ import re
 import secrets
 import shutil
 import socket
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -100,13 +101,10 @@ class Mirror:
                 f"{self.url}: another process trains here since (host and process {other}), so this one stops before "
                 "its next checkpoint; if both are meant to run, give each its own --workdir"
             )
-        paths = (path.relative_to(self.directory) for path in self.directory.rglob("*") if path.is_file())
-        names = [path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts)]
+        names = _names(self.directory)
         present = {name: _state(self.directory / name) for name in names}
         changed = [name for name in names if self._pushed.get(name) != present[name]]
-        for last in (False, True):
-            chosen = [name for name in changed if name.endswith(SUMS) == last]
-            _each(lambda name: storage.put(self.directory / name, f"{self.url}/{name}"), chosen)
+        _upload(self.directory, changed, self.url)
         _each(lambda name: storage.delete(f"{self.url}/{name}"), self._pushed.keys() - present.keys())
         self._pushed = present
 
@@ -126,6 +124,28 @@ def fetched(place: str | os.PathLike[str]) -> pathlib.Path:
     mirror = next((one for one in _open if one.url == url), None) or Mirror(url)
     mirror.fetch()
     return mirror.directory
+
+
+@contextlib.contextmanager
+def uploaded(place: str) -> Iterator[pathlib.Path]:
+    """Yield the directory to write for a path, or a local one whose files then go to a gs:// URL.
+
+    Raises:
+        UserError: the URL has files already, or the storage does not answer.
+    """
+    from bert_jax.data.sources import storage
+
+    if "://" not in place:
+        yield pathlib.Path(place)
+        return
+    url = place.rstrip("/")
+    if storage.list_versions(url):
+        raise UserError(f"{url} holds something already; name another --output")
+    with tempfile.TemporaryDirectory(prefix="bert_jax-") as folder:
+        directory = pathlib.Path(folder) / "output"
+        SHOWN[str(directory)] = url
+        yield directory
+        _upload(directory, _names(directory), url)
 
 
 def mirror_of(directory: pathlib.Path) -> Mirror | None:
@@ -173,6 +193,21 @@ def _mirrored(found: dict[str, str]) -> dict[str, str]:
         and not NOT_MIRRORED & set(folder.parts)
         and all(str(one) in whole for one in (folder, *folder.parents) if SEALED.fullmatch(str(one)))
     }
+
+
+def _names(directory: pathlib.Path) -> list[str]:
+    """The files below a directory, without locks and what is unfinished."""
+    paths = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
+    return [path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts)]
+
+
+def _upload(directory: pathlib.Path, names: Iterable[str], url: str) -> None:
+    """Copy files to a URL, the sums of directories last: without them a directory is not whole."""
+    from bert_jax.data.sources import storage
+
+    for last in (False, True):
+        chosen = [name for name in names if name.endswith(SUMS) == last]
+        _each(lambda name: storage.put(directory / name, f"{url}/{name}"), chosen)
 
 
 def _state(path: pathlib.Path) -> tuple[int, int]:
