@@ -79,6 +79,8 @@ class Checkpoints:
             cleanup_tmp_directories=not read_only,
         )
         with writing(self.directory):
+            if not read_only:
+                workdir.mkdir(parents=True, exist_ok=True)  # Orbax makes the directory of the checkpoints alone
             self._manager = ocp.CheckpointManager(self.directory, options=options)
         # Each process reads on its own: one that finds damage must not leave the others in a barrier inside Orbax.
         me = jax.process_index()

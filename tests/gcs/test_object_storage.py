@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -239,6 +240,56 @@ def test_another_run_and_a_corpus_are_refused_as_on_the_local_disk(world, bucket
     assert main(["evaluate", "--workdir", "gs://bucket/nothing"]) == 2
     assert "gs://bucket/nothing: no run here" in capsys.readouterr().err
     assert {**bucket.files(PLACE), "owner": b""} == {**before, "owner": b""}
+
+
+FINETUNING = """
+from bert_jax.config.recipes import finetuning
+
+
+def get_config():
+    config = finetuning(epochs=2, batch_size=8, learning_rate=3e-3, max_seq_len=24)
+    config.task.update(name="custom", kind="sequence_classification", labels="no,yes", buckets=(24,))
+    config.task.update(train="train.jsonl", dev="dev.jsonl")
+    config.checkpoint.every = 2
+    return config
+"""
+
+
+def test_fine_tuning_from_a_url_to_a_url_resumes_with_the_same_scores(world, bucket, tmp_path, capsys) -> None:
+    """Killed in a checkpoint after the first evaluation, whose best model is at the URL by then."""
+    (tmp_path / "task.py").write_text(FINETUNING)
+    rng = random.Random(0)
+    for split, count in (("train", 32), ("dev", 16)):
+        texts = [" ".join(rng.choices(["ab", "cd", "ef"], k=5)) for _ in range(count)]
+        records = [{"text": text, "label": ("no", "yes")[text.count("ab") > 1]} for text in texts]
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    argv = ["finetune", f"--config={tmp_path / 'task.py'}", f"--config.task.data={tmp_path}", "--json"]
+    assert main([*argv, f"--config.init_from={world.run}", f"--workdir={tmp_path / 'undisturbed'}"]) == 0
+    theirs = json.loads(capsys.readouterr().out)
+
+    assert main(command(world)) == 0
+    argv += [f"--config.init_from={URL}", "--workdir=gs://bucket/task"]
+    bucket.fail(f"POST.*runs/lr.*/checkpoints/6/{MARK}")
+    environment = bucket.process_environment(tmp_path / "elsewhere")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bert_jax", *argv], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    wait_for(lambda: any(left < -1 for _, left in bucket.failing), process)
+    process.kill()
+    process.communicate()
+    bucket.failing.clear()
+    assert any("/best-4/SHA256SUMS" in name for name in bucket.files("task"))
+    capsys.readouterr()
+    assert main(argv) == 0
+    said = capsys.readouterr()
+    assert "resuming at step 4 from gs://bucket/task/runs/" in said.err
+    ours = json.loads(said.out.splitlines()[-1])
+    assert (ours["best"], ours["runs"]) == (theirs["best"], theirs["runs"])
+    assert {"results.json", "model/SHA256SUMS"} <= bucket.files("task").keys()
+    weights = (tmp_path / "undisturbed" / "model" / "model.safetensors").read_bytes()
+    assert bucket.files("task")["model/model.safetensors"] == weights
+    (tmp_path / "texts.txt").write_text("ab ab cd\n")
+    assert main(["predict", "--model=gs://bucket/task", f"--input={tmp_path / 'texts.txt'}", "--output=-"]) == 0
 
 
 def test_orbax_can_write_to_gs_and_not_to_s3() -> None:
