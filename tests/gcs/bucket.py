@@ -21,7 +21,7 @@ import pytest
 
 NAME = "bucket"
 OBJECT = re.compile(rf"(?:/download|/upload)?/storage/v1/b/{NAME}/o(?:/([^/]+))?(?:/rewriteTo/b/{NAME}/o/([^/]+))?")
-PART = re.compile(rb"\r?\n\r?\n(.*?)\r?\n--", re.DOTALL)
+HEAD = re.compile(rb"\r?\n\r?\n")  # what ends the headers of a part
 
 
 class Answer(NamedTuple):
@@ -133,8 +133,9 @@ class Bucket:
     def upload(self, query: dict[str, str], headers: Any, content: bytes) -> Answer:
         kind, name = query["uploadType"], query.get("name", "")
         if kind == "multipart":
-            described, content = PART.findall(content)
-            name = json.loads(described)["name"]
+            boundary = headers["Content-Type"].partition("boundary=")[2].strip('"').encode()
+            described, content = (HEAD.split(part, 1)[1] for part in content.split(b"--" + boundary)[1:3])
+            name, content = json.loads(described)["name"], content.removesuffix(b"\n").removesuffix(b"\r")
         elif kind == "resumable" and "upload_id" not in query:
             name = name or json.loads(content)["name"]
             self.uploads[name] = b""

@@ -1,5 +1,6 @@
 """The mirror of a run on object storage: what is copied, uploaded and removed, and what a failing storage does."""
 
+import contextlib
 import itertools
 import pathlib
 from collections.abc import Iterator
@@ -66,6 +67,18 @@ def test_a_later_fetch_copies_what_is_new_and_removes_what_is_gone(memory, monke
     mirror.fetch()
     assert copied == [f"{URL}/metrics.jsonl"]
     assert local(mirror) == {"run.json": "a", "metrics.jsonl": "bb"}
+
+
+def test_a_fetch_drops_what_a_run_that_ended_with_an_error_did_not_upload() -> None:
+    written(**{"run.json": "a"})
+    mirror = Mirror(URL)
+    mirror.fetch()
+    with contextlib.suppress(UserError), mirror.owned():
+        (mirror.directory / "run.json").write_text("changed")
+        (mirror.directory / "metrics.jsonl").write_text("line")
+        raise UserError("nan")
+    mirror.fetch()
+    assert local(mirror) == {"run.json": "a"}
 
 
 def test_directories_that_a_killed_process_left_half_uploaded_are_not_there() -> None:

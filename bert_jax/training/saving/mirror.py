@@ -58,8 +58,10 @@ class Mirror:
         found = _mirrored(storage.list_versions(self.url))
         if MANIFEST in found:
             raise UserError(f"{self.url} holds a corpus (its {MANIFEST}); choose another --workdir")
-        for name in self._fetched.keys() - found.keys():
-            (self.directory / name).unlink(missing_ok=True)
+        ours = {name: _state(self.directory / name) for name in _names(self.directory)}
+        for name in [name for name in ours if name not in found or self._pushed.get(name) != ours[name]]:
+            (self.directory / name).unlink()  # gone there, or never uploaded by a run that ended with an error
+            self._fetched.pop(name, None)
         with writing(self.directory, "make room, or set XDG_CACHE_HOME to a directory on another disk"):
             changed = [name for name in found if self._fetched.get(name) != found[name]]
             for name in changed:
@@ -96,7 +98,7 @@ class Mirror:
             return
         owner = storage.read_bytes(f"{self.url}/{OWNER}")
         if owner != self._owner:
-            other = owner.decode(errors="replace").split(" ", 1)[-1] if owner else "which removed it"
+            other = owner.decode(errors="replace").split(" ", 1)[-1] if owner else "unknown"
             raise UserError(
                 f"{self.url}: another process trains here since (host and process {other}), so this one stops before "
                 "its next checkpoint; if both are meant to run, give each its own --workdir"
