@@ -85,7 +85,7 @@ test-beam:
 # An environment of its own: gcsfs brings gRPC, which nothing else here needs.
 test-gcs:
 	test -x .venv-gcs/bin/python || $(PYTHON) -m venv .venv-gcs
-	.venv-gcs/bin/python $(PIP_INSTALL) '.[gcs,storage]' pytest
+	.venv-gcs/bin/python $(PIP_INSTALL) '.[gcs,storage,tasks]' pytest
 	.venv-gcs/bin/python -m pytest -m gcs tests/gcs
 
 lint: $(VENV)/.installed-test $(VENV)/.installed-lint

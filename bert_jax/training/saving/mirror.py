@@ -100,8 +100,8 @@ class Mirror:
         if owner != self._owner:
             other = owner.decode(errors="replace").split(" ", 1)[-1] if owner else "unknown"
             raise UserError(
-                f"{self.url}: another process trains here since (host and process {other}), so this one stops before "
-                "its next checkpoint; if both are meant to run, give each its own --workdir"
+                f"{self.url}: another process trains here since (host and process {other}), so this process stops "
+                "before its next checkpoint; if both are meant to run, give each its own --workdir"
             )
         names = _names(self.directory)
         present = {name: _state(self.directory / name) for name in names}
