@@ -14,7 +14,7 @@ QUICK := tests/config tests/test_console.py tests/test_layout.py tests/test_whee
          tests/objectives/test_pretraining.py tests/training/test_train.py tests/training/test_checkpoint.py \
          tests/interop/test_stablehlo.py
 
-.PHONY: help demo test test-slow test-shared test-matrix test-tpu test-gpu-compiler test-beam lint format docs wheel bench bench-device faults clean
+.PHONY: help demo test test-slow test-shared test-matrix test-tpu test-gpu-compiler test-beam test-gcs lint format docs wheel bench bench-device faults clean
 
 help:
 	@echo 'make demo         train, evaluate, export and try a small BERT (a few minutes, no download)'
@@ -25,6 +25,7 @@ help:
 	@echo 'make test-tpu     the tests of what the TPU compiler makes of the recipes (no TPU needed; 700 MB of libtpu in .venv-tpu)'
 	@echo 'make test-gpu-compiler  the same of the CUDA compiler (no GPU needed; 3 GB in .venv-gpu)'
 	@echo 'make test-beam    the preparation as an Apache Beam pipeline, on its local runners (in .venv-beam)'
+	@echo 'make test-gcs     a run at gs://, against a stand-in of Cloud Storage on this machine (in .venv-gcs)'
 	@echo 'make lint         ruff, mypy and shellcheck'
 	@echo 'make format       rewrite the code as ruff formats it'
 	@echo 'make docs         the documentation site with the API reference, in build/site/'
@@ -49,7 +50,7 @@ test: $(VENV)/.installed-test
 # These compute more than they compile: not with the flags of tests/conftest.py.
 test-slow: export XLA_FLAGS := --xla_backend_optimization_level=1 $(XLA_FLAGS)
 test-slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m 'slow and not shared and not tpu and not gpu_compiler and not beam'
+	$(BIN)/python -m pytest -m 'slow and not shared and not tpu and not gpu_compiler and not beam and not gcs'
 
 test-shared: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m shared
@@ -80,6 +81,12 @@ test-beam:
 	test -x .venv-beam/bin/python || $(PYTHON) -m venv .venv-beam
 	.venv-beam/bin/python $(PIP_INSTALL) '.[beam,storage]' pytest rjieba
 	.venv-beam/bin/python -m pytest -m beam tests/beam
+
+# An environment of its own: gcsfs brings gRPC, which nothing else here needs.
+test-gcs:
+	test -x .venv-gcs/bin/python || $(PYTHON) -m venv .venv-gcs
+	.venv-gcs/bin/python $(PIP_INSTALL) '.[gcs,storage,tasks]' pytest
+	.venv-gcs/bin/python -m pytest -m gcs tests/gcs
 
 lint: $(VENV)/.installed-test $(VENV)/.installed-lint
 	$(BIN)/ruff check .

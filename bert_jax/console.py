@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
+from bert_jax.errors import shown
+
 LIVE_SECONDS = 0.1  # between two states of a progress line on a terminal
 LOG_SECONDS = 5.0  # between two progress lines elsewhere
 QUIET_SECONDS = 3.0  # of work of which no part can be counted, before its first line
@@ -149,7 +151,7 @@ class Console:
             return
         with self._lock:
             start = "\r\x1b[K" if self._open_line else ""
-            self._out.write(start + text + ("\n" if keep else ""))
+            self._out.write(start + shown(text) + ("\n" if keep else ""))
             self._out.flush()
             self._open_line = not keep
 

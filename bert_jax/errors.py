@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+SHOWN: dict[str, str] = {}  # local copy -> the URL that the user gave (training/saving/mirror.py)
 REASONS = {errno.EEXIST: "a file stands there", errno.ENOTDIR: "a part of its path is a file"}
 
 
@@ -17,6 +18,16 @@ class UserError(Exception):
 
     The command line prints the message alone and exits with status 2.
     """
+
+    def __str__(self) -> str:
+        return shown(super().__str__())
+
+
+def shown(text: str) -> str:
+    """Return a message with the URL in place of each local copy in `SHOWN`."""
+    for place, url in SHOWN.items():
+        text = text.replace(place, url)
+    return text
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -80,6 +80,23 @@ def user_cache() -> pathlib.Path:
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "bert_jax"
 
 
+def url_refusal(text: str, run: bool = False) -> str:
+    """Return why a text is no path of this machine, of which a directory such as `gs:` would be made; "" where it is.
+
+    With `run` it may be a URL of a run or a model on object storage.
+    """
+    scheme, slashes, address = text.partition("://")
+    if not slashes:
+        mistyped = re.fullmatch(r"(gs|s3|hf):/?(.+)", text)
+        return f"{text}: a slash is missing; write {mistyped[1]}://{mistyped[2].lstrip('/')}" if mistyped else ""
+    advice = f"mount the storage (gcsfuse, mount-s3) and give the path there, such as /mnt/{address}"
+    if not run:
+        return f"{text} is a URL; {advice}"
+    if scheme != "gs":
+        return f"{text}: Orbax, which writes the checkpoints, can write to gs:// alone; {advice}"
+    return "" if "/" in address.strip("/") else f"{text}: names no directory in a bucket; write gs://BUCKET/NAME"
+
+
 def _partial(target: pathlib.Path) -> pathlib.Path:
     """A name that no other process has."""
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")

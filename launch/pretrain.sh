@@ -35,6 +35,10 @@ set -uo pipefail
     fi
     workdir=${1:?"usage: $0 [--keep_log SECONDS] WORKDIR [arguments of bert-jax pretrain...]"}
     shift
+    if [[ $workdir == *://* ]]; then  # what follows looks into the work directory
+        echo "pretrain.sh: $workdir is a URL: mount the bucket and give the path, or run bert-jax pretrain without this script" >&2
+        exit 2
+    fi
 
     if [[ $every ]] && log=$(mktemp); then
         exec 3> >(keep_log "$every" "$log" "$workdir/logs" "$(date --utc +%Y%m%d-%H%M%S.%3N)_$(hostname).log")

@@ -26,7 +26,8 @@ from bert_jax.interop.tensors import shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.training import workdir
-from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError
+from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
+from bert_jax.training.saving.mirror import checkpoints_in
 
 
 class Weights(NamedTuple):
@@ -95,7 +96,7 @@ def read_weights(
         UserError: no model is there, it is damaged, or it lacks a wanted head and there is no `rng`.
     """
     console = console or Console()
-    directory = workdir.model_in(pathlib.Path(place))
+    directory = workdir.model_in(place)
     files.check(directory, [name for name in files.read_sums(directory) if name != CARD])
     if part is not None and not (directory / "run.json").is_file():
         raise UserError(f"{directory}: no work directory of `pretrain`, so it has no {part} beside a model")
@@ -136,7 +137,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     config, fingerprint = workdir.read_run(directory)
     if not isinstance(config, PretrainConfig):
         raise UserError(f"{directory} is one training of a `finetune`; give the work directory above it")
-    if not (directory / "checkpoints").is_dir():
+    if not saved_steps(checkpoints_in(directory)):
         raise UserError(f"{directory}: no checkpoint yet")
     checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
     try:
@@ -159,7 +160,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
 
 def has_part(place: str | os.PathLike[str], part: str) -> bool:
     """Return whether `place` is a work directory of `pretrain` whose run trains this beside its model."""
-    directory = workdir.model_in(pathlib.Path(place))
+    directory = workdir.model_in(place)
     if not (directory / "run.json").is_file():
         return False
     config, _ = workdir.read_run(directory)

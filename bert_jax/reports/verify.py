@@ -66,6 +66,7 @@ def _work_directory(place: pathlib.Path, progress: Progress) -> Verified:
     from bert_jax.training import workdir
     from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, saved_steps
     from bert_jax.training.metrics import damaged_lines
+    from bert_jax.training.saving.mirror import checkpoints_in
 
     damage, count, size, run = list[str](), 0, 0, None
     try:
@@ -74,7 +75,7 @@ def _work_directory(place: pathlib.Path, progress: Progress) -> Verified:
     except UserError as error:
         damage.append(str(error))
     directories = (place, *sorted(place.glob("runs/*")))
-    saved = {directory: saved_steps(directory / "checkpoints") for directory in directories}
+    saved = {directory: saved_steps(checkpoints_in(directory)) for directory in directories}
     total = sum(len(steps) for steps in saved.values())
     for directory, steps in saved.items():
         checkpoints = Checkpoints(directory, CheckpointConfig(), read_only=True) if steps else None
@@ -88,9 +89,9 @@ def _work_directory(place: pathlib.Path, progress: Progress) -> Verified:
                 if run and directory == place:
                     workdir.check_record(place, *run, record)
                 elif run and record["fingerprint"] != run[1]:
-                    damage.append(f"{directory / 'checkpoints' / str(step)}: of another run than run.json")
+                    damage.append(f"{checkpoints_in(directory) / str(step)}: of another run than run.json")
             except CorruptCheckpointError as error:
-                damage.append(f"{directory / 'checkpoints' / str(step)}: {error}")
+                damage.append(f"{checkpoints_in(directory) / str(step)}: {error}")
             except UserError as error:
                 damage.append(str(error))
         if checkpoints:

@@ -20,6 +20,7 @@ from bert_jax.runs import pretrain as pretraining
 from bert_jax.runs.budget.plan import plan
 from bert_jax.runs.corpus_data import corpus_data
 from bert_jax.runs.start.text import text_as_corpus
+from bert_jax.training.saving.mirror import fetched
 from bert_jax.training.schedules import plan_phases
 
 AnyConfig = TypeVar("AnyConfig", PretrainConfig, FinetuneConfig)
@@ -48,7 +49,7 @@ def open_run(workdir: str | os.PathLike[str]) -> OpenRun:
     Raises:
         UserError: it holds no run, or no metrics yet.
     """
-    (run,) = read_runs([pathlib.Path(workdir)])
+    (run,) = read_runs([fetched(workdir)])
     return OpenRun(run.place, run.config, run.trainings, summarize(run))
 
 
@@ -71,7 +72,7 @@ def pretrain(
     Raises:
         UserError: a config, corpus, directory or devices that do not fit each other, before anything is written.
     """
-    directory, console = pathlib.Path(workdir), console or Console()
+    directory, console = fetched(workdir), console or Console()
     with text_as_corpus(as_config(PretrainConfig, config, overrides), console) as (resolved, rest):
         if budget is not None:
             resolved = plan(resolved, budget, directory, console, tuple(overrides or ()))
@@ -89,7 +90,7 @@ def finetune(
     Arguments and errors as in `pretrain`. None: a signal ended it early, and the same call resumes.
     """
     resolved = as_config(FinetuneConfig, config, overrides)
-    return finetuning.finetune(resolved, pathlib.Path(workdir), console or Console())
+    return finetuning.finetune(resolved, fetched(workdir), console or Console())
 
 
 def batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Generator[Batch, None, None]:

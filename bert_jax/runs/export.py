@@ -22,6 +22,7 @@ from bert_jax.interop.tensors import class_for, shapes_of
 from bert_jax.reports.cards.card import model_card
 from bert_jax.training.checkpoint import read_record
 from bert_jax.training.metrics import has_digest
+from bert_jax.training.saving.mirror import checkpoints_in
 from bert_jax.training.workdir import model_in
 
 
@@ -111,7 +112,7 @@ def card_of(
 
 def _compare_metrics(place: pathlib.Path, step: int, console: Console) -> None:
     """Say so where the metrics, which the card quotes, are not those that the checkpoint recorded."""
-    path, digest = place / "metrics.jsonl", read_record(place / "checkpoints", step).get("metrics")
+    path, digest = place / "metrics.jsonl", read_record(checkpoints_in(place), step).get("metrics")
     if digest and not has_digest(path, digest):
         console.say(
             f"{path}: differs from what the checkpoint of step {step:,} recorded; the scores in {CARD} may be wrong"

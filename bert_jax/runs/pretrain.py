@@ -113,9 +113,10 @@ def _resolved(config: PretrainConfig, corpus: Mixture) -> PretrainConfig:
 
 
 def _absolute(part: Any, name: str) -> Any:
-    """The part of a config with an absolute path in its field `name`, which may be None."""
+    """The part of a config with an absolute path or a URL in its field `name`, which may be None."""
     place = getattr(part, name)
-    return dataclasses.replace(part, **{name: os.path.abspath(place) if place else None})
+    absolute = place if not place or "://" in place else os.path.abspath(place)
+    return dataclasses.replace(part, **{name: absolute or None})
 
 
 def run_fingerprint(config: PretrainConfig, corpus: Mixture) -> dict[str, str]:

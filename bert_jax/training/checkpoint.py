@@ -1,4 +1,8 @@
-"""Checkpoints by Orbax: state, cursor, config and a digest per leaf, written together or not at all."""
+"""Checkpoints by Orbax: state, cursor, config and a digest per leaf, written together or not at all.
+
+`Place` is a local path, or for a run on object storage a path of `etils.epath`. There a checkpoint is complete once it
+has the file COMMITTED, which Orbax writes last; locally it gets its name last.
+"""
 
 import contextlib
 import errno
@@ -7,16 +11,14 @@ import hashlib
 import importlib.metadata
 import json
 import logging
-import math
 import operator
 import os
 import pathlib
 import re
 import shutil
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import absl.logging
@@ -29,14 +31,16 @@ from jax.experimental import multihost_utils
 from bert_jax import errors
 from bert_jax.config import CheckpointConfig
 from bert_jax.errors import UserError
+from bert_jax.training.saving.cadence import KeptSteps
+from bert_jax.training.saving.mirror import checkpoints_in, mirror_of
 
 Tree = Any
 Record = dict[str, Any]  # saved beside the state, as JSON
+Place = Any
 Check = Callable[[Record], None]  # raises where a record is not that of this run
 AVERAGE = "opt_state.average"  # where a state has the moving average of the parameters (optimizers/average.py)
-MIN_SECONDS = 10.0  # of work between two checkpoints by the clock (docs/reliability.md)
-MAX_RATE = 10e6  # bytes per second that these checkpoints write on average: disks wear, buckets have a price
 DISK_MARGIN = 16 << 20  # bytes that a disk must have free beside a checkpoint's arrays
+COMMITTED = "commit_success.txt"
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
 
 
@@ -60,20 +64,23 @@ def _silence_dropped_reads() -> None:
 
 
 class Checkpoints:
-    """The checkpoints of one work directory, `WORKDIR/checkpoints/STEP`."""
+    """The checkpoints of one work directory, `WORKDIR/checkpoints/STEP`, or at the URL that it mirrors."""
 
     def __init__(self, workdir: pathlib.Path, config: CheckpointConfig, read_only: bool = False) -> None:
         # Orbax warns about its own defaults, and logs the traceback of what it also raises.
         absl.logging.set_verbosity(absl.logging.FATAL)
         _silence_dropped_reads()
-        self.directory = workdir.absolute() / "checkpoints"
+        self.directory: Place = checkpoints_in(workdir)
+        self._mirror = mirror_of(workdir)
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=None if read_only else _Kept(config),
+            preservation_policy=None if read_only else KeptSteps(config),
             read_only=read_only,
             create=not read_only,
             cleanup_tmp_directories=not read_only,
         )
         with writing(self.directory):
+            if not read_only:
+                workdir.mkdir(parents=True, exist_ok=True)  # Orbax makes the directory of the checkpoints alone
             self._manager = ocp.CheckpointManager(self.directory, options=options)
         # Each process reads on its own: one that finds damage must not leave the others in a barrier inside Orbax.
         me = jax.process_index()
@@ -97,8 +104,10 @@ class Checkpoints:
         record["seal"] = _seal(record)
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         with writing(self.directory):
+            if self._mirror and jax.process_index() == 0:
+                self._mirror.push()
             # On a full disk, TensorStore's threads would print a traceback for every array.
-            if shutil.disk_usage(self.directory).free < size + DISK_MARGIN:
+            if not self._mirror and shutil.disk_usage(self.directory).free < size + DISK_MARGIN:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._manager.save(
                 step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), run=ocp.args.JsonSave(record))
@@ -177,7 +186,7 @@ class Checkpoints:
         _check_digests(record["digests"], digests(state))
         return record, sum(leaf.nbytes for leaf in jax.tree.leaves(state))
 
-    def _read_part(self, path: list[str], place: pathlib.Path) -> Tree:
+    def _read_part(self, path: list[str], place: Place) -> Tree:
         """The part of a state at `path`."""
         handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=self._alone)
         with contextlib.closing(ocp.Checkpointer(handler, multiprocessing_options=self._alone)) as reader:
@@ -224,10 +233,7 @@ class Checkpoints:
     def set_aside(self, step: int) -> None:
         """Move the (damaged) checkpoints after `step` out of the way, to `WORKDIR/damaged/`."""
         for newer in [other for other in self.steps() if other > step and jax.process_index() == 0]:
-            place = self.directory.parent / "damaged" / str(newer)
-            shutil.rmtree(place, ignore_errors=True)
-            place.parent.mkdir(exist_ok=True)
-            shutil.move(self.directory / str(newer), place)
+            _move(self.directory / str(newer), self.directory.parent / "damaged" / str(newer))
         multihost_utils.sync_global_devices("checkpoints set aside")
         self._manager.reload()
 
@@ -238,76 +244,27 @@ class Checkpoints:
             self._manager.close()
 
 
-class Cadence:
-    """When a run saves: at multiples of `every` and `keep_period`, and between them by the clock.
+def _move(place: Place, target: Place) -> None:
+    if isinstance(place, pathlib.Path):
+        shutil.rmtree(target, ignore_errors=True)
+        target.parent.mkdir(exist_ok=True)
+        shutil.move(place, target)
+        return
+    from bert_jax.data.sources import storage
 
-    By the clock, MIN_SECONDS of work or more lie between two checkpoints, enough for saving to take at most
-    `max_time_fraction` of the time and to write at most MAX_RATE. Process 0's clock decides, at steps that all
-    processes know.
-    """
-
-    def __init__(self, config: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        self._config, self._clock = config, clock
-        self._save_seconds = (0.0, 0.0)  # that the last two saves held up the steps
-        self._size = 0  # bytes of the last
-        self._since: tuple[int, float] | None = None  # step and time from which on work is not saved
-        self._look = 0  # the next step at which the clock is read
-
-    def due(self, step: int) -> bool:
-        """Whether to save after `step`. Every process calls it after every step."""
-        if any(every and step % every == 0 for every in (self._config.every, self._config.keep_period)):
-            return True
-        fraction = self._config.max_time_fraction
-        if fraction is None or step < self._look:
-            return False
-        if self._since is None:  # the step before compiled
-            self._since, self._look = (step, self._clock()), step + 1
-            return False
-        first, began = self._since
-        save_seconds = min(self._save_seconds)  # the first save compiles, and any may be slow
-        wanted = max(MIN_SECONDS, save_seconds / fraction, self._size / MAX_RATE)
-        wait = np.array(steps_until_save(step - first, self._clock() - began, wanted), np.int32)
-        self._look = step + int(multihost_utils.broadcast_one_to_all(wait))
-        return self._look == step
-
-    def saved(self, step: int, seconds: float, size: int) -> None:
-        """Count from `step` on, whose save held up the steps for `seconds` and writes `size` bytes."""
-        self._save_seconds, self._size = (self._save_seconds[1], seconds), size
-        self._since, self._look = (step, self._clock()), step + 1
+    storage.delete(str(target))
+    storage.move(str(place), str(target))
 
 
-def steps_until_save(steps: int, seconds: float, wanted: float) -> int:
-    """Return how many more steps `wanted` seconds need, where `steps` took `seconds`; 0 where that time is over.
-
-    At most as many as there were, so that an estimate from few steps cannot be far off.
-    """
-    return 0 if seconds >= wanted else min(steps, math.ceil((wanted - seconds) * steps / max(seconds, 1e-9)))
-
-
-def kept_steps(steps: Sequence[int], config: CheckpointConfig) -> set[int]:
-    """Return which of the ascending steps keep their checkpoints; of those between multiples of `every`, the newest."""
-    regular = [step for step in steps if step % (config.every or 1) == 0]
-    forever = [step for step in steps if config.keep_period and step % config.keep_period == 0]
-    return {*steps[-1:], *regular[-config.keep :], *forever}
+def saved_steps(directory: Place) -> list[int]:
+    """Return the steps of the complete checkpoints in a directory, newest first, as this process sees it."""
+    local = isinstance(directory, pathlib.Path)
+    with contextlib.nullcontext() if local else writing(directory, "listed"):
+        found = [place for place in directory.glob("*") if place.name.isdecimal()]
+        return sorted((int(one.name) for one in found if local or (one / COMMITTED).exists()), reverse=True)
 
 
-class _Kept:
-    """`kept_steps`, as Orbax asks for it."""
-
-    def __init__(self, config: CheckpointConfig) -> None:
-        self._config = config
-
-    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        kept = kept_steps([one.step for one in checkpoints], self._config)
-        return [one.step in kept for one in checkpoints]
-
-
-def saved_steps(directory: pathlib.Path) -> list[int]:
-    """Return the steps of the checkpoints in a directory, newest first, as this process sees it."""
-    return sorted((int(place.name) for place in directory.glob("*") if place.name.isdecimal()), reverse=True)
-
-
-def read_record(directory: pathlib.Path, step: int) -> Record:
+def read_record(directory: Place, step: int) -> Record:
     """Return the record of `DIRECTORY/STEP`; CorruptCheckpointError where it cannot be trusted.
 
     A checkpoint is known by the step in its record: a renamed directory is damage.
@@ -325,12 +282,21 @@ def read_record(directory: pathlib.Path, step: int) -> Record:
 
 
 @contextlib.contextmanager
-def writing(place: pathlib.Path) -> Iterator[None]:
-    """As `errors.writing`, also for the ValueErrors in which TensorStore wraps an OSError."""
+def writing(place: Place, verb: str = "written") -> Iterator[None]:
+    """As `errors.writing`, also for the ValueErrors in which TensorStore wraps an OSError, and for object storage."""
     with errors.writing(place, "make room, then start again: the run resumes"):
         try:
             yield
-        except ValueError as error:
+        except UserError:
+            raise
+        except Exception as error:  # each package of object storage raises its own
+            if not isinstance(place, pathlib.Path):
+                raise UserError(
+                    f"{place}: cannot be {verb} ({_first_line(error)}); check the storage and the permissions, then "
+                    "start again: the run resumes"
+                ) from error
+            if not isinstance(error, ValueError):
+                raise
             code = SYSTEM_ERROR.search(str(error))
             if not code:
                 raise

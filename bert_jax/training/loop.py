@@ -23,11 +23,12 @@ from bert_jax.parallel.energy import Meter, find_counters
 from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error, used_bytes
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
-from bert_jax.training.checkpoint import Cadence, Checkpoints, Record, versions
+from bert_jax.training.checkpoint import Checkpoints, Record, versions
 from bert_jax.training.evaluation import Evaluate, make_evaluate
 from bert_jax.training.metrics import Line, MetricsFile, Stopwatch, read_metrics
 from bert_jax.training.optimizers import Optimizer, make_optimizer
 from bert_jax.training.resuming import refused_changes
+from bert_jax.training.saving.cadence import Cadence
 from bert_jax.training.schedules import Phase
 from bert_jax.training.step import (
     TrainState,
@@ -211,8 +212,7 @@ class _Loop:
 
     def run(self, state: TrainState, step: int) -> bool:
         """Train from `step` on; whether the last step was reached."""
-        saved = compiled_at = step
-        last_step = self.phases[-1].end
+        saved, compiled_at, last_step = step, step, self.phases[-1].end
         if step > 0 and self._owes_evaluation(step):
             self._evaluate(step, next(phase for phase in self.phases if step <= phase.end), state)
         for phase in (phase for phase in self.phases if step < phase.end):

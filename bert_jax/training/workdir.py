@@ -19,6 +19,7 @@ from bert_jax.files import new_directory, remove_partial, write_text
 from bert_jax.parallel.energy import find_counters
 from bert_jax.training.checkpoint import CorruptCheckpointError, Record, read_record, saved_steps, versions
 from bert_jax.training.resuming import refused_changes
+from bert_jax.training.saving.mirror import checkpoints_in, fetched, mirror_of
 
 ELSEWHERE = "make room, or choose another --workdir"
 RESTORE = "put back that of this run, or remove it: the command that began the run writes it again"
@@ -30,7 +31,7 @@ PATH_KEYS = {"corpus": "data.corpus", "task": "task.data", "weights": "init_from
 
 @contextlib.contextmanager
 def locked(workdir: pathlib.Path) -> Iterator[None]:
-    """Create the directory and lock it against a second process.
+    """Create the directory and lock it against a second process; on object storage, take the run over from it.
 
     Raises UserError where that is not possible, and for the directory of a corpus.
     """
@@ -48,7 +49,9 @@ def locked(workdir: pathlib.Path) -> Iterator[None]:
         with writing(workdir, ELSEWHERE):
             for directory in (workdir, *workdir.glob("runs/lr*_seed*")):
                 remove_partial(directory, WRITTEN)
-        yield
+        mirror = mirror_of(workdir)
+        with mirror.owned() if mirror else contextlib.nullcontext():
+            yield
 
 
 def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], tokenizer: pathlib.Path) -> None:
@@ -64,7 +67,7 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
     elif record:
         found = from_json(record["config"]), record["fingerprint"]
     if found:
-        changed = _changes(*found, config, fingerprint, max(saved_steps(workdir / "checkpoints"), default=0))
+        changed = _changes(*found, config, fingerprint, max(saved_steps(checkpoints_in(workdir)), default=0))
         if changed and record and path.exists():
             _check_run_file(workdir, *found, record)
         if changed:
@@ -72,7 +75,7 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
                 f"{workdir} holds a run that differs ({'; '.join(changed)}); "
                 "resume with the same settings, or choose another --workdir"
             )
-    elif saved_steps(workdir / "checkpoints"):
+    elif saved_steps(checkpoints_in(workdir)):
         raise UserError(f"{workdir} holds damaged checkpoints without their run.json; choose another --workdir")
     with writing(workdir, ELSEWHERE):
         if not (workdir / "tokenizer").exists():
@@ -80,6 +83,8 @@ def claim(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], to
                 copy_tokenizer(tokenizer, partial)
         _check_tokenizer(workdir, fingerprint["tokenizer"])
         write_text(path, json.dumps(run, indent=1) + "\n")
+    if mirror := mirror_of(workdir):
+        mirror.push()
 
 
 def check_record(workdir: pathlib.Path, config: Config, fingerprint: dict[str, str], record: Record) -> None:
@@ -118,7 +123,7 @@ def _check_tokenizer(workdir: pathlib.Path, sha256: str) -> None:
 
 def _newest_record(workdir: pathlib.Path) -> Record | None:
     """The newest record that can be trusted."""
-    directory = workdir / "checkpoints"
+    directory = checkpoints_in(workdir)
     for step in saved_steps(directory):
         with contextlib.suppress(CorruptCheckpointError):
             return read_record(directory, step)
@@ -195,7 +200,8 @@ def read_machine(workdir: pathlib.Path) -> dict[str, str | int]:
         return {}
 
 
-def model_in(directory: pathlib.Path) -> pathlib.Path:
-    """Return where the model of a directory is: the best one of a `finetune` work directory, else the directory."""
+def model_in(place: str | os.PathLike[str]) -> pathlib.Path:
+    """Return where the model of a path or a gs:// URL is: the best one of a `finetune` work directory, else itself."""
+    directory = fetched(place)
     best = directory / "model"
     return best if (best / "config.json").is_file() else directory

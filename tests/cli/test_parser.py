@@ -299,12 +299,8 @@ raise SystemExit(program.run())
 @pytest.mark.parametrize(
     "argv",
     [
-        ["pretrain", "--config=demo", "--workdir=gs://b/run"],
-        ["finetune", "--config=glue", "--workdir", "s3://b/run"],
-        ["evaluate", "--workdir=gs://b/run"],
-        ["export", "--workdir=gs://b/run", "--output=x"],
-        ["export", "--model=run", "--output=gs://b/run"],
-        ["embed", "--model=gs://b/run", "--output=x.npy"],
+        ["compress", "--model=run", "--output=gs://b/run"],
+        ["embed", "--model=run", "--output=gs://b/run"],
         ["tokenizer", "--input=x", "--kind=bpe", "--output=gs://b/run"],
         ["prepare", "--input=x", "--tokenizer=tok", "--output=c", "--keep_removed=gs://b/run"],
         ["clean", "--input=x", "--output=gs://b/run"],

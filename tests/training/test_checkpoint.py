@@ -13,15 +13,9 @@ import pytest
 
 from bert_jax.config import CheckpointConfig
 from bert_jax.errors import UserError
-from bert_jax.training import checkpoint
-from bert_jax.training.checkpoint import (
-    Cadence,
-    Checkpoints,
-    CorruptCheckpointError,
-    digests,
-    kept_steps,
-    steps_until_save,
-)
+from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, digests
+from bert_jax.training.saving import cadence as cadence_module
+from bert_jax.training.saving.cadence import Cadence, kept_steps, steps_until_save
 
 
 def state(seed: int = 0) -> dict:
@@ -129,7 +123,7 @@ def test_multiples_of_every_and_keep_period_are_saved_whatever_the_clock_says() 
 def test_the_clock_of_process_0_decides_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Process 1 has a clock that is ten times as fast, and saves after the same steps."""
     sent: list[np.ndarray] = []
-    monkeypatch.setattr(checkpoint.multihost_utils, "broadcast_one_to_all", lambda x: sent.append(x) or x)
+    monkeypatch.setattr(cadence_module.multihost_utils, "broadcast_one_to_all", lambda x: sent.append(x) or x)
     rng, now = np.random.default_rng(0), 0.0
     cadence, fast = Cadence(CheckpointConfig(), lambda: now), Cadence(CheckpointConfig(), lambda: 10 * now)
     saved = 0
@@ -138,7 +132,7 @@ def test_the_clock_of_process_0_decides_for_all(monkeypatch: pytest.MonkeyPatch)
         before = len(sent)
         due = cadence.due(step)
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoint.multihost_utils, "broadcast_one_to_all", lambda x: sent.pop())
+            patch.setattr(cadence_module.multihost_utils, "broadcast_one_to_all", lambda x: sent.pop())
             assert fast.due(step) == due
         assert len(sent) == before  # each message was received
         if due:

@@ -13,11 +13,11 @@ from bert_jax.config import MeshConfig, PretrainConfig
 from bert_jax.errors import UserError
 from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
-from bert_jax.training import checkpoint
 from bert_jax.training.checkpoint import digests
 from bert_jax.training.loop import Data
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.saving import cadence
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import TrainState, init_state, train_step
 from tests.synthetic import NO_DROPOUT, random_batch, synthetic_data, tiny_config, train
@@ -146,7 +146,7 @@ def test_same_seed_twice_is_bit_identical_and_another_seed_is_not(
     first, lines = run(config, tmp_path / "a")
     with monkeypatch.context() as patch:
         asked: list[int] = []
-        patch.setattr(checkpoint, "steps_until_save", lambda *_: asked.append(0) or 0)
+        patch.setattr(cadence, "steps_until_save", lambda *_: asked.append(0) or 0)
         second, again = run(config, tmp_path / "b")
     assert len(asked) == 2  # at steps 3 and 5; those between are multiples of `checkpoint.every`
     other, _ = run(tiny_config(seed=1), tmp_path / "c")

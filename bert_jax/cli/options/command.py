@@ -4,10 +4,13 @@ import argparse
 from collections.abc import Callable
 from typing import NamedTuple
 
+from bert_jax.files import url_refusal
+
 MODEL_HELP = (
-    "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face directory"
+    "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face directory; "
+    "here or gs://BUCKET/NAME"
 )
-RUN_HELP = "work directory of `pretrain`"
+RUN_HELP = "work directory of `pretrain`, a path or gs://BUCKET/NAME"
 STEP_HELP = "step of the checkpoint (default: the newest intact one)"
 FOLLOW_PORT = 6007  # beside TensorBoard's 6006
 INPUT_FILE_HELP = (
@@ -29,11 +32,15 @@ class Command(NamedTuple):
 
 def local_path(text: str) -> str:
     """Return a path; the parser refuses a URL, of which a directory such as `gs:` would be made."""
-    address = text.partition("://")[2]
-    if address:
-        raise argparse.ArgumentTypeError(
-            f"{text} is a URL; mount the storage (gcsfuse, mount-s3) and give the path there, such as /mnt/{address}"
-        )
+    if refusal := url_refusal(text):
+        raise argparse.ArgumentTypeError(refusal)
+    return text
+
+
+def run_place(text: str) -> str:
+    """Return the path or the gs:// URL of a run or a model; the parser refuses other URLs."""
+    if refusal := url_refusal(text, run=True):
+        raise argparse.ArgumentTypeError(refusal)
     return text
 
 
@@ -71,4 +78,4 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add `--model`."""
-    parser.add_argument("--model", required=True, type=local_path, metavar="DIR", help=MODEL_HELP)
+    parser.add_argument("--model", required=True, type=run_place, metavar="DIR", help=MODEL_HELP)

@@ -14,11 +14,12 @@ from bert_jax.cli.options.command import (
     Command,
     add_model,
     local_path,
+    run_place,
 )
 
 
 def _evaluate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, type=local_path, metavar="DIR", help=RUN_HELP)
+    parser.add_argument("--workdir", required=True, type=run_place, metavar="DIR", help=RUN_HELP)
     parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
     parser.add_argument(
         "--corpus",
@@ -30,7 +31,7 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
 
 
 def _plot(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, type=local_path, metavar="DIR", help=RUN_HELP)
+    parser.add_argument("--workdir", required=True, type=run_place, metavar="DIR", help=RUN_HELP)
     parser.add_argument(
         "--output", required=True, type=local_path, metavar="FILE", help="picture to create: .png, .pdf or .svg"
     )
@@ -38,7 +39,7 @@ def _plot(parser: argparse.ArgumentParser) -> None:
 
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "workdir", nargs="+", metavar="WORKDIR", help="work directory of `pretrain` or `finetune`; several are compared"
+        "workdir", nargs="+", type=run_place, metavar="WORKDIR", help="work directories of `pretrain` or `finetune`"
     )
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
@@ -65,11 +66,11 @@ def _export(parser: argparse.ArgumentParser) -> None:
         "--workdir",
         "--model",
         required=True,
-        type=local_path,
+        type=run_place,
         metavar="DIR",
         help=f"{MODEL_HELP}; or Google's TensorFlow checkpoint of a BERT",
     )
-    parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="directory to create")
+    parser.add_argument("--output", required=True, type=run_place, metavar="DIR", help="directory to create, or gs://")
     parser.add_argument(
         "--format",
         choices=["huggingface", "stablehlo", "stablehlo_int8", "onnx", "onnx_int8"],

@@ -2,7 +2,7 @@
 
 import argparse
 
-from bert_jax.cli.options.command import Command, add_platform, add_processes, add_recipe, local_path
+from bert_jax.cli.options.command import Command, add_platform, add_processes, add_recipe, run_place
 
 
 def _config(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +36,9 @@ def _pretrain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir",
         required=True,
-        type=local_path,
+        type=run_place,
         metavar="DIR",
-        help="work directory for checkpoints, metrics.jsonl and TensorBoard events",
+        help="work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, or gs://BUCKET/NAME",
     )
     parser.add_argument(
         "--budget",
@@ -55,9 +55,9 @@ def _finetune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir",
         required=True,
-        type=local_path,
+        type=run_place,
         metavar="DIR",
-        help="work directory for the model, its scores and its predictions",
+        help="work directory for the model, its scores and its predictions: a path, or gs://BUCKET/NAME",
     )
     parser.add_argument("--json", action="store_true", help="print results.json on one line instead of a table")
     add_platform(parser)

@@ -16,19 +16,21 @@ def evaluate(args: argparse.Namespace) -> None:
     """Print the held-out metrics of a run."""
     from bert_jax.cli.results_text import evaluation_table
     from bert_jax.runs.evaluate import evaluate as run
+    from bert_jax.training.saving.mirror import fetched
 
     with open_console() as console:
         other = pathlib.Path(args.corpus) if args.corpus else None
-        metrics = run(pathlib.Path(args.workdir), args.step, console, other)
+        metrics = run(fetched(args.workdir), args.step, console, other)
     print(json.dumps(metrics) if args.json else evaluation_table(metrics, args.corpus))
 
 
 def plot(args: argparse.Namespace) -> None:
     """Draw learning curves."""
     from bert_jax.reports.plots import plot_run as draw
+    from bert_jax.training.saving.mirror import fetched
 
     with open_console() as console:
-        draw(pathlib.Path(args.workdir), pathlib.Path(args.output), console.say)
+        draw(fetched(args.workdir), pathlib.Path(args.output), console.say)
     print(args.output)
 
 
@@ -47,11 +49,13 @@ def report(args: argparse.Namespace) -> None:
 def export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
     from bert_jax.runs.export import export as run
+    from bert_jax.training.saving.mirror import fetched, uploaded
 
-    place, output = pathlib.Path(args.workdir), pathlib.Path(args.output)
     with open_console() as console, console.working("exporting"):
         for_card = args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None
-        run(place, args.step, output, args.format, console, args.head, args.part, *for_card)
+        with uploaded(args.output) as output:
+            place = fetched(args.workdir)
+            run(place, args.step, output, args.format, console, args.head, args.part, *for_card)
 
 
 def compress(args: argparse.Namespace) -> None:
@@ -59,6 +63,7 @@ def compress(args: argparse.Namespace) -> None:
     from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.runs.compression.compress import compress as run
     from bert_jax.runs.compression.prune import PARTS
+    from bert_jax.training.saving.mirror import fetched
 
     if (args.amount is None) == (args.method in PARTS):
         raise UserError(f"--amount is for the methods {', '.join(PARTS)}, and they need it")
@@ -67,7 +72,7 @@ def compress(args: argparse.Namespace) -> None:
     if args.examples < 1:
         raise UserError(f"--examples {args.examples}: at least 1")
     use_compilation_cache()
-    place, output, amount = pathlib.Path(args.model), pathlib.Path(args.output), args.amount or 0.0
+    place, output, amount = fetched(args.model), pathlib.Path(args.output), args.amount or 0.0
     with open_console() as console, console.working("compressing"):
         lines = run(place, output, args.method, amount, args.data, args.examples, console)
     print("\n".join([*lines, args.output]))
@@ -76,10 +81,11 @@ def compress(args: argparse.Namespace) -> None:
 def verify(args: argparse.Namespace) -> int:
     """Print what is damaged; return 1 where anything is."""
     from bert_jax.reports.verify import verify as run
+    from bert_jax.training.saving.mirror import fetched
 
     began = time.monotonic()
     with open_console() as console:
-        found = run(pathlib.Path(args.path), console.progress)
+        found = run(fetched(args.path), console.progress)
     for line in found.damage:
         print(line)
     read = f"{found.checked}; {found.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
@@ -90,9 +96,10 @@ def verify(args: argparse.Namespace) -> int:
 def vocabulary(args: argparse.Namespace) -> None:
     """Write a model with another vocabulary."""
     from bert_jax.runs.vocabulary import change_vocabulary
+    from bert_jax.training.saving.mirror import fetched
 
     with open_console() as console, console.working("changing the vocabulary"):
-        change_vocabulary(pathlib.Path(args.model), pathlib.Path(args.tokenizer), pathlib.Path(args.output), console)
+        change_vocabulary(fetched(args.model), pathlib.Path(args.tokenizer), pathlib.Path(args.output), console)
 
 
 def fill_mask(args: argparse.Namespace) -> None:

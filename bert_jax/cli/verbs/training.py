@@ -62,8 +62,9 @@ def pretrain(args: argparse.Namespace) -> None:
     if finished and first:
         from bert_jax.cli.results_text import after_pretraining
         from bert_jax.data.tokenizer import load_tokenizer
+        from bert_jax.training.saving.mirror import fetched
 
-        found = load_tokenizer(pathlib.Path(args.workdir, "tokenizer"))
+        found = load_tokenizer(fetched(args.workdir) / "tokenizer")
         print(after_pretraining(args.workdir, found.tokens[found.mask_id]))
 
 
@@ -89,6 +90,7 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
     from bert_jax.parallel.platform import use_platform
     from bert_jax.parallel.preemption import Interrupt
     from bert_jax.parallel.processes.joining import find_peers, joined
+    from bert_jax.training.saving.mirror import fetched
 
     peers = find_peers(args.coordinator, args.num_processes, args.process_id)
     first = peers is None or peers.process_id == 0
@@ -107,4 +109,4 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
     ):
         if refused:
             raise refused
-        return run(config, pathlib.Path(args.workdir), console, interrupt, watchdog), first
+        return run(config, fetched(args.workdir), console, interrupt, watchdog), first

@@ -4,12 +4,16 @@ import contextlib
 import glob
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from bert_jax.errors import UserError
 
+Result = TypeVar("Result")
+TRIES = 5  # of a request on a run; gcsfs repeats each of its own six times
+FIRST_PAUSE = 1.0  # seconds; each next pause is twice as long
 _CHUNK = 1 << 20
 
 
@@ -117,6 +121,102 @@ def remove(directory: str) -> None:
         system.rm(inner, recursive=True)
 
 
+def list_versions(url: str) -> dict[str, str]:
+    """Return the name of each file below a URL -> a text that changes when the file is written again.
+
+    This and the functions below repeat what fails, `TRIES` times.
+
+    Raises:
+        UserError: it cannot be reached.
+    """
+
+    def listed() -> dict[str, str]:
+        system, inner = _system(url)
+        found = system.find(inner, detail=True)
+        return {path.removeprefix(f"{inner}/"): str(found[path]) for path in found if path != inner}
+
+    return _repeated(url, listed)
+
+
+def read_bytes(url: str) -> bytes | None:
+    """Return the content of a file; None where there is none. Raises UserError as `list_versions`."""
+
+    def read() -> bytes | None:
+        system, inner = _system(url)
+        try:
+            return bytes(system.cat_file(inner))
+        except FileNotFoundError:
+            return None
+
+    return _repeated(url, read)
+
+
+def write_bytes(content: bytes, url: str) -> None:
+    """Write a file, which appears whole or not at all. Raises UserError as `list_versions`."""
+
+    def write() -> None:
+        system, inner = _system(url)
+        system.pipe_file(inner, content)
+
+    _repeated(url, write)
+
+
+def put(local_path: str | os.PathLike[str], url: str) -> None:
+    """Copy a local file to object storage, as `write_bytes`."""
+
+    def write() -> None:
+        system, inner = _system(url)
+        system.put_file(os.fspath(local_path), inner)
+
+    _repeated(url, write)
+
+
+def get(url: str, local_path: str | os.PathLike[str]) -> None:
+    """Copy a file of object storage to the local disk. Raises UserError as `list_versions`."""
+
+    def read() -> None:
+        system, inner = _system(url)
+        system.get_file(inner, os.fspath(local_path))
+
+    _repeated(url, read)
+
+
+def delete(url: str) -> None:
+    """Remove a file, or all files below a URL; there may be none. Raises UserError as `list_versions`."""
+
+    def removed() -> None:
+        system, inner = _system(url)
+        with contextlib.suppress(FileNotFoundError):
+            system.rm(inner, recursive=True)
+
+    _repeated(url, removed)
+
+
+def move(url: str, target: str) -> None:
+    """Move all files below a URL; object storage copies them. Raises UserError as `list_versions`."""
+
+    def moved() -> None:
+        system, inner = _system(url)
+        for path in system.find(inner):
+            system.cp_file(path, f"{_system(target)[1]}{path.removeprefix(inner)}")
+
+    _repeated(target, moved)
+    delete(url)
+
+
+def _repeated(url: str, call: Callable[[], Result]) -> Result:
+    """The result of a call that may fail while the storage does not answer; each package has its own exceptions."""
+    with _reaching(url):
+        for number in range(1, TRIES):
+            try:
+                return call()
+            except (UserError, FileNotFoundError, PermissionError):
+                raise
+            except Exception:
+                time.sleep(FIRST_PAUSE * 2 ** (number - 1))
+        return call()
+
+
 def _copy(source_path: str, target: str) -> None:
     with open(source_path, "rb") as source:
         _write(source, target)
@@ -194,12 +294,16 @@ def _missing(item: str) -> UserError:
 def _system(url: str, **options: bool) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it."""
     try:
+        from fsspec.config import conf
         from fsspec.core import url_to_fs
+
+        # Its listings do not see what TensorStore and other hosts write. Also for the instances of Orbax.
+        conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
+        return url_to_fs(url, **options)
     except ImportError:
         raise UserError(
             f"{url}: needs packages: pip install fsspec, and gcsfs for gs://, s3fs for s3://, huggingface_hub for hf://"
         ) from None
-    return url_to_fs(url, **options)
 
 
 @contextlib.contextmanager

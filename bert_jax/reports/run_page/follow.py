@@ -13,6 +13,7 @@ from bert_jax.reports.html.markup import POLICY, element, page
 from bert_jax.reports.html.style import STYLE
 from bert_jax.reports.run_page.page import report_page
 from bert_jax.reports.run_page.sections import Assumed
+from bert_jax.training.saving.mirror import fetched
 from bert_jax.training.workdir import read_run
 
 LOOPBACK = "127.0.0.1"
@@ -33,13 +34,12 @@ def follow_runs(workdirs: Sequence[str], port: int, assumed: Assumed, console: C
     Raises:
         UserError: a directory holds no run, or the port is taken.
     """
-    places = [pathlib.Path(workdir) for workdir in workdirs]
-    for place in places:
-        read_run(place)
+    for workdir in workdirs:
+        read_run(fetched(workdir))
     if not 0 <= port < 1 << 16:
         raise UserError(f"--port {port}: give a number from 0 to 65535")
     try:
-        server = http.server.ThreadingHTTPServer((LOOPBACK, port), _handler(_Latest(places, assumed).page))
+        server = http.server.ThreadingHTTPServer((LOOPBACK, port), _handler(_Latest(workdirs, assumed).page))
     except OSError as error:
         raise UserError(f"--port {port}: cannot be served on ({error.strerror}); choose another, or 0") from None
     with server:
@@ -53,8 +53,8 @@ def follow_runs(workdirs: Sequence[str], port: int, assumed: Assumed, console: C
 class _Latest:
     """The page of runs, made again where a file has changed since."""
 
-    def __init__(self, places: Sequence[pathlib.Path], assumed: Assumed) -> None:
-        self._places, self._assumed = places, assumed
+    def __init__(self, workdirs: Sequence[str], assumed: Assumed) -> None:
+        self._workdirs, self._assumed = workdirs, assumed
         self._lock = threading.Lock()
         self._state: list[tuple[str, int, int]] = []
         self._page = b""
@@ -63,18 +63,20 @@ class _Latest:
         """Return the page; where the runs cannot be read now, one that says so."""
         with self._lock:
             try:
-                if (state := self._files()) != self._state:
-                    text = report_page(self._places, Console(silent=True), self._assumed, num_sequences=0)
+                places = [fetched(workdir) for workdir in self._workdirs]
+                if (state := _files(places)) != self._state:
+                    text = report_page(places, Console(silent=True), self._assumed, num_sequences=0)
                     self._state, self._page = state, text.encode()
             except (UserError, OSError) as error:
                 return page("No page yet", STYLE, element("p", f"{error}. This page reloads itself.")).encode()
             return self._page
 
-    def _files(self) -> list[tuple[str, int, int]]:
-        directories = [one for place in self._places for one in (place, *place.glob("runs/*"))]
-        paths = sorted(path for place in directories for name in READ for path in place.glob(name))
-        stats = [(str(path), path.stat()) for path in paths]
-        return [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
+
+def _files(places: Sequence[pathlib.Path]) -> list[tuple[str, int, int]]:
+    directories = [one for place in places for one in (place, *place.glob("runs/*"))]
+    paths = sorted(path for place in directories for name in READ for path in place.glob(name))
+    stats = [(str(path), path.stat()) for path in paths]
+    return [(name, stat.st_mtime_ns, stat.st_size) for name, stat in stats]
 
 
 def _handler(make: Callable[[], bytes]) -> type[http.server.BaseHTTPRequestHandler]:

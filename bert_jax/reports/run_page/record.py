@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from bert_jax import strict_json
 from bert_jax.config import Config, PretrainConfig
 from bert_jax.errors import UserError
+from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.metrics import Line, damaged_lines, read_metrics
+from bert_jax.training.saving.mirror import checkpoints_in
 from bert_jax.training.schedules import Phase, plan_phases
 from bert_jax.training.trackers.tensorboard import Session, read_sessions
 from bert_jax.training.workdir import read_machine, read_run
@@ -87,8 +89,7 @@ def _read_run(place: pathlib.Path, label: str) -> Run:
 def _read_training(place: pathlib.Path, label: str) -> Training:
     path = place / "metrics.jsonl"
     lines = [{name: _finite(value) for name, value in line.items()} for line in read_metrics(path)]
-    kept = (one.name for one in (place / "checkpoints").glob("*"))
-    checkpoints = sorted(int(name) for name in kept if name.isdecimal())
+    checkpoints = sorted(saved_steps(checkpoints_in(place)))
     return Training(label, lines, read_sessions(place), checkpoints, len(damaged_lines(path)))
 
 

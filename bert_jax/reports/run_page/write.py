@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -19,9 +18,10 @@ def write_report(
         _leave_devices()
         from bert_jax.reports.run_page.page import report_page
         from bert_jax.reports.run_page.sections import Assumed
+        from bert_jax.training.saving.mirror import fetched
 
         with contextlib.closing(Console()) as console, console.working("making the page"):
-            return report_page([pathlib.Path(place) for place in workdirs], console, Assumed(watts, grams_per_kwh))
+            return report_page([fetched(place) for place in workdirs], console, Assumed(watts, grams_per_kwh))
 
     return write_page(output, make)
 

@@ -116,7 +116,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     steps = max(1, round(settings.epochs * per_epoch))
     config = dataclasses.replace(
         config,
-        init_from=os.path.abspath(config.init_from),
+        init_from=config.init_from if "://" in config.init_from else os.path.abspath(config.init_from),
         evaluate=dataclasses.replace(config.evaluate, every=config.evaluate.every or per_epoch),
         checkpoint=dataclasses.replace(config.checkpoint, every=config.checkpoint.every or per_epoch),
     )
