@@ -3,6 +3,7 @@ the largest relative difference of the gradients."""
 
 import dataclasses
 import json
+import re
 import sys
 
 import jax
@@ -36,6 +37,7 @@ CONFIGS = {
     "relative": dataclasses.replace(CONFIG, norm_position="pre", positions="relative", norm="rms_norm"),
     "similarity": CONFIG,  # whose negatives are the other pairs of the whole batch
 }
+PADDED_VOCAB = 256
 ONE, ALL = (1, 1, 1), (2, 2, 2)
 MESHES = {"bert": [ONE, (1, 1, 8), ALL], "rotary": [ONE, ALL], "relative": [ONE, ALL], "similarity": [ONE, (8, 1, 1)]}
 
@@ -80,6 +82,12 @@ def similarity(config: EncoderConfig):
     return model, loss, batch
 
 
+def moved_tables(program: str, rows: int) -> list[str]:
+    """What of a program gathers or permutes an array with the shape of the token table, or of its part for `tensor`."""
+    shape = rf"f32\[{rows},{CONFIG.hidden_size}\]"
+    return re.findall(rf"= {shape}\S* (all-gather|all-to-all|collective-permute)\(", program)
+
+
 def compare(name: str) -> None:
     model, loss, batch = (similarity if name == "similarity" else pretraining)(CONFIGS[name])
     results = []
@@ -90,20 +98,21 @@ def compare(name: str) -> None:
         check_parameters(model.logical_axes, jax.eval_shape(model.init, jax.random.key(0)), mesh)
         with jax.set_mesh(mesh):
             params = jax.jit(model.init, out_shardings=placement)(jax.random.key(0))
-            value, gradients = jax.jit(jax.value_and_grad(loss), out_shardings=(None, placement))(
-                params, place_batch(batch, mesh)
-            )
-        results.append((float(value), jax.device_get(params), jax.device_get(gradients)))
+            placed = place_batch(batch, mesh)
+            step = jax.jit(jax.value_and_grad(loss), out_shardings=(None, placement)).lower(params, placed).compile()
+            value, gradients = step(params, placed)
+        moved = moved_tables(step.as_text(), PADDED_VOCAB // sizes[2])
+        results.append((float(value), jax.device_get(params), jax.device_get(gradients), moved))
         kernel = params["encoder"]["layers"]["mlp_up"]["kernel"]
         assert kernel.addressable_shards[0].data.size * sizes[1] * sizes[2] == kernel.size, sizes
-    (value, params, gradients), *others = results
-    for sizes, (other, other_params, other_gradients) in zip(MESHES[name][1:], others, strict=True):
+    (value, params, gradients, _), *others = results
+    for sizes, (other, other_params, other_gradients, moved) in zip(MESHES[name][1:], others, strict=True):
         jax.tree.map(np.testing.assert_array_equal, params, other_params)
         off = jax.tree.map(
             lambda a, b: float(np.abs(a - b).max() / np.abs(a).max().clip(1e-4)), gradients, other_gradients
         )
         row = {"model": name, "mesh": sizes, "loss": other, "reference": value}
-        print(json.dumps(row | {"gradients": max(jax.tree.leaves(off))}))
+        print(json.dumps(row | {"gradients": max(jax.tree.leaves(off)), "moved": moved}))
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ BATCH_AXES = ("data", "fsdp")
 RULES: dict[str, str | tuple[str, ...] | None] = {
     # axes of parameters
     "layers": None,
-    "vocab": ("fsdp", "tensor"),
+    "vocab": ("tensor", "fsdp"),  # in this order a gather over `fsdp` leaves whole parts for `tensor`
     "positions": None,
     "token_types": None,
     "features": None,

@@ -69,6 +69,11 @@ def test_eight_devices_compute_the_same_as_one(eight_devices):
         assert row["gradients"] < 1e-4, row
 
 
+def test_the_token_table_is_gathered_once_and_stays_split_over_the_tensor_axis(eight_devices):
+    (row,) = (row for row in eight_devices if row["model"] == "bert" and row["mesh"] == [2, 2, 2])
+    assert row["moved"] == ["all-gather"]
+
+
 def test_an_axis_of_size_minus_one_takes_the_rest():
     mesh = make_mesh(MeshConfig(), jax.devices()[:1])
     assert dict(mesh.shape) == {"data": 1, "fsdp": 1, "tensor": 1}
@@ -151,7 +156,7 @@ def test_every_parameter_has_a_rule_and_embeddings_keep_their_features_whole():
     placement = shardings(model.logical_axes, mesh)
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     jax.tree.map(lambda x, s: s.shard_shape(x.shape), shapes, placement)
-    assert placement["encoder"]["embeddings"]["token"].spec == PartitionSpec(("fsdp", "tensor"), None)
+    assert placement["encoder"]["embeddings"]["token"].spec == PartitionSpec(("tensor", "fsdp"), None)
     assert partition_spec(("layers", "embed", "heads")) == PartitionSpec(None, "fsdp", "tensor")
     assert {axis for rule in RULES.values() for axis in ((rule,) if isinstance(rule, str) else rule or ())} == {
         "data", "fsdp", "tensor",
