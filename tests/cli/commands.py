@@ -56,6 +56,21 @@ def pretrain_command(world: World, place: pathlib.Path, *more: str, corpus: path
     return ["pretrain", "--config", str(world.recipe), "--workdir", str(place), data, *more]
 
 
+def make_world(place: pathlib.Path, *more: str) -> World:
+    """Texts, tokenizer, corpus, recipe and run, of a recipe with these words; no model yet."""
+    from bert_jax.cli.main import main
+
+    made = World(*(place / name for name in ("texts", "tokenizer", "corpus", "recipe.py", "run", "model")))
+    made.texts.mkdir()
+    for number in range(40):
+        (made.texts / f"{number:02}.txt").write_text(prose(number, 20))
+    made.recipe.write_text(RECIPE)
+    assert main(["tokenizer", "--input", str(made.texts), "--vocab_size", "200", "--output", str(made.tokenizer)]) == 0
+    assert main(prepare_command(made, made.corpus, "--heldout_fraction", "0.2")) == 0
+    assert main(pretrain_command(made, made.run, *more)) == 0
+    return made
+
+
 def command(*arguments: object) -> subprocess.Popen:
     """The same verbs as a process of their own."""
     argv = [sys.executable, "-m", "bert_jax", *map(str, arguments)]

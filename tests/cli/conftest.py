@@ -8,20 +8,12 @@ import subprocess
 import pytest
 
 from bert_jax.cli.main import main
-from tests.cli.commands import RECIPE, World, check_refusal, prepare_command, pretrain_command, prose
+from tests.cli.commands import World, check_refusal, make_world, prepare_command
 
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory) -> World:
-    place = tmp_path_factory.mktemp("world")
-    made = World(*(place / name for name in ("texts", "tokenizer", "corpus", "recipe.py", "run", "model")))
-    made.texts.mkdir()
-    for number in range(40):
-        (made.texts / f"{number:02}.txt").write_text(prose(number, 20))
-    made.recipe.write_text(RECIPE)
-    assert main(["tokenizer", "--input", str(made.texts), "--vocab_size", "200", "--output", str(made.tokenizer)]) == 0
-    assert main(prepare_command(made, made.corpus, "--heldout_fraction", "0.2")) == 0
-    assert main(pretrain_command(made, made.run)) == 0
+    made = make_world(tmp_path_factory.mktemp("world"))
     assert main(["export", "--workdir", str(made.run), "--output", str(made.model)]) == 0
     return made
 

@@ -4,8 +4,7 @@ import pathlib
 
 import pytest
 
-from bert_jax.cli.main import main
-from tests.cli.commands import RECIPE, World, prepare_command, pretrain_command, prose
+from tests.cli.commands import World, make_world
 from tests.gcs.bucket import Bucket, served
 
 STEPS = "--config.train.steps=6"
@@ -21,16 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Texts, tokenizer, corpus, recipe, and a run of 6 steps on the local disk."""
-    place = tmp_path_factory.mktemp("world")
-    made = World(*(place / name for name in ("texts", "tokenizer", "corpus", "recipe.py", "run", "model")))
-    made.texts.mkdir()
-    for number in range(40):
-        (made.texts / f"{number:02}.txt").write_text(prose(number, 20))
-    made.recipe.write_text(RECIPE)
-    assert main(["tokenizer", "--input", str(made.texts), "--vocab_size", "200", "--output", str(made.tokenizer)]) == 0
-    assert main(prepare_command(made, made.corpus, "--heldout_fraction", "0.2")) == 0
-    assert main(pretrain_command(made, made.run, STEPS)) == 0
-    return made
+    return make_world(tmp_path_factory.mktemp("world"), STEPS)
 
 
 @pytest.fixture
