@@ -125,7 +125,6 @@ TABLES: dict[str, Table] = {
             "masked tokens": {},
             "replaced tokens": REPLACED,
             "masked tokens and sentence order": TYPES | {"data.sentence_pairs": "sentence_order"},
-            "left to right": LEFT_TO_RIGHT,
         },
         ("average of tasks",),
         {

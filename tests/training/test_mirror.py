@@ -81,6 +81,14 @@ def test_a_fetch_drops_what_a_run_that_ended_with_an_error_did_not_upload() -> N
     assert local(mirror) == {"run.json": "a"}
 
 
+def test_an_object_whose_name_leads_out_of_the_directory_is_refused() -> None:
+    written(**{"run.json": "a", "../../../outside": "b"})
+    mirror = Mirror(URL)
+    with pytest.raises(UserError, match="outside' is no name of a file"):
+        mirror.fetch()
+    assert not list(mirror.directory.parents[4].rglob("outside"))
+
+
 def test_directories_that_a_killed_process_left_half_uploaded_are_not_there() -> None:
     whole = {"model/config.json": "a", "model/1_Pooling/config.json": "b", "model/SHA256SUMS": "c"}
     written(**whole, **{"tokenizer/vocab.txt": "d", "runs/lr1_seed0/best-4/config.json": "e", "predictions/x": "f"})

@@ -212,7 +212,7 @@ def _repeated(url: str, call: Callable[[], Result]) -> Result:
                 return call()
             except (UserError, FileNotFoundError, PermissionError):
                 raise
-            except Exception:
+            except Exception:  # of whatever package: an error of the network looks different in each
                 time.sleep(FIRST_PAUSE * 2 ** (number - 1))
         return call()
 

@@ -187,6 +187,9 @@ def _own_directory(url: str) -> pathlib.Path:
 def _mirrored(found: dict[str, str]) -> dict[str, str]:
     """The files to copy: small ones, and of directories that a killed process left half-uploaded none."""
     folders = {name: pathlib.PurePosixPath(name).parent for name in found if name and not name.endswith("/")}
+    for name in folders:  # object storage allows any name, and the copy of this one would lie elsewhere
+        if name.startswith("/") or ".." in pathlib.PurePosixPath(name).parts:
+            raise UserError(f"{name!r} is no name of a file in a directory; remove this object, or choose another URL")
     whole = {str(folder) for name, folder in folders.items() if name.endswith(SUMS)}
     return {
         name: found[name]
