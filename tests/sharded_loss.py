@@ -95,7 +95,7 @@ def compare(name: str) -> None:
         mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: int(np.prod(sizes))])
         check_batch(mesh, 16)
         placement = shardings(model.logical_axes, mesh)
-        check_parameters(model.logical_axes, jax.eval_shape(model.init, jax.random.key(0)), mesh)
+        check_parameters(model.logical_axes, model.shapes, mesh)
         with jax.set_mesh(mesh):
             params = jax.jit(model.init, out_shardings=placement)(jax.random.key(0))
             placed = place_batch(batch, mesh)

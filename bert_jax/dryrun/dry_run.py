@@ -98,7 +98,6 @@ def dry_run(config: PretrainConfig, devices: Sequence[Any] | None, say: Say) -> 
     config, notes = _with_some_vocab_size(config)
     objective, phases = make_objective(config, teacher_architecture(config)), plan_phases(config.train)
     mesh = check_layout(config, objective, phases, devices)
-    shapes = jax.eval_shape(objective.init, jax.random.PRNGKey(0))
 
     kind, chip = devices[0].device_kind, CHIPS.get(devices[0].device_kind)
     fraction = fraction_of_chip(devices[0])
@@ -127,7 +126,7 @@ def dry_run(config: PretrainConfig, devices: Sequence[Any] | None, say: Say) -> 
         watts=chip.watts if chip else None,
         machine=figures,
         mesh=dict(mesh.shape),
-        parameters=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes)),
+        parameters=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(objective.shapes)),
         notes=notes,
         phases=tuple(reports),
     )

@@ -177,7 +177,7 @@ def _of_run(directory: pathlib.Path, step: int | None, part: str | None, console
     console.say(f"weights of step {step:,} of {directory}")
     if part is None:
         heads = tuple(Head(name) for name in HEADS if name in params and name not in parts)
-        shapes = jax.eval_shape(make_model(config.model, ComputeConfig(), heads).init, jax.random.key(0))
+        shapes = make_model(config.model, ComputeConfig(), heads).shapes
         own = {name: params[name] for name in shapes}  # not what an objective learns beside the model
         return Weights(config.model, heads, own, (), (), (), directory / "tokenizer", step=step)
     found = parts[part]
@@ -188,7 +188,7 @@ def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array 
     """The model with the wanted heads: missing ones are drawn, others are left out."""
     if wanted is None:
         return found
-    shapes = jax.eval_shape(make_model(found.config, ComputeConfig(), wanted).init, jax.random.key(0))
+    shapes = make_model(found.config, ComputeConfig(), wanted).shapes
     shared = shared_parts(found.params, FAMILIES[found.config.family], shapes.keys() - found.params.keys())
     found = found._replace(params={**found.params, **shared})
     missing = tuple(name for name in shapes if name not in found.params)

@@ -1,8 +1,6 @@
 """Our parameters as the tensors of `transformers`, and back: families/ has the names, the model the shapes."""
 
-import functools
 import itertools
-import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -193,12 +191,9 @@ def canonical_names(tensors: Mapping[str, np.ndarray], family: Family, where: st
     return found
 
 
-@functools.lru_cache(16)  # tracing a model takes a good part of a second
-def shapes_of(config: EncoderConfig, heads: tuple[Head, ...]) -> Mapping[str, tuple[int, ...]]:
+def shapes_of(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[int, ...]]:
     """Return path -> shape of every parameter."""
-    model = make_model(config, ComputeConfig(), heads)
-    shapes = {path: x.shape for path, x in flatten(jax.eval_shape(model.init, jax.random.key(0))).items()}
-    return types.MappingProxyType(shapes)
+    return {path: x.shape for path, x in flatten(make_model(config, ComputeConfig(), heads).shapes).items()}
 
 
 def flatten(params: Params) -> Flat:

@@ -47,6 +47,7 @@ class Model(NamedTuple):
     `init(rng) -> params`: a tree of float32 arrays; blocks are stacked on a leading `layers` axis.
     `apply(params, batch, rng) -> arrays`: `rng` draws the dropout; None means none. models/heads/table.py says what a
     head reads of the batch, beside `input_ids`, `token_type_ids` and `attention_mask`, int32 `[batch, length]`.
+    `shapes`: as params, with a `jax.ShapeDtypeStruct` for each array.
     `logical_axes`: as params, with a tuple of logical names for each array.
     `sections`: as params, with "embeddings", "layers" (stacked on the leading axis), "top" (of the encoder, above the
     layers), "heads", or "unused" (by these heads: the maps of global tokens, where there are none) for each array.
@@ -56,6 +57,7 @@ class Model(NamedTuple):
     heads: tuple[Head, ...]
     init: Callable[[jax.Array], Params]
     apply: Callable[[Params, Batch, jax.Array | None], dict[str, jax.Array]]
+    shapes: Params
     logical_axes: Any
     sections: Any
 
@@ -64,14 +66,9 @@ def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head,
     """Return the encoder of `config` with `heads`; `UserError` on an architecture that cannot be built."""
     _check(config, compute, heads)
     module = Network(config, compute, heads)
-    names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
-    example = {name: jax.ShapeDtypeStruct((1, 2), jnp.int32) for name in names}
-
-    def boxed(rng: jax.Array) -> Any:
-        return module.init(rng, {name: jnp.zeros(x.shape, x.dtype) for name, x in example.items()}, None)["params"]
 
     def init(rng: jax.Array) -> Params:
-        params: Params = nn.unbox(boxed(rng))
+        params: Params = nn.unbox(_boxed_params(module, rng))
         start = deviations(config)
         params = read_neighbors(params, config) if start.neighbors else params
         return read_matches(params, config) if start.matches else params
@@ -79,11 +76,25 @@ def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head,
     def apply(params: Params, batch: Batch, rng: jax.Array | None) -> dict[str, jax.Array]:
         return cast(dict[str, jax.Array], module.apply({"params": params}, batch, rng))
 
-    shapes = jax.eval_shape(boxed, jax.random.key(0))
-    axes = jax.tree.map(tuple, nn.get_partition_spec(shapes))
+    shapes, axes, sections = _trees(config, heads)
+    return Model(config, heads, init, apply, shapes, axes, sections)
+
+
+def _boxed_params(module: Network, rng: jax.Array) -> Any:
+    """Random parameters with the names of their axes."""
+    names = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+    return module.init(rng, {name: jnp.zeros((1, 2), jnp.int32) for name in names}, None)["params"]
+
+
+@functools.lru_cache(64)  # tracing takes a good part of a second, and a run makes its model several times
+def _trees(config: EncoderConfig, heads: tuple[Head, ...]) -> tuple[Params, Any, Any]:
+    """The shapes, logical axes and sections of a model; how it is computed does not change them."""
+    boxed = jax.eval_shape(functools.partial(_boxed_params, Network(config, ComputeConfig(), heads)), jax.random.key(0))
+    shapes = nn.unbox(boxed)
+    axes = jax.tree.map(tuple, nn.get_partition_spec(boxed))
     unused = () if any(head.name in GLOBAL_TOKENS for head in heads) else OF_GLOBAL
-    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section(path, unused), nn.unbox(shapes))
-    return Model(config, heads, init, apply, axes, sections)
+    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section(path, unused), shapes)
+    return shapes, axes, sections
 
 
 def _section(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
@@ -128,7 +139,7 @@ def draw_missing(config: EncoderConfig, heads: tuple[Head, ...], params: Params,
     float32; what the model does not have is an error of the caller.
     """
     model = make_model(config, ComputeConfig(), heads)
-    missing = [name for name in jax.eval_shape(model.init, rng) if name not in params]
+    missing = [name for name in model.shapes if name not in params]
     if not missing:
         return params
 
@@ -142,17 +153,17 @@ def draw_missing(config: EncoderConfig, heads: tuple[Head, ...], params: Params,
 def count_parameters(config: EncoderConfig, heads: tuple[Head, ...] = PRETRAINING_HEADS) -> int:
     """Return the number of parameters without the padding of the vocabulary, as papers count."""
     model = make_model(config, ComputeConfig(), heads)
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
     padding = padded_vocab(config.vocab_size) - config.vocab_size
 
     def number(x: jax.ShapeDtypeStruct, axes: tuple[str, ...]) -> int:
         return math.prod(size - padding * (axis == "vocab") for size, axis in zip(x.shape, axes, strict=True))
 
-    total = sum(jax.tree.leaves(jax.tree.map(number, shapes, model.logical_axes)))
+    total = sum(jax.tree.leaves(jax.tree.map(number, model.shapes, model.logical_axes)))
     if config.first_attention_norm or config.share_layers:
         return total
     # The first block's norm is there, so that blocks can be stacked, and has no effect.
-    return total - sum(math.prod(x.shape[1:]) for x in jax.tree.leaves(shapes["encoder"]["layers"]["attention_norm"]))
+    unused = model.shapes["encoder"]["layers"]["attention_norm"]
+    return total - sum(math.prod(x.shape[1:]) for x in jax.tree.leaves(unused))
 
 
 def model_flops(config: EncoderConfig, seq_len: int, predictions: int) -> float:
@@ -182,10 +193,9 @@ def _pairs(seq_len: int, config: EncoderConfig, layer: int) -> int:
     return 2 * pairs if POSITIONS[config.positions].distances else pairs
 
 
-@functools.lru_cache(64)  # tracing takes a moment
 def _block_weights(config: EncoderConfig) -> int:
     """The number of weights in the matrices of one block."""
-    shapes = jax.eval_shape(make_model(config, ComputeConfig(), ()).init, jax.random.key(0))
+    shapes, _, _ = _trees(config, ())
     matrices = jax.tree_util.tree_leaves_with_path(shapes["encoder"]["layers"])
     return sum(
         math.prod(x.shape[1:]) for path, x in matrices if x.ndim == 3 and not {key.key for key in path} & {*OF_GLOBAL}

@@ -32,8 +32,9 @@ class Objective(NamedTuple):
     init(rng) -> params, float32
     normalizers(batch) -> the divisor of each loss term: float32 scalars over the whole batch
     loss(params, frozen, micro_batch, rngs, normalizers) -> (float32 scalar, metrics as Means)
-    logical_axes: the structure of the parameters, a tuple of axis names per leaf (parallel/sharding.py)
-    sections: the structure of the parameters, "embeddings", "layers", ... per leaf (models.Model)
+    shapes: the structure of the parameters, a jax.ShapeDtypeStruct per leaf
+    logical_axes: the same structure, a tuple of axis names per leaf (parallel/sharding.py)
+    sections: the same structure, "embeddings", "layers", ... per leaf (models.Model)
     flops(seq_len, phase) -> model FLOPs of training on one sequence of a phase, by its number
     num_heads: attention heads, which mesh.tensor must divide
     frozen_axes: as logical_axes, of parameters that are read and not trained, such as a teacher's; () for none
@@ -43,6 +44,7 @@ class Objective(NamedTuple):
     init: Callable[[jax.Array], Params]
     normalizers: Callable[[Batch], Normalizers]
     loss: Callable[[Params, Params, Batch, Rngs, Normalizers], tuple[jax.Array, dict[str, Mean]]]
+    shapes: Any
     logical_axes: Any
     sections: Any
     flops: Callable[[int, int], float]

@@ -72,6 +72,7 @@ def finetuning(
         init=model.init,
         normalizers=normalizers,
         loss=loss,
+        shapes=model.shapes,
         logical_axes=model.logical_axes,
         sections=model.sections,
         # The teacher's forward pass is a third of training it.

@@ -53,7 +53,7 @@ def state_shardings(
     config: Config, objective: Objective, optimizer: Optimizer, mesh: jax.sharding.Mesh
 ) -> tuple[TrainState, TrainState]:
     """Return shapes and shardings of the state: moments are sharded as their parameters, scalars are replicated."""
-    shapes = jax.eval_shape(functools.partial(init_state, config, objective, optimizer))
+    shapes = jax.eval_shape(functools.partial(init_state, config, objective, optimizer), objective.shapes)
     shapes = shapes._replace(frozen=jax.eval_shape(objective.init_frozen, jax.random.PRNGKey(0)))
     everywhere = sharding.replicated(mesh)
     params = sharding.shardings(objective.logical_axes, mesh)
@@ -184,7 +184,7 @@ def check_layout(
     check_micro_batches(phases)
     mesh = sharding.make_mesh(config.mesh, devices)
     sharding.check_heads(mesh, objective.num_heads)
-    sharding.check_parameters(objective.logical_axes, jax.eval_shape(objective.init, jax.random.PRNGKey(0)), mesh)
+    sharding.check_parameters(objective.logical_axes, objective.shapes, mesh)
     for phase in phases:
         sharding.check_batch(mesh, phase.batch_size, phase.grad_accum_steps)
     sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")

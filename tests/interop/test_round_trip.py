@@ -23,8 +23,7 @@ EACH = [(family, one) for family in PREFIXES for one in classes_of(family)]
 def random_params(config: EncoderConfig, heads: tuple[Head, ...]):
     """A random tree; what the model does not use is as in what is read."""
     model, rng = make_model(config, ComputeConfig(), heads), np.random.default_rng(0)
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    params = jax.tree.map(lambda x: 0.1 * rng.standard_normal(x.shape).astype(np.float32), shapes)
+    params = jax.tree.map(lambda x: 0.1 * rng.standard_normal(x.shape).astype(np.float32), model.shapes)
     params["encoder"]["embeddings"]["token"][config.vocab_size :] = 0
     if not config.first_attention_norm:
         params["encoder"]["layers"]["attention_norm"]["scale"][0] = 1

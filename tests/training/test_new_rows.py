@@ -41,6 +41,7 @@ def norm_objective(config: c.PretrainConfig, teacher: c.EncoderConfig | None = N
         init=model.init,
         normalizers=lambda batch: {"tokens": batch["attention_mask"].sum().astype(jnp.float32)},
         loss=loss,
+        shapes=model.shapes,
         logical_axes=model.logical_axes,
         sections=model.sections,
         flops=lambda seq_len, phase: 1.0,

@@ -176,5 +176,4 @@ def _compiled(
         logits, asked = read.answers(batch, model.apply(params, batch, None))
         return jnp.take_along_axis(jax.nn.log_softmax(logits / temperature), asked[:, None], axis=-1)[:, 0]
 
-    names = tuple(jax.eval_shape(model.init, jax.random.key(0)))
-    return jax.jit(log_probabilities, out_shardings=sharding.replicated(mesh)), names
+    return jax.jit(log_probabilities, out_shardings=sharding.replicated(mesh)), tuple(model.shapes)

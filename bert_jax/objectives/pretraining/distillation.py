@@ -13,6 +13,7 @@ pass of its own.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,12 +70,13 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
         )
     pairs = np.array(depths_of(config.model, teacher))
 
+    def projection(kernel: Any) -> Params:
+        """What a run learns beside its model."""
+        return {PROJECTION: {"kernel": kernel}} if projected else {}
+
     def init(rng: jax.Array) -> Params:
-        params = student.init(rng)
-        if projected:
-            kernel = jax.random.normal(jax.random.fold_in(rng, 1), widths) / math.sqrt(widths[0])
-            params |= {PROJECTION: {"kernel": kernel}}
-        return params
+        kernel = jax.random.normal(jax.random.fold_in(rng, 1), widths) / math.sqrt(widths[0])
+        return student.init(rng) | projection(kernel)
 
     def normalizers(batch: Batch) -> Normalizers:
         """The masked tokens and all tokens that carry weight; at least 1 each, against a division by 0."""
@@ -130,8 +132,9 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
         init=init,
         normalizers=normalizers,
         loss=loss,
-        logical_axes=student.logical_axes | ({PROJECTION: {"kernel": ("embed", "features")}} if projected else {}),
-        sections=student.sections | ({PROJECTION: {"kernel": "heads"}} if projected else {}),
+        shapes=student.shapes | projection(jax.ShapeDtypeStruct(widths, jnp.float32)),
+        logical_axes=student.logical_axes | projection(("embed", "features")),
+        sections=student.sections | projection("heads"),
         flops=flops,
         num_heads=math.gcd(config.model.num_heads, teacher.num_heads),
         frozen_axes=teaching.logical_axes,
@@ -176,7 +179,6 @@ def student_of(params: Params, teacher: EncoderConfig, config: PretrainConfig) -
         UserError: the student is no shallower copy of the teacher.
     """
     model = make_model(config.model, config.compute, heads(config))
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
     chosen = np.array(layers_of(config.model, teacher))
     params = jax.tree.map(lambda x: x, params)  # the caller's dictionaries stay as they are
     embeddings = params["encoder"]["embeddings"]
@@ -185,8 +187,8 @@ def student_of(params: Params, teacher: EncoderConfig, config: PretrainConfig) -
     )
     if "token_type" in embeddings and not config.model.num_token_types and not config.model.trigram_embeddings:
         embeddings["token"] = embeddings["token"] + embeddings.pop("token_type")[0]
-    params = {name: params[name] for name in shapes if name in params}
-    found, wanted = (jax.tree.map(np.shape, tree) for tree in (params, shapes))
+    params = {name: params[name] for name in model.shapes if name in params}
+    found, wanted = (jax.tree.map(np.shape, tree) for tree in (params, model.shapes))
     if config.model.share_layers != teacher.share_layers or found != wanted:
         raise UserError(
             "config.distillation.copy_layers needs a student that differs from its teacher in the number of layers "

@@ -48,6 +48,7 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Object
         init=model.init,
         normalizers=normalizers,
         loss=loss,
+        shapes=model.shapes,
         logical_axes=model.logical_axes,
         sections=model.sections,
         flops=lambda seq_len, phase: model_flops(config.model, seq_len, seq_len - 1),

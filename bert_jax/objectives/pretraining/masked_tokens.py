@@ -82,6 +82,7 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Object
         init=model.init,
         normalizers=normalizers,
         loss=loss,
+        shapes=model.shapes,
         logical_axes=model.logical_axes,
         sections=model.sections,
         flops=functools.partial(flops, config.model, config),

@@ -133,6 +133,7 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Object
         init=init,
         normalizers=normalizers,
         loss=loss,
+        shapes=discriminator.shapes | {GENERATOR: own(generator.shapes)},
         logical_axes=discriminator.logical_axes | {GENERATOR: own(generator.logical_axes)},
         sections=discriminator.sections | {GENERATOR: own(generator.sections)},
         flops=flops,
