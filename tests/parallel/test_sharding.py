@@ -39,8 +39,7 @@ def mesh_of(data: int, fsdp: int, tensor: int) -> jax.sharding.AbstractMesh:
 
 @pytest.fixture(scope="module")
 def eight_devices() -> list[dict]:
-    # Compiled as a user's run is: parameters drawn on both meshes are compared bit for bit.
-    flags = "--xla_backend_optimization_level=1 --xla_force_host_platform_device_count=8"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     run = subprocess.run(
         [sys.executable, HERE / "sharded_loss.py"],
         # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
