@@ -37,7 +37,7 @@ CONFIGS = {
     "relative": dataclasses.replace(CONFIG, norm_position="pre", positions="relative", norm="rms_norm"),
     "similarity": CONFIG,  # whose negatives are the other pairs of the whole batch
 }
-# Parameters drawn on two meshes are the same bit for bit as a run compiles them, not with the flags of tests/conftest.py.
+# Drawn on two meshes, parameters are the same bit for bit as a run compiles them, not with the flags of conftest.py.
 AS_A_RUN = {"xla_backend_optimization_level": 1}
 PADDED_VOCAB = 256
 ONE, ALL = (1, 1, 1), (2, 2, 2)
