@@ -8,7 +8,7 @@ usage: launch/tpu_pod.sh VERB [--env FILE] [--SETTING VALUE]... [--dry_run] [-- 
 
 verbs:
   create    request the slice; it may wait in the queue
-  setup     install Python and bert-jax, in the versions that the run began with, and mount the bucket on every host
+  setup     install Python and bert-jax on every host, in the versions that the run began with
   run       start training on every host; it continues when the connection closes
   logs      follow the log of one host (--worker N, default 0); of a slice that is gone, print the end of its last log
   status    print the state of the slice and of every host
@@ -24,12 +24,12 @@ settings, as flags (--zone us-west4-a) or lines of the env file (ZONE=us-west4-a
   MAX_RUN_DURATION      life of a flex-start slice, such as 12h; at most 7d
   SERVICE_ACCOUNT       identity of the hosts
   NETWORK, SUBNETWORK   (default: the project's default network)
-  BUCKET                Cloud Storage bucket, mounted at /mnt/BUCKET on every host
   PACKAGE               a local wheel of bert-jax, or a pip requirement: 'bert-jax[tpu,gcs] @ git+https://...'
   CONFIG                a local recipe, such as configs/bert_base.py
-  WORKDIR               absolute path, the same on every host: /mnt/BUCKET/...
-  CORPUS                gs://BUCKET/..., which every host copies to its disk, or an absolute path
+  WORKDIR               gs://BUCKET/NAME, or an absolute path on storage that all hosts mount (CREATE_FLAG)
+  CORPUS                gs://BUCKET/NAME, which every host copies to its disk, or an absolute path
   OVERRIDE              argument of bert-jax pretrain, such as --config.seed=1 (env file; may be repeated)
+  CREATE_FLAG           flag of gcloud's create, such as --tags=trainer (env file; may be repeated)
 
 options:
   --dry_run             print the commands without running them
@@ -71,10 +71,11 @@ declare -A form=(  # setting -> pattern of its values
     [ACCELERATOR_TYPE]='v[0-9][a-z0-9]*-[0-9]+' [RUNTIME_VERSION]='[a-z][a-z0-9.-]*'
     [PROVISIONING]='spot|reserved|flex-start|on-demand' [MAX_RUN_DURATION]='[1-9][0-9]{0,5}[smhd]'
     [SERVICE_ACCOUNT]='[a-z0-9-]+@[a-z0-9.-]+'
-    [NETWORK]='[a-z][a-z0-9/_.-]*' [SUBNETWORK]='[a-z][a-z0-9/_.-]*' [BUCKET]='[a-z0-9][a-z0-9_.-]+[a-z0-9]'
-    [PACKAGE]='.+' [CONFIG]='.+' [WORKDIR]='/.+' [CORPUS]='(/|gs://).+'
+    [NETWORK]='[a-z][a-z0-9/_.-]*' [SUBNETWORK]='[a-z][a-z0-9/_.-]*'
+    [PACKAGE]='.+' [CONFIG]='.+' [WORKDIR]='/.+|gs://[^/]+/+[^/].*' [CORPUS]='/.+|gs://[^/]+/+[^/].*'
 )
-arguments=() dry_run=0 worker=0 poll=60 max_failures=3 delete_when_done=0
+declare -A words=([WORKDIR]='gs://BUCKET/NAME or an absolute path' [CORPUS]='gs://BUCKET/NAME or an absolute path')
+arguments=() create_flags=() dry_run=0 worker=0 poll=60 max_failures=3 delete_when_done=0
 
 parse() {
     local env='' key value
@@ -106,7 +107,7 @@ parse() {
     of[PROVISIONING]=${of[PROVISIONING]-on-demand}
     arguments+=("$@")
     for key in "${!of[@]}"; do
-        [[ ${of[$key]} =~ ^(${form[$key]})$ ]] || die "$key='${of[$key]}' must look like ${form[$key]}"
+        [[ ${of[$key]} =~ ^(${form[$key]})$ ]] || die "$key='${of[$key]}' must look like ${words[$key]-${form[$key]}}"
     done
     check_provisioning
 }
@@ -136,6 +137,9 @@ read_env() {
             die "$1: '$line' is not SETTING=VALUE"
         elif [[ $key == OVERRIDE ]]; then
             arguments+=("${line#*=}")
+        elif [[ $key == CREATE_FLAG ]]; then
+            [[ ${line#*=} == --* ]] || die "$1: '$line' is not CREATE_FLAG=--NAME=VALUE"
+            create_flags+=("${line#*=}")
         elif [[ -v of[$key] ]]; then
             die "$1: $key is set twice"
         elif [[ -v form[$key] ]]; then
@@ -173,7 +177,8 @@ create() {
     esac
     for key in NETWORK SUBNETWORK; do [[ ! -v of[$key] ]] || more+=("--${key,,}=${of[$key]}"); done
     queued create --node-id="${of[NAME]}" --accelerator-type="${of[ACCELERATOR_TYPE]}" --runtime-version="$runtime" \
-        --service-account="${of[SERVICE_ACCOUNT]}" --scopes=https://www.googleapis.com/auth/cloud-platform "${more[@]}"
+        --service-account="${of[SERVICE_ACCOUNT]}" --scopes=https://www.googleapis.com/auth/cloud-platform \
+        "${more[@]}" "${create_flags[@]}"
 }
 
 setup() {
@@ -181,7 +186,7 @@ setup() {
     need PACKAGE WORKDIR
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
     package=${of[PACKAGE]}
-    files=("$here/tpu_worker.sh" "$here/pretrain.sh" "$here/progress.py")
+    files=("$here/tpu_worker.sh" "$here/pretrain.sh" "$here/workdir.py")
     if [[ $package == *.whl ]]; then
         [[ -f $package ]] || die "PACKAGE: $package: no such file; build it with \`pip wheel --no-deps --wheel-dir dist .\`"
         files+=("$(realpath "$package")")
@@ -189,7 +194,7 @@ setup() {
     fi
     on_workers all 'mkdir -p bert_jax' &&
         copy "${files[@]}" bert_jax/ &&
-        on_workers all "$(worker setup "$package" "${of[BUCKET]-}" "${of[WORKDIR]}")"
+        on_workers all "$(worker setup "$package" "${of[WORKDIR]}")"
 }
 
 run() {
@@ -198,7 +203,7 @@ run() {
     [[ -f ${of[CONFIG]} ]] || die "CONFIG: ${of[CONFIG]}: no such file"
     [[ ! -v of[CORPUS] ]] || corpus=("--config.data.corpus=${of[CORPUS]}")
     copy "$(realpath "${of[CONFIG]}")" bert_jax/recipe.py &&
-        on_workers all "$(worker start "${of[BUCKET]-}" "${of[WORKDIR]}" "${corpus[@]}" "${arguments[@]}")"
+        on_workers all "$(worker start "${of[WORKDIR]}" "${corpus[@]}" "${arguments[@]}")"
 }
 
 logs() {
@@ -210,12 +215,13 @@ logs() {
 }
 
 kept_log() {  # of the last start on the host, as launch/pretrain.sh has copied it
-    local place=${of[WORKDIR]-} list=(ls) read=(cat) found
-    if [[ -z $place || ! -d $place/logs ]]; then  # not mounted here
-        [[ -v of[BUCKET] && $place/ == "/mnt/${of[BUCKET]}/"* ]] ||
-            die "the slice is ${slice,,}${reason:+ ($reason)}, and its logs are in WORKDIR/logs, which is not on this machine"
-        place=gs://${of[BUCKET]}${place#"/mnt/${of[BUCKET]}"}
+    local place list=(ls) read=(cat) found
+    need WORKDIR
+    place=${of[WORKDIR]%/}
+    if [[ $place == gs://* ]]; then
         list=(gcloud storage ls) read=(gcloud storage cat)
+    elif [[ ! -d $place/logs ]]; then
+        die "the slice is ${slice,,}${reason:+ ($reason)}, and its logs are in $place/logs, which is not on this machine"
     fi
     found=$("${list[@]}" "$place/logs/" | grep -- "-$worker\.log$" | sort | tail -n 1) || true
     [[ $found ]] || die "the slice is ${slice,,}${reason:+ ($reason)}, and there is no log of host $worker in $place/logs"
