@@ -12,6 +12,7 @@ user. A path needs only the standard library, since bert_jax may be installed el
 from __future__ import annotations
 
 import json
+import logging
 import pathlib
 import re
 import sys
@@ -46,6 +47,7 @@ def storage(workdir: str, name: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path of a file there."""
     from fsspec.core import url_to_fs
 
+    logging.disable()  # gcsfs would print the traceback of an error that is reported below
     system, root = url_to_fs(workdir.rstrip("/"))
     return system, f"{root}/{name}"
 
