@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pretraining on a Cloud TPU slice of any number of hosts, through queued resources. Guide: docs/launch.md.
+# Pretraining on one or several Cloud TPU slices of any number of hosts, through queued resources. Guide: docs/launch.md.
 set -euo pipefail
 
 usage() {
@@ -19,6 +19,7 @@ verbs:
 settings, as flags (--zone us-west4-a) or lines of the env file (ZONE=us-west4-a, without quotes or expansion):
   PROJECT, ZONE, NAME   project, zone and name of the slice
   ACCELERATOR_TYPE      such as v5litepod-256
+  SLICES                slices of that type, which are requested, run and lost together (default: 1)
   RUNTIME_VERSION       software of the hosts (default: by accelerator)
   PROVISIONING          spot, reserved, flex-start or on-demand (default: on-demand)
   MAX_RUN_DURATION      life of a flex-start slice, such as 12h; at most 7d
@@ -34,6 +35,7 @@ settings, as flags (--zone us-west4-a) or lines of the env file (ZONE=us-west4-a
 options:
   --dry_run             print the commands without running them
   --worker N            host for logs
+  --slice N             slice of that host (default: 0)
   --poll SECONDS        interval of babysit (default: 60)
   --max_failures N      consecutive failures without a new checkpoint after which babysit gives up (default: 3)
   --delete_when_done    delete the slice when the last step is saved (babysit)
@@ -59,8 +61,9 @@ note() { if ((dry_run)); then printf '# %s\n' "$*"; fi; }
 track=()  # of gcloud: () or (alpha)
 tpus() { call gcloud "${track[@]}" compute tpus "$@" --project="${of[PROJECT]}" --zone="${of[ZONE]}" --quiet; }
 queued() { tpus queued-resources "$1" "${of[NAME]}" "${@:2}"; }
-on_workers() { tpus tpu-vm ssh "${of[NAME]}" --worker="$1" --command="$2"; }
-copy() { tpus tpu-vm scp "${@:1:$#-1}" "${of[NAME]}:${!#}" --worker=all; }
+hosts() { if ((of[SLICES] > 1)); then tpus queued-resources "$@" --node="$node"; else tpus tpu-vm "$@"; fi; }
+on_workers() { hosts ssh "${of[NAME]}" --worker="$1" --command="$2"; }
+copy() { hosts scp "${@:1:$#-1}" "${of[NAME]}:${!#}" --worker=all; }
 worker() { quoted bash bert_jax/tpu_worker.sh "$@"; }
 
 # ----------------------------------------------------------------------------------------------------------- settings
@@ -68,14 +71,14 @@ worker() { quoted bash bert_jax/tpu_worker.sh "$@"; }
 declare -A of=()  # setting -> value
 declare -A form=(  # setting -> pattern of its values
     [PROJECT]='[a-z][a-z0-9:.-]*[a-z0-9]' [ZONE]='[a-z]+-[a-z]+[0-9]+-[a-z]' [NAME]='[a-z]([a-z0-9-]{0,38}[a-z0-9])?'
-    [ACCELERATOR_TYPE]='v[0-9][a-z0-9]*-[0-9]+' [RUNTIME_VERSION]='[a-z][a-z0-9.-]*'
+    [ACCELERATOR_TYPE]='v[0-9][a-z0-9]*-[0-9]+' [SLICES]='[1-9][0-9]{0,2}' [RUNTIME_VERSION]='[a-z][a-z0-9.-]*'
     [PROVISIONING]='spot|reserved|flex-start|on-demand' [MAX_RUN_DURATION]='[1-9][0-9]{0,5}[smhd]'
     [SERVICE_ACCOUNT]='[a-z0-9-]+@[a-z0-9.-]+'
     [NETWORK]='[a-z][a-z0-9/_.-]*' [SUBNETWORK]='[a-z][a-z0-9/_.-]*'
     [PACKAGE]='.+' [CONFIG]='.+' [WORKDIR]='/.+|gs://[^/]+/+[^/].*' [CORPUS]='/.+|gs://[^/]+/+[^/].*'
 )
 declare -A words=([WORKDIR]='gs://BUCKET/NAME or an absolute path' [CORPUS]='gs://BUCKET/NAME or an absolute path')
-arguments=() create_flags=() dry_run=0 worker=0 poll=60 max_failures=3 delete_when_done=0
+arguments=() create_flags=() dry_run=0 worker=0 slice_number=0 node=all poll=60 max_failures=3 delete_when_done=0
 
 parse() {
     local env='' key value
@@ -93,6 +96,7 @@ parse() {
         case $key in
             --env) env=$value ;;
             --worker) [[ $value =~ ^[0-9]+$ ]] || die "--worker takes a number"; worker=$value ;;
+            --slice) [[ $value =~ ^[0-9]+$ ]] || die "--slice takes a number"; slice_number=$value ;;
             --poll) [[ $value =~ ^[0-9]+([.][0-9]+)?$ ]] || die "--poll takes seconds"; poll=$value ;;
             --max_failures) [[ $value =~ ^[1-9][0-9]*$ ]] || die "--max_failures takes a number"; max_failures=$value ;;
             *)
@@ -104,7 +108,7 @@ parse() {
     done
     [[ -z $env ]] || read_env "$env"
     for key in "${!flags[@]}"; do of[$key]=${flags[$key]}; done
-    of[PROVISIONING]=${of[PROVISIONING]-on-demand}
+    of[PROVISIONING]=${of[PROVISIONING]-on-demand} of[SLICES]=${of[SLICES]-1}
     arguments+=("$@")
     for key in "${!of[@]}"; do
         [[ ${of[$key]} =~ ^(${form[$key]})$ ]] || die "$key='${of[$key]}' must look like ${words[$key]-${form[$key]}}"
@@ -168,15 +172,16 @@ runtime_version() {
 # -------------------------------------------------------------------------------------------------------------- verbs
 
 create() {
-    local runtime key more=() track=()
+    local runtime key nodes=(--node-id="${of[NAME]}") more=() track=()
     need ACCELERATOR_TYPE SERVICE_ACCOUNT
     runtime=${of[RUNTIME_VERSION]-$(runtime_version)} || exit
     case ${of[PROVISIONING]} in
         spot | reserved) more+=("--${of[PROVISIONING]}") ;;
         flex-start) track=(alpha) more+=(--provisioning-model=flex-start --max-run-duration="${of[MAX_RUN_DURATION]}") ;;
     esac
+    if ((of[SLICES] > 1)); then nodes=(--node-count="${of[SLICES]}"); fi  # called NAME-0, NAME-1 ...
     for key in NETWORK SUBNETWORK; do [[ ! -v of[$key] ]] || more+=("--${key,,}=${of[$key]}"); done
-    queued create --node-id="${of[NAME]}" --accelerator-type="${of[ACCELERATOR_TYPE]}" --runtime-version="$runtime" \
+    queued create "${nodes[@]}" --accelerator-type="${of[ACCELERATOR_TYPE]}" --runtime-version="$runtime" \
         --service-account="${of[SERVICE_ACCOUNT]}" --scopes=https://www.googleapis.com/auth/cloud-platform \
         "${more[@]}" "${create_flags[@]}"
 }
@@ -211,6 +216,7 @@ logs() {
         look
         case $slice in READY | UNKNOWN) ;; *) kept_log; return ;; esac
     fi
+    node=$slice_number
     on_workers "$worker" "$(worker log 100 follow)"
 }
 
@@ -234,7 +240,15 @@ stop() { on_workers all "$(worker stop)"; }
 delete() { queued delete --force; }
 
 slice_state() { queued describe --format='value(state.state)'; }
-node_state() { tpus tpu-vm describe "${of[NAME]}" --format='value(state)'; }
+node_state() {  # of the first slice that is not READY
+    local name names=("${of[NAME]}") state
+    if ((of[SLICES] > 1)); then mapfile -t names < <(seq -f "${of[NAME]}-%.0f" 0 $((of[SLICES] - 1))); fi
+    for name in "${names[@]}"; do
+        state=$(tpus tpu-vm describe "$name" --format='value(state)') || return
+        if ((dry_run)); then echo "$state"; elif [[ $state != READY ]]; then break; fi
+    done
+    ((dry_run)) || echo "$state"
+}
 worker_states() {  # tpu_worker.sh does not exist before `setup`
     local absent="echo \"host \$(hostname) bare 0 0 -\""
     need WORKDIR

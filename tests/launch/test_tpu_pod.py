@@ -170,6 +170,8 @@ def test_dry_run_of_babysit(cloud) -> None:
         ("PROJECT", "p --impersonate-service-account=me"),
         ("ZONE", "us-west4"),
         ("ACCELERATOR_TYPE", "v5litepod"),
+        ("SLICES", "0"),
+        ("SLICES", "two"),
         ("RUNTIME_VERSION", "a b"),
         ("PROVISIONING", "cheap"),
         ("SERVICE_ACCOUNT", "me"),
@@ -350,6 +352,28 @@ def test_babysit_from_nothing_through_preemption_to_the_end(cloud) -> None:
     assert "finished: step 40 is saved" in out
     assert cloud.verbs().count("create") == cloud.verbs().count("delete") == 2
     assert not (cloud.cloud / NAME).exists()
+
+
+def test_several_slices_are_lost_and_created_together(cloud) -> None:
+    """Two slices of one host."""
+    cloud.settings["SLICES"] = "2"
+    cloud.env |= {"HOSTS": "1", "STANDIN_SECONDS": "0.2"}
+    process = cloud.start("babysit", *FAST)
+    wait_for(lambda: len(cloud.steps()) > 12)
+    assert [word for word in cloud.calls()[1] if word.startswith("--node")] == ["--node-count=2"]
+    of_one = cloud.call("logs", "--slice", "1", "--worker", "0", "--dry_run")
+    assert of_one.startswith("gcloud compute tpus queued-resources ssh pod --worker=0 ")
+    assert " --node=1 " in of_one
+    cloud.env["STANDIN_SECONDS"] = "0.01"
+    cloud.kill(0)
+    cloud.kill(1)
+    (cloud.cloud / NAME / "node-1").write_text("PREEMPTED")
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert cloud.steps() == STEPS
+    assert "starting on 2 hosts after step 10" in out
+    assert cloud.verbs().count("create") == 2
+    assert len(cloud.starts(0)) == len(cloud.starts(1)) == 2
 
 
 def test_babysit_can_be_stopped_and_started_again(cloud) -> None:
