@@ -95,7 +95,7 @@ def progress(workdir: str) -> tuple[int, int]:
     return max(saved_steps(workdir), default=0), steps
 
 
-def main(verb: str, workdir: str, *names: str) -> int:
+def main(verb: str, workdir: str, name: str = "") -> int:
     """Do what the command line says; return the exit status."""
     if reason := refusal(workdir):
         print(f"workdir.py: {workdir}: {reason}", file=sys.stderr)
@@ -106,9 +106,9 @@ def main(verb: str, workdir: str, *names: str) -> int:
             print(newest, last)
             return 0 if newest >= last > 0 else 1
         if verb == "read":
-            sys.stdout.buffer.write(read(workdir, *names))
+            sys.stdout.buffer.write(read(workdir, name))
         if verb == "write":
-            write(workdir, *names, sys.stdin.buffer.read())
+            write(workdir, name, sys.stdin.buffer.read())
     except Exception as error:  # each package has its own
         print(f"workdir.py: {workdir}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -116,6 +116,7 @@ def main(verb: str, workdir: str, *names: str) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] not in (["check"], ["progress"], ["read"], ["write"]) or len(sys.argv) < 3:
-        sys.exit(str(__doc__))
+    if len(sys.argv) != {"check": 3, "progress": 3, "read": 4, "write": 4}.get("".join(sys.argv[1:2])):
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
     sys.exit(main(*sys.argv[1:]))

@@ -45,7 +45,7 @@ def place(request, tmp_path) -> tuple[str, pathlib.Path]:
 def test_the_log_grows_while_the_run_lasts_and_has_its_end(start, place, tmp_path) -> None:
     """SIGTERM to the whole process group, as tpu_worker.sh sends it."""
     name, workdir = place
-    process, seen = start(name, "0.05"), [""]
+    process, seen = start(name, "0.2"), [""]
 
     def grown() -> bool:
         seen.extend(path.read_text() for path in workdir.glob("logs/*.log"))

@@ -90,6 +90,13 @@ def test_storage_that_fails_is_one_line(call, place, verb) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("words", [[], ["read"], ["read", "run"], ["copy", "run"], ["progress", "run", "more"]])
+def test_mistakes_on_the_command_line(call, words) -> None:
+    done = call(*words)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"python3 launch/workdir.py progress WORKDIR" in done.stderr
+
+
 def test_a_python_without_gcsfs_is_refused(call, tmp_path) -> None:
     (tmp_path / "none").mkdir()
     (tmp_path / "none" / "gcsfs.py").write_text("raise ImportError('none here')\n")

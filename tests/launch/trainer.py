@@ -86,4 +86,6 @@ def follow(workdir: pathlib.Path, status: int, end: int | None) -> int:
     return 0 if stopped else status
 
 
-sys.exit(main())
+status = main()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a group has it twice, and Python forgets its own handler at the end
+sys.exit(status)
