@@ -16,11 +16,19 @@ REASONS = {errno.EEXIST: "a file stands there", errno.ENOTDIR: "a part of its pa
 class UserError(Exception):
     """A mistake that the user can fix: what is wrong, where, and how to fix it, in one or two lines.
 
-    The command line prints the message alone and exits with status 2.
+    The command line prints the message alone and exits with `status`.
     """
+
+    status = 2
 
     def __str__(self) -> str:
         return shown(super().__str__())
+
+
+class StorageError(UserError):
+    """Object storage that fails, perhaps only for a while: launchers start the run again, as after a crash."""
+
+    status = 1
 
 
 def shown(text: str) -> str:

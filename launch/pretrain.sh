@@ -5,25 +5,24 @@
 #   launch/pretrain.sh [--keep_log SECONDS] WORKDIR [other arguments of `bert-jax pretrain`...]
 #
 # --keep_log copies the output to WORKDIR/logs/TIME_HOST.log, every SECONDS and at the end, since a preempted host loses its
-# disk and a pod its log. A copy that fails is reported once and tried again; it never ends the run.
+# disk and a pod its log. A copy that fails is reported once and tried again; it never ends the run. WORKDIR is a path or
+# gs://BUCKET/NAME; for the latter, python3 must be that of the environment of bert-jax.
 set -uo pipefail
 {  # bash reads the whole block before it runs it: the file may change during the run
-    limited() { timeout --signal=KILL 60 "$@"; }  # storage may not answer
-    keep_log() {  # SECONDS LOG DIRECTORY NAME; until the standard input ends
-        local log=$2 copy=$3/$4 partial=$3/.$4.partial ended=0 size=0 now error said=''
+    here=$(dirname "${BASH_SOURCE[0]}")
+    in_workdir() { timeout --signal=KILL 60 python3 "$here/workdir.py" "$@"; }  # storage may not answer
+    keep_log() {  # SECONDS LOG WORKDIR NAME; until the standard input ends
+        local log=$2 ended=0 size=0 now error said=''
         trap '' TERM INT  # the run may save for minutes after it
         while ((!ended)); do
             read -r -t "$1" || (($? > 128)) || ended=1
             now=$(stat --format=%s "$log")
             ((now > size)) || continue
-            # Renamed when it is whole: no reader ever finds less of the log than before.
-            if error=$({
-                limited mkdir -p "$3" && limited cp --no-preserve=mode "$log" "$partial" && limited mv "$partial" "$copy"
-            } 2>&1); then
+            if error=$(in_workdir write "$3" "$4" <"$log" 2>&1); then
                 size=$now said=''
             elif [[ ! $said ]]; then
                 said=${error:-no answer in 60 s}
-                echo "pretrain.sh: the log is not copied to $copy for now: $said"
+                echo "pretrain.sh: the log is not copied to $3/$4 for now: $said"
             fi
         done
     }
@@ -35,13 +34,10 @@ set -uo pipefail
     fi
     workdir=${1:?"usage: $0 [--keep_log SECONDS] WORKDIR [arguments of bert-jax pretrain...]"}
     shift
-    if [[ $workdir == *://* ]]; then  # what follows looks into the work directory
-        echo "pretrain.sh: $workdir is a URL: mount the bucket and give the path, or run bert-jax pretrain without this script" >&2
-        exit 2
-    fi
+    in_workdir check "$workdir" || exit
 
     if [[ $every ]] && log=$(mktemp); then
-        exec 3> >(keep_log "$every" "$log" "$workdir/logs" "$(date --utc +%Y%m%d-%H%M%S.%3N)_$(hostname).log")
+        exec 3> >(keep_log "$every" "$log" "$workdir" "logs/$(date --utc +%Y%m%d-%H%M%S.%3N)_$(hostname).log")
         keeper=$!
         bert-jax pretrain --workdir "$workdir" "$@" >"$log" 2>&1 3>&- &
     else
@@ -67,7 +63,7 @@ set -uo pipefail
         rm -f "$log"
     fi
 
-    if ((status == 0)) && ! python3 "$(dirname "${BASH_SOURCE[0]}")/progress.py" "$workdir" >/dev/null; then
+    if ((status == 0)) && ! in_workdir progress "$workdir" >/dev/null; then
         status=75
     fi
     exit "$status"

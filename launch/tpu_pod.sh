@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pretraining on a Cloud TPU slice of any number of hosts, through queued resources. Guide: docs/launch.md.
+# Pretraining on one or several Cloud TPU slices of any number of hosts, through queued resources. Guide: docs/launch.md.
 set -euo pipefail
 
 usage() {
@@ -8,7 +8,7 @@ usage: launch/tpu_pod.sh VERB [--env FILE] [--SETTING VALUE]... [--dry_run] [-- 
 
 verbs:
   create    request the slice; it may wait in the queue
-  setup     install Python and bert-jax, in the versions that the run began with, and mount the bucket on every host
+  setup     install Python and bert-jax on every host, in the versions that the run began with
   run       start training on every host; it continues when the connection closes
   logs      follow the log of one host (--worker N, default 0); of a slice that is gone, print the end of its last log
   status    print the state of the slice and of every host
@@ -19,21 +19,23 @@ verbs:
 settings, as flags (--zone us-west4-a) or lines of the env file (ZONE=us-west4-a, without quotes or expansion):
   PROJECT, ZONE, NAME   project, zone and name of the slice
   ACCELERATOR_TYPE      such as v5litepod-256
+  SLICES                slices of that type, which are requested, run and lost together (default: 1)
   RUNTIME_VERSION       software of the hosts (default: by accelerator)
   PROVISIONING          spot, reserved, flex-start or on-demand (default: on-demand)
   MAX_RUN_DURATION      life of a flex-start slice, such as 12h; at most 7d
   SERVICE_ACCOUNT       identity of the hosts
   NETWORK, SUBNETWORK   (default: the project's default network)
-  BUCKET                Cloud Storage bucket, mounted at /mnt/BUCKET on every host
   PACKAGE               a local wheel of bert-jax, or a pip requirement: 'bert-jax[tpu,gcs] @ git+https://...'
   CONFIG                a local recipe, such as configs/bert_base.py
-  WORKDIR               absolute path, the same on every host: /mnt/BUCKET/...
-  CORPUS                gs://BUCKET/..., which every host copies to its disk, or an absolute path
+  WORKDIR               gs://BUCKET/NAME, or an absolute path on storage that all hosts mount (CREATE_FLAG)
+  CORPUS                gs://BUCKET/NAME, which every host copies to its disk, or an absolute path
   OVERRIDE              argument of bert-jax pretrain, such as --config.seed=1 (env file; may be repeated)
+  CREATE_FLAG           flag of gcloud's create, such as --tags=trainer (env file; may be repeated)
 
 options:
   --dry_run             print the commands without running them
   --worker N            host for logs
+  --slice N             slice of that host (default: 0)
   --poll SECONDS        interval of babysit (default: 60)
   --max_failures N      consecutive failures without a new checkpoint after which babysit gives up (default: 3)
   --delete_when_done    delete the slice when the last step is saved (babysit)
@@ -59,8 +61,9 @@ note() { if ((dry_run)); then printf '# %s\n' "$*"; fi; }
 track=()  # of gcloud: () or (alpha)
 tpus() { call gcloud "${track[@]}" compute tpus "$@" --project="${of[PROJECT]}" --zone="${of[ZONE]}" --quiet; }
 queued() { tpus queued-resources "$1" "${of[NAME]}" "${@:2}"; }
-on_workers() { tpus tpu-vm ssh "${of[NAME]}" --worker="$1" --command="$2"; }
-copy() { tpus tpu-vm scp "${@:1:$#-1}" "${of[NAME]}:${!#}" --worker=all; }
+hosts() { if ((of[SLICES] > 1)); then tpus queued-resources "$@" --node="$node"; else tpus tpu-vm "$@"; fi; }
+on_workers() { hosts ssh "${of[NAME]}" --worker="$1" --command="$2"; }
+copy() { hosts scp "${@:1:$#-1}" "${of[NAME]}:${!#}" --worker=all; }
 worker() { quoted bash bert_jax/tpu_worker.sh "$@"; }
 
 # ----------------------------------------------------------------------------------------------------------- settings
@@ -68,13 +71,14 @@ worker() { quoted bash bert_jax/tpu_worker.sh "$@"; }
 declare -A of=()  # setting -> value
 declare -A form=(  # setting -> pattern of its values
     [PROJECT]='[a-z][a-z0-9:.-]*[a-z0-9]' [ZONE]='[a-z]+-[a-z]+[0-9]+-[a-z]' [NAME]='[a-z]([a-z0-9-]{0,38}[a-z0-9])?'
-    [ACCELERATOR_TYPE]='v[0-9][a-z0-9]*-[0-9]+' [RUNTIME_VERSION]='[a-z][a-z0-9.-]*'
+    [ACCELERATOR_TYPE]='v[0-9][a-z0-9]*-[0-9]+' [SLICES]='[1-9][0-9]{0,2}' [RUNTIME_VERSION]='[a-z][a-z0-9.-]*'
     [PROVISIONING]='spot|reserved|flex-start|on-demand' [MAX_RUN_DURATION]='[1-9][0-9]{0,5}[smhd]'
     [SERVICE_ACCOUNT]='[a-z0-9-]+@[a-z0-9.-]+'
-    [NETWORK]='[a-z][a-z0-9/_.-]*' [SUBNETWORK]='[a-z][a-z0-9/_.-]*' [BUCKET]='[a-z0-9][a-z0-9_.-]+[a-z0-9]'
-    [PACKAGE]='.+' [CONFIG]='.+' [WORKDIR]='/.+' [CORPUS]='(/|gs://).+'
+    [NETWORK]='[a-z][a-z0-9/_.-]*' [SUBNETWORK]='[a-z][a-z0-9/_.-]*'
+    [PACKAGE]='.+' [CONFIG]='.+' [WORKDIR]='/.+|gs://[^/]+/+[^/].*' [CORPUS]='/.+|gs://[^/]+/+[^/].*'
 )
-arguments=() dry_run=0 worker=0 poll=60 max_failures=3 delete_when_done=0
+declare -A words=([WORKDIR]='gs://BUCKET/NAME or an absolute path' [CORPUS]='gs://BUCKET/NAME or an absolute path')
+arguments=() create_flags=() dry_run=0 worker=0 slice_number=0 node=all poll=60 max_failures=3 delete_when_done=0
 
 parse() {
     local env='' key value
@@ -92,6 +96,7 @@ parse() {
         case $key in
             --env) env=$value ;;
             --worker) [[ $value =~ ^[0-9]+$ ]] || die "--worker takes a number"; worker=$value ;;
+            --slice) [[ $value =~ ^[0-9]+$ ]] || die "--slice takes a number"; slice_number=$value ;;
             --poll) [[ $value =~ ^[0-9]+([.][0-9]+)?$ ]] || die "--poll takes seconds"; poll=$value ;;
             --max_failures) [[ $value =~ ^[1-9][0-9]*$ ]] || die "--max_failures takes a number"; max_failures=$value ;;
             *)
@@ -103,10 +108,10 @@ parse() {
     done
     [[ -z $env ]] || read_env "$env"
     for key in "${!flags[@]}"; do of[$key]=${flags[$key]}; done
-    of[PROVISIONING]=${of[PROVISIONING]-on-demand}
+    of[PROVISIONING]=${of[PROVISIONING]-on-demand} of[SLICES]=${of[SLICES]-1}
     arguments+=("$@")
     for key in "${!of[@]}"; do
-        [[ ${of[$key]} =~ ^(${form[$key]})$ ]] || die "$key='${of[$key]}' must look like ${form[$key]}"
+        [[ ${of[$key]} =~ ^(${form[$key]})$ ]] || die "$key='${of[$key]}' must look like ${words[$key]-${form[$key]}}"
     done
     check_provisioning
 }
@@ -136,6 +141,9 @@ read_env() {
             die "$1: '$line' is not SETTING=VALUE"
         elif [[ $key == OVERRIDE ]]; then
             arguments+=("${line#*=}")
+        elif [[ $key == CREATE_FLAG ]]; then
+            [[ ${line#*=} == --* ]] || die "$1: '$line' is not CREATE_FLAG=--NAME=VALUE"
+            create_flags+=("${line#*=}")
         elif [[ -v of[$key] ]]; then
             die "$1: $key is set twice"
         elif [[ -v form[$key] ]]; then
@@ -164,16 +172,18 @@ runtime_version() {
 # -------------------------------------------------------------------------------------------------------------- verbs
 
 create() {
-    local runtime key more=() track=()
+    local runtime key nodes=(--node-id="${of[NAME]}") more=() track=()
     need ACCELERATOR_TYPE SERVICE_ACCOUNT
     runtime=${of[RUNTIME_VERSION]-$(runtime_version)} || exit
     case ${of[PROVISIONING]} in
         spot | reserved) more+=("--${of[PROVISIONING]}") ;;
         flex-start) track=(alpha) more+=(--provisioning-model=flex-start --max-run-duration="${of[MAX_RUN_DURATION]}") ;;
     esac
+    if ((of[SLICES] > 1)); then nodes=(--node-count="${of[SLICES]}"); fi  # called NAME-0, NAME-1 ...
     for key in NETWORK SUBNETWORK; do [[ ! -v of[$key] ]] || more+=("--${key,,}=${of[$key]}"); done
-    queued create --node-id="${of[NAME]}" --accelerator-type="${of[ACCELERATOR_TYPE]}" --runtime-version="$runtime" \
-        --service-account="${of[SERVICE_ACCOUNT]}" --scopes=https://www.googleapis.com/auth/cloud-platform "${more[@]}"
+    queued create "${nodes[@]}" --accelerator-type="${of[ACCELERATOR_TYPE]}" --runtime-version="$runtime" \
+        --service-account="${of[SERVICE_ACCOUNT]}" --scopes=https://www.googleapis.com/auth/cloud-platform \
+        "${more[@]}" "${create_flags[@]}"
 }
 
 setup() {
@@ -181,7 +191,7 @@ setup() {
     need PACKAGE WORKDIR
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
     package=${of[PACKAGE]}
-    files=("$here/tpu_worker.sh" "$here/pretrain.sh" "$here/progress.py")
+    files=("$here/tpu_worker.sh" "$here/pretrain.sh" "$here/workdir.py")
     if [[ $package == *.whl ]]; then
         [[ -f $package ]] || die "PACKAGE: $package: no such file; build it with \`pip wheel --no-deps --wheel-dir dist .\`"
         files+=("$(realpath "$package")")
@@ -189,7 +199,7 @@ setup() {
     fi
     on_workers all 'mkdir -p bert_jax' &&
         copy "${files[@]}" bert_jax/ &&
-        on_workers all "$(worker setup "$package" "${of[BUCKET]-}" "${of[WORKDIR]}")"
+        on_workers all "$(worker setup "$package" "${of[WORKDIR]}")"
 }
 
 run() {
@@ -198,7 +208,7 @@ run() {
     [[ -f ${of[CONFIG]} ]] || die "CONFIG: ${of[CONFIG]}: no such file"
     [[ ! -v of[CORPUS] ]] || corpus=("--config.data.corpus=${of[CORPUS]}")
     copy "$(realpath "${of[CONFIG]}")" bert_jax/recipe.py &&
-        on_workers all "$(worker start "${of[BUCKET]-}" "${of[WORKDIR]}" "${corpus[@]}" "${arguments[@]}")"
+        on_workers all "$(worker start "${of[WORKDIR]}" "${corpus[@]}" "${arguments[@]}")"
 }
 
 logs() {
@@ -206,16 +216,18 @@ logs() {
         look
         case $slice in READY | UNKNOWN) ;; *) kept_log; return ;; esac
     fi
+    node=$slice_number
     on_workers "$worker" "$(worker log 100 follow)"
 }
 
 kept_log() {  # of the last start on the host, as launch/pretrain.sh has copied it
-    local place=${of[WORKDIR]-} list=(ls) read=(cat) found
-    if [[ -z $place || ! -d $place/logs ]]; then  # not mounted here
-        [[ -v of[BUCKET] && $place/ == "/mnt/${of[BUCKET]}/"* ]] ||
-            die "the slice is ${slice,,}${reason:+ ($reason)}, and its logs are in WORKDIR/logs, which is not on this machine"
-        place=gs://${of[BUCKET]}${place#"/mnt/${of[BUCKET]}"}
+    local place list=(ls) read=(cat) found
+    need WORKDIR
+    place=${of[WORKDIR]%/}
+    if [[ $place == gs://* ]]; then
         list=(gcloud storage ls) read=(gcloud storage cat)
+    elif [[ ! -d $place/logs ]]; then
+        die "the slice is ${slice,,}${reason:+ ($reason)}, and its logs are in $place/logs, which is not on this machine"
     fi
     found=$("${list[@]}" "$place/logs/" | grep -- "-$worker\.log$" | sort | tail -n 1) || true
     [[ $found ]] || die "the slice is ${slice,,}${reason:+ ($reason)}, and there is no log of host $worker in $place/logs"
@@ -228,7 +240,15 @@ stop() { on_workers all "$(worker stop)"; }
 delete() { queued delete --force; }
 
 slice_state() { queued describe --format='value(state.state)'; }
-node_state() { tpus tpu-vm describe "${of[NAME]}" --format='value(state)'; }
+node_state() {  # of the first slice that is not READY
+    local name names=("${of[NAME]}") state
+    if ((of[SLICES] > 1)); then mapfile -t names < <(seq -f "${of[NAME]}-%.0f" 0 $((of[SLICES] - 1))); fi
+    for name in "${names[@]}"; do
+        state=$(tpus tpu-vm describe "$name" --format='value(state)') || return
+        if ((dry_run)); then echo "$state"; elif [[ $state != READY ]]; then break; fi
+    done
+    ((dry_run)) || echo "$state"
+}
 worker_states() {  # tpu_worker.sh does not exist before `setup`
     local absent="echo \"host \$(hostname) bare 0 0 -\""
     need WORKDIR

@@ -1,61 +1,46 @@
 #!/usr/bin/env bash
 # The part of tpu_pod.sh that runs on a host: it is copied to ~/bert_jax of every host and called over ssh.
 #
-#   setup PACKAGE BUCKET WORKDIR       mount the bucket at /mnt/BUCKET, install Python and bert-jax with the versions of
-#                                      WORKDIR/requirements.lock, if there is one; BUCKET may be ''
-#   start BUCKET WORKDIR [ARGUMENT..]  train in the background
-#   state WORKDIR                      print: host NAME STATE NEWEST_CHECKPOINT LAST_STEP LAST_LINE_OF_LOG
-#   stop                               save and stop
-#   log LINES [follow]                 print the end of the log
+#   setup PACKAGE WORKDIR       install Python and bert-jax, with the versions of WORKDIR/requirements.lock, if there is one
+#   start WORKDIR [ARGUMENT..]  train in the background
+#   state WORKDIR               print: host NAME STATE NEWEST_CHECKPOINT LAST_STEP LAST_LINE_OF_LOG
+#   stop                        save and stop
+#   log LINES [follow]          print the end of the log
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-PATH=$HOME/.local/bin:$PATH
+PATH=$PWD/venv/bin:$HOME/.local/bin:$PATH
 
 fail() { echo "$(hostname): $1" >&2; exit 1; }
 
+check_place() {  # a work directory on a disk that is not mounted would be one of this host alone
+    [[ $1 == gs://* || -d $(dirname "$1") ]] || fail "$(dirname "$1") does not exist here: mount it, or give gs://BUCKET/NAME"
+}
+
 setup() {
-    local package=$1 bucket=$2 lock=$3/requirements.lock constraint=()
-    [[ -z $bucket ]] || mount_bucket "$bucket"
+    local package=$1 workdir=$2 constraint=()
+    check_place "$workdir"
     command -v uv >/dev/null || python3 -m pip install --quiet --user uv
     uv venv --quiet --allow-existing --python 3.11 venv
-    if [[ -e $lock ]]; then
-        # Only versions: a constraint file could also name another index. A copy: uv splits paths at spaces.
-        ! grep -qvxE '#.*|[A-Za-z0-9._-]+==[A-Za-z0-9._!+-]+' "$lock" || fail "$lock: a line is not NAME==VERSION"
-        cp "$lock" requirements.lock
-        constraint=(--constraint requirements.lock)
+    [[ $workdir != gs://* ]] || uv pip install --quiet --python venv/bin/python gcsfs  # to read the versions, its own too
+    timeout 60 python3 workdir.py read "$workdir" requirements.lock >constraint.txt ||
+        fail "$workdir/requirements.lock cannot be read"
+    if [[ -s constraint.txt ]]; then
+        # Only versions: a constraint file could also name another index.
+        ! grep -qvxE '#.*|[A-Za-z0-9._-]+==[A-Za-z0-9._!+-]+' constraint.txt ||
+            fail "$workdir/requirements.lock: a line is not NAME==VERSION"
+        constraint=(--constraint constraint.txt)
     fi
     uv pip install --quiet --python venv/bin/python "${constraint[@]}" -- "$package" ||
-        fail "bert-jax was not installed${constraint:+; remove $lock to install other versions}"
+        fail "bert-jax was not installed${constraint:+; remove $workdir/requirements.lock to install other versions}"
     touch ready
-}
-
-mount_bucket() {
-    local place=/mnt/$1
-    ! mountpoint -q "$place" || return 0
-    command -v gcsfuse >/dev/null || install_gcsfuse
-    sudo mkdir -p "$place"
-    sudo chown "$(id -u):$(id -g)" "$place"
-    # No metadata cache: the hosts wait for each other's files. The limit allows renaming a checkpoint's directory.
-    gcsfuse --implicit-dirs --metadata-cache-ttl-secs=0 --rename-dir-limit=100000 "$1" "$place"
-}
-
-install_gcsfuse() {  # from Google's package source, as in the Cloud Storage documentation
-    local source=https://packages.cloud.google.com/apt key=/usr/share/keyrings/cloud.google.asc
-    curl --fail --silent --show-error "$source/doc/apt-key.gpg" | sudo tee "$key" >/dev/null
-    echo "deb [signed-by=$key] $source gcsfuse-$(lsb_release -cs) main" |
-        sudo tee /etc/apt/sources.list.d/gcsfuse.list >/dev/null
-    sudo apt-get -qq update
-    sudo apt-get -qq install --yes gcsfuse
 }
 
 # A training process and its children hold the lock: it is free exactly when nothing runs, unlike a recorded pid.
 start() {
-    local bucket=$1
-    shift
     [[ -e ready ]] || fail "not set up yet"
+    check_place "$1"
     exec 9>>lock
     flock -w 5 9 || { echo "$(hostname): a run is still active here (pid $(cat pid)); stop it first" >&2; exit 3; }
-    [[ -z $bucket ]] || mount_bucket "$bucket"  # a restarted host has lost it
     rm -f status pid
     setsid -f bash "$PWD/tpu_worker.sh" train "$@" </dev/null >>log 2>&1
     echo "$(hostname): started"
@@ -66,7 +51,7 @@ train() {
     shift
     echo $$ >pid
     trap : TERM  # the child receives it as well; wait until it has saved
-    PATH=$PWD/venv/bin:$PATH bash pretrain.sh --keep_log 60 "$workdir" --config recipe.py "$@" || status=$?
+    bash pretrain.sh --keep_log 60 "$workdir" --config recipe.py "$@" || status=$?
     echo "$status" >status.tmp
     mv status.tmp status
     exit 0  # do not return to this file: `setup` may have replaced it
@@ -83,7 +68,9 @@ state() {  # STATE: bare, ready, running, lost, or the exit status
     elif [[ -e pid ]]; then
         state=lost  # killed, or the host was restarted
     fi
-    read -r newest steps < <(python3 progress.py "$1" || true) || true
+    if [[ $state != bare ]]; then
+        read -r newest steps < <(timeout 60 python3 workdir.py progress "$1" || true) || true
+    fi
     echo "host $(hostname) $state ${newest:-0} ${steps:-0} $(tail -n 1 log 2>/dev/null | tr -cd '[:print:]' | cut -c 1-160)"
 }
 

@@ -40,9 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return its exit status.
 
     0: done; also after the first Ctrl-C or SIGTERM of `pretrain` and `finetune`, which save. 1: a recipe does not fit,
-    or `verify` finds damage. 2: a mistake that the user can fix. 124: another process of a run is lost or hangs. 130:
-    Ctrl-C, in `pretrain` and `finetune` the second. 141: the reader of the output is gone, as in `predict | head`, like
-    SIGPIPE in a shell.
+    `verify` finds damage, or object storage fails. 2: a mistake that the user can fix. 124: another process of a run is
+    lost or hangs. 130: Ctrl-C, in `pretrain` and `finetune` the second. 141: the reader of the output is gone, as in
+    `predict | head`, like SIGPIPE in a shell.
     """
     args = parse(VERBS, sys.argv[1:] if argv is None else argv)
     try:
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.debug:
             raise
         print(f"bert-jax {args.verb}: {error}", file=sys.stderr)
-        return 2
+        return error.status
     except KeyboardInterrupt:
         print(f"bert-jax {args.verb}: interrupted", file=sys.stderr)
         return 130

@@ -30,7 +30,7 @@ from jax.experimental import multihost_utils
 
 from bert_jax import errors
 from bert_jax.config import CheckpointConfig
-from bert_jax.errors import UserError
+from bert_jax.errors import StorageError, UserError
 from bert_jax.training.saving.cadence import KeptSteps
 from bert_jax.training.saving.mirror import checkpoints_in, mirror_of
 
@@ -291,7 +291,7 @@ def writing(place: Place, verb: str = "written") -> Iterator[None]:
             raise
         except Exception as error:  # each package of object storage raises its own
             if not isinstance(place, pathlib.Path):
-                raise UserError(
+                raise StorageError(
                     f"{place}: cannot be {verb} ({_first_line(error)}); check the storage and the permissions, then "
                     "start again: the run resumes"
                 ) from error

@@ -1,7 +1,7 @@
 """Print the JobSet manifest of a pretraining run on GKE, for `kubectl apply -f -`.
 
-python3 launch/gke/jobset.py --name bert-base --image IMAGE --accelerator v5e --topology 16x16 --bucket BUCKET \
-    --service_account trainer --workdir /mnt/BUCKET/runs/base --config configs/bert_base.py \
+python3 launch/gke/jobset.py --name bert-base --image IMAGE --accelerator v5e --topology 16x16 \
+    --service_account trainer --workdir gs://BUCKET/runs/base --config configs/bert_base.py \
     --corpus gs://BUCKET/corpus | kubectl apply -f -
 
 JSON is valid YAML. Guide: docs/launch.md.
@@ -41,11 +41,10 @@ def parser() -> argparse.ArgumentParser:
     add("--topology", required=True, metavar="AxB[xC]", help="topology of the slice, such as 16x16")
     add("--chips_per_host", type=int, metavar="N", help="chips per host (default: 4, or all chips of a smaller slice)")
     add("--slices", type=int, default=1, metavar="N", help="slices of that topology, each a node pool (default: 1)")
-    add("--bucket", required=True, help="Cloud Storage bucket, mounted at /mnt/BUCKET in every pod")
     add("--service_account", required=True, help="Kubernetes service account with access to the bucket")
-    add("--workdir", required=True, help="work directory, below /mnt/BUCKET")
+    add("--workdir", required=True, help="work directory: gs://BUCKET/NAME")
     add("--config", required=True, help="recipe in the image, such as configs/bert_base.py")
-    add("--corpus", help="gs://BUCKET/..., which every pod copies to its node's disk, or a path below /mnt/BUCKET")
+    add("--corpus", help="gs://BUCKET/NAME, which every pod copies to its node's disk")
     add("--provisioning", choices=sorted(PROVISIONING), default="on-demand", help="kind of nodes (default: on-demand)")
     add("--max_restarts", type=int, default=50, metavar="N", help="restarts, including preemptions (default: 50)")
     add(
@@ -66,12 +65,10 @@ def jobset(args: argparse.Namespace) -> dict[str, Any]:
     )  # the longest pod name, NAME-slice-0-HOST-xxxxx, has at most 63 characters
     check_label("--namespace", args.namespace)
     check_label("--service_account", args.service_account)
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", args.bucket):
-        refuse(f"--bucket {args.bucket!r} is not a bucket name (write it without gs://)")
-    if not args.workdir.startswith(f"/mnt/{args.bucket}/"):
-        refuse(f"--workdir {args.workdir!r} is not below /mnt/{args.bucket}/, the only storage that all pods share")
-    if args.corpus is not None and not args.corpus.startswith(("gs://", f"/mnt/{args.bucket}/")):
-        refuse(f"--corpus {args.corpus!r} is neither gs://BUCKET/... nor below /mnt/{args.bucket}")
+    for option in ("workdir", "corpus"):
+        value = getattr(args, option)
+        if value is not None and not re.match(r"gs://[^/]+/+[^/]", value):
+            refuse(f"--{option} {value!r} is not gs://BUCKET/NAME: a pod has no other storage that outlives it")
     accelerator, hosts, chips = slice_shape(args)
     if args.slices < 1 or (args.slices > 1 and hosts == 1):
         refuse(f"--slices {args.slices}: GKE joins slices of several hosts each; give 1, or a larger --topology")
@@ -92,10 +89,7 @@ def jobset(args: argparse.Namespace) -> dict[str, Any]:
                 }
             ]
         },
-        "template": {
-            "metadata": {"annotations": {"gke-gcsfuse/volumes": "true"}},
-            "spec": pod(args, accelerator, chips),
-        },
+        "template": {"spec": pod(args, accelerator, chips)},
     }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -124,8 +118,6 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
         tolerations = [{"key": label, "operator": "Equal", "value": "true", "effect": "NoSchedule"}]
     corpus = [] if args.corpus is None else [f"--config.data.corpus={args.corpus}"]
     training = ["bash", "launch/pretrain.sh", "--keep_log", "60", args.workdir, "--config", args.config]
-    # No metadata cache: the hosts wait for each other's files. The limit allows renaming a checkpoint's directory.
-    mount = "implicit-dirs,metadata-cache:ttl-secs:0,rename-dir-limit=100000"
     return {
         "restartPolicy": "Never",
         "serviceAccountName": args.service_account,
@@ -141,16 +133,6 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
                 # Traffic between the hosts of a slice, metrics, traffic between slices.
                 "ports": [{"containerPort": port} for port in (8471, 8431, 8080)[: 3 if args.slices > 1 else 2]],
                 "resources": {"requests": {"google.com/tpu": chips}, "limits": {"google.com/tpu": chips}},
-                "volumeMounts": [{"name": "bucket", "mountPath": f"/mnt/{args.bucket}"}],
-            }
-        ],
-        "volumes": [
-            {
-                "name": "bucket",
-                "csi": {
-                    "driver": "gcsfuse.csi.storage.gke.io",
-                    "volumeAttributes": {"bucketName": args.bucket, "mountOptions": mount},
-                },
             }
         ],
     }

@@ -13,6 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests" / "launch"
 TPU_POD = ROOT / "launch" / "tpu_pod.sh"
 NAME = "pod"
+PYTHON = HERE / "python"  # modules that stand in for others
+URL = "gs://my-bucket/runs/base"
 SETTINGS = {
     "PROJECT": "my-project",
     "ZONE": "us-west4-a",
@@ -32,19 +34,25 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 
 class Cloud:
-    """Two hosts, a directory as the storage that they share, and a work directory on it."""
+    """Two hosts, and a work directory on storage that both have mounted."""
 
     def __init__(self, place: pathlib.Path, trainer: pathlib.Path, hosts: int = 2) -> None:
-        self.place, self.workdir = place, place / "shared" / "run"
-        self.cloud, self.script = place / "cloud", place / "script"
-        for directory in (self.cloud, self.script, self.workdir.parent):
+        self.place, self.cloud, self.script = place, place / "cloud", place / "script"
+        self.buckets = self.cloud / "buckets"
+        self.workdir = place / "mounted" / "run"
+        for directory in (self.cloud, self.script, self.buckets, self.workdir.parent):
             directory.mkdir()
         (place / "recipe.py").write_text("# a recipe\n")
         path = f"{HERE / 'bin'}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
         self.env = os.environ | {"PATH": path, "CLOUD": str(self.cloud), "HOSTS": str(hosts)}
-        self.env |= {"TRAINER": str(trainer), "STANDIN_SCRIPT": str(self.script)}
+        self.env |= {"TRAINER": str(trainer), "STANDIN_SCRIPT": str(self.script), "STANDIN_BUCKETS": str(self.buckets)}
         self.settings = SETTINGS | {"PACKAGE": "bert-jax[tpu] @ git+https://example.org/bert-jax"}
         self.settings |= {"CONFIG": str(place / "recipe.py"), "WORKDIR": str(self.workdir)}
+
+    def use_bucket(self) -> None:
+        """Give URL as the work directory; `workdir` is where the stand-ins keep it."""
+        self.settings["WORKDIR"] = URL
+        self.workdir = self.buckets / URL.removeprefix("gs://")
 
     def argv(self, verb: str, *more: str) -> list[str]:
         env = self.place / "pod.env"

@@ -9,7 +9,7 @@ import sys
 import pytest
 import yaml
 
-from tests.launch.cloud import HERE, ROOT
+from tests.launch.cloud import HERE, PYTHON, ROOT
 
 JOBSET = ROOT / "launch" / "gke" / "jobset.py"
 OPTIONS = {
@@ -17,9 +17,8 @@ OPTIONS = {
     "image": "example.org/bert-jax:1",
     "accelerator": "v5e",
     "topology": "16x16",
-    "bucket": "my-bucket",
     "service_account": "trainer",
-    "workdir": "/mnt/my-bucket/runs/base",
+    "workdir": "gs://my-bucket/runs/base",
     "config": "configs/bert_base.py",
 }
 HOSTILE = [
@@ -76,9 +75,7 @@ def test_the_manifest() -> None:
     (rule,) = job["podFailurePolicy"]["rules"]
     assert rule["action"] == "FailJob"
     assert rule["onExitCodes"] == {"containerName": "pretrain", "operator": "In", "values": [2]}
-    pod = job["template"]
-    assert pod["metadata"]["annotations"] == {"gke-gcsfuse/volumes": "true"}
-    spec = pod["spec"]
+    spec = job["template"]["spec"]
     assert spec["restartPolicy"] == "Never"  # what podFailurePolicy asks for
     assert spec["terminationGracePeriodSeconds"] == 60
     assert spec["nodeSelector"] == {
@@ -97,11 +94,6 @@ def test_the_manifest() -> None:
         OPTIONS["config"],
         "--config.seed=1",
     ]
-    (volume,) = spec["volumes"]
-    assert volume["csi"]["driver"] == "gcsfuse.csi.storage.gke.io"
-    assert volume["csi"]["volumeAttributes"]["bucketName"] == "my-bucket"
-    (mount,) = container["volumeMounts"]
-    assert mount == {"name": volume["name"], "mountPath": "/mnt/my-bucket"}
 
 
 @pytest.mark.parametrize("kind", ["spot", "flex-start"])
@@ -115,8 +107,8 @@ def test_kinds_of_nodes(kind) -> None:
     assert done.stderr == "jobset.py: --provisioning flex-start does not exist for v4\n"
 
 
-@pytest.mark.parametrize("corpus", ["gs://my-bucket/$HOME", "/mnt/my-bucket/corpus"])
-def test_the_corpus_is_the_first_argument(corpus) -> None:
+def test_the_corpus_is_the_first_argument() -> None:
+    corpus = "gs://my-bucket/$HOME"
     (container,) = job_of(manifest("--", "--config.seed=1", corpus=corpus))["template"]["spec"]["containers"]
     given = corpus.replace("$", "$$")
     assert container["command"][-2:] == [f"--config.data.corpus={given}", "--config.seed=1"]
@@ -150,9 +142,12 @@ def test_slices(accelerator, topology, label, hosts, chips) -> None:
         ("name", "'\"{}", "such as bert"),
         ("name", "b" * 41, "at most 40"),
         ("service_account", "a/b", "--service_account"),
-        ("bucket", "gs://b", "without gs://"),
-        ("workdir", "/elsewhere/run", "not below /mnt/my-bucket/"),
-        ("corpus", "/elsewhere/corpus", "neither gs://BUCKET/... nor below /mnt/my-bucket"),
+        ("workdir", "/elsewhere/run", "--workdir '/elsewhere/run' is not gs://BUCKET/NAME"),
+        ("workdir", "s3://bucket/run", "--workdir 's3://bucket/run' is not gs://BUCKET/NAME"),
+        ("workdir", "gs://bucket", "--workdir 'gs://bucket' is not gs://BUCKET/NAME"),
+        ("workdir", "gs://bucket/", "--workdir 'gs://bucket/' is not gs://BUCKET/NAME"),
+        ("workdir", "gs:/bucket/run", "--workdir 'gs:/bucket/run' is not gs://BUCKET/NAME"),
+        ("corpus", "/elsewhere/corpus", "--corpus '/elsewhere/corpus' is not gs://BUCKET/NAME"),
         ("topology", "4x4x4", "v5e needs AxB"),
         ("topology", "$(x)", "--topology"),
         ("topology", "3x3", "do not divide into hosts of 4"),
@@ -171,22 +166,25 @@ def run_pods(place: pathlib.Path, starts: list, *arguments: str) -> subprocess.C
     (place / "bin" / "bert-jax").symlink_to(HERE / "trainer.py")
     (place / "next").write_text(json.dumps(starts))
     made = manifest("--max_restarts", "3", "--", *arguments, accelerator="v4", topology="2x2x2")
-    text = json.dumps(made).replace(OPTIONS["workdir"], str(place / "run"))
     python = pathlib.Path(sys.executable).parent
     path = f"{place / 'bin'}:{HERE / 'bin'}:{HERE / 'worker_bin'}:{python}:{os.environ['PATH']}"
     env = os.environ | {"PATH": path, "CLOUD": str(place), "STANDIN_SCRIPT": str(place)}
-    return subprocess.run(["kubectl", "apply", "-f", "-"], input=text, env=env, capture_output=True, text=True)
+    env |= {"STANDIN_BUCKETS": str(place), "PYTHONPATH": str(PYTHON)}
+    return subprocess.run(
+        ["kubectl", "apply", "-f", "-"], input=json.dumps(made), env=env, capture_output=True, text=True
+    )
 
 
 def test_restarted_until_finished(tmp_path) -> None:
     done = run_pods(tmp_path, [[124, 12], [1, 23]], *HOSTILE)
     assert done.returncode == 0, done.stderr
     starts = [json.loads(line) for line in (tmp_path / "argv.jsonl").read_text().splitlines()]
-    expected = ["pretrain", "--workdir", str(tmp_path / "run"), "--config", OPTIONS["config"], *HOSTILE]
+    expected = ["pretrain", "--workdir", OPTIONS["workdir"], "--config", OPTIONS["config"], *HOSTILE]
     assert [argv for _, *argv in starts] == [expected] * 6
-    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    run = tmp_path / "my-bucket" / "runs" / "base"
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 41))
-    kept = sorted((tmp_path / "run" / "logs").glob("*_host-0.log"))
+    kept = sorted((run / "logs").glob("*_host-0.log"))
     assert [one.read_text().splitlines()[-1] for one in kept] == ["ending with 124", "ending with 1", "step 40/40"]
     assert not list(tmp_path.rglob("canary*"))
     assert not (ROOT / "canary").exists()
@@ -198,7 +196,7 @@ def test_an_interrupted_pod_is_not_a_finished_one(tmp_path) -> None:
     assert done.returncode == 0, done.stderr
     starts = (tmp_path / "argv.jsonl").read_text().splitlines()
     assert len(starts) == 4
-    assert (tmp_path / "run" / "checkpoints" / "40").is_dir()
+    assert (tmp_path / "my-bucket" / "runs" / "base" / "checkpoints" / "40").is_dir()
 
 
 def test_a_mistake_of_the_user_ends_the_jobset(tmp_path) -> None:

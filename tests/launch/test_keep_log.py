@@ -4,10 +4,11 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 
 import pytest
 
-from tests.launch.cloud import HERE, ROOT, wait_for
+from tests.launch.cloud import HERE, PYTHON, ROOT, URL, wait_for
 
 
 @pytest.fixture
@@ -15,9 +16,11 @@ def start(tmp_path):
     """Start launch/pretrain.sh with a stand-in for bert-jax."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "bert-jax").symlink_to(HERE / "trainer.py")
-    env = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "STANDIN_SCRIPT": str(tmp_path)}
+    path = f"{tmp_path / 'bin'}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = os.environ | {"PATH": path, "STANDIN_SCRIPT": str(tmp_path)}
+    env |= {"STANDIN_BUCKETS": str(tmp_path / "buckets"), "PYTHONPATH": str(PYTHON)}
 
-    def started(workdir: pathlib.Path, seconds: str) -> subprocess.Popen[str]:
+    def started(workdir: str | pathlib.Path, seconds: str) -> subprocess.Popen[str]:
         argv = [ROOT / "launch" / "pretrain.sh", "--keep_log", "0.1", workdir]
         return subprocess.Popen(
             argv,
@@ -31,10 +34,18 @@ def start(tmp_path):
     return started
 
 
-def test_the_log_grows_while_the_run_lasts_and_has_its_end(start, tmp_path) -> None:
+@pytest.fixture(params=[URL, "a 'run'; $(touch canary)"])
+def place(request, tmp_path) -> tuple[str, pathlib.Path]:
+    """A work directory, and where the stand-ins keep it."""
+    if request.param == URL:
+        return URL, tmp_path / "buckets" / URL.removeprefix("gs://")
+    return str(tmp_path / request.param), tmp_path / request.param
+
+
+def test_the_log_grows_while_the_run_lasts_and_has_its_end(start, place, tmp_path) -> None:
     """SIGTERM to the whole process group, as tpu_worker.sh sends it."""
-    workdir = tmp_path / "a 'run'; $(touch canary)"
-    process, seen = start(workdir, "0.05"), [""]
+    name, workdir = place
+    process, seen = start(name, "0.2"), [""]
 
     def grown() -> bool:
         seen.extend(path.read_text() for path in workdir.glob("logs/*.log"))
@@ -50,11 +61,31 @@ def test_the_log_grows_while_the_run_lasts_and_has_its_end(start, tmp_path) -> N
     assert not list(tmp_path.rglob("canary*"))
 
 
-def test_a_copy_that_fails_ends_no_run(start, tmp_path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "logs").write_text("not a directory")
-    process = start(tmp_path / "run", "0.02")
+def test_what_was_copied_outlives_a_host_that_is_lost_without_a_signal(start, place) -> None:
+    name, workdir = place
+    process = start(name, "0.05")
+    wait_for(lambda: any(path.read_text() for path in workdir.glob("logs/*.log")))
+    os.killpg(process.pid, signal.SIGKILL)
+    out, _ = process.communicate(timeout=60)
+    (kept,) = (workdir / "logs").glob("*.log")
+    assert kept.read_text().startswith("step 1/40\n")
+    assert out.startswith(kept.read_text()) or kept.read_text().startswith(out)  # which was ahead
+
+
+def test_a_copy_that_fails_ends_no_run(start, place) -> None:
+    name, workdir = place
+    workdir.mkdir(parents=True)
+    (workdir / "logs").write_text("not a directory")
+    process = start(name, "0.02")
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert out.count("pretrain.sh: the log is not copied to ") == 1
+    assert out.count(f"pretrain.sh: the log is not copied to {name}/logs/") == 1
     assert "step 40/40" in out
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/run", "gs://bucket", "gs://bucket/", "gs:///run", "gs:/bucket/run"])
+def test_another_url_is_refused_in_one_line(start, tmp_path, url) -> None:
+    process = start(url, "0.02")
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, f"workdir.py: {url}: a work directory is gs://BUCKET/NAME or a path\n")
+    assert not (tmp_path / "argv.jsonl").exists()

@@ -45,7 +45,7 @@ def cloud(tmp_path, corpus):
     made = Cloud(tmp_path, tmp_path / "bert-jax")
     made.env |= {"JAX_PLATFORMS": "cpu", "NPROC": "64"}
     (tmp_path / "recipe.py").write_text(RECIPE)
-    made.workdir = tmp_path / "shared" / 'it\'s a "run"; $(touch canary)'
+    made.workdir = made.workdir.with_name('it\'s a "run"; $(touch canary)')
     made.settings |= {"CORPUS": str(corpus), "WORKDIR": str(made.workdir), "OVERRIDE": "--config.seed=7"}
     yield made
     for host in range(2):  # left behind by a failed test

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.launch.cloud import HERE, ROOT, wait_for
+from tests.launch.cloud import HERE, PYTHON, ROOT, URL, wait_for
 
 SRUN = """#!/usr/bin/env bash
 # Two tasks; the highest of their statuses.
@@ -27,6 +27,7 @@ exit $((one > two ? one : two))
 class Cluster:
     def __init__(self, place: pathlib.Path) -> None:
         self.place, self.workdir = place, place / "a 'run' $(touch canary)"
+        self.name = str(self.workdir)
         (place / "bin").mkdir()
         for name, text in {"srun": SRUN, "scontrol": '#!/bin/sh\necho "$@" >>"$STANDIN_SCRIPT/scontrol"\n'}.items():
             (place / "bin" / name).write_text(text)
@@ -34,11 +35,16 @@ class Cluster:
         (place / "bin" / "bert-jax").symlink_to(HERE / "trainer.py")
         path = f"{place / 'bin'}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
         self.env = os.environ | {"PATH": path, "STANDIN_SCRIPT": str(place)}
+        self.env |= {"STANDIN_BUCKETS": str(place / "buckets"), "PYTHONPATH": str(PYTHON)}
         self.env |= {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "17", "SLURM_CPUS_PER_TASK": "12"}
+
+    def use_bucket(self) -> None:
+        """Give URL as the work directory; `workdir` is where the stand-ins keep it."""
+        self.name, self.workdir = URL, self.place / "buckets" / URL.removeprefix("gs://")
 
     def start(self, *more: str) -> subprocess.Popen:
         """A job; Slurm runs a copy of the script."""
-        argv = ["bash", "-s", str(self.workdir), *more]
+        argv = ["bash", "-s", self.name, *more]
         with open(ROOT / "launch" / "slurm.sbatch") as script:
             return subprocess.Popen(
                 argv,
@@ -103,12 +109,16 @@ def test_the_time_limit(cluster) -> None:
     assert cluster.requeued() == 1
 
 
-def test_failures_without_a_new_checkpoint_end_it(cluster) -> None:
+@pytest.mark.parametrize("in_bucket", [False, True])
+def test_failures_without_a_new_checkpoint_end_it(cluster, in_bucket) -> None:
+    if in_bucket:
+        cluster.use_bucket()
     cluster.script_of((1, 15), (1, 16), (1, 17))
     assert [cluster.job()[0] for _ in range(3)] == [0, 0, 1]
     assert cluster.requeued() == 2
     cluster.script_of()
     assert cluster.job()[0] == 0  # sent again by hand, it begins to count anew
+    assert (cluster.workdir / "checkpoints" / "40").is_dir()
 
 
 def test_a_mistake_of_the_user_is_not_repeated(cluster) -> None:
@@ -117,3 +127,10 @@ def test_a_mistake_of_the_user_is_not_repeated(cluster) -> None:
     assert status == 2
     assert "no such directory; prepare one" in out
     assert cluster.requeued() == 0
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/run", "gs://bucket", "gs:/bucket/run"])
+def test_another_url_is_refused_before_a_task_starts(cluster, url) -> None:
+    cluster.name = url
+    assert cluster.job() == (2, f"workdir.py: {url}: a work directory is gs://BUCKET/NAME or a path\n")
+    assert not (cluster.place / "srun").exists()

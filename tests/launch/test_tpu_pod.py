@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.launch.cloud import HERE, NAME, TPU_POD, Cloud, wait_for
+from tests.launch.cloud import HERE, NAME, TPU_POD, URL, Cloud, wait_for
 
 STEPS = list(range(1, 41))
 FAST = ("--poll", "0.1")
@@ -50,6 +50,7 @@ def up(cloud: Cloud, *more: str) -> None:
 
 
 def test_from_create_to_delete(cloud) -> None:
+    cloud.use_bucket()
     cloud.env["STANDIN_SECONDS"] = "0.5"
     assert cloud.call("create") == ""
     (create,) = cloud.calls()
@@ -91,6 +92,8 @@ def test_from_create_to_delete(cloud) -> None:
     wait_for(lambda: "running" not in cloud.call("status"))
     assert "host-0: 0, step 40 of 40 saved" in cloud.call("status")
     assert cloud.steps() == STEPS
+    expected = ["pretrain", "--workdir", URL, "--config", "recipe.py"]
+    assert cloud.starts(0) == cloud.starts(1) == [expected, expected]
     log = (cloud.home(0) / "log").read_text()
     cloud.call("delete")
     assert "absent" in cloud.call("status")
@@ -100,7 +103,7 @@ def test_from_create_to_delete(cloud) -> None:
 
 
 def test_arguments_arrive_byte_for_byte(cloud) -> None:
-    cloud.workdir = cloud.place / "shared" / "a 'run' of \"mine\"; touch canary; $(touch canary) \n& more"
+    cloud.workdir = cloud.workdir.with_name("a 'run' of \"mine\"; touch canary; $(touch canary) \n& more")
     cloud.settings["CORPUS"] = "gs://a corpus/$(touch canary)"
     cloud.settings["OVERRIDE"] = "--config.note=$(touch canary) it's"
     del cloud.settings["WORKDIR"]  # a line of the file cannot hold a newline
@@ -109,7 +112,7 @@ def test_arguments_arrive_byte_for_byte(cloud) -> None:
     (cloud.workdir / "requirements.lock").write_text("jax==0.10.2\n")
     up(cloud, *place)
     cloud.call("setup", *place)
-    assert (cloud.home(1) / "requirements.lock").read_text() == "jax==0.10.2\n"
+    assert (cloud.home(1) / "constraint.txt").read_text() == "jax==0.10.2\n"
     cloud.call("run", *place, "--", *HOSTILE)
     wait_for(lambda: "running" not in cloud.call("status", *place))
     expected = ["pretrain", "--workdir", str(cloud.workdir), "--config", "recipe.py"]
@@ -167,19 +170,27 @@ def test_dry_run_of_babysit(cloud) -> None:
         ("PROJECT", "p --impersonate-service-account=me"),
         ("ZONE", "us-west4"),
         ("ACCELERATOR_TYPE", "v5litepod"),
+        ("SLICES", "0"),
+        ("SLICES", "two"),
         ("RUNTIME_VERSION", "a b"),
         ("PROVISIONING", "cheap"),
         ("SERVICE_ACCOUNT", "me"),
-        ("BUCKET", "gs://bucket"),
         ("WORKDIR", "relative"),
-        ("WORKDIR", "gs://bucket/run"),
+        ("WORKDIR", "gs://bucket"),
+        ("WORKDIR", "gs://bucket/"),
+        ("WORKDIR", "gs:///run"),
+        ("WORKDIR", "gs:/bucket/run"),
+        ("WORKDIR", "s3://bucket/run"),
+        ("CORPUS", "s3://bucket/corpus"),
     ],
 )
 def test_settings_that_cannot_be(cloud, key, value) -> None:
     cloud.settings[key] = value
     out = cloud.call("babysit", status=2)
-    assert key in out
-    assert value in out
+    assert out.startswith(f"tpu_pod.sh: {key}='{value}' must look like ")
+    assert len(out.splitlines()) == 1
+    if key in ("WORKDIR", "CORPUS"):
+        assert out.endswith(" must look like gs://BUCKET/NAME or an absolute path\n")
     assert cloud.calls() == []
     assert no_canary(cloud)
 
@@ -273,9 +284,18 @@ def test_kinds_of_provisioning_that_do_not_exist(cloud, changed, says) -> None:
     assert cloud.calls() == []
 
 
-def test_a_wheel_and_a_bucket(cloud) -> None:
+def test_flags_of_create(cloud) -> None:
+    cloud.settings["PROVISIONING"] = "spot\nCREATE_FLAG=--labels=a=b; touch canary\nCREATE_FLAG=--tags=x"
+    cloud.call("create")
+    assert cloud.calls()[0][-6:-3] == ["--spot", "--labels=a=b; touch canary", "--tags=x"]
+    cloud.settings["PROVISIONING"] = "spot\nCREATE_FLAG=tags=x"
+    assert "'CREATE_FLAG=tags=x' is not CREATE_FLAG=--NAME=VALUE" in cloud.call("create", status=2)
+    assert no_canary(cloud)
+
+
+def test_a_wheel(cloud) -> None:
     wheel = cloud.place / "bert_jax-0.1.0-py3-none-any.whl"
-    cloud.settings |= {"PACKAGE": str(wheel), "BUCKET": "my-bucket"}
+    cloud.settings["PACKAGE"] = str(wheel)
     up(cloud)
     assert "no such file" in cloud.call("setup", status=2)
     wheel.write_text("a wheel")
@@ -284,16 +304,11 @@ def test_a_wheel_and_a_bucket(cloud) -> None:
     wait_for(lambda: "running" not in cloud.call("status"))
     for host in range(2):
         assert (cloud.home(host) / wheel.name).read_text() == "a wheel"
-        home = cloud.home(host).parent
-        assert f"-- ./{wheel.name}[tpu,gcs]" in (home / "uv.log").read_text()
-        mounts = (home / "mounts.log").read_text().splitlines()
-        assert mounts[-1].startswith("gcsfuse ")
-        assert mounts[-1].endswith(" my-bucket /mnt/my-bucket")
-        assert sum(line.startswith("gcsfuse ") for line in mounts) == 1  # `run` found it mounted
+        assert f"-- ./{wheel.name}[tpu,gcs]" in (cloud.home(host).parent / "uv.log").read_text()
 
 
 def test_logs_of_a_slice_that_is_gone(cloud) -> None:
-    assert "in WORKDIR/logs, which is not on this machine" in cloud.call("logs", status=2)
+    assert f"in {cloud.workdir}/logs, which is not on this machine" in cloud.call("logs", status=2)
     logs = cloud.workdir / "logs"
     logs.mkdir(parents=True)
     assert f"no log of host 2 in {cloud.workdir}/logs" in cloud.call("logs", "--worker", "2", status=2)
@@ -305,9 +320,9 @@ def test_logs_of_a_slice_that_is_gone(cloud) -> None:
     assert about.endswith(f"the slice is absent; the end of {logs}/20261124-100000.000_t1v-n-abc-w-2.log:")
     assert lines == [f"line {i}" for i in range(50, 150)]
 
-    cloud.settings |= {"BUCKET": "my-bucket", "WORKDIR": "/mnt/my-bucket/runs/a 'run'"}
-    (cloud.cloud / "buckets" / "my-bucket" / "runs").mkdir(parents=True)
-    (cloud.workdir / "logs").parent.rename(cloud.cloud / "buckets" / "my-bucket" / "runs" / "a 'run'")
+    cloud.settings["WORKDIR"] = "gs://my-bucket/runs/a 'run'/"
+    (cloud.buckets / "my-bucket" / "runs").mkdir(parents=True)
+    cloud.workdir.rename(cloud.buckets / "my-bucket" / "runs" / "a 'run'")
     about, *lines = cloud.call("logs", "--worker", "2").splitlines()
     assert about.endswith("gs://my-bucket/runs/a 'run'/logs/20261124-100000.000_t1v-n-abc-w-2.log:")
     assert lines[-2:] == ["line 149", ""]
@@ -321,6 +336,7 @@ def test_logs_of_a_slice_that_is_gone(cloud) -> None:
 
 
 def test_babysit_from_nothing_through_preemption_to_the_end(cloud) -> None:
+    cloud.use_bucket()
     cloud.env["STANDIN_SECONDS"] = "0.2"
     process = cloud.start("babysit", *FAST, "--delete_when_done")
     wait_for(lambda: len(cloud.steps()) > 12)
@@ -336,6 +352,26 @@ def test_babysit_from_nothing_through_preemption_to_the_end(cloud) -> None:
     assert "finished: step 40 is saved" in out
     assert cloud.verbs().count("create") == cloud.verbs().count("delete") == 2
     assert not (cloud.cloud / NAME).exists()
+
+
+def test_several_slices_are_lost_and_created_together(cloud) -> None:
+    """Two slices of one host."""
+    cloud.settings["SLICES"] = "2"
+    cloud.env |= {"HOSTS": "1", "STANDIN_SECONDS": "0.2"}
+    process = cloud.start("babysit", *FAST)
+    wait_for(lambda: len(cloud.steps()) > 12)
+    assert [word for word in cloud.calls()[1] if word.startswith("--node")] == ["--node-count=2"]
+    of_one = cloud.call("logs", "--slice", "1", "--worker", "0", "--dry_run")
+    assert of_one.startswith("gcloud compute tpus queued-resources ssh pod --worker=0 ")
+    assert " --node=1 " in of_one
+    cloud.env["STANDIN_SECONDS"] = "0.01"
+    (cloud.cloud / NAME / "node-1").write_text("PREEMPTED")
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert cloud.steps() == STEPS
+    assert "the slice is gone (PREEMPTED)" in out
+    assert cloud.verbs().count("create") == 2
+    assert len(cloud.starts(0)) == len(cloud.starts(1)) == 2
 
 
 def test_babysit_can_be_stopped_and_started_again(cloud) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.launch.cloud import HERE, ROOT
+from tests.launch.cloud import HERE, PYTHON, ROOT, URL
 
 
 class Host:
@@ -16,13 +16,14 @@ class Host:
 
     def __init__(self, place: pathlib.Path) -> None:
         self.home, self.workdir = place / "home", place / "shared" / "a 'run'; $(touch canary)"
+        self.in_bucket = place / "buckets" / URL.removeprefix("gs://")
         self.place = self.home / "bert_jax"
         self.place.mkdir(parents=True)
-        for name in ("tpu_worker.sh", "pretrain.sh", "progress.py"):
+        for name in ("tpu_worker.sh", "pretrain.sh", "workdir.py"):
             shutil.copy(ROOT / "launch" / name, self.place)
         path = f"{HERE / 'worker_bin'}:{pathlib.Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
         self.env = {"HOME": str(self.home), "PATH": path, "HOST": "3", "TRAINER": str(HERE / "trainer.py")}
-        self.env |= {"STANDIN_SCRIPT": str(place)}
+        self.env |= {"STANDIN_SCRIPT": str(place), "STANDIN_BUCKETS": str(place / "buckets"), "PYTHONPATH": str(PYTHON)}
 
     def call(self, *words: str | os.PathLike, status: int = 0) -> str:
         """stdout and stderr together."""
@@ -41,19 +42,43 @@ def host(tmp_path) -> Host:
     return Host(tmp_path)
 
 
-def test_setup_installs_the_versions_that_the_run_began_with(host) -> None:
-    host.call("setup", "bert-jax[tpu]", "", host.workdir)
-    assert host.installed() == "pip install --quiet --python venv/bin/python -- bert-jax[tpu]"
-    host.workdir.mkdir(parents=True)
-    lock = host.workdir / "requirements.lock"
-    lock.write_text("# versions\njax==0.10.2\nml-dtypes==0.6.0rc1\n")
-    host.call("setup", "bert-jax[tpu]", "", host.workdir)
-    assert host.installed().endswith(" --constraint requirements.lock -- bert-jax[tpu]")
-    assert (host.place / "requirements.lock").read_text() == lock.read_text()  # uv splits longer paths at spaces
-    host.env["STANDIN_PIP_FAILS"] = "1"
-    out = host.call("setup", "bert-jax[tpu]", "", host.workdir, status=1)
-    assert out == f"host-3: bert-jax was not installed; remove {lock} to install other versions\n"
+@pytest.mark.parametrize("in_bucket", [False, True])
+def test_setup_installs_the_versions_that_the_run_began_with(host, in_bucket) -> None:
+    host.workdir.parent.mkdir()
+    workdir, directory = (URL, host.in_bucket) if in_bucket else (str(host.workdir), host.workdir)
+    host.call("setup", "bert-jax[tpu,gcs]", workdir)
+    assert host.installed() == "pip install --quiet --python venv/bin/python -- bert-jax[tpu,gcs]"
+    directory.mkdir(parents=True)
+    (directory / "requirements.lock").write_text("# versions\njax==0.10.2\nml-dtypes==0.6.0rc1\n")
+    host.call("setup", "bert-jax[tpu,gcs]", workdir)
+    assert host.installed().endswith(" --constraint constraint.txt -- bert-jax[tpu,gcs]")
+    # A copy: uv splits longer paths at spaces.
+    assert (host.place / "constraint.txt").read_text() == (directory / "requirements.lock").read_text()
+    before = "pip install --quiet --python venv/bin/python gcsfs"  # which reads the versions in a bucket
+    assert (host.home / "uv.log").read_text().splitlines().count(before) == (2 if in_bucket else 0)
+    host.env["STANDIN_PIP_FAILS"] = "bert-jax"
+    out = host.call("setup", "bert-jax[tpu,gcs]", workdir, status=1)
+    assert out == f"host-3: bert-jax was not installed; remove {workdir}/requirements.lock to install other versions\n"
     assert not list(host.home.parent.rglob("canary*"))
+
+
+def test_other_versions_are_not_installed_where_the_bucket_cannot_be_read(host) -> None:
+    host.in_bucket.parent.mkdir(parents=True)
+    host.in_bucket.write_text("not a directory")
+    out = host.call("setup", "bert-jax[tpu,gcs]", URL, status=1)
+    assert out.endswith(f"host-3: {URL}/requirements.lock cannot be read\n")
+    assert not (host.place / "ready").exists()
+
+
+def test_a_path_that_is_not_mounted_is_refused(host) -> None:
+    """Else each host would train in a directory of its own disk."""
+    says = f"host-3: {host.workdir.parent} does not exist here: mount it, or give gs://BUCKET/NAME\n"
+    assert host.call("setup", "bert-jax[tpu]", host.workdir, status=1) == says
+    host.workdir.parent.mkdir()
+    host.call("setup", "bert-jax[tpu]", host.workdir)
+    host.workdir.parent.rmdir()  # the host was restarted
+    assert host.call("start", host.workdir, status=1) == says
+    assert not host.workdir.parent.exists()
 
 
 @pytest.mark.parametrize(
@@ -62,8 +87,6 @@ def test_setup_installs_the_versions_that_the_run_began_with(host) -> None:
 def test_a_lock_holds_versions_alone(host, line) -> None:
     host.workdir.mkdir(parents=True)
     (host.workdir / "requirements.lock").write_text(f"jax==0.10.2\n{line}\n")
-    assert "requirements.lock: a line is not NAME==VERSION" in host.call(
-        "setup", "bert-jax", "", host.workdir, status=1
-    )
+    assert "requirements.lock: a line is not NAME==VERSION" in host.call("setup", "bert-jax", host.workdir, status=1)
     assert host.installed().startswith("venv ")
     assert not (host.place / "ready").exists()

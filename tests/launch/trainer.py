@@ -2,6 +2,7 @@
 """A stand-in for bert-jax: counts steps, saves and resumes like it, and exits as the files in $STANDIN_SCRIPT say.
 
 $STANDIN_SCRIPT/argv.jsonl   arguments of each start; only host 0 writes metrics and checkpoints
+$STANDIN_BUCKETS             a directory, which is gs://
 $STANDIN_SCRIPT/next         a list of [exit status, step], one per start: exit there; empty: run to the end
 """
 
@@ -28,7 +29,9 @@ def main() -> int:
     host = int(os.environ.get("HOST", numbered))
     with open(SCRIPT / "argv.jsonl", "a") as file:
         file.write(json.dumps([host, *sys.argv[1:]]) + "\n")
-    workdir = pathlib.Path(sys.argv[sys.argv.index("--workdir") + 1])
+    url = sys.argv[sys.argv.index("--workdir") + 1]
+    in_bucket = url.startswith("gs://")
+    workdir = pathlib.Path(os.environ["STANDIN_BUCKETS"], url.removeprefix("gs://")) if in_bucket else pathlib.Path(url)
     status, end = ending(host)
     if status == 2:
         print("bert-jax pretrain: config.data.corpus: no such directory; prepare one", file=sys.stderr)
@@ -51,6 +54,8 @@ def main() -> int:
             print(f"step {step}/{STEPS}", file=sys.stderr, flush=True)
             if step % EVERY == 0 or stopped:
                 (workdir / "checkpoints" / str(step)).mkdir(exist_ok=True)
+                if in_bucket:
+                    (workdir / "checkpoints" / str(step) / "commit_success.txt").touch()
             if stopped:
                 return 0
             if step == end:
@@ -81,4 +86,6 @@ def follow(workdir: pathlib.Path, status: int, end: int | None) -> int:
     return 0 if stopped else status
 
 
-sys.exit(main())
+status = main()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a group has it twice, and Python forgets its own handler at the end
+sys.exit(status)

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import IO, Any, TypeVar
 
-from bert_jax.errors import UserError
+from bert_jax.errors import StorageError, UserError
 
 Result = TypeVar("Result")
 TRIES = 5  # of a request on a run; gcsfs repeats each of its own six times
@@ -205,8 +205,8 @@ def move(url: str, target: str) -> None:
 
 
 def _repeated(url: str, call: Callable[[], Result]) -> Result:
-    """The result of a call that may fail while the storage does not answer; each package has its own exceptions."""
-    with _reaching(url):
+    """The result of a call that may fail while the storage does not answer; StorageError where it never does."""
+    with _reaching(url, StorageError):
         for number in range(1, TRIES):
             try:
                 return call()
@@ -307,19 +307,22 @@ def _system(url: str, **options: bool) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
-def _reaching(path: str) -> Iterator[None]:
-    """Turn every error of a file system into a UserError of one line; each library has its own exceptions."""
+def _reaching(path: str, failure: type[UserError] = UserError) -> Iterator[None]:
+    """Turn every error of a file system into a UserError of one line; each library has its own exceptions.
+
+    `failure` is raised for those that do not come from a wrong name or a missing permission.
+    """
     try:
         yield
     except UserError:
         raise
     except OSError as error:
-        raise UserError(
+        raise (UserError if isinstance(error, FileNotFoundError | PermissionError) else failure)(
             f"{path}: cannot be reached ({error.strerror or error}); check the name and the permissions"
         ) from None
     except Exception as error:
         if not is_url(path):
             raise
-        raise UserError(
+        raise failure(
             f"{path}: cannot be reached ({type(error).__name__}: {error}); check the URL and its package"
         ) from None

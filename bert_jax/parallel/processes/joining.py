@@ -96,7 +96,7 @@ def joined(
             relaying.communicate()
     except UserError as error:
         print(f"bert-jax {verb}: {error}", file=sys.stderr)
-        watchdog.fail(str(error), 2)
+        watchdog.fail(str(error), error.status)
     except KeyboardInterrupt:
         print(f"bert-jax {verb}: interrupted", file=sys.stderr)
         watchdog.fail("interrupted", 130)
