@@ -5,7 +5,7 @@ import fsspec
 import pytest
 
 from bert_jax.data.sources import find_files, read_documents, storage, total_bytes
-from bert_jax.errors import UserError
+from bert_jax.errors import StorageError, UserError
 
 
 @pytest.fixture
@@ -71,3 +71,28 @@ def test_an_interrupted_copy_leaves_the_old_file(bucket, tmp_path, place, monkey
         assert file.read() == b"two"
     assert os.listdir(tmp_path / "local") == []
     assert sorted(path for path in os.listdir(tmp_path) if "partial" in path) == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "tries", "raised", "status"),
+    [
+        (ConnectionError("reset by peer"), storage.TRIES, StorageError, 1),
+        (RuntimeError("502"), storage.TRIES, StorageError, 1),
+        (PermissionError(13, "no"), 1, UserError, 2),
+        (OSError("Forbidden: b/o\ntrainer does not have storage.objects.list access"), 1, UserError, 2),  # of gcsfs
+    ],
+)
+def test_only_what_may_pass_is_tried_again_and_ends_a_run_with_status_1(
+    bucket, monkeypatch, failure, tries, raised, status
+):
+    calls = []
+
+    def failing(*args, **options):
+        calls.append(args)
+        raise failure
+
+    monkeypatch.setattr(storage, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "find", failing)
+    with pytest.raises(UserError, match=f"{bucket}: cannot be reached") as found:
+        storage.list_versions(bucket)
+    assert (len(calls), type(found.value), found.value.status) == (tries, raised, status)

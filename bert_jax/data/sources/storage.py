@@ -212,7 +212,9 @@ def _repeated(url: str, call: Callable[[], Result]) -> Result:
                 return call()
             except (UserError, FileNotFoundError, PermissionError):
                 raise
-            except Exception:  # of whatever package: an error of the network looks different in each
+            except Exception as error:  # of whatever package: an error of the network looks different in each
+                if str(error).startswith("Forbidden"):  # a status 403, as gcsfs raises it
+                    raise PermissionError(str(error)) from None
                 time.sleep(FIRST_PAUSE * 2 ** (number - 1))
         return call()
 
