@@ -3,9 +3,9 @@
     bert-jax pretrain --config=bert_mini_cpu --workdir runs/mini --config.data.corpus=corpus/
 
 The block that most export as "BERT": post-norm, learned positions. `small_cpu` learns more in the same time.
-Hardware and time: 2 x86 cores.
-Score: not trained by us in this form. docs/results/learning.md has a run of the recipe before it, which did not leave
-the plateau, and docs/decisions/2026-11-22-neighbors.md what makes this block leave it.
+Hardware and time: 94 minutes on one x86 core beside other work; 41 on two undisturbed ones with AdamW for Muon.
+Score: 2.47 nats below the unigram entropy of held-out books and 32.5 % of masked tokens at 128 tokens, step 2,000; 2.33
+and 30.8 % at 512, with 63.6 % of next sentences. One seed: docs/results/learning.md.
 """
 
 import ml_collections
