@@ -18,9 +18,8 @@ import re
 import sys
 from typing import Any
 
-COMMITTED = (
-    "commit_success.txt"  # the last file of a checkpoint in a bucket; at a path the name of its directory is last
-)
+# The last file of a checkpoint in a bucket; at a path the name of its directory is last.
+COMMITTED = "commit_success.txt"
 
 
 def refusal(workdir: str) -> str:
