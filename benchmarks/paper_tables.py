@@ -116,8 +116,8 @@ TABLES: dict[str, Table] = {
                 f"left to right, {steps:,} steps": LEFT_TO_RIGHT | {"train.steps": steps} for steps in (300, 600, 1_200)
             },
         },
-        ("MNLI-m after 1,000,000 steps over 500,000",),
-        {"masked tokens": (1.0,)},
+        ("MNLI-m, points gained",),
+        {"masked tokens, 1,000,000 steps over 500,000": (1.0,)},
     ),
     "objectives": Table(
         "What the objective is worth at equal FLOPs",
@@ -237,10 +237,13 @@ def draw(table: Table, found: dict[str, list[Any]], file: pathlib.Path) -> None:
         row: {f"paper: {name}": [x] for name, x in zip(table.columns, figures, strict=True)}
         for row, figures in table.published.items()
     }
+    both = [rows for rows in (ours, paper) if len(rows) > 1]  # one published figure is no picture
     width = max(1 + len(TASKS), len(table.columns))
-    height = 2 + 0.3 * (len(ours) + len(paper))
-    figure, panels = pyplot.subplots(2, width, figsize=(3 + 1.7 * width, height), layout="constrained", squeeze=False)
-    for rows, line in ((ours, panels[0]), (paper, panels[1])):
+    height = len(both) + 0.3 * sum(map(len, both))
+    figure, panels = pyplot.subplots(
+        len(both), width, figsize=(3 + 1.7 * width, height), layout="constrained", squeeze=False
+    )
+    for rows, line in zip(both, panels, strict=True):
         names = list(next(iter(rows.values())))
         for panel in line[len(names) :]:
             panel.set_visible(False)
