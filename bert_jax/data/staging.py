@@ -130,13 +130,10 @@ def _read_manifest(url: str, snapshot: str) -> _Remote:
 def _read_url(url: str) -> bytes:
     from bert_jax.data.sources import storage
 
-    try:
-        with storage.open_file(url) as file:
-            return file.read()
-    except UserError:
-        raise
-    except Exception as error:  # each storage library raises its own exceptions
-        raise UserError(f"{url}: cannot be read ({error}); check the URL and your access rights") from None
+    content = storage.read_bytes(url)
+    if content is None:
+        raise UserError(f"{url}: no such file; check the URL")
+    return content
 
 
 def _shard_bytes(manifest: Mapping[str, Any]) -> int:

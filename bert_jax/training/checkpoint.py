@@ -252,7 +252,7 @@ def _move(place: Place, target: Place) -> None:
         return
     from bert_jax.data.sources import storage
 
-    storage.delete(str(target))
+    storage.remove(str(target))
     storage.move(str(place), str(target))
 
 

@@ -1,5 +1,7 @@
+import errno
 import gzip
 import os
+import pathlib
 
 import fsspec
 import pytest
@@ -52,25 +54,57 @@ def test_upload_and_download(bucket, tmp_path, place):
 
 
 @pytest.mark.parametrize("place", ["memory://b/2.txt", "{}/2.txt"])
-def test_an_interrupted_copy_leaves_the_old_file(bucket, tmp_path, place, monkeypatch):
+@pytest.mark.parametrize(("number", "tries", "status"), [(errno.EIO, storage.TRIES, 1), (errno.ENOSPC, 1, 2)])
+def test_an_interrupted_copy_leaves_the_old_file(bucket, tmp_path, place, number, tries, status, monkeypatch):
     url = place.format(tmp_path)
     (tmp_path / "2.txt").write_bytes(b"two")
     (tmp_path / "here").write_bytes(b"x" * 100)
 
-    def half(source, target, _):
-        target.write(source.read(50))
-        raise OSError("no more room")
+    def half(*args, **options):
+        for target in args:  # a path, or a file that is open for writing
+            if isinstance(target, str) and "partial" in target:
+                pathlib.Path(target).write_bytes(b"x" * 50)
+            elif getattr(target, "mode", "") == "wb":
+                target.write(b"x" * 50)
+        calls.append(args)
+        raise OSError(number, "no more room")
 
+    calls = []
+    monkeypatch.setattr(storage, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(storage.shutil, "copyfile", half)
     monkeypatch.setattr(storage.shutil, "copyfileobj", half)
-    with pytest.raises(UserError, match="no more room"):
-        storage.upload(tmp_path / "here", url)
-    with pytest.raises(UserError, match="no more room"):
-        storage.download(url, tmp_path / "local" / "file")
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "get_file", half)
+    for copy in (
+        lambda: storage.upload(tmp_path / "here", url),
+        lambda: storage.download(url, tmp_path / "local" / "file"),
+    ):
+        calls.clear()
+        with pytest.raises(UserError, match="no more room") as found:
+            copy()
+        assert (len(calls), found.value.status) == ((tries, status) if storage.is_url(place) else (1, 2))
     monkeypatch.undo()
     with storage.open_file(url) as file:
         assert file.read() == b"two"
     assert os.listdir(tmp_path / "local") == []
     assert sorted(path for path in os.listdir(tmp_path) if "partial" in path) == []
+
+
+def test_object_storage_gets_a_file_in_one_piece(bucket, tmp_path, monkeypatch):
+    """As gcsfs and s3fs, whose files appear when they are complete; a transaction would need an instance each."""
+    memory, sent = type(fsspec.filesystem("memory")), []
+    monkeypatch.setattr(memory, "async_impl", True)
+    monkeypatch.setattr(memory, "put_file", lambda self, path, inner: sent.append((path, inner)))
+    storage.upload(tmp_path / "here", f"{bucket}/new/2.txt")
+    assert sent == [(str(tmp_path / "here"), "/b/new/2.txt")]
+
+
+def test_remove(bucket, tmp_path):
+    (tmp_path / "some" / "more").mkdir(parents=True)
+    for _ in range(2):  # the second time there is nothing
+        storage.remove(f"{bucket}/c")
+        storage.remove(f"file://{tmp_path}/some")
+    assert sorted(fsspec.filesystem("memory").store) == ["/b/10.txt", "/b/2.txt"]
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -82,8 +116,20 @@ def test_an_interrupted_copy_leaves_the_old_file(bucket, tmp_path, place, monkey
         (OSError("Forbidden: b/o\ntrainer does not have storage.objects.list access"), 1, UserError, 2),  # of gcsfs
     ],
 )
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("find", storage.list_versions),
+        ("exists", storage.match_files),
+        ("size", storage.file_size),
+        ("cat_file", storage.read_bytes),
+        ("open", storage.open_file),
+        ("get_file", lambda url: storage.download(url, "nowhere")),
+        ("rm", storage.remove),
+    ],
+)
 def test_only_what_may_pass_is_tried_again_and_ends_a_run_with_status_1(
-    bucket, monkeypatch, failure, tries, raised, status
+    bucket, tmp_path, monkeypatch, method, call, failure, tries, raised, status
 ):
     calls = []
 
@@ -92,7 +138,9 @@ def test_only_what_may_pass_is_tried_again_and_ends_a_run_with_status_1(
         raise failure
 
     monkeypatch.setattr(storage, "FIRST_PAUSE", 0.0)
-    monkeypatch.setattr(type(fsspec.filesystem("memory")), "find", failing)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), method, failing)
     with pytest.raises(UserError, match=f"{bucket}: cannot be reached") as found:
-        storage.list_versions(bucket)
+        call(bucket)
+    monkeypatch.undo()
     assert (len(calls), type(found.value), found.value.status) == (tries, raised, status)

@@ -62,8 +62,8 @@ def test_a_later_fetch_copies_what_is_new_and_removes_what_is_gone(memory, monke
     mirror.fetch()
     written(**{"metrics.jsonl": "bb"})
     memory.rm_file(f"{URL}/tensorboard/old")
-    copied, get = [], storage.get
-    monkeypatch.setattr(storage, "get", lambda url, path: copied.append(url) or get(url, path))
+    copied, get = [], storage.download
+    monkeypatch.setattr(storage, "download", lambda url, path: copied.append(url) or get(url, path))
     mirror.fetch()
     assert copied == [f"{URL}/metrics.jsonl"]
     assert local(mirror) == {"run.json": "a", "metrics.jsonl": "bb"}
@@ -105,8 +105,8 @@ def test_the_owner_uploads_what_changed_the_sums_of_a_directory_last(monkeypatch
     for name in ("tokenizer/SHA256SUMS", "tokenizer/vocab.txt", ".lock", ".run.json.01234567.partial"):
         (mirror.directory / name).parent.mkdir(exist_ok=True)
         (mirror.directory / name).write_text("new")
-    sent, put = [], storage.put
-    monkeypatch.setattr(storage, "put", lambda path, url: sent.append(url) or put(path, url))
+    sent, put = [], storage.upload
+    monkeypatch.setattr(storage, "upload", lambda path, url: sent.append(url) or put(path, url))
     mirror.push()
     assert sent == []  # not the owner
     written(**{"later.txt": "of the user"})

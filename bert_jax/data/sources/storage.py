@@ -3,18 +3,18 @@
 import contextlib
 import glob
 import os
+import pathlib
 import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import IO, Any, TypeVar
 
-from bert_jax.errors import StorageError, UserError
+from bert_jax.errors import FULL, StorageError, UserError
 
 Result = TypeVar("Result")
 TRIES = 5  # of a request on a run; gcsfs repeats each of its own six times
 FIRST_PAUSE = 1.0  # seconds; each next pause is twice as long
-_CHUNK = 1 << 20
 
 
 def is_url(path: str) -> bool:
@@ -25,16 +25,17 @@ def is_url(path: str) -> bool:
 def match_files(item: str, wanted: Callable[[str], bool] = lambda path: True) -> list[str]:
     """Return the regular files of a file name, directory or glob, sorted.
 
+    What fails in object storage is tried `TRIES` times, here and in the functions below.
+
     Args:
         item: a name, or a pattern of names.
         wanted: whether a file below a directory is one of them.
 
     Raises:
-        UserError: it matches nothing, is not a file, or cannot be reached.
+        UserError: it matches nothing, is not a file, or cannot be reached. StorageError: the storage does not answer.
     """
     if is_url(item):
-        with _reaching(item):
-            files = _find_url(item, wanted)
+        files = _ask(item, lambda system, inner: _find_url(item, system, inner, wanted))
     else:
         files = _find_local(_local(item), wanted)
     if not files:
@@ -43,195 +44,150 @@ def match_files(item: str, wanted: Callable[[str], bool] = lambda path: True) ->
 
 
 def open_file(path: str) -> IO[bytes]:
-    """Open a file for reading; it is seekable.
-
-    Raises:
-        UserError: a URL that cannot be reached. OSError: a local file that cannot be opened.
-    """
+    """Open a file for reading; it is seekable. Raises as `match_files`; OSError: a local file that cannot be opened."""
     if not is_url(path):
         return open(_local(path), "rb")
-    with _reaching(path):
-        system, inner = _system(path)
-        return system.open(inner, "rb")
+    opened: IO[bytes] = _ask(path, lambda system, inner: system.open(inner, "rb"))
+    return opened
 
 
 def file_size(path: str) -> int:
-    """Return the bytes of a file.
-
-    Raises:
-        UserError: it cannot be reached.
-    """
+    """Return the bytes of a file. Raises as `match_files`."""
+    if is_url(path):
+        return int(_ask(path, lambda system, inner: system.size(inner)))
     with _reaching(path):
-        if not is_url(path):
-            return os.path.getsize(_local(path))
-        system, inner = _system(path)
-        return int(system.size(inner))
+        return os.path.getsize(_local(path))
 
 
 def file_version(path: str) -> str:
     """Return a text that changes when a file is written again: its time, or the etag or generation of a URL.
 
-    Raises:
-        UserError: it cannot be reached.
+    Raises as `match_files`.
     """
+    if is_url(path):
+        return str(_ask(path, lambda system, inner: system.ukey(inner)))
     with _reaching(path):
-        if not is_url(path):
-            return str(os.stat(_local(path)).st_mtime_ns)
-        system, inner = _system(path)
-        return str(system.ukey(inner))
+        return str(os.stat(_local(path)).st_mtime_ns)
+
+
+def list_versions(url: str) -> dict[str, str]:
+    """Return the name of each file below a URL -> a text that changes when it is written again. Raises as `upload`."""
+
+    def listed(system: Any, inner: str) -> dict[str, str]:
+        found = system.find(inner, detail=True)
+        return {path.removeprefix(f"{inner}/"): str(found[path]) for path in found if path != inner}
+
+    return _ask(url, listed)
 
 
 def upload(local_path: str | os.PathLike[str], url: str) -> None:
     """Copy a local file to a URL or path, where it appears complete or not at all; an existing file is replaced.
 
     Raises:
-        UserError: the file cannot be read, or the target cannot be written.
+        UserError: the file cannot be read, or the target cannot be written. StorageError: the storage does not answer.
     """
-    with _reaching(url):
-        if not is_url(url):
-            _copy(os.fspath(local_path), _local(url))
+
+    def write(system: Any, inner: str) -> None:
+        if system.async_impl:  # object storage: a file appears when it is complete
+            system.put_file(os.fspath(local_path), inner)
             return
         system, inner = _system(url, skip_instance_cache=True)  # a transaction covers a whole instance
         system.makedirs(system._parent(inner), exist_ok=True)
         with open(local_path, "rb") as source, system.transaction, system.open(inner, "wb") as target:
-            shutil.copyfileobj(source, target, _CHUNK)
+            shutil.copyfileobj(source, target)
+
+    if is_url(url):
+        _ask(url, write)
+    else:
+        with _reaching(url):
+            _write(_local(url), lambda partial: shutil.copyfile(local_path, partial))
 
 
 def download(url: str, local_path: str | os.PathLike[str]) -> None:
-    """Copy a file from a URL to the local disk, where it appears complete or not at all; an existing file is replaced.
-
-    Raises:
-        UserError: the URL cannot be reached, or the target cannot be written.
-    """
-    with _reaching(url), open_file(url) as source:
-        _write(source, os.fspath(local_path))
-
-
-def remove(directory: str) -> None:
-    """Remove a directory, or all files whose URLs begin with it.
-
-    Raises:
-        UserError: it cannot be reached or changed.
-    """
-    with _reaching(directory):
-        if not is_url(directory):
-            shutil.rmtree(_local(directory))
-            return
-        system, inner = _system(directory)
-        system.rm(inner, recursive=True)
-
-
-def list_versions(url: str) -> dict[str, str]:
-    """Return the name of each file below a URL -> a text that changes when the file is written again.
-
-    This and the functions below repeat what fails, `TRIES` times.
-
-    Raises:
-        UserError: it cannot be reached.
-    """
-
-    def listed() -> dict[str, str]:
-        system, inner = _system(url)
-        found = system.find(inner, detail=True)
-        return {path.removeprefix(f"{inner}/"): str(found[path]) for path in found if path != inner}
-
-    return _repeated(url, listed)
+    """Copy a file from a URL or path to the local disk, as `upload` writes it. Raises as `upload`."""
+    target = os.fspath(local_path)
+    if is_url(url):
+        _ask(url, lambda system, inner: _write(target, lambda partial: system.get_file(inner, partial)))
+    else:
+        with _reaching(url):
+            _write(target, lambda partial: shutil.copyfile(_local(url), partial))
 
 
 def read_bytes(url: str) -> bytes | None:
-    """Return the content of a file; None where there is none. Raises UserError as `list_versions`."""
+    """Return the content of a file; None where there is none. Raises as `upload`."""
 
-    def read() -> bytes | None:
-        system, inner = _system(url)
+    def read(system: Any, inner: str) -> bytes | None:
         try:
             return bytes(system.cat_file(inner))
         except FileNotFoundError:
             return None
 
-    return _repeated(url, read)
+    if is_url(url):
+        return _ask(url, read)
+    with _reaching(url):
+        return pathlib.Path(_local(url)).read_bytes() if os.path.exists(_local(url)) else None
 
 
 def write_bytes(content: bytes, url: str) -> None:
-    """Write a file, which appears whole or not at all. Raises UserError as `list_versions`."""
-
-    def write() -> None:
-        system, inner = _system(url)
-        system.pipe_file(inner, content)
-
-    _repeated(url, write)
+    """Write a file of object storage, which appears complete or not at all. Raises as `upload`."""
+    _ask(url, lambda system, inner: system.pipe_file(inner, content))
 
 
-def put(local_path: str | os.PathLike[str], url: str) -> None:
-    """Copy a local file to object storage, as `write_bytes`."""
+def remove(path: str) -> None:
+    """Remove a directory, a file of object storage or all below it; there may be none. Raises as `upload`."""
 
-    def write() -> None:
-        system, inner = _system(url)
-        system.put_file(os.fspath(local_path), inner)
-
-    _repeated(url, write)
-
-
-def get(url: str, local_path: str | os.PathLike[str]) -> None:
-    """Copy a file of object storage to the local disk. Raises UserError as `list_versions`."""
-
-    def read() -> None:
-        system, inner = _system(url)
-        system.get_file(inner, os.fspath(local_path))
-
-    _repeated(url, read)
-
-
-def delete(url: str) -> None:
-    """Remove a file, or all files below a URL; there may be none. Raises UserError as `list_versions`."""
-
-    def removed() -> None:
-        system, inner = _system(url)
+    def removed(system: Any, inner: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             system.rm(inner, recursive=True)
 
-    _repeated(url, removed)
+    if is_url(path):
+        _ask(path, removed)
+    else:
+        with _reaching(path), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(_local(path))
 
 
 def move(url: str, target: str) -> None:
-    """Move all files below a URL; object storage copies them. Raises UserError as `list_versions`."""
+    """Move all files below a URL; object storage copies them. Raises as `upload`."""
 
-    def moved() -> None:
-        system, inner = _system(url)
+    def copied(system: Any, inner: str) -> None:
         for path in system.find(inner):
             system.cp_file(path, f"{_system(target)[1]}{path.removeprefix(inner)}")
 
-    _repeated(target, moved)
-    delete(url)
+    _ask(url, copied)
+    remove(url)
 
 
-def _repeated(url: str, call: Callable[[], Result]) -> Result:
-    """The result of a call that may fail while the storage does not answer; StorageError where it never does."""
+def _ask(url: str, call: Callable[[Any, str], Result]) -> Result:
+    """Call it with the file system of a URL and the path in it, again while that fails for a reason that may pass."""
     with _reaching(url, StorageError):
+        system, inner = _system(url)
         for number in range(1, TRIES):
             try:
-                return call()
-            except (UserError, FileNotFoundError, PermissionError):
-                raise
+                return call(system, inner)
             except Exception as error:  # of whatever package: an error of the network looks different in each
-                if str(error).startswith("Forbidden"):  # a status 403, as gcsfs raises it
-                    raise PermissionError(str(error)) from None
+                if _lasting(error):
+                    raise
                 time.sleep(FIRST_PAUSE * 2 ** (number - 1))
-        return call()
+        return call(system, inner)
 
 
-def _copy(source_path: str, target: str) -> None:
-    with open(source_path, "rb") as source:
-        _write(source, target)
+def _lasting(error: Exception) -> bool:
+    """Whether another try would end alike: a wrong name, no permission (gcsfs: "Forbidden"), a full disk here."""
+    return (
+        isinstance(error, UserError | FileNotFoundError | PermissionError)
+        or str(error).startswith("Forbidden")
+        or (isinstance(error, OSError) and error.errno in FULL)
+    )
 
 
-def _write(source: IO[bytes], target: str) -> None:
+def _write(target: str, fill: Callable[[str], object]) -> None:
     """Write beside the target, then rename."""
     os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
     partial = f"{target}.{uuid.uuid4().hex}.partial"
     try:
-        with open(partial, "xb") as file:
-            shutil.copyfileobj(source, file, _CHUNK)
-            file.flush()
+        fill(partial)
+        with open(partial, "rb") as file:
             os.fsync(file.fileno())
         os.replace(partial, target)
     except BaseException:
@@ -277,8 +233,7 @@ def _refuse_unreadable(error: OSError) -> None:
     raise UserError(f"{error.filename}: cannot be read ({error.strerror}); check the permissions, or leave it out")
 
 
-def _find_url(item: str, wanted: Callable[[str], bool]) -> list[str]:
-    system, inner = _system(item)
+def _find_url(item: str, system: Any, inner: str, wanted: Callable[[str], bool]) -> list[str]:
     paths = [inner] if system.exists(inner) else sorted(system.glob(inner))
     if not paths:
         raise _missing(item)
@@ -312,19 +267,22 @@ def _system(url: str, **options: bool) -> tuple[Any, str]:
 def _reaching(path: str, failure: type[UserError] = UserError) -> Iterator[None]:
     """Turn every error of a file system into a UserError of one line; each library has its own exceptions.
 
-    `failure` is raised for those that do not come from a wrong name or a missing permission.
+    `failure` is raised for those that may pass.
     """
     try:
         yield
     except UserError:
         raise
-    except OSError as error:
-        raise (UserError if isinstance(error, FileNotFoundError | PermissionError) else failure)(
-            f"{path}: cannot be reached ({error.strerror or error}); check the name and the permissions"
-        ) from None
     except Exception as error:
+        raised = UserError if _lasting(error) else failure
+        if isinstance(error, OSError):
+            if error.errno in FULL:
+                raise UserError(f"{path}: cannot be copied ({error.strerror}); make room") from None
+            raise raised(
+                f"{path}: cannot be reached ({error.strerror or error}); check the name and the permissions"
+            ) from None
         if not is_url(path):
             raise
-        raise failure(
+        raise raised(
             f"{path}: cannot be reached ({type(error).__name__}: {error}); check the URL and its package"
         ) from None

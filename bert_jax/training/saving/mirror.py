@@ -66,7 +66,7 @@ class Mirror:
             changed = [name for name in found if self._fetched.get(name) != found[name]]
             for name in changed:
                 (self.directory / name).parent.mkdir(parents=True, exist_ok=True)
-            _each(lambda name: storage.get(f"{self.url}/{name}", self.directory / name), changed)
+            _each(lambda name: storage.download(f"{self.url}/{name}", self.directory / name), changed)
         self._fetched = found
         self._pushed = {name: _state(self.directory / name) for name in found}
 
@@ -107,7 +107,7 @@ class Mirror:
         present = {name: _state(self.directory / name) for name in names}
         changed = [name for name in names if self._pushed.get(name) != present[name]]
         _upload(self.directory, changed, self.url)
-        _each(lambda name: storage.delete(f"{self.url}/{name}"), self._pushed.keys() - present.keys())
+        _each(lambda name: storage.remove(f"{self.url}/{name}"), self._pushed.keys() - present.keys())
         self._pushed = present
 
 
@@ -212,7 +212,7 @@ def _upload(directory: pathlib.Path, names: Iterable[str], url: str) -> None:
 
     for last in (False, True):
         chosen = [name for name in names if name.endswith(SUMS) == last]
-        _each(lambda name: storage.put(directory / name, f"{url}/{name}"), chosen)
+        _each(lambda name: storage.upload(directory / name, f"{url}/{name}"), chosen)
 
 
 def _state(path: pathlib.Path) -> tuple[int, int]:
