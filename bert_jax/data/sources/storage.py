@@ -13,7 +13,7 @@ from typing import IO, Any, TypeVar
 from bert_jax.errors import FULL, StorageError, UserError
 
 Result = TypeVar("Result")
-TRIES = 5  # of a request on a run; gcsfs repeats each of its own six times
+TRIES = 5  # of a request; gcsfs repeats each of its own six times
 FIRST_PAUSE = 1.0  # seconds; each next pause is twice as long
 
 
@@ -160,8 +160,9 @@ def move(url: str, target: str) -> None:
 
 def _ask(url: str, call: Callable[[Any, str], Result]) -> Result:
     """Call it with the file system of a URL and the path in it, again while that fails for a reason that may pass."""
-    with _reaching(url, StorageError):
+    with _reaching(url):
         system, inner = _system(url)
+    with _reaching(url, StorageError):
         for number in range(1, TRIES):
             try:
                 return call(system, inner)
@@ -173,10 +174,11 @@ def _ask(url: str, call: Callable[[Any, str], Result]) -> Result:
 
 
 def _lasting(error: Exception) -> bool:
-    """Whether another try would end alike: a wrong name, no permission (gcsfs: "Forbidden"), a full disk here."""
+    """Whether another try would end alike: a wrong name, no permission, a full disk here."""
     return (
         isinstance(error, UserError | FileNotFoundError | PermissionError)
-        or str(error).startswith("Forbidden")
+        or str(error).startswith("Forbidden")  # a status 403, as gcsfs raises it
+        or "Credentials" in type(error).__name__  # botocore's NoCredentialsError
         or (isinstance(error, OSError) and error.errno in FULL)
     )
 
