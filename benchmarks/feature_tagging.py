@@ -87,7 +87,10 @@ def main() -> None:
     done = {(line["layers"], line["seed"]): line["score"] for line in map(json.loads, lines)}
     trial = next(one for one in TRIALS if one.name == args.task)
     overrides, _ = SPLITS[args.task](args.data, output / "data")
-    settings = TaskConfig(**trial.settings | {key: str(value) for key, value in overrides.items()})
+    values = trial.values | {key: str(value) for key, value in overrides.items()}
+    settings = TaskConfig(
+        **{key.removeprefix("task."): value for key, value in values.items() if key.startswith("task.")}
+    )
     task, model = resolve(settings), open_model(args.model, HEADS)
     train, dev = (read_part(task, settings, name, model.tokenizer, Console()) for name in ("train", "dev"))
     for name in (*LAYERS, RANDOM):

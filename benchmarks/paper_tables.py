@@ -177,7 +177,7 @@ def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pa
     if file.exists():
         return
     pretraining = {key: value for key, value in values.items() if not key.startswith("task.")}
-    task = {key.removeprefix("task."): value for key, value in values.items() if key not in pretraining}
+    task = {key: value for key, value in values.items() if key not in pretraining}
     from bert_jax.runs.api import pretrain
     from bert_jax.training.metrics import read_metrics
 
@@ -189,7 +189,7 @@ def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pa
     for trial in (one for name in TASKS for one in TRIALS if one.name == name):
         overrides, _ = SPLITS[trial.name](data, output / "data" / trial.name)
         place = output / "tasks" / file.stem / trial.name
-        found = finetuned(trial, overrides | task, str(workdir), place, trial.learning_rate, 1, seed)
+        found = finetuned(trial, overrides | task, str(workdir), place, 1, seed)
         scores[trial.name] = 100 * found[trial.metric]["mean"]
     result = {"seed": seed, "values": values, "heldout": last, "scores": scores}
     file.parent.mkdir(parents=True, exist_ok=True)

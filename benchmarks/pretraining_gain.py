@@ -1,10 +1,13 @@
 """What pretraining is worth: six small tasks, fine-tuned from a pretrained model and from its random weights.
 
     python benchmarks/pretraining_gain.py --model runs/mini --data DATA --output gain/
+    python benchmarks/pretraining_gain.py --model runs/mini --data DATA --output gain/ --tasks qnli_tuning \\
+        --config.optimizer.name=muon --config.optimizer.muon_learning_rate=6e-3
 
 Real data, honest splits: WNUT-17, CODAH (fold 0) and parts of speech as published; QNLI's development set split by
-SQuAD article, MNLI's by premise; SQuAD 1.1 with whole articles on either side. Prints one row a task: the mean and the
-standard deviation over the seeds of the dev set's best epoch, from either start.
+SQuAD article, MNLI's by premise; SQuAD 1.1 with whole articles on either side. `qnli_tuning` splits the training side
+of QNLI once more, to choose settings without the dev set. Prints one row a task: the mean and the standard deviation
+over the seeds of the dev set's best epoch, from either start. `--config.KEY=VALUE` changes a field in all runs.
 """
 
 import argparse
@@ -21,33 +24,38 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+from recipe_rows import Values, parsed
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 class Trial(NamedTuple):
-    """A task and how it is trained; `settings` are overrides of `config.task`."""
+    """A task and how it is trained; `values` are fields of the config."""
 
     name: str
     recipe: str
     metric: str
-    settings: dict[str, Any]
-    learning_rate: float = 3e-4
+    values: Values
+
+
+def _trial(title: str, recipe: str, metric: str, learning_rate: float = 3e-4, **task: Any) -> Trial:
+    """Return a task; `task` are fields of `config.task`."""
+    values = {f"task.{key}": value for key, value in ({"name": title, "dropout": 0.1} | task).items()}
+    return Trial(
+        title, recipe, metric, values | {"optimizer.peak_learning_rate": learning_rate, "train.batch_size": 16}
+    )
 
 
 TRIALS = (
-    Trial("wnut17", "token_classification", "entity_f1", {"name": "wnut17", "epochs": 2}, 1e-3),
-    Trial(
-        "upos",
-        "token_classification",
-        "token_accuracy",
-        {"name": "custom", "kind": "token_classification", "epochs": 2},
-        1e-3,
+    _trial("wnut17", "token_classification", "entity_f1", 1e-3, epochs=2),
+    _trial(
+        "upos", "token_classification", "token_accuracy", 1e-3, name="custom", kind="token_classification", epochs=2
     ),
-    Trial("qnli", "glue", "accuracy", {"name": "qnli", "epochs": 2}),
-    Trial("mnli", "glue", "accuracy", {"name": "custom", "kind": "sequence_classification", "epochs": 1}),
-    Trial("codah", "multiple_choice", "accuracy", {"name": "codah", "epochs": 2}),
-    Trial("squad", "squad", "f1", {"name": "squad1", "epochs": 1, "max_seq_len": 192, "doc_stride": 64}),
+    _trial("qnli", "glue", "accuracy", epochs=2),
+    _trial("qnli_tuning", "glue", "accuracy", name="qnli", epochs=2),
+    _trial("mnli", "glue", "accuracy", name="custom", kind="sequence_classification", epochs=1),
+    _trial("codah", "multiple_choice", "accuracy", epochs=2),
+    _trial("squad", "squad", "f1", name="squad1", epochs=1, max_seq_len=192, doc_stride=64),
 )
 
 
@@ -60,35 +68,32 @@ def main() -> None:
     )
     parser.add_argument("--output", type=pathlib.Path, required=True, help="for splits, runs and table.md")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--learning_rate", type=float, help="peak (default: that of the task, 3e-4 or 1e-3)")
-    parser.add_argument("--epochs", type=int, help="of each task (default: those of the task)")
-    parser.add_argument("--tasks", default=",".join(trial.name for trial in TRIALS))
-    args = parser.parse_args()
+    names = [one.name for one in TRIALS]
+    parser.add_argument("--tasks", default=",".join(names), help=f"of {', '.join(names)}; all where not given")
+    args, words = parser.parse_known_args()
+    changes = parsed(words)
     splits = {name: SPLITS[name](args.data, args.output / "data" / name) for name in args.tasks.split(",")}
     lines = [
-        f"{args.seeds} seeds, JAX {jax.__version__}, {platform.machine()}",
+        " ".join([f"{args.seeds} seeds, JAX {jax.__version__}, {platform.machine()}", *words]),
         "",
-        "| task | train / dev | rate | metric | random weights | pretrained | gain | seconds |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| task | train / dev | metric | random weights | pretrained | gain | seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for trial in TRIALS:
         if trial.name not in splits:
             continue
-        if args.epochs:
-            trial = trial._replace(settings=trial.settings | {"epochs": args.epochs})
-        overrides, sizes = splits[trial.name]
-        began = time.perf_counter()
-        rate, found = args.learning_rate or trial.learning_rate, []
+        data, sizes = splits[trial.name]
+        began, found = time.perf_counter(), []
         for start in ("random", "pretrained"):
             workdir = args.output / "runs" / f"{trial.name}_{start}"
-            one = finetuned(trial, overrides, args.model, workdir, rate, args.seeds, random_weights=start == "random")
-            found.append(one[trial.metric])
+            values = data | changes | {"task.random_weights": start == "random"}
+            found.append(finetuned(trial, values, args.model, workdir, args.seeds)[trial.metric])
         scale = 1.0 if trial.name == "squad" else 100.0
         (low, low_spread), (high, high_spread) = (
             (scale * one["mean"], scale * one["standard_deviation"]) for one in found
         )
         lines.append(
-            f"| {trial.name} | {sizes} | {rate:g} | {trial.metric} "
+            f"| {trial.name} | {sizes} | {trial.metric} "
             f"| {low:.1f} ± {low_spread:.1f} "
             f"| {high:.1f} ± {high_spread:.1f} | {high - low:+.1f} | {time.perf_counter() - began:.0f} |"
         )
@@ -98,36 +103,24 @@ def main() -> None:
 
 
 def finetuned(
-    trial: Trial,
-    data: dict[str, Any],
-    model: str,
-    workdir: pathlib.Path,
-    rate: float,
-    seeds: int,
-    seed: int = 0,
-    random_weights: bool = False,
+    trial: Trial, values: Values, model: str, workdir: pathlib.Path, seeds: int, seed: int = 0
 ) -> dict[str, Any]:
     """Fine-tune in a process of its own, `seeds` times; return mean and standard deviation of every score."""
-    task = trial.settings | data | {"num_seeds": seeds, "dropout": 0.1, "random_weights": random_weights}
+    values = trial.values | values | {"task.num_seeds": seeds, "init_from": pathlib.Path(model).absolute()}
     command = [sys.executable, "-m", "bert_jax", "finetune", "--json", "--config", trial.recipe]
-    command += ["--workdir", str(workdir.absolute()), f"--config.init_from={pathlib.Path(model).absolute()}"]
-    command += [
-        f"--config.optimizer.peak_learning_rate={rate}",
-        "--config.train.batch_size=16",
-        f"--config.seed={seed}",
-    ]
-    command += [f"--config.task.{key}={value}" for key, value in task.items()]
+    command += ["--workdir", str(workdir.absolute())]
+    command += [f"--config.{key}={value}" for key, value in ({"seed": seed} | values).items()]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = next(iter(json.loads(done.stdout.splitlines()[-1])["mean"].values()))
     return found
 
 
-Split = tuple[dict[str, Any], str]  # overrides of config.task, and how many examples there are
+Split = tuple[Values, str]  # fields of the config, and how many examples there are
 
 
 def wnut17(data: pathlib.Path, output: pathlib.Path) -> Split:
     """As published."""
-    return {"data": (data / "ner" / "wnut17").absolute()}, "3,394 / 1,009"
+    return {"task.data": (data / "ner" / "wnut17").absolute()}, "3,394 / 1,009"
 
 
 def upos(data: pathlib.Path, output: pathlib.Path) -> Split:
@@ -139,23 +132,33 @@ def upos(data: pathlib.Path, output: pathlib.Path) -> Split:
         words = [f"{row[1]}\t{row[3]}" if row[0].isdigit() else "" for row in rows if row[0].isdigit() or row == [""]]
         sizes.append(words.count("") + 1)
         _write(output / f"{split}.tsv", words)
-    return {"data": output.absolute(), "train": "train.tsv", "dev": "dev.tsv"}, f"{sizes[0]:,} / {sizes[1]:,}"
+    return _files(output), f"{sizes[0]:,} / {sizes[1]:,}"
 
 
 def qnli(data: pathlib.Path, output: pathlib.Path) -> Split:
     """The development set by the article that the sentence is from: every fifth article is held out."""
+    return _qnli(data, output, (1, 2, 3, 4), (0,))
+
+
+def qnli_tuning(data: pathlib.Path, output: pathlib.Path) -> Split:
+    """The training side of `qnli`, of which every fourth article is held out."""
+    return _qnli(data, output, (2, 3, 4), (1,))
+
+
+def _qnli(data: pathlib.Path, output: pathlib.Path, train: Sequence[int], dev: Sequence[int]) -> Split:
+    """QNLI's development set by the number of the sentence's article, modulo 5."""
     articles = _json(data / "squad" / "dev-v1.1.recon.json.gz")["data"]
     contexts = [" ".join(paragraph["context"] for paragraph in article["paragraphs"]) for article in articles]
     header, *rows = _lines(data / "glue" / "QNLI" / "dev.tsv.gz")
-    sides: dict[bool, list[str]] = {True: [], False: []}
+    groups = []
     for row in rows:
         sentence = row.split("\t")[2]
-        place = next((n for n, text in enumerate(contexts) if sentence in text), None)
-        if place is not None:  # the few that no article holds word for word are left out
-            sides[place % 5 == 0].append(row)
-    for side, name in ((False, "train.tsv"), (True, "dev.tsv")):
-        _write(output / name, [header, *sides[side]])
-    return {"data": output.absolute()}, f"{len(sides[False]):,} / {len(sides[True]):,}"
+        groups.append(next((n % 5 for n, text in enumerate(contexts) if sentence in text), None))
+    # The few that no article holds word for word are left out.
+    sides = [[row for row, group in zip(rows, groups, strict=True) if group in side] for side in (train, dev)]
+    for side, name in zip(sides, ("train.tsv", "dev.tsv"), strict=True):
+        _write(output / name, [header, *side])
+    return {"task.data": output.absolute()}, f"{len(sides[0]):,} / {len(sides[1]):,}"
 
 
 def mnli(data: pathlib.Path, output: pathlib.Path) -> Split:
@@ -167,8 +170,7 @@ def mnli(data: pathlib.Path, output: pathlib.Path) -> Split:
     _write(output / "train.tsv", [header, *train])
     _write(output / "dev.tsv", [header, *dev])
     columns = "format=tsv_plain,text=premise,text_pair=hypothesis,label=gold_label"
-    settings = {"data": output.absolute(), "train": "train.tsv", "dev": "dev.tsv", "columns": columns}
-    return settings, f"{len(train):,} / {len(dev):,}"
+    return _files(output) | {"task.columns": columns}, f"{len(train):,} / {len(dev):,}"
 
 
 def codah(data: pathlib.Path, output: pathlib.Path) -> Split:
@@ -176,7 +178,7 @@ def codah(data: pathlib.Path, output: pathlib.Path) -> Split:
     output.mkdir(parents=True, exist_ok=True)
     with tarfile.open(data / "multiple-choice" / "codah" / "cv_split-fold_0.tar.gz") as archive:
         archive.extractall(output, filter="data")
-    return {"data": (output / "fold_0").absolute()}, "1,665 / 556"
+    return {"task.data": (output / "fold_0").absolute()}, "1,665 / 556"
 
 
 def squad(data: pathlib.Path, output: pathlib.Path) -> Split:
@@ -191,10 +193,14 @@ def squad(data: pathlib.Path, output: pathlib.Path) -> Split:
         paragraphs = [paragraph for article in chosen for paragraph in article["paragraphs"]]
         sizes.append(sum(len(paragraph["qas"]) for paragraph in paragraphs))
         _write(output / name, [json.dumps({"version": "1.1", "data": chosen})])
-    return {"data": output.absolute()}, f"{sizes[0]:,} / {sizes[1]:,}"
+    return {"task.data": output.absolute()}, f"{sizes[0]:,} / {sizes[1]:,}"
 
 
-SPLITS = {"wnut17": wnut17, "upos": upos, "qnli": qnli, "mnli": mnli, "codah": codah, "squad": squad}
+SPLITS = {one.__name__: one for one in (wnut17, upos, qnli, qnli_tuning, mnli, codah, squad)}
+
+
+def _files(output: pathlib.Path) -> Values:
+    return {"task.data": output.absolute(), "task.train": "train.tsv", "task.dev": "dev.tsv"}
 
 
 def _json(path: pathlib.Path) -> Any:
