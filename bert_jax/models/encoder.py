@@ -23,6 +23,7 @@ from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.layers import (
     KEPT,
     Linear,
+    cast_kernels,
     deviations,
     kernel_init,
     lookup,
@@ -31,6 +32,7 @@ from bert_jax.models.layers import (
     projection_shape,
     sum_width,
     table_width,
+    unstack,
 )
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
@@ -213,11 +215,9 @@ class Encoder(nn.Module):
         everywhere, within = self._surroundings(
             attention_mask, segments, self._bias(length), self.distances(length), to_be_global
         )
-        # Kernels in the dtype they are used in, so that their gradients are stacked in it too.
-        params = jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, self.layers)
         block_seeds = None if seeds is None else seeds[1:].reshape(number, 3, -1)
-        shared = jax.tree.map(lambda p: p[0], params) if self.config.share_layers else None
-        stack = (None if shared else params, block_seeds)
+        shared = jax.tree.map(lambda p: p[0], cast_kernels(self.layers, dtype)) if self.config.share_layers else None
+        own = None if shared else self.layers
 
         def layer(different: Differences, x: jax.Array, params_and_seeds: Any) -> jax.Array:
             params, seeds = params_and_seeds
@@ -225,11 +225,9 @@ class Encoder(nn.Module):
             skip = different.skip_first_norm
             return cast(jax.Array, self.block.apply({"params": shared or params}, x, seeds, reads, skip))
 
-        def unrolled(x: jax.Array, stack: Any) -> tuple[jax.Array, list[jax.Array]]:
+        def unrolled(x: jax.Array, each: list[Any]) -> tuple[jax.Array, list[jax.Array]]:
             outputs = []
-            for different, xs in zip(
-                _differences(self.config, within is not None), _unstack(stack, number), strict=True
-            ):
+            for different, xs in zip(_differences(self.config, within is not None), each, strict=True):
                 one = functools.partial(layer, different)
                 x = (jax.checkpoint(one) if self.compute.remat else one)(x, xs)
                 outputs.append(x)
@@ -244,9 +242,12 @@ class Encoder(nn.Module):
                 x = one(different, x, params_and_seeds)
                 return x, x if self.every_layer else None
 
-            last, outputs = jax.lax.scan(scanned, x, (_stacked(self.config, within is not None), stack), length=number)
+            xs = (_stacked(self.config, within is not None), (cast_kernels(own, dtype), block_seeds))
+            last, outputs = jax.lax.scan(scanned, x, xs, length=number)
         else:
-            last, each = (unrolled if self.compute.remat else jax.checkpoint(unrolled, policy=KEEP))(x, stack)
+            run = unrolled if self.compute.remat else jax.checkpoint(unrolled, policy=KEEP)
+            seeds_of = [None] * number if block_seeds is None else [*block_seeds]
+            last, each = run(x, [*zip(unstack(own, number, dtype), seeds_of, strict=True)])
             outputs = jnp.stack(each) if self.every_layer else None
         if self.final_norm:
             last = self.final_norm(last)
@@ -387,12 +388,3 @@ def _select(flag: Flag, within: Surroundings | None, everywhere: Surroundings) -
     if within.reach is not None:
         everywhere = everywhere._replace(reach=NO_LIMIT, window=within.window)
     return jax.tree.map(lambda a, b: a if a is b else jnp.where(flag, a, b), within, everywhere)
-
-
-def _unstack(tree: Any, number: int) -> list[Any]:
-    """Its slices along the leading axis, by `split`: the gradient is one concatenation, not a sum of padded slices."""
-    leaves, structure = jax.tree.flatten(tree)
-    if not leaves:  # shared parameters and no dropout: nothing differs from layer to layer
-        return [tree] * number
-    slices = zip(*([part[0] for part in jax.lax.split(leaf, (1,) * number)] for leaf in leaves), strict=True)
-    return [jax.tree.unflatten(structure, one) for one in slices]

@@ -1,9 +1,9 @@
-"""The small parts: linear map, activations, initializations, lookup, parameter with logical axes."""
+"""The small parts: linear map, activations, initializations, lookup, parameters with logical axes and their stacks."""
 
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from bert_jax.config import EncoderConfig
+from bert_jax.parallel.platform import traced_platform
 
 # BERT's: a normal cut at two standard deviations and not rescaled, so the effective deviation is 0.88 of the nominal.
 kernel_init = jax.nn.initializers.truncated_normal
@@ -21,6 +22,11 @@ KEPT = "kept"
 def keep(x: jax.Array) -> jax.Array:
     """Mark an array to keep for the backward pass; the rest of a block is cheap to compute again (encoder.py)."""
     return cast(jax.Array, checkpoint_name(x, KEPT))
+
+
+def keep_on_gpu(x: jax.Array) -> jax.Array:
+    """Mark an array to keep where reading it beats computing it again: a GPU writes it again, a TPU in its product."""
+    return keep(x) if traced_platform() == "gpu" else x
 
 
 def gelu(x: jax.Array) -> jax.Array:
@@ -112,6 +118,7 @@ class Linear(nn.Module):
     dtype: jnp.dtype
     bias: bool = True
     identity: float = 0.0  # on the diagonal of the kernel at the start
+    keep_product: bool = False  # for the backward pass, which adds the bias again
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -119,6 +126,7 @@ class Linear(nn.Module):
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
         y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel.astype(self.dtype)
         y = y.reshape(*x.shape[:-1], self.shape[1])
+        y = keep(y) if self.keep_product else y
         if not self.bias:
             return y
         bias = param(self, "bias", nn.initializers.zeros, self.shape[1:], self.axes[1:])
@@ -174,3 +182,28 @@ def param(
     """Return a float32 parameter of `module` whose axes carry logical names."""
     # Inside of a module linen hands out the array itself; its annotation says the box with the names.
     return cast(jax.Array, module.param(name, nn.with_logical_partitioning(init, axes), shape, jnp.float32))
+
+
+def cast_kernels(stacked: Any, dtype: jnp.dtype) -> Any:
+    """Return stacked parameters with kernels in the dtype they are used in: their gradients are stacked in it, too."""
+    return jax.tree.map(lambda p: p.astype(dtype) if p.ndim == 3 else p, stacked)
+
+
+def unstack(tree: Any, number: int, dtype: jnp.dtype) -> list[Any]:
+    """Return the `number` slices of stacked parameters along the leading axis, with kernels in `dtype`."""
+    leaves, structure = jax.tree.flatten(tree)
+    slices = zip(*(_slices(leaf, dtype) for leaf in leaves), strict=True) if leaves else [()] * number
+    return [jax.tree.unflatten(structure, one) for one in slices]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _slices(p: jax.Array, dtype: jnp.dtype) -> list[jax.Array]:
+    """Those of `p`, each cast alone; their gradients are stacked as they are, then widened."""
+    return [cast_kernels(part, dtype)[0] for part in jax.lax.split(p, (1,) * len(p))]
+
+
+def _stack_slices(_: jnp.dtype, like: jax.Array, gradients: list[jax.Array]) -> tuple[jax.Array]:
+    return (jnp.stack(gradients).astype(like.dtype),)
+
+
+_slices.defvjp(lambda p, dtype: (_slices(p, dtype), jnp.zeros((), p.dtype)), _stack_slices)

@@ -6,29 +6,31 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.layers import ACTIVATIONS, Linear, deviations, keep
+from bert_jax.models.layers import ACTIVATIONS, Linear, deviations, keep_on_gpu
 from bert_jax.parallel.sharding import constrain
 
 
 def plain(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
     """Two linear maps with an activation between them (Vaswani et al. 2017)."""
     width = x.shape[-1]
-    inner = keep(constrain(_up(config, dtype, width, "mlp_up")(x), "batch", "length", "mlp"))
-    return _down(config, dtype, width)(ACTIVATIONS[config.activation](inner))
+    inner = constrain(_up(config, dtype, width, "mlp_up")(x), "batch", "length", "mlp")
+    return _down(config, dtype, width)(keep_on_gpu(ACTIVATIONS[config.activation](inner)))
 
 
 def gated(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
     """The activation of one linear map times another, then a third (Shazeer 2020: GEGLU with gelu)."""
     width = x.shape[-1]
     gate, value = (
-        keep(constrain(_up(config, dtype, width, name)(x), "batch", "length", "mlp")) for name in ("mlp_gate", "mlp_up")
+        constrain(_up(config, dtype, width, name)(x), "batch", "length", "mlp") for name in ("mlp_gate", "mlp_up")
     )
-    return _down(config, dtype, width)(ACTIVATIONS[config.activation](gate) * value)
+    return _down(config, dtype, width)(keep_on_gpu(ACTIVATIONS[config.activation](gate) * value))
 
 
 def _up(config: EncoderConfig, dtype: jnp.dtype, width: int, name: str) -> Linear:
     sizes = (width, config.mlp_size)
-    return Linear(sizes, ("embed", "mlp"), deviations(config).inner, dtype, config.mlp_bias, name=name)
+    return Linear(
+        sizes, ("embed", "mlp"), deviations(config).inner, dtype, config.mlp_bias, keep_product=True, name=name
+    )
 
 
 def _down(config: EncoderConfig, dtype: jnp.dtype, width: int) -> Linear:

@@ -2,62 +2,71 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple, cast
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.layers import keep, param
+from bert_jax.models.layers import keep, keep_on_gpu, param
+from bert_jax.parallel.platform import traced_platform
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def layer_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
-    """`x` less its mean, over its deviation (Ba et al. 2016); its gradient needs the result and not `x`."""
-    return _layer_norm_forward(x, epsilon, dtype)[0]
+class Saved(NamedTuple):
+    """What the gradient of a norm reads: its result, or on GPUs its input."""
+
+    unit: jax.Array | None
+    x: jax.Array | None
+    mean: jax.Array | None
+    inverse: jax.Array
+    like: jax.Array  # an array of the input's dtype
 
 
-def _layer_norm_forward(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> tuple[jax.Array, Any]:
-    centered = x.astype(jnp.float32)
-    centered -= centered.mean(-1, keepdims=True)
-    inverse = keep(jax.lax.rsqrt(jnp.square(centered).mean(-1) + epsilon))
-    unit = keep((centered * inverse[..., None]).astype(dtype))
-    return unit, (unit, inverse, jnp.zeros((), x.dtype))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+def _normalize(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.dtype) -> jax.Array:
+    return _forward(x, centered, epsilon, dtype)[0]
 
 
-def _layer_norm_backward(_: float, __: jnp.dtype, saved: Any, gradient: jax.Array) -> tuple[jax.Array]:
-    unit, inverse, of_dtype = saved
-    unit, g = unit.astype(jnp.float32), gradient.astype(jnp.float32)
-    of_x = (g - g.mean(-1, keepdims=True) - unit * (g * unit).mean(-1, keepdims=True)) * inverse[..., None]
-    # Written once: without the barrier XLA computes it anew, from three arrays, for each of its readers.
-    return (jax.lax.optimization_barrier(of_x.astype(of_dtype.dtype)),)
-
-
-layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
-def rms_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
-    """`x` over the root of its mean square (Zhang and Sennrich 2019); its gradient needs the result and not `x`."""
-    return _rms_norm_forward(x, epsilon, dtype)[0]
-
-
-def _rms_norm_forward(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> tuple[jax.Array, Any]:
+def _forward(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.dtype) -> tuple[jax.Array, Saved]:
+    x, mean, like = keep_on_gpu(x), None, jnp.zeros((), x.dtype)
     wide = x.astype(jnp.float32)
+    if centered:
+        mean = keep_on_gpu(wide.mean(-1, keepdims=True))
+        wide -= mean
     inverse = keep(jax.lax.rsqrt(jnp.square(wide).mean(-1) + epsilon))
-    unit = keep((wide * inverse[..., None]).astype(dtype))
-    return unit, (unit, inverse, jnp.zeros((), x.dtype))
+    unit = (wide * inverse[..., None]).astype(dtype)
+    if traced_platform() == "gpu":
+        # Scale and bias join in there, so that the result itself would be one more array.
+        return unit, Saved(None, x, mean, inverse, like)
+    unit = keep(unit)
+    return unit, Saved(unit, None, None, inverse, like)
 
 
-def _rms_norm_backward(_: float, __: jnp.dtype, saved: Any, gradient: jax.Array) -> tuple[jax.Array]:
-    unit, inverse, of_dtype = saved
-    unit, g = unit.astype(jnp.float32), gradient.astype(jnp.float32)
-    of_x = (g - unit * (g * unit).mean(-1, keepdims=True)) * inverse[..., None]
-    return (jax.lax.optimization_barrier(of_x.astype(of_dtype.dtype)),)
+def _backward(centered: bool, _: float, __: jnp.dtype, saved: Saved, gradient: jax.Array) -> tuple[jax.Array]:
+    inverse, g = saved.inverse[..., None], gradient.astype(jnp.float32)
+    if saved.unit is not None:
+        unit = saved.unit.astype(jnp.float32)
+    else:
+        wide = cast(jax.Array, saved.x).astype(jnp.float32)
+        unit = (wide if saved.mean is None else wide - saved.mean) * inverse
+    mean = g.mean(-1, keepdims=True) if centered else 0.0
+    of_x = (g - mean - unit * (g * unit).mean(-1, keepdims=True)) * inverse
+    # Written once: without the barrier XLA computes it anew, from three arrays, for each of its readers.
+    return (jax.lax.optimization_barrier(of_x.astype(saved.like.dtype)),)
 
 
-rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
+_normalize.defvjp(_forward, _backward)
+
+
+def layer_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
+    """`x` less its mean, over its deviation (Ba et al. 2016)."""
+    return _normalize(x, True, epsilon, dtype)
+
+
+def rms_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
+    """`x` over the root of its mean square (Zhang and Sennrich 2019)."""
+    return _normalize(x, False, epsilon, dtype)
 
 
 def no_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
@@ -89,7 +98,7 @@ class Norm(nn.Module):
             x = x.astype(jnp.float32) * param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
         if self.bias:
             x = x.astype(jnp.float32) + param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
-        return x.astype(self.dtype)
+        return keep_on_gpu(x.astype(self.dtype))
 
 
 def norm_layer(config: EncoderConfig, dtype: jnp.dtype, name: str | None = None, kind: str | None = None) -> Norm:

@@ -21,6 +21,12 @@ def use_platform(platform: str | None) -> None:
         jax.config.update("jax_platforms", platform)
 
 
+def traced_platform() -> str:
+    """Return 'cpu', 'gpu' or 'tpu': that of the mesh that is set, in a dry run of devices that are not there."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return device.platform if device else jax.default_backend()
+
+
 def check_platform() -> None:
     """Check that the devices are those that were asked for.
 

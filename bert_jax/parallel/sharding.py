@@ -6,16 +6,18 @@ A logical axis is one row of RULES.
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import mesh_utils
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from bert_jax.config import MeshConfig
 from bert_jax.errors import UserError
+from bert_jax.parallel.platform import traced_platform
 
 AXES = ("data", "fsdp", "tensor")
 BATCH_AXES = ("data", "fsdp")
@@ -259,10 +261,17 @@ def place_batch(batch: Mapping[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Ar
 
 
 def constrain(x: jax.Array, *names: str) -> jax.Array:
-    """Constrain the sharding of an activation with these logical axes; without a mesh (`jax.set_mesh`), return `x`."""
+    """Constrain the sharding of an activation with these logical axes; without a mesh (`jax.set_mesh`), return `x`.
+
+    On GPUs also its layout, to the order of its axes: XLA would store the residual stream with the batch last, and read
+    and write it once more in each norm.
+    """
     if jax.sharding.get_abstract_mesh().empty:
         return x
-    return jax.lax.with_sharding_constraint(x, partition_spec(names))
+    x = jax.lax.with_sharding_constraint(x, partition_spec(names))
+    if traced_platform() != "gpu":
+        return x
+    return cast(jax.Array, with_layout_constraint(x, Layout(tuple(range(x.ndim)))))
 
 
 def gathered(x: jax.Array, names: tuple[str, ...], read: tuple[str, ...]) -> jax.Array:

@@ -12,6 +12,7 @@ from bert_jax.models.attention.gpu import cudnn, triton
 from bert_jax.models.attention.inputs import AttentionInputs
 from bert_jax.models.layers import block_width
 from bert_jax.models.positions import POSITIONS
+from bert_jax.parallel.platform import traced_platform
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 
@@ -37,9 +38,7 @@ class Kernel(NamedTuple):
 
 def _auto(inputs: AttentionInputs, rate: float) -> jax.Array:
     """cuDNN's kernel where the program is traced for a GPU and the kernel can be used, else what tpu.py chooses."""
-    device = jax.sharding.get_abstract_mesh().abstract_device  # of a dry run, one that is not there
-    platform = device.platform if device else jax.default_backend()
-    if platform == "gpu" and cudnn.available() and cudnn.fits(inputs, rate):
+    if traced_platform() == "gpu" and cudnn.available() and cudnn.fits(inputs, rate):
         return cudnn.attend(inputs, rate)
     return tpu.attend(inputs, rate)
 
