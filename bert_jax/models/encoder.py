@@ -37,6 +37,7 @@ from bert_jax.models.layers import (
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.models.positions.patterns import block_sparse, with_columns
+from bert_jax.parallel.platform import traced_platform
 from bert_jax.parallel.sharding import constrain, gathered
 
 VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
@@ -217,7 +218,9 @@ class Encoder(nn.Module):
         )
         block_seeds = None if seeds is None else seeds[1:].reshape(number, 3, -1)
         shared = jax.tree.map(lambda p: p[0], cast_kernels(self.layers, dtype)) if self.config.share_layers else None
-        own = None if shared else self.layers
+        # A GPU casts the slices of a kernel where it copies them.
+        own = self.layers if traced_platform() == "gpu" else cast_kernels(self.layers, dtype)
+        stack = (None if shared else own, block_seeds)
 
         def layer(different: Differences, x: jax.Array, params_and_seeds: Any) -> jax.Array:
             params, seeds = params_and_seeds
@@ -225,9 +228,10 @@ class Encoder(nn.Module):
             skip = different.skip_first_norm
             return cast(jax.Array, self.block.apply({"params": shared or params}, x, seeds, reads, skip))
 
-        def unrolled(x: jax.Array, each: list[Any]) -> tuple[jax.Array, list[jax.Array]]:
+        def unrolled(x: jax.Array, stack: Any) -> tuple[jax.Array, list[jax.Array]]:
             outputs = []
-            for different, xs in zip(_differences(self.config, within is not None), each, strict=True):
+            params, seeds = unstack(stack[0], number, dtype), [None] * number if stack[1] is None else [*stack[1]]
+            for different, *xs in zip(_differences(self.config, within is not None), params, seeds, strict=True):
                 one = functools.partial(layer, different)
                 x = (jax.checkpoint(one) if self.compute.remat else one)(x, xs)
                 outputs.append(x)
@@ -242,12 +246,10 @@ class Encoder(nn.Module):
                 x = one(different, x, params_and_seeds)
                 return x, x if self.every_layer else None
 
-            xs = (_stacked(self.config, within is not None), (cast_kernels(own, dtype), block_seeds))
+            xs = (_stacked(self.config, within is not None), (cast_kernels(stack[0], dtype), block_seeds))
             last, outputs = jax.lax.scan(scanned, x, xs, length=number)
         else:
-            run = unrolled if self.compute.remat else jax.checkpoint(unrolled, policy=KEEP)
-            seeds_of = [None] * number if block_seeds is None else [*block_seeds]
-            last, each = run(x, [*zip(unstack(own, number, dtype), seeds_of, strict=True)])
+            last, each = (unrolled if self.compute.remat else jax.checkpoint(unrolled, policy=KEEP))(x, stack)
             outputs = jnp.stack(each) if self.every_layer else None
         if self.final_norm:
             last = self.final_norm(last)

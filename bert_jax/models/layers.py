@@ -25,8 +25,13 @@ def keep(x: jax.Array) -> jax.Array:
 
 
 def keep_on_gpu(x: jax.Array) -> jax.Array:
-    """Mark an array to keep where reading it beats computing it again: a GPU writes it again, a TPU in its product."""
+    """Mark an array to keep on GPUs, where XLA writes it to memory again to compute with it again."""
     return keep(x) if traced_platform() == "gpu" else x
+
+
+def keep_elsewhere(x: jax.Array) -> jax.Array:
+    """Mark an array to keep on other platforms than GPUs."""
+    return x if traced_platform() == "gpu" else keep(x)
 
 
 def gelu(x: jax.Array) -> jax.Array:
@@ -118,7 +123,7 @@ class Linear(nn.Module):
     dtype: jnp.dtype
     bias: bool = True
     identity: float = 0.0  # on the diagonal of the kernel at the start
-    keep_product: bool = False  # for the backward pass, which adds the bias again
+    keep_product: bool = False  # on GPUs, for the backward pass, which adds the bias again
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -126,7 +131,7 @@ class Linear(nn.Module):
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
         y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel.astype(self.dtype)
         y = y.reshape(*x.shape[:-1], self.shape[1])
-        y = keep(y) if self.keep_product else y
+        y = keep_on_gpu(y) if self.keep_product else y
         if not self.bias:
             return y
         bias = param(self, "bias", nn.initializers.zeros, self.shape[1:], self.axes[1:])
@@ -198,12 +203,17 @@ def unstack(tree: Any, number: int, dtype: jnp.dtype) -> list[Any]:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _slices(p: jax.Array, dtype: jnp.dtype) -> list[jax.Array]:
-    """Those of `p`, each cast alone; their gradients are stacked as they are, then widened."""
-    return [cast_kernels(part, dtype)[0] for part in jax.lax.split(p, (1,) * len(p))]
+    """Those of `p`, each cast alone, and kept; their gradients are stacked as they are, then widened."""
+    return _cut(p, dtype)[0]
 
 
-def _stack_slices(_: jnp.dtype, like: jax.Array, gradients: list[jax.Array]) -> tuple[jax.Array]:
+def _cut(p: jax.Array, dtype: jnp.dtype) -> tuple[list[jax.Array], jax.Array]:
+    parts = jax.lax.split(p, (1,) * len(p))
+    return [keep_on_gpu(cast_kernels(part, dtype)[0]) for part in parts], jnp.zeros((), p.dtype)
+
+
+def _stack(_: jnp.dtype, like: jax.Array, gradients: list[jax.Array]) -> tuple[jax.Array]:
     return (jnp.stack(gradients).astype(like.dtype),)
 
 
-_slices.defvjp(lambda p, dtype: (_slices(p, dtype), jnp.zeros((), p.dtype)), _stack_slices)
+_slices.defvjp(_cut, _stack)

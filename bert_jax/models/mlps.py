@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.layers import ACTIVATIONS, Linear, deviations, keep_on_gpu
+from bert_jax.models.layers import ACTIVATIONS, Linear, deviations, keep_elsewhere, keep_on_gpu
 from bert_jax.parallel.sharding import constrain
 
 
 def plain(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
     """Two linear maps with an activation between them (Vaswani et al. 2017)."""
     width = x.shape[-1]
-    inner = constrain(_up(config, dtype, width, "mlp_up")(x), "batch", "length", "mlp")
+    inner = keep_elsewhere(constrain(_up(config, dtype, width, "mlp_up")(x), "batch", "length", "mlp"))
     return _down(config, dtype, width)(keep_on_gpu(ACTIVATIONS[config.activation](inner)))
 
 
@@ -21,7 +21,8 @@ def gated(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
     """The activation of one linear map times another, then a third (Shazeer 2020: GEGLU with gelu)."""
     width = x.shape[-1]
     gate, value = (
-        constrain(_up(config, dtype, width, name)(x), "batch", "length", "mlp") for name in ("mlp_gate", "mlp_up")
+        keep_elsewhere(constrain(_up(config, dtype, width, name)(x), "batch", "length", "mlp"))
+        for name in ("mlp_gate", "mlp_up")
     )
     return _down(config, dtype, width)(keep_on_gpu(ACTIVATIONS[config.activation](gate) * value))
 
