@@ -36,12 +36,12 @@ def test_flops_exceed_the_model_flops_by_at_most_two_percent(words: tuple[str, .
     assert one["model_flops_per_chip"] < one["flops_per_chip"] <= 1.02 * one["model_flops_per_chip"]
 
 
-@pytest.mark.xfail(reason="30.5 GB: docs/results/compilers.md", strict=True)
+@pytest.mark.xfail(reason="26.2 GB: docs/results/compilers.md", strict=True)
 def test_hbm_bytes_with_dropout_in_the_attention() -> None:
     assert h100("base", 64, 128, TRITON)["hbm_bytes_per_chip"] <= 25e9
 
 
-@pytest.mark.xfail(reason="30.4 GB: docs/results/compilers.md", strict=True)
+@pytest.mark.xfail(reason="26.0 GB: docs/results/compilers.md", strict=True)
 def test_hbm_bytes_with_cudnns_attention() -> None:
     assert h100("base", 64, 128, NO_DROPOUT)["hbm_bytes_per_chip"] <= 25e9
 
