@@ -1,0 +1,42 @@
+"""What GPUs keep for the backward pass, and in which layout: the values and gradients are those of other platforms."""
+
+import dataclasses
+import importlib
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import ComputeConfig, MeshConfig
+from bert_jax.models import make_model
+from bert_jax.parallel.sharding import make_mesh
+from tests.models.test_blocks import CASES, HEADS, LENGTH, batch_of, random_params
+
+READERS = ("models.norms", "models.layers", "models.encoder", "parallel.sharding")
+
+
+@pytest.mark.parametrize("scan", [False, True], ids=["unrolled", "scanned"])
+@pytest.mark.parametrize("name", ["post", "pre, gated silu, query-key norm"])
+def test_gradients_with_what_a_gpu_keeps(name: str, scan: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = dataclasses.replace(CASES[name], num_layers=3, dropout=0.1, attention_dropout=0.1)
+    compute = ComputeConfig(scan_layers=scan)
+    params, batch = random_params(config, compute), batch_of(config, [LENGTH, 7])
+    weights = np.random.default_rng(2).normal(size=(4, 2, LENGTH, 16)).astype(np.float32)
+
+    def found() -> tuple[str, float, dict]:
+        def loss(params: dict) -> jax.Array:  # a function of its own: JAX remembers what it traced
+            model = make_model(config, compute, HEADS)
+            return (model.apply(params, batch, jax.random.key(3))["hidden_states"] * weights).sum()
+
+        with jax.set_mesh(make_mesh(MeshConfig(), jax.devices()[:1])):
+            value, gradient = jax.jit(jax.value_and_grad(loss))(params)
+            return str(jax.make_jaxpr(jax.grad(loss))(params)), float(value), gradient
+
+    here, value, gradient = found()
+    for module in READERS:
+        monkeypatch.setattr(importlib.import_module(f"bert_jax.{module}"), "traced_platform", lambda: "gpu")
+    there, same, close = found()
+    assert ("layout_constraint" in here, "layout_constraint" in there) == (False, True)
+    assert same == pytest.approx(value, rel=1e-6)
+    largest = max(float(np.abs(x).max()) for x in jax.tree.leaves(gradient))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * largest), gradient, close)
