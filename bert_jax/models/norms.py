@@ -37,7 +37,7 @@ def _forward(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.dtype) -> 
     inverse = keep(jax.lax.rsqrt(jnp.square(wide).mean(-1) + epsilon))
     unit = (wide * inverse[..., None]).astype(dtype)
     if traced_platform() == "gpu":
-        # Scale and bias join in there, so that the result itself would be one more array.
+        # XLA writes the input anyway, and the result only with scale and bias applied: `unit` would be a third array.
         return unit, Saved(None, x, mean, inverse, like)
     unit = keep(unit)
     return unit, Saved(unit, None, None, inverse, like)
