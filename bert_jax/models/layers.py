@@ -30,7 +30,7 @@ def keep_on_gpu(x: jax.Array) -> jax.Array:
 
 
 def keep_elsewhere(x: jax.Array) -> jax.Array:
-    """Mark an array to keep on other platforms than GPUs."""
+    """Mark an array to keep on platforms other than GPUs."""
     return x if traced_platform() == "gpu" else keep(x)
 
 
