@@ -3,6 +3,7 @@
 A logical axis is one row of RULES.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -264,14 +265,36 @@ def constrain(x: jax.Array, *names: str) -> jax.Array:
     """Constrain the sharding of an activation with these logical axes; without a mesh (`jax.set_mesh`), return `x`.
 
     On GPUs also its layout, to the order of its axes: XLA would store the residual stream with the batch last, and read
-    and write it once more in each norm.
+    and write it once more in each norm. An array that the mesh cannot divide evenly keeps the layout that XLA chooses.
     """
-    if jax.sharding.get_abstract_mesh().empty:
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
         return x
-    x = jax.lax.with_sharding_constraint(x, partition_spec(names))
-    if traced_platform() != "gpu":
+    spec = partition_spec(names)
+    x = jax.lax.with_sharding_constraint(x, spec)
+    if traced_platform() != "gpu" or not _is_even(x.shape, spec, mesh.shape):
         return x
-    return cast(jax.Array, with_layout_constraint(x, Layout(tuple(range(x.ndim)))))
+    return _pin(x, spec)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _pin(x: jax.Array, spec: PartitionSpec) -> jax.Array:
+    """`x`, stored in the order of its axes; each device pins its own part, as XLA would gather the whole."""
+    mesh = jax.sharding.get_abstract_mesh()
+    pinned = functools.partial(with_layout_constraint, layouts=Layout(tuple(range(x.ndim))))
+    automatic = set(mesh.axis_names) - set(mesh.manual_axes)
+    call = jax.shard_map(pinned, in_specs=spec, out_specs=spec, axis_names=automatic, check_vma=False)
+    return cast(jax.Array, call(x))
+
+
+# The gradient of `shard_map` would be summed over the axes that `spec` does not name.
+_pin.defvjp(lambda x, spec: (_pin(x, spec), None), lambda spec, _, gradient: (_pin(gradient, spec),))
+
+
+def _is_even(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -> bool:
+    """Whether the mesh divides each axis that `spec` shards; it may name fewer axes than there are."""
+    axes = [(part,) if isinstance(part, str) else part or () for part in spec]
+    return all(size % math.prod(mesh[axis] for axis in part) == 0 for size, part in zip(shape, axes, strict=False))
 
 
 def gathered(x: jax.Array, names: tuple[str, ...], read: tuple[str, ...]) -> jax.Array:

@@ -2,6 +2,11 @@
 
 import dataclasses
 import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -12,6 +17,7 @@ from bert_jax.models import make_model
 from bert_jax.parallel.sharding import make_mesh
 from tests.models.test_blocks import CASES, HEADS, LENGTH, batch_of, random_params
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 READERS = ("models.norms", "models.layers", "models.encoder", "parallel.sharding")
 
 
@@ -40,3 +46,22 @@ def test_gradients_with_what_a_gpu_keeps(name: str, scan: bool, monkeypatch: pyt
     np.testing.assert_allclose(same, states, rtol=0, atol=2e-6 * np.abs(states).max())
     largest = max(float(np.abs(x).max()) for x in jax.tree.leaves(gradient))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * largest), gradient, close)
+
+
+def test_layouts_add_no_collectives() -> None:
+    """XLA gathers a sharded array whole to pin its layout, unless each device pins its own part."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "tests/layout_collectives.py"],
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    meshes = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(meshes) == 2
+    for without, pinned in meshes:
+        assert without["all-reduce"] > 0
+        assert pinned == without
