@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bert_jax.config import PretrainConfig
 from bert_jax.console import format_metric
 from bert_jax.inference.scoring.score import BENCHMARKS, Report
 from bert_jax.reports.bias_page.readings import Reading
@@ -97,14 +98,17 @@ def _figure(name: str, value: float | int | None) -> str:
     return format_metric(name, value) if isinstance(value, int) or "accuracy" in name else f"{value:,.2f}"
 
 
-def after_pretraining(workdir: str, mask: str) -> str:
+def after_pretraining(workdir: str, config: PretrainConfig, mask: str) -> str:
     """Return where a pretrained model is, and commands that use it.
 
     Args:
         workdir: where the run is.
+        config: of the run.
         mask: the mask token of its tokenizer.
     """
-    return "\n".join([f"model: {workdir}", "next:", *(f"  {one}" for one in pretrained_commands(workdir, mask))])
+    return "\n".join(
+        [f"model: {workdir}", "next:", *(f"  {one}" for one in pretrained_commands(workdir, config, mask))]
+    )
 
 
 def _note(name: str) -> str:

@@ -33,7 +33,7 @@ from bert_jax.config.suggestions import meant_keys
 from bert_jax.errors import UserError, did_you_mean
 
 IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", tuple: "a tuple like (1, 2)"}
-AnyConfig = TypeVar("AnyConfig", PretrainConfig, FinetuneConfig)
+AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
 def pretrain_config() -> ml_collections.ConfigDict:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bert_jax.config import PretrainConfig, check_choices, with_vocab_size
+from bert_jax.config import Config, FinetuneConfig, PretrainConfig, check_choices, with_vocab_size
+from bert_jax.console import Console
 from bert_jax.data.mixture import open_mixture
 from bert_jax.data.sequences.masking import phase_masking
 from bert_jax.data.sequences.pipeline import batch_shapes
@@ -27,7 +28,9 @@ from bert_jax.parallel.memory import (
     taken_fraction,
     ways_to_fit,
 )
+from bert_jax.runs.finetuning.setup import learning_rates, prepare_task, task_objective
 from bert_jax.runs.start.teacher import teacher_architecture
+from bert_jax.tasks.features import collate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, plan_phases
 from bert_jax.training.step import abstract_state, check_layout, jit_step, state_shardings
@@ -38,6 +41,16 @@ NO_TILES = "find output tile sizes"  # in XLA's error
 LOWERED_AS = {"gpu": "cuda"}  # JAX's name of a platform -> the name that lowering takes where no device is present
 
 Say = Callable[[str], None]
+
+
+class Work(NamedTuple):
+    """What a run compiles: one program for each phase."""
+
+    config: Config
+    objective: Objective
+    phases: tuple[Phase, ...]
+    batch_shapes: Callable[[Phase], dict[str, tuple[tuple[int, ...], Any]]]  # shape and dtype of each array
+    notes: tuple[str, ...]
 
 
 class PhaseReport(NamedTuple):
@@ -81,11 +94,50 @@ class Total(NamedTuple):
     energy_kwh: tuple[float, float] | None
 
 
-def dry_run(config: PretrainConfig, devices: Sequence[Any] | None, say: Say) -> Report:
+def pretraining(config: PretrainConfig) -> Work:
+    """Return the work of a pretraining recipe; without a corpus and a vocabulary size, with the vocabulary of BERT.
+
+    Raises:
+        UserError: a value that its table does not have, or a corpus that cannot be read.
+    """
+    check_choices(config)
+    config, notes = _with_some_vocab_size(config)
+
+    def shapes(phase: Phase) -> dict[str, tuple[tuple[int, ...], Any]]:
+        masking = phase_masking(config.data, config.train.phases[phase.number])
+        return dict(batch_shapes(phase.batch_size, phase.seq_len, masking))
+
+    return Work(config, make_objective(config, teacher_architecture(config)), plan_phases(config.train), shapes, notes)
+
+
+def finetuning(config: FinetuneConfig, console: Console) -> Work:
+    """Return the work of a fine-tuning recipe on its longest sequences, from its own weights, task and data.
+
+    Raises:
+        UserError: weights, data or settings that do not fit each other.
+    """
+    check_choices(config)
+    setup = prepare_task(config, console)
+    feed, trainings = setup.feed, len(learning_rates(config)) * config.task.num_seeds
+
+    def shapes(phase: Phase) -> dict[str, tuple[tuple[int, ...], Any]]:
+        first = setup.train.features[: phase.batch_size]
+        batch = collate(first, phase.seq_len, feed.num_token_types, feed.pad_id, phase.batch_size)
+        return {name: (x.shape, x.dtype) for name, x in batch.items()}
+
+    notes = []
+    if len(feed.buckets) > 1:
+        notes.append(f"every step is taken for one of {feed.buckets[-1]} tokens; those of shorter sequences take less")
+    if trainings > 1:
+        notes.append(f"the figures are of one training, of {trainings}")
+    return Work(setup.config, task_objective(setup), setup.phases, shapes, tuple(notes))
+
+
+def dry_run(work: Work, devices: Sequence[Any] | None, say: Say) -> Report:
     """Compile every phase of a recipe and report what a step costs on one device.
 
     Args:
-        config: the recipe; without a corpus and a vocabulary size, that of BERT is used.
+        work: of the recipe.
         devices: present or compile-only; None: those present.
         say: prints a line of progress; compiling takes from seconds to minutes.
 
@@ -94,10 +146,8 @@ def dry_run(config: PretrainConfig, devices: Sequence[Any] | None, say: Say) -> 
     """
     present = devices is None
     devices = jax.devices() if devices is None else devices
-    check_choices(config)
-    config, notes = _with_some_vocab_size(config)
-    objective, phases = make_objective(config, teacher_architecture(config)), plan_phases(config.train)
-    mesh = check_layout(config, objective, phases, devices)
+    objective, phases, notes = work.objective, work.phases, work.notes
+    mesh = check_layout(work.config, objective, phases, devices)
 
     kind, chip = devices[0].device_kind, CHIPS.get(devices[0].device_kind)
     fraction = fraction_of_chip(devices[0])
@@ -118,7 +168,7 @@ def dry_run(config: PretrainConfig, devices: Sequence[Any] | None, say: Say) -> 
             f"compiling phase {number} of {len(phases)} for {len(devices)} x {kind}: "
             f"{phase.batch_size:,} sequences of {phase.seq_len} tokens"
         )
-        reports.append(_phase(config, objective, phases, number - 1, mesh, figures))
+        reports.append(_phase(work, phase, mesh, figures))
     return Report(
         name=chip.name if chip else kind,
         devices=len(devices),
@@ -181,27 +231,20 @@ def _with_some_vocab_size(config: PretrainConfig) -> tuple[PretrainConfig, tuple
     return with_vocab_size(config, DEFAULT_VOCAB_SIZE), (note,)
 
 
-def _phase(
-    config: PretrainConfig,
-    objective: Objective,
-    phases: tuple[Phase, ...],
-    number: int,
-    mesh: jax.sharding.Mesh,
-    figures: Machine,
-) -> PhaseReport:
-    phase = phases[number]
+def _phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, figures: Machine) -> PhaseReport:
+    config, objective = work.config, work.objective
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     split = sharding.batch_sharding(mesh)
-    data = phase_masking(config.data, config.train.phases[phase.number])
-    shapes = batch_shapes(phase.batch_size, phase.seq_len, data)
+    shapes = work.batch_shapes(phase)
     batch = {k: jax.ShapeDtypeStruct(shape, dtype, sharding=split) for k, (shape, dtype) in shapes.items()}
+    sequences = math.prod(batch["input_ids"].shape[:-1])  # a choice or a pair of texts is one example of several
     platform = LOWERED_AS.get(mesh.devices.flat[0].platform, mesh.devices.flat[0].platform)
     began = time.monotonic()
     # Outside the mesh: nothing may run on devices that are not there.
     state_shapes, shardings = state_shardings(config, objective, optimizer, mesh)
     state = abstract_state(state_shapes, shardings)
     with jax.set_mesh(mesh):
-        traced = jit_step(config, objective, optimizer, phases, phase, mesh, shardings).trace(state, batch)
+        traced = jit_step(config, objective, optimizer, work.phases, phase, mesh, shardings).trace(state, batch)
         compiled, needed = _compile(traced.lower(lowering_platforms=(platform,)))
     seconds = time.monotonic() - began
     memory = program_memory(compiled) if compiled else None
@@ -211,7 +254,7 @@ def _phase(
     costs = _cost(compiled) if compiled else None
     fits = compiled is not None and (figures.capacity is None or memory.total <= figures.capacity)
     parameter_bytes = _bytes(state.params)
-    keys = f"config.train.phases[{number}]"
+    keys = f"config.train.phases[{phase.number}]" if isinstance(config, PretrainConfig) else "config.train"
     settings = BatchSettings(phase.batch_size, phase.seq_len, phase.grad_accum_steps, config.compute.remat, keys)
     changes: tuple[str, ...] = ()
     if not fits and figures.capacity is not None:
@@ -224,7 +267,7 @@ def _phase(
         memory=memory,
         fits=fits,
         changes=changes,
-        model_flops=phase.batch_size * objective.flops(phase.seq_len, phase.number) / mesh.size,
+        model_flops=sequences * objective.flops(phase.seq_len, phase.number) / mesh.size,
         cost=costs,
         estimate=estimate_step(costs, figures) if costs else None,
         compile_seconds=seconds,

@@ -22,7 +22,7 @@ from bert_jax.interop import google_tf, huggingface
 from bert_jax.interop.directory import CARD
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules
-from bert_jax.interop.tensors import shared_parts
+from bert_jax.interop.tensors import advice_without, shared_parts
 from bert_jax.models import HEADS, Head, Params, draw_missing, make_model
 from bert_jax.objectives import OBJECTIVES
 from bert_jax.training import workdir
@@ -108,11 +108,11 @@ def read_weights(
     if (folder / google_tf.CONFIG).is_file():
         if step is not None:
             raise UserError(f"--step {step} is of a work directory; for a checkpoint of Google give its path")
-        return _with_heads(Weights(*google_tf.load_google(directory), folder), wanted, rng)
+        return _with_heads(Weights(*google_tf.load_google(directory), folder), wanted, rng, directory)
     if (directory / "runs").is_dir():
         raise UserError(f"{directory}: this `finetune` has not ended, so it has no model/ yet; run it to its end")
     if step is not None or (directory / "run.json").is_file():
-        return _with_heads(_of_run(directory, step, part, console), wanted, rng)
+        return _with_heads(_of_run(directory, step, part, console), wanted, rng, directory)
     raise UserError(
         f"{directory}: no model here (no config.json); give a directory of `export` or of transformers, or a work "
         "directory of `pretrain` or `finetune`"
@@ -184,7 +184,7 @@ def _of_run(directory: pathlib.Path, step: int | None, part: str | None, console
     return Weights(found.config, found.heads, found.whole(params), (), (), (), directory / "tokenizer", step=step)
 
 
-def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array | None) -> Weights:
+def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array | None, place: pathlib.Path) -> Weights:
     """The model with the wanted heads: missing ones are drawn, others are left out."""
     if wanted is None:
         return found
@@ -193,7 +193,8 @@ def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array 
     found = found._replace(params={**found.params, **shared})
     missing = tuple(name for name in shapes if name not in found.params)
     if missing and rng is None:
-        raise UserError(f"{found.directory} has no {', '.join(missing)}: it was pretrained only; fine-tune it first")
+        names = {name.split("/")[0] for name in missing}
+        raise UserError(f"{place} has no {', '.join(sorted(names))}: {advice_without(names)}")
     kept = {name: found.params[name] for name in shapes if name in found.params}
     params = kept if rng is None else draw_missing(found.config, wanted, kept, rng)
     unused = tuple(name for name in found.params if name not in shapes)

@@ -1,7 +1,7 @@
 """Our parameters as the tensors of `transformers`, and back: families/ has the names, the model the shapes."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +15,7 @@ from bert_jax.models import PRETRAINING_HEADS, Head, Params, make_model
 Flat = dict[str, Any]  # path in our tree -> array
 
 WITHOUT_PARAMETERS = ("hidden_states", "last_hidden_state", "sentence_embedding")
+FOR_TRAINING_ALONE = {"replaced_token"}  # no task reads it: left out where the family has no class with it
 
 
 UNUSED = {"scale": 1.0}  # what a layer holds that does not use the parameter; else 0
@@ -44,11 +45,18 @@ def class_of(config: EncoderConfig, heads: tuple[Head, ...]) -> ModelClass:
 def class_for(family: Family, heads: set[str]) -> ModelClass | None:
     """Return the class with all these heads; without one, where each head is in a class, that with the most of them.
 
-    None: some head is in no class. Of several classes it is the first.
+    None: some head is in no class, and not for training alone. Of several classes it is the first.
     """
     fitting = [one for one in family.classes if set(one.heads) <= heads]
     most = max(fitting, key=lambda one: len(one.heads), default=None)
-    return most if {name for one in fitting for name in one.heads} == heads else None
+    return most if heads - {name for one in fitting for name in one.heads} <= FOR_TRAINING_ALONE else None
+
+
+def advice_without(heads: Collection[str]) -> str:
+    """Return what to do with a model that lacks `heads`, for an error."""
+    if "masked_token" in heads:
+        return "it does not fill masks; of ELECTRA the generator does (bert-jax export --part generator)"
+    return "fine-tune it first"
 
 
 def to_tensors(

@@ -14,6 +14,7 @@ from bert_jax.data.sequences.masking import phase_masking
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.statistics import sequence_figures
 from bert_jax.models import kernel_used
+from bert_jax.objectives import OBJECTIVES
 from bert_jax.reports.corpus_checks import sequence_warnings
 from bert_jax.training.schedules import Phase
 
@@ -74,13 +75,14 @@ def _sources(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...])
     return fractions[0], epochs
 
 
-def pretrained_commands(workdir: str, mask: str) -> list[str]:
+def pretrained_commands(workdir: str, config: PretrainConfig, mask: str) -> list[str]:
     """Return commands that use the model of a pretraining; `mask` is the mask token of its tokenizer."""
     place, stem = shlex.quote(workdir), workdir.rstrip("/")
     text = shlex.quote(f"The capital of {mask} is Paris.")
+    fills = any(head.name == "masked_token" for head in OBJECTIVES[config.objective].heads(config))
     return [
         f"bert-jax evaluate  --workdir {place}",
-        f"bert-jax fill-mask --model {place} {text}",
+        *([f"bert-jax fill-mask --model {place} {text}"] if fills else []),
         f"bert-jax export    --workdir {place} --output {shlex.quote(stem + '-export')}",
         f"bert-jax finetune  --config=glue --workdir {shlex.quote(stem + '-mrpc')} --config.init_from={place} "
         "--config.task.name=mrpc --config.task.data=DIR",

@@ -71,7 +71,8 @@ def export(
     if found.sentences is not None and not of_huggingface:
         console.say("left out: what modules.json says of pooling, length and prompt; this format has the encoder alone")
     if left_out:
-        advice = "" if head else f"; export it by itself with --head {left_out[0]}"
+        has_class = any(left_out[0] in one.heads for one in FAMILIES[found.config.family].classes)
+        advice = f"; export it by itself with --head {left_out[0]}" if has_class and not head else ""
         console.say(f"left out: the head {', '.join(left_out)}{advice}")
     if of_huggingface and not FAMILIES[found.config.family].in_transformers:
         console.say("bert_jax reads this directory, transformers does not: it has no such architecture")

@@ -16,7 +16,7 @@ from bert_jax.console import Console
 from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.inference.load import read_weights, restore_params
-from bert_jax.models import make_model
+from bert_jax.models import Head, make_model
 from bert_jax.runs.start.initial_weights import starting_weights
 from bert_jax.training.metrics import read_metrics
 from tests.generated_corpus import generated_corpus
@@ -39,6 +39,19 @@ def get_config():
     config.checkpoint.every = 2
     return config
 """
+# Of ModernBERT, which has no such head in transformers.
+MODERN = (
+    RECIPE.replace(
+        """family="electra", hidden""",
+        """**architecture("modern_mini"))
+    config.model.update(local_window=8, hidden""",
+    )
+    .replace('    config.model.update(masked_activation="gelu", pooler_activation="gelu", pooler_dropout=True)\n', "")
+    .replace(
+        "import phases, pretrain_config\n",
+        "import phases, pretrain_config\nfrom bert_jax.config.presets import architecture\n",
+    )
+)
 QUIET = Console(silent=True)
 TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
 
@@ -146,3 +159,29 @@ def test_refusals_name_what_is_there(world: pathlib.Path, tmp_path: pathlib.Path
         read_weights(world / "run", console=QUIET, part="teacher")
     with pytest.raises(UserError, match="no work directory of `pretrain`"):
         read_weights(world / "generator", console=QUIET, part="generator")
+
+
+def test_a_family_without_the_head_is_exported_without_it(
+    world: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "recipe.py").write_text(MODERN)
+    run, export = tmp_path / "run", ["export", "--workdir", str(tmp_path / "run"), "--output"]
+    argv = [word.replace(str(world / "recipe.py"), str(tmp_path / "recipe.py")) for word in command(world, run)]
+    assert main(argv) == 0
+    assert "fill-mask" not in capsys.readouterr().out
+    assert main([*export, str(tmp_path / "encoder")]) == 0
+    assert "left out: the head replaced_token\n" in capsys.readouterr().err
+    rng = np.random.default_rng(0)
+    ids = rng.integers(5, 150, (3, 20)).astype(np.int32)
+    mask = (np.arange(20) < np.array([[20], [13], [5]])).astype(np.int32)
+    theirs = transformers.AutoModel.from_pretrained(tmp_path / "encoder")
+    with torch.no_grad():
+        wanted = theirs(torch.tensor(ids), torch.tensor(mask)).last_hidden_state.numpy()
+    found = read_weights(run, (Head("last_hidden_state"),), console=QUIET)
+    batch = {"input_ids": ids, "token_type_ids": 0 * ids, "attention_mask": mask}
+    ours = make_model(found.config, c.ComputeConfig(), found.heads).apply(found.params, batch, None)
+    np.testing.assert_allclose(ours["last_hidden_state"] * mask[..., None], wanted * mask[..., None], atol=2e-5)
+    # It cannot fill masks, and its head alone is nothing that transformers opens.
+    assert main(["fill-mask", "--model", str(run), "[MASK]"]) == 2
+    assert main([*export, str(tmp_path / "head"), "--head", "replaced_token"]) == 2
+    assert "of ELECTRA the generator does (bert-jax export --part generator)" in capsys.readouterr().err

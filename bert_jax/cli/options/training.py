@@ -77,11 +77,11 @@ COMPILE = Command(
     "estimate memory, time and cost of a recipe before it runs",
     "A dry run: compiles each phase for the devices present, or for a TPU slice or GPUs that are not there, reads "
     "memory, FLOPs, bytes, kernels and collectives from the compiled programs, and estimates times from them. Exit "
-    "status 1 if a phase does not fit. Every field of the recipe can be overridden, as in "
-    "--config.compute.remat=True.",
+    "status 1 if a phase does not fit. A recipe for fine-tuning needs its weights and data. Every field of the recipe "
+    "can be overridden, as in --config.compute.remat=True.",
     "--config=bert_base --topology v5e:4x4",
     _compile,
-    kinds=("pretrain",),
+    kinds=("pretrain", "finetune"),
 )
 PRETRAIN = Command(
     "train a recipe, or resume its run",

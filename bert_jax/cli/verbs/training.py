@@ -23,17 +23,19 @@ def config(args: argparse.Namespace) -> None:
 
 def compile_(args: argparse.Namespace) -> int:
     """Print what a recipe needs; return 1 where a phase does not fit."""
-    from bert_jax.config import PretrainConfig, read_config
+    from bert_jax.config import FinetuneConfig, read_config
+    from bert_jax.config.load import recipe_kind
     from bert_jax.dryrun.topology import topology_devices
 
-    config = read_config(PretrainConfig, args.config, args.overrides)
+    config = read_config(recipe_kind(args.config), args.config, args.overrides)
     slice_ = topology_devices(args.topology) if args.topology else None
 
-    from bert_jax.dryrun.dry_run import dry_run, recipe_total
+    from bert_jax.dryrun.dry_run import dry_run, finetuning, pretraining, recipe_total
     from bert_jax.dryrun.report import report_json, report_text
 
     with open_console() as console, console.working("compiling"):
-        report = dry_run(config, slice_, console.say)
+        work = finetuning(config, console) if isinstance(config, FinetuneConfig) else pretraining(config)
+        report = dry_run(work, slice_, console.say)
     whole = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
     print(json.dumps(report_json(report, whole)) if args.json else report_text(report, whole))
     return 0 if all(phase.fits for phase in report.phases) else 1
@@ -63,9 +65,12 @@ def pretrain(args: argparse.Namespace) -> None:
         from bert_jax.cli.results_text import after_pretraining
         from bert_jax.data.tokenizer import load_tokenizer
         from bert_jax.training.saving.mirror import fetched
+        from bert_jax.training.workdir import read_run
 
-        found = load_tokenizer(fetched(args.workdir) / "tokenizer")
-        print(after_pretraining(args.workdir, found.tokens[found.mask_id]))
+        place = fetched(args.workdir)
+        config, tokenizer = read_run(place)[0], load_tokenizer(place / "tokenizer")
+        assert isinstance(config, PretrainConfig)
+        print(after_pretraining(args.workdir, config, tokenizer.tokens[tokenizer.mask_id]))
 
 
 def finetune(args: argparse.Namespace) -> None:

@@ -30,6 +30,7 @@ from bert_jax.interop.huggingface.model_config import (
 from bert_jax.interop.huggingface.weight_files import read_weight_files
 from bert_jax.interop.tensors import (
     Flat,
+    advice_without,
     canonical_names,
     class_of,
     from_tensors,
@@ -94,8 +95,9 @@ def load_model(
     new, params = _lacking(flat, shapes, where), unflatten(flat)
     if new:
         if rng is None:
+            lacking = {*map(_top, new)}
             raise UserError(
-                f"{place} holds a {source.name}, without {', '.join(sorted({*map(_top, new)}))}: fine-tune it first"
+                f"{place} holds a {source.name}, without {', '.join(sorted(lacking))}: {advice_without(lacking)}"
             )
         params = draw_missing(config, heads, params, rng)
     read = {one.name for one in found()}

@@ -295,7 +295,9 @@ def use_section(run: Run) -> Html:
     except UserError as error:
         return section("Use it", element("p", f"No commands: {error}.", class_="note"))
     mask = tokenizer.tokens[tokenizer.mask_id]
-    commands = pretrained_commands(place, mask) if run.phases else finetuned_commands(place)
+    commands = finetuned_commands(place)
+    if isinstance(run.config, PretrainConfig):
+        commands = pretrained_commands(place, run.config, mask)
     return section("Use it", element("p", f"The model is in {place}."), element("pre", "\n".join(commands), tabindex=0))
 
 
