@@ -4,8 +4,11 @@
     bert-jax prepare --input 'texts/*.txt' --tokenizer tok/ --output corpus/
     bert-jax pretrain --config=albert_base --workdir runs/albert --config.data.corpus=corpus/
 
-Hardware and time: not measured; `bert-jax compile --config=albert_base --topology v5e:16x16` estimates them. If a batch
-does not fit, use more micro-batches: --config.train.grad_accum_steps=4.
+Hardware and time: fits a v5e slice of 256 chips; 0.8 to 3 hours, 216 to 769 chip-hours by the dry run, not measured:
+
+    bert-jax compile --config=albert_base --topology v5e:16x16
+
+If a batch does not fit, use more micro-batches: --config.train.grad_accum_steps=4.
 Score: MNLI 84.6, SQuAD 1.1 F1 90.2 on the development sets (version 2, published); not trained by us.
 """
 

@@ -4,7 +4,10 @@
     bert-jax export --workdir runs/electra --output electra/
     bert-jax export --workdir runs/electra --output generator/ --part generator
 
-Hardware and time: not measured; `bert-jax compile --config=electra_base --topology v5e:4x4` estimates them.
+Hardware and time: fits a v5e slice of 16 chips; 6.9 to 25 hours, 110 to 401 chip-hours by the dry run, not measured:
+
+    bert-jax compile --config=electra_base --topology v5e:4x4
+
 Score: MNLI 88.8, SST-2 95.1 on the development sets (published); not trained by us.
 """
 

@@ -4,8 +4,11 @@
     bert-jax prepare --input 'texts/*.txt' --tokenizer tok/ --output corpus/
     bert-jax pretrain --config=roberta_base --workdir runs/roberta --config.data.corpus=corpus/
 
-Hardware and time: not measured; `bert-jax compile --config=roberta_base --topology v5e:16x16` estimates them. If a
-batch does not fit, use more micro-batches: --config.train.grad_accum_steps=8.
+Hardware and time: fits a v5e slice of 256 chips; 7 to 24 hours, 1,784 to 6,235 chip-hours by the dry run, not measured:
+
+    bert-jax compile --config=roberta_base --topology v5e:16x16
+
+If a batch does not fit, use more micro-batches: --config.train.grad_accum_steps=8.
 Score: MNLI 87.6, SST-2 94.8 on the development sets (published); not trained by us.
 """
 

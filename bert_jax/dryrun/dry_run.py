@@ -57,6 +57,7 @@ class PhaseReport(NamedTuple):
     """One phase; `cost` and `estimate` are None where the compiler refused the program for lack of memory."""
 
     phase: Phase
+    tokens: int  # of a step, over all devices
     parameter_bytes: int  # on one device, a part of memory.arguments
     optimizer_bytes: int  # likewise, with the moving average of the parameters
     memory: Memory
@@ -125,7 +126,9 @@ def finetuning(config: FinetuneConfig, console: Console) -> Work:
         batch = collate(first, phase.seq_len, feed.num_token_types, feed.pad_id, phase.batch_size)
         return {name: (x.shape, x.dtype) for name, x in batch.items()}
 
-    notes = []
+    notes, sequences = [], len(setup.train.features[0].sequences)
+    if sequences > 1:
+        notes.append(f"an example is {sequences} sequences")
     if len(feed.buckets) > 1:
         notes.append(f"every step is taken for one of {feed.buckets[-1]} tokens; those of shorter sequences take less")
     if trainings > 1:
@@ -205,7 +208,7 @@ def recipe_total(report: Report, price: float | None, watts: float | None) -> To
 
     return Total(
         steps=sum(steps),
-        tokens=sum(n * one.phase.batch_size * one.phase.seq_len for n, one in zip(steps, report.phases, strict=True)),
+        tokens=sum(n * one.tokens for n, one in zip(steps, report.phases, strict=True)),
         model_flops=sum(n * one.model_flops * report.devices for n, one in zip(steps, report.phases, strict=True)),
         days=scaled(1 / 86_400),
         chip_hours=scaled(report.chips / 3600),
@@ -237,7 +240,7 @@ def _phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, figures: Machine) 
     split = sharding.batch_sharding(mesh)
     shapes = work.batch_shapes(phase)
     batch = {k: jax.ShapeDtypeStruct(shape, dtype, sharding=split) for k, (shape, dtype) in shapes.items()}
-    sequences = math.prod(batch["input_ids"].shape[:-1])  # a choice or a pair of texts is one example of several
+    sequences = math.prod(batch["input_ids"].shape[:-1])  # an example with choices is several
     platform = LOWERED_AS.get(mesh.devices.flat[0].platform, mesh.devices.flat[0].platform)
     began = time.monotonic()
     # Outside the mesh: nothing may run on devices that are not there.
@@ -262,6 +265,7 @@ def _phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, figures: Machine) 
         changes = ways_to_fit(memory, figures.capacity, mesh, settings, parameter_bytes, taken) or (NOTHING_FITS,)
     return PhaseReport(
         phase=phase,
+        tokens=sequences * phase.seq_len,
         parameter_bytes=parameter_bytes,
         optimizer_bytes=_bytes(state.opt_state),
         memory=memory,

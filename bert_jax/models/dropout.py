@@ -42,6 +42,14 @@ def keep_mask(index: jax.Array, first: jax.Array, second: jax.Array, rate: float
     return _mix(index, first, second) >= _threshold(rate)
 
 
+def drop(x: jax.Array, index: jax.Array, first: jax.Array, second: jax.Array, rate: float) -> jax.Array:
+    """Return `x` with 0 where `keep_mask` is False, and the rest scaled by `1 / (1 - rate)`.
+
+    A product, as the TPU compiler (libtpu 0.0.42) crashes on a select of a softmax in bfloat16 models.
+    """
+    return x * jnp.where(keep_mask(index, first, second, rate), 1 / (1 - rate), 0.0)
+
+
 def row_keys(seed: jax.Array, rows: int) -> tuple[jax.Array, jax.Array]:
     """Return the key of each row of the first axis: two uint32 `[rows]`."""
     first = _mix(first_row(rows) + jax.lax.iota(jnp.uint32, rows), seed[0], seed[1])

@@ -140,6 +140,7 @@ def phase(fits: bool = True, steps: int = 3600) -> PhaseReport:
     costs = COST if fits else None
     return PhaseReport(
         Phase(0, steps, 0, 128, 16, 1, 0.0, 0),
+        16 * 128,
         10,
         20,
         Memory(40, 100, 140 if fits else 1400),

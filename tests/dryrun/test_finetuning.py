@@ -61,6 +61,8 @@ def pairs(world):
 def test_a_pair_is_two_sequences_and_a_triple_three(pairs, capfd):
     two, _ = compiled(capfd, *pairs, "--config.task.train=pairs.jsonl")
     three, _ = compiled(capfd, *pairs, "--config.task.train=triples.jsonl")
+    assert (two["notes"], three["notes"]) == (["an example is 2 sequences"], ["an example is 3 sequences"])
+    assert (two["total"]["tokens"], three["total"]["tokens"]) == (6 * 8 * 2 * 24, 6 * 8 * 3 * 24)
     (two,), (three,) = two["phases"], three["phases"]
     assert three["model_flops_per_chip"] / two["model_flops_per_chip"] == pytest.approx(3 / 2)
     assert three["flops_per_chip"] / two["flops_per_chip"] == pytest.approx(3 / 2, rel=0.05)

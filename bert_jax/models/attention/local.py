@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.models.attention.inputs import MASKED_SCORE, AttentionInputs, of_global, split_heads, within_reach
-from bert_jax.models.dropout import keep_mask
+from bert_jax.models.dropout import drop
 
 MIN_CHUNK = 128  # queries; smaller products run slower than the work they save
 
@@ -82,8 +82,7 @@ def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
             whole = jnp.broadcast_to(index, (batch, *index.shape))
             index = jnp.concatenate([whole, others.astype(jnp.uint32)[:, :, None]], axis=-1)
         first_key, second_key = (inputs.keys[:, None, :, i, None, None] for i in (0, 1))
-        kept = keep_mask(index, first_key, second_key, rate)
-        probabilities = jnp.where(kept, probabilities / (1 - rate), 0.0)
+        probabilities = drop(probabilities, index, first_key, second_key, rate)
     context = jnp.einsum("bnhqk,bnkhd->bnqhd", probabilities.astype(v.dtype), v)
     context = context.reshape(batch, number * chunk, -1)[:, :length]
     return context if tokens is None else _with_global(inputs, context, rate)
@@ -110,7 +109,7 @@ def _with_global(inputs: AttentionInputs, context: jax.Array, rate: float) -> ja
     if rate > 0:
         index = (tokens.columns[:, None, :, None] * length + jnp.arange(length)).astype(jnp.uint32)
         first_key, second_key = (inputs.keys[:, :, i, None, None] for i in (0, 1))
-        probabilities = jnp.where(keep_mask(index, first_key, second_key, rate), probabilities / (1 - rate), 0.0)
+        probabilities = drop(probabilities, index, first_key, second_key, rate)
     found = jnp.einsum("bhqk,bkhd->bqhd", probabilities.astype(v.dtype), v)
     columns = jnp.where(_of_columns(inputs, tokens.chosen), tokens.columns, length)  # beyond the end: dropped
     put = jax.vmap(lambda context, columns, found: context.at[columns].set(found, mode="drop"))

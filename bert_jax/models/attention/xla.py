@@ -16,7 +16,7 @@ from bert_jax.models.attention.inputs import (
     readable_keys,
     split_heads,
 )
-from bert_jax.models.dropout import keep_mask
+from bert_jax.models.dropout import drop
 
 Gradients = tuple[jax.Array, jax.Array, jax.Array]  # of q, k and v
 ROWS = 128  # queries at a time, where memory must not grow with the square of the length
@@ -122,8 +122,7 @@ def whole(inputs: AttentionInputs, rate: float) -> jax.Array:
             index = jnp.arange(length * length, dtype=jnp.uint32).reshape(length, length)
         else:
             index = (inputs.rows[:, None] * length + jnp.arange(length)).astype(jnp.uint32)
-        kept = keep_mask(index, keys[:, :, 0, None, None], keys[:, :, 1, None, None], rate)
-        weights = jnp.where(kept, weights / (1 - rate), 0.0)
+        weights = drop(weights, index, keys[:, :, 0, None, None], keys[:, :, 1, None, None], rate)
     return read_by(weights, inputs)
 
 
