@@ -4,8 +4,10 @@
         --config.distillation.teacher=bert-base-uncased/
 
 The corpus is prepared with the teacher's tokenizer. Steps are three passes over its 3.3 billion words, our estimate.
-Hardware and time: not measured; `bert-jax compile --config=distilbert --config.distillation.teacher=base` with a
-`--topology` estimates them.
+Hardware and time: fits a v5e slice of 16 chips; 0.8 to 2.1 hours, 13 to 34 chip-hours by the dry run, not measured:
+
+    bert-jax compile --config=distilbert --topology v5e:4x4 --config.distillation.teacher=base
+
 Score: MNLI 82.1, SST-2 91.3 on the development sets (published); not trained by us.
 """
 

@@ -34,7 +34,7 @@ def test_scanned_layers_cost_the_same_as_unrolled_ones() -> None:
 
 
 def test_attention_by_xla_compiles_with_dropout() -> None:
-    """A select of the probabilities crashed the compiler with 12 heads in bfloat16: of causal models, and of MPNet's."""
+    """A select of the probabilities crashed the compiler with 12 heads in bfloat16: causal models, and MPNet."""
     words = ("--config.compute.attention=xla", "--config.model.num_layers=2", "--config.compute.scan_layers=True")
     assert phase("base", "v5e:2x2", 64, 128, *words)["fits"]
 
