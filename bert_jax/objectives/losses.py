@@ -30,14 +30,14 @@ def divergence(student: jax.Array, teacher: jax.Array, temperature: float) -> ja
 
 
 def cross_entropy_and_log_z(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the same, and the log of the partition function, float32 `[...]`.
+    """Return the same, and the log of the partition function, float32 `[targets]`.
 
-    `logits` float32 `[..., classes]`, `labels` int32 `[...]`. Sums and a maximum over the classes alone, which
+    `logits` float32 `[targets, classes]`, `labels` int32 `[targets]`. Sums and a maximum over the classes alone, which
     XLA computes in one reading of the logits, and on a mesh that parts the classes without gathering them.
     """
-    is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, labels.ndim) == labels[..., None]
-    chosen = jnp.sum(jnp.where(is_label, logits, 0.0), axis=-1)
-    highest = jax.lax.stop_gradient(logits.max(axis=-1))
-    partition = jnp.sum(jnp.exp(logits - highest[..., None]), axis=-1)
+    is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == labels[:, None]
+    chosen = jnp.sum(jnp.where(is_label, logits, 0.0), axis=1)
+    highest = jax.lax.stop_gradient(logits.max(axis=1))
+    partition = jnp.sum(jnp.exp(logits - highest[:, None]), axis=1)
     log_z = highest + jnp.log(partition)
     return log_z - chosen, (chosen >= highest).astype(jnp.float32), log_z

@@ -34,9 +34,9 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Object
     def loss(
         params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
     ) -> tuple[jax.Array, dict[str, Mean]]:
-        input_ids, weights = original_tokens(batch), predicted(batch)
+        input_ids, weights = original_tokens(batch), predicted(batch).reshape(-1)
         logits = model.apply(params, {**batch, "input_ids": input_ids}, rngs.dropout)["next_logits"]
-        each, correct, log_z = cross_entropy_and_log_z(logits, input_ids[:, 1:])
+        each, correct, log_z = cross_entropy_and_log_z(logits.reshape(weights.size, -1), input_ids[:, 1:].reshape(-1))
         metrics = {"next_token_loss": Mean.of(each, weights), "next_token_accuracy": Mean.of(correct, weights)}
         total = metrics["next_token_loss"].total
         if config.train.z_loss:
