@@ -130,9 +130,11 @@ def finetuning(config: FinetuneConfig, console: Console) -> Work:
     if sequences > 1:
         notes.append(f"an example is {sequences} sequences")
     if len(feed.buckets) > 1:
-        notes.append(f"every step is taken for one of {feed.buckets[-1]} tokens; those of shorter sequences take less")
+        notes.append(
+            f"every step is counted at {feed.buckets[-1]} tokens, the longest; steps on shorter texts take less"
+        )
     if trainings > 1:
-        notes.append(f"the figures are of one training, of {trainings}")
+        notes.append(f"the figures are for one of {trainings} trainings")
     return Work(setup.config, task_objective(setup), setup.phases, shapes, tuple(notes))
 
 

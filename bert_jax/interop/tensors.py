@@ -55,7 +55,7 @@ def class_for(family: Family, heads: set[str]) -> ModelClass | None:
 def advice_without(heads: Collection[str]) -> str:
     """Return what to do with a model that lacks `heads`, for an error."""
     if "masked_token" in heads:
-        return "it does not fill masks; of ELECTRA the generator does (bert-jax export --part generator)"
+        return "it cannot fill masks; the generator of an ELECTRA run can (bert-jax export --part generator)"
     return "fine-tune it first"
 
 

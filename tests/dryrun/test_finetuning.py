@@ -84,8 +84,8 @@ def test_notes_say_what_the_figures_leave_out(world, capfd):
     more = ["task.buckets=(16, 24)", "task.learning_rates=(1e-3, 2e-3)", "task.num_seeds=2"]
     found, err = compiled(capfd, *words_of(world, "regression", *more))
     assert found["notes"] == [
-        "every step is taken for one of 24 tokens; those of shorter sequences take less",
-        "the figures are of one training, of 4",
+        "every step is counted at 24 tokens, the longest; steps on shorter texts take less",
+        "the figures are for one of 4 trainings",
     ]
     assert "compiling phase 1 of 1" in err
 

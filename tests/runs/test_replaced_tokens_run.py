@@ -184,4 +184,4 @@ def test_a_family_without_the_head_is_exported_without_it(
     # It cannot fill masks, and its head alone is nothing that transformers opens.
     assert main(["fill-mask", "--model", str(run), "[MASK]"]) == 2
     assert main([*export, str(tmp_path / "head"), "--head", "replaced_token"]) == 2
-    assert "of ELECTRA the generator does (bert-jax export --part generator)" in capsys.readouterr().err
+    assert "the generator of an ELECTRA run can (bert-jax export --part generator)" in capsys.readouterr().err
