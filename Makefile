@@ -112,9 +112,14 @@ bench: $(VENV)/.installed-test
 	PATH="$(abspath $(BIN)):$$PATH" benchmarks/all.sh
 
 # With the Python at hand, which has the accelerator's JAX; torch is optional there.
+SPEED = device_speed.jsonl
+bench-device: BENCH = PYTHONPATH=.:$$PYTHONPATH $(PYTHON) benchmarks/device
 bench-device:
-	$(PYTHON) benchmarks/device_check.py
-	$(PYTHON) benchmarks/device_speed.py
+	$(BENCH)_check.py
+	$(BENCH)_speed.py --json $(SPEED) --only ours 'ours, no attention dropout' 'torch compiled, no attention dropout'
+	$(BENCH)_speed.py --json $(SPEED) --only 'ours, no attention dropout' --shapes 64x512 --packed
+	$(BENCH)_speed.py --json $(SPEED) --only 'ours, no attention dropout' --shapes 32x512 --size large
+	$(BENCH)_speed.py --json $(SPEED) --only ours --shapes 32x1024 4x8192 --size modern_base
 
 faults: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks.faults --minutes $(MINUTES) --scratch $(SCRATCH)

@@ -107,9 +107,13 @@ def main() -> None:
                 exact = functools.partial(attention, "xla", rate, "float32")
                 with jax.default_device(cpu):
                     expected = jax.device_get(jax.jit(exact)(jax.device_put(inputs, cpu)))
-                for dtype in BOUNDS:
-                    found = jax.jit(functools.partial(attention, "auto", rate, dtype))(jax.device_put(inputs, device))
-                    report(f"attention, {name}, dropout {rate:g}", dtype, found, expected)
+                for kernel, row in KERNELS.items():
+                    if kernel != "auto" and (row.platforms != (device.platform,) or (rate and not row.dropout)):
+                        continue
+                    for dtype in BOUNDS if kernel == "auto" else row.dtypes:
+                        compiled = jax.jit(functools.partial(attention, kernel, rate, dtype))
+                        found = compiled(jax.device_put(inputs, device))
+                        report(f"attention by {kernel}, {name}, dropout {rate:g}", dtype, found, expected)
         for dropout in (0.0, 0.1):
             with jax.default_device(cpu):
                 expected = jax.device_get(losses("float32", dropout))

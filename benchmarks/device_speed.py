@@ -1,8 +1,9 @@
 """Speed of a pretraining step on one accelerator in bfloat16: every way of computing it, beside transformers in torch.
 
-    make bench-device        # or: python benchmarks/device_speed.py [--size base] [--shapes 256x128 64x512]
+    make bench-device
+    python benchmarks/device_speed.py [--size base] [--shapes 256x128 64x512] [--packed] [--json FILE]
 
-Attention with dropout is computed by XLA; without, by the fused kernel of the platform, and once more by XLA.
+Attention is computed by the fused kernel of the platform, and once more by XLA; layers are unrolled, and once scanned.
 
 A step is forward, masked-token and next-sentence loss, backward, clipping to norm 1 and AdamW on float32 parameters.
 Each contestant is compiled, warmed up with 5 steps and timed over 20 that are dispatched together; the figure is the
@@ -13,32 +14,40 @@ torch runs `BertForPreTraining` under autocast to bfloat16 with SDPA and fused A
 import argparse
 import dataclasses
 import functools
+import json
+import os
+import pathlib
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")  # the other half is torch's
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from step_speed import random_batch
 
-from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, pretrain_config, resolve
+from bert_jax.config import ComputeConfig, EncoderConfig, MeshConfig, PretrainConfig, pretrain_config, resolve
 from bert_jax.config.presets import PRESETS
 from bert_jax.models import model_flops
 from bert_jax.objectives import make_objective
 from bert_jax.parallel.chips import peak_flops
+from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import init_state, train_step
 
 WARMUP, STEPS, STRETCHES = 5, 20, 5
 Run = Callable[[int], None]  # runs that many steps and waits for the last
+Batch = dict[str, np.ndarray]
 
 
-def ours(config: EncoderConfig, compute: ComputeConfig, batch: dict[str, np.ndarray]) -> Run:
+def ours(config: EncoderConfig, compute: ComputeConfig, batch: Batch) -> Run:
     """The step that `pretrain` runs, its state donated."""
     default = resolve(PretrainConfig, pretrain_config())
-    pairs = default.data.sentence_pairs if config.num_token_types else "full_sentences"
+    pairs = default.data.sentence_pairs if "next_sentence_labels" in batch else "full_sentences"
     data = dataclasses.replace(default.data, sentence_pairs=pairs)
     run_config = dataclasses.replace(default, model=config, compute=compute, data=data)
     objective = make_objective(run_config)
@@ -59,13 +68,8 @@ def ours(config: EncoderConfig, compute: ComputeConfig, batch: dict[str, np.ndar
     return run
 
 
-def theirs(config: EncoderConfig, compiled: bool, batch: dict[str, np.ndarray]) -> Run:
-    """`BertForPreTraining` of transformers in training mode; its head reads every position.
-
-    Raises ValueError with the block of another family.
-    """
-    if config.family != "bert":
-        raise ValueError(f"this contestant is BERT, not {config.family}")
+def theirs(config: EncoderConfig, compiled: bool, batch: Batch) -> Run:
+    """`BertForPreTraining` of transformers in training mode; its head reads every position."""
     import torch
     import transformers
 
@@ -99,63 +103,85 @@ def theirs(config: EncoderConfig, compiled: bool, batch: dict[str, np.ndarray]) 
     return run
 
 
+def contestants(config: EncoderConfig) -> dict[str, Callable[[Batch], Run]]:
+    """Return the ways to compute a step of this architecture by name; torch has BERT's block alone."""
+    without = dataclasses.replace(config, attention_dropout=0.0)
+    bf16 = functools.partial(ComputeConfig, dtype="bfloat16", scan_layers=False)
+    found: dict[str, Callable[[Batch], Run]] = {
+        "ours": lambda batch: ours(config, bf16(), batch),
+        "ours, scanned": lambda batch: ours(config, bf16(scan_layers=True), batch),
+        "ours, attention by XLA": lambda batch: ours(config, bf16(attention="xla"), batch),
+    }
+    if config.attention_dropout:
+        found["ours, no attention dropout"] = lambda batch: ours(without, bf16(), batch)
+    if config.family == "bert":
+        found["torch"] = lambda batch: theirs(config, False, batch)
+        found["torch compiled, no attention dropout"] = lambda batch: theirs(without, True, batch)
+    return found
+
+
+def packed(batch: Batch) -> Batch:
+    """Return the batch with four examples to a row."""
+    rows, length = batch["input_ids"].shape
+    segments = np.tile(1 + 4 * np.arange(length, dtype=np.int32) // length, (rows, 1))
+    return {name: x for name, x in batch.items() if name != "next_sentence_labels"} | {"segment_ids": segments}
+
+
 def main() -> None:
     """Time the contestants one after the other and print a table per shape."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="base", choices=PRESETS)
     parser.add_argument("--shapes", nargs="+", default=["256x128", "64x512"], help="sequences x tokens")
-    parser.add_argument("--only", nargs="*", help="contestants to run, by the start of their names")
+    parser.add_argument("--packed", action="store_true", help="four examples to a row, for ours")
+    parser.add_argument("--only", nargs="*", help="contestants to run, by name; all where not given")
+    parser.add_argument("--json", type=pathlib.Path, help="a file that gets a line for each contestant")
     arguments = parser.parse_args()
 
-    with_dropout = PRESETS[arguments.size]
-    without = dataclasses.replace(with_dropout, attention_dropout=0.0)
-    bf16 = functools.partial(ComputeConfig, dtype="bfloat16")
-    contestants: dict[str, Callable[[dict[str, np.ndarray]], Run]] = {
-        "ours, scanned": lambda batch: ours(with_dropout, bf16(), batch),
-        "ours, unrolled": lambda batch: ours(with_dropout, bf16(scan_layers=False), batch),
-        "ours in Triton, unrolled": lambda batch: ours(
-            with_dropout, bf16(attention="triton", scan_layers=False), batch
-        ),
-        "ours, no attention dropout, scanned": lambda batch: ours(without, bf16(), batch),
-        "ours, no attention dropout, unrolled": lambda batch: ours(without, bf16(scan_layers=False), batch),
-        "ours, by XLA alone": lambda batch: ours(without, bf16(attention="xla", scan_layers=False), batch),
-        "torch": lambda batch: theirs(with_dropout, False, batch),
-        "torch, no attention dropout": lambda batch: theirs(without, False, batch),
-        "torch compiled, no attention dropout": lambda batch: theirs(without, True, batch),
-    }
-    device = jax.devices()[0]
+    config, device = PRESETS[arguments.size], jax.devices()[0]
     peak = peak_flops() or float("nan")  # MFU is unknown where no data sheet is in the table
-    print(
-        f"{device.device_kind}, JAX {jax.__version__}, peak {peak / 1e12:.0f} TFLOP/s, BERT-{arguments.size}, bfloat16"
-    )
+    print(f"{device.device_kind}, JAX {jax.__version__}, peak {peak / 1e12:.0f} TFLOP/s, {arguments.size}, bfloat16")
+    jax.set_mesh(make_mesh(MeshConfig(), [device]))  # as `pretrain` does: activations then have a layout of their own
     for shape in arguments.shapes:
         sequences, seq_len = map(int, shape.split("x"))
-        batch = random_batch(with_dropout, sequences, seq_len, round(0.15 * seq_len) + 1)
-        flops = sequences * model_flops(with_dropout, seq_len, batch["masked_positions"].shape[1])
-        print(f"\n{sequences} sequences x {seq_len} tokens")
-        for name, make in contestants.items():
-            if arguments.only and not any(name.startswith(start) for start in arguments.only):
+        batch = random_batch(config, sequences, seq_len, round(0.15 * seq_len) + 1)
+        flops = sequences * model_flops(config, seq_len, batch["masked_positions"].shape[1])
+        if not config.num_token_types:
+            del batch["next_sentence_labels"]
+        batch = packed(batch) if arguments.packed else batch
+        print(f"\n{sequences} sequences x {seq_len} tokens{', packed' if arguments.packed else ''}")
+        for name, make in contestants(config).items():
+            if (arguments.only and name not in arguments.only) or (arguments.packed and name.startswith("torch")):
                 continue
+            row: dict[str, Any] = {"size": arguments.size, "shape": shape, "packed": arguments.packed, "name": name}
             try:
-                begin = time.perf_counter()
-                run = make(batch)
-                run(WARMUP)
-                ready = time.perf_counter() - begin
-                times = []
-                for _ in range(STRETCHES):
-                    begin = time.perf_counter()
-                    run(STEPS)
-                    times.append((time.perf_counter() - begin) / STEPS)
-                del run
+                ready, times = timed(make, batch)
             except Exception as error:  # one that does not fit or compile leaves the others their turn
-                print(f"  {name:36s} failed: {type(error).__name__}: {str(error)[:300]}", flush=True)
-                continue
-            median = statistics.median(times)
-            print(
-                f"  {name:36s} {1e3 * median:8.2f} ms  {sequences * seq_len / median:11,.0f} tokens/s  "
-                f"MFU {flops / median / peak:5.1%}  (ready after {ready:.0f} s)",
-                flush=True,
-            )
+                row["error"] = f"{type(error).__name__}: {str(error)[:300]}"
+                print(f"  {name:36s} failed: {row['error']}", flush=True)
+            else:
+                median = statistics.median(times)
+                row |= {"ready_s": ready, "step_s": times, "mfu": flops / median / peak, "device": device.device_kind}
+                print(
+                    f"  {name:36s} {1e3 * median:8.2f} ms  {sequences * seq_len / median:11,.0f} tokens/s  "
+                    f"MFU {row['mfu']:5.1%}  (ready after {ready:.0f} s)",
+                    flush=True,
+                )
+            if arguments.json:
+                with arguments.json.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+
+
+def timed(make: Callable[[Batch], Run], batch: Batch) -> tuple[float, list[float]]:
+    """Return the seconds until a contestant is warm, and those of a step in each stretch."""
+    begin = time.perf_counter()
+    run = make(batch)
+    run(WARMUP)
+    ready, times = time.perf_counter() - begin, []
+    for _ in range(STRETCHES):
+        begin = time.perf_counter()
+        run(STEPS)
+        times.append((time.perf_counter() - begin) / STEPS)
+    return ready, times
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
     bert-jax pretrain --config=small_gpu --workdir runs/small --config.data.corpus=corpus/
 
 `--budget 2h` rescales it to another time. `bert-jax compile --config=small_gpu` says whether it fits the device.
-Hardware and time: one GPU; its first 240 steps ran on an H100, the whole was not timed.
-Score: not trained by us.
+Hardware and time: one H100, 3 minutes 49 seconds with compilation and evaluations, 870,000 tokens/s.
+Score: on books that nothing was chosen by 4.06 nats below the unigram entropy and 54.3 % of masked tokens at 512. One
+seed: docs/results/learning.md.
 """
 
 import ml_collections
@@ -18,7 +19,7 @@ def get_config() -> ml_collections.ConfigDict:
     config = pretrain_config()
     config.model.update(architecture("modern_small"))
     config.compute.dtype = "bfloat16"
-    # About 1 / sqrt(384). Measured on the demo's smaller model alone, where both end the plateau earlier.
+    # About 1 / sqrt(384). Both end the plateau earlier: step 100 of the books.
     config.model.update(initialization="neighbors", initializer_range=0.05)
     config.data.sentence_pairs = "full_sentences"
     config.train.update(steps=8_500, batch_size=128, log_every=50)  # 140 M tokens of 16,384 a step

@@ -18,7 +18,7 @@ from jax._src.cudnn import fused_attention_stablehlo
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head, make_model
-from bert_jax.models.attention import KERNELS, AttentionInputs, kernel_used, tpu_kernels, xla
+from bert_jax.models.attention import KERNELS, AttentionInputs, kernel_used, kernels, tpu, tpu_kernels, xla
 from bert_jax.models.attention.gpu import cudnn, triton
 from bert_jax.models.attention.inputs import readable_keys
 from bert_jax.models.dropout import row_keys
@@ -142,7 +142,7 @@ def test_sequences_that_do_not_fit_are_left_to_xla():
         (ComputeConfig(), 0.1, "cpu", "XLA"),
         (ComputeConfig(), 0.1, "tpu", "one fused kernel"),
         (ComputeConfig(attention="xla"), 0.1, "tpu", "XLA"),
-        (ComputeConfig(dtype="bfloat16"), 0.1, "gpu", "XLA (cuDNN is used with config.model.attention_dropout=0; our"),
+        (ComputeConfig(dtype="bfloat16"), 0.1, "gpu", "our kernel in Triton"),
         (ComputeConfig(), 0.0, "gpu", "XLA (cuDNN is used with config.compute.dtype=bfloat16; our"),
         (ComputeConfig(dtype="bfloat16"), 0.0, "gpu", "cuDNN"),
         (ComputeConfig(dtype="bfloat16", attention="xla"), 0.0, "gpu", "XLA (cuDNN is used with config.compute.att"),
@@ -153,6 +153,34 @@ def test_sequences_that_do_not_fit_are_left_to_xla():
 def test_the_kernel_in_use_is_reported(compute, dropout, platform, says):
     config = dataclasses.replace(EncoderConfig(), attention_dropout=dropout)
     assert says in kernel_used(config, compute, platform)
+
+
+def test_the_kernel_of_windows_on_gpus_is_reported():
+    config = dataclasses.replace(EncoderConfig(), attention_dropout=0.0, local_window=128)
+    chosen = {name: ComputeConfig(dtype="bfloat16", attention=name) for name in ("auto", "cudnn")}
+    assert kernel_used(config, chosen["auto"], "gpu") == "cuDNN, for windows our kernel in Triton"
+    assert kernel_used(config, chosen["cudnn"], "gpu") == "cuDNN"
+
+
+@pytest.mark.parametrize(
+    ("rate", "reach", "dtype", "chosen"),
+    [
+        (0.0, None, jnp.bfloat16, "cudnn"),
+        (0.1, None, jnp.bfloat16, "triton"),
+        (0.0, 20, jnp.bfloat16, "triton"),
+        (0.0, None, jnp.float32, "tpu"),
+        (0.1, 20, jnp.float32, "tpu"),
+    ],
+)
+def test_auto_chooses_the_kernel_of_a_gpu(rate, reach, dtype, chosen, monkeypatch):
+    called = []
+    for module in (cudnn, triton, tpu):
+        name = module.__name__.rsplit(".")[-1]
+        monkeypatch.setattr(module, "attend", lambda inputs, rate, name=name: called.append(name))
+    monkeypatch.setattr(kernels, "traced_platform", lambda: "gpu")
+    inputs, _ = random_inputs((2, 64, 2, 16), dtype)
+    kernels.KERNELS["auto"].attend(inputs._replace(reach=reach), rate)
+    assert called == [chosen]
 
 
 @pytest.mark.parametrize("scan_layers", [True, False])

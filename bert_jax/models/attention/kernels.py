@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
@@ -37,9 +38,12 @@ class Kernel(NamedTuple):
 
 
 def _auto(inputs: AttentionInputs, rate: float) -> jax.Array:
-    """cuDNN's kernel where the program is traced for a GPU and the kernel can be used, else what tpu.py chooses."""
-    if traced_platform() == "gpu" and cudnn.available() and cudnn.fits(inputs, rate):
-        return cudnn.attend(inputs, rate)
+    """On GPUs the first fused kernel that computes these inputs; what tpu.py chooses elsewhere."""
+    if traced_platform() == "gpu" and cudnn.available():
+        # cuDNN's is the faster, except for windows, which it reads as a mask over all pairs of tokens.
+        for fused in (cudnn, triton) if inputs.reach is None else (triton, cudnn):
+            if inputs.q.dtype == jnp.bfloat16 and fused.fits(inputs, rate):
+                return fused.attend(inputs, rate)
     return tpu.attend(inputs, rate)
 
 
@@ -47,7 +51,7 @@ KERNELS: dict[str, Kernel] = {
     "auto": Kernel(
         _auto,
         f"one fused kernel for sequences of up to {tpu_kernels.MAX_LENGTH:,} tokens, a multiple of 8",
-        otherwise=("cudnn", "xla"),
+        otherwise=("cudnn", "triton", "xla"),
         platforms=("tpu",),
         bias=False,
         head_multiple=tpu_kernels.HEAD_MULTIPLE,
@@ -64,7 +68,6 @@ KERNELS: dict[str, Kernel] = {
         head_multiple=cudnn.HEAD_MULTIPLE,
         available=cudnn.available,
     ),
-    # Not yet run on a GPU, so `auto` does not choose it.
     "triton": Kernel(
         triton.attend,
         "our kernel in Triton",
@@ -117,7 +120,8 @@ def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) ->
             f"{platform}; set config.compute.attention=auto"
         )
     if used.platforms == (platform,):
-        return used.words
+        windows = config.local_window and chosen is KERNELS["auto"] and used is KERNELS["cudnn"]
+        return f"{used.words}, for windows {KERNELS['triton'].words}" if windows else used.words
     hints = []
     for name, kernel in KERNELS.items():
         if kernel.platforms == (platform,) and kernel.available():

@@ -41,6 +41,25 @@ class Encoded(NamedTuple):
     seed: jax.Array | None  # of the dropout before a classifier
 
 
+@jax.custom_vjp
+def _similarity(x: jax.Array, table: jax.Array) -> jax.Array:
+    """`[n, width]` and `[vocab, width]` of one dtype -> float32 `[n, vocab]`."""
+    return jnp.einsum("nh,vh->nv", x, table, preferred_element_type=jnp.float32)
+
+
+def _keep_similarity(x: jax.Array, table: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _similarity(x, table), (x, table)
+
+
+def _pull_similarity(kept: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, table = kept
+    gradient = gradient.astype(x.dtype)  # a GPU multiplies float32 at half the speed, a TPU casts it itself
+    return jnp.einsum("nv,vh->nh", gradient, table), jnp.einsum("nv,nh->vh", gradient, x)
+
+
+_similarity.defvjp(_keep_similarity, _pull_similarity)
+
+
 class MaskedTokenHead(nn.Module):
     """`x` `[batch, predictions, hidden]`, token table `[padded_vocab, width]` -> float32 logits over its rows."""
 
@@ -59,9 +78,7 @@ class MaskedTokenHead(nn.Module):
         bias = param(self, "bias", nn.initializers.zeros, table.shape[:1], ("vocab",))
         bias = jnp.where(jnp.arange(table.shape[0]) < config.vocab_size, bias, PADDING_LOGIT)
         # Two matrices, for the same reason as in Linear.
-        logits = jnp.einsum(
-            "nh,vh->nv", x.reshape(-1, width), table.astype(self.dtype), preferred_element_type=jnp.float32
-        )
+        logits = _similarity(x.reshape(-1, width), table.astype(self.dtype))
         return constrain(logits + bias, "batch", "logits").reshape(*x.shape[:2], -1)
 
 

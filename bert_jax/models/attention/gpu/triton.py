@@ -28,8 +28,8 @@ NO_LIMIT = 2**30  # columns, more than any sequence has
 Stats = tuple[jax.Array, jax.Array]  # largest score and sum of exponentials of each query, [batch, heads, length]
 
 
-def fits(inputs: AttentionInputs) -> bool:
-    """Return whether the kernel computes these inputs."""
+def fits(inputs: AttentionInputs, rate: float) -> bool:
+    """Return whether the kernel computes these inputs, at any rate of dropout."""
     _, length, width = inputs.q.shape
     whole = math.gcd(length, LARGEST_BLOCK) >= SMALLEST_BLOCK and width // inputs.keys.shape[1] in HEAD_SIZES
     return whole and (inputs.bias, inputs.distances, inputs.global_tokens) == (None,) * 3
@@ -42,7 +42,7 @@ def _attend(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`, with dropout of `rate`; by XLA for lengths and heads that do not fit."""
-    return _attend(inputs._replace(window=None), rate) if fits(inputs) else xla.attend(inputs, rate)
+    return _attend(inputs._replace(window=None), rate) if fits(inputs, rate) else xla.attend(inputs, rate)
 
 
 def _keep(inputs: AttentionInputs, rate: float) -> tuple[jax.Array, Any]:
@@ -209,7 +209,7 @@ def _backward_kernel(*refs: Any, block: int, rate: float) -> None:
         """The probabilities after dropout, and the gradients of the scores."""
         rows, columns = head.of(row), head.of(column)
         scores, readable = head.scores(q[rows, :], k[columns, :], row, column)
-        p = jnp.exp(scores - largest_of[rows][:, None]) / sum_of[rows][:, None]
+        p = jnp.exp(scores - largest_of[rows][:, None]) * (1 / sum_of[rows])[:, None]
         dp = head.drop(triton.dot(gradient[rows, :], v[columns, :].T), row, column)
         ds = p * (dp - across_of[rows][:, None]) * q.shape[-1] ** -0.5
         return head.drop(p, row, column), jnp.where(readable, ds, 0.0)  # a row that reads nothing has no gradient
