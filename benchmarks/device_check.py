@@ -8,6 +8,7 @@ status 1 where one is too large: 1e-4 in float32, 2e-2 in bfloat16 (a bfloat16 n
 
 import dataclasses
 import functools
+import itertools
 import sys
 
 import jax
@@ -17,6 +18,7 @@ import numpy as np
 from bert_jax.config import ComputeConfig, PretrainConfig, pretrain_config, resolve
 from bert_jax.config.presets import PRESETS
 from bert_jax.models.attention import KERNELS, AttentionInputs
+from bert_jax.models.attention.inputs import Joint, joined
 from bert_jax.models.dropout import row_keys
 from bert_jax.objectives import make_objective
 from bert_jax.training.optimizers import make_optimizer
@@ -41,13 +43,17 @@ def cases() -> dict[str, AttentionInputs]:
     return {"whole": whole, "padded": padded, "packed": packed, "window": whole._replace(reach=16)}
 
 
-def attention(kernel: str, rate: float, dtype: str, inputs: AttentionInputs) -> list[jax.Array]:
-    """Return context and gradients of q, k and v, float32; those of padding are left out."""
+def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: AttentionInputs) -> list[jax.Array]:
+    """Return context and gradients of q, k and v, float32; those of padding are left out. `joint`: in one array."""
     real = inputs.mask[:, :, None]
 
     def context(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
         q, k, v = (x.astype(dtype) for x in (q, k, v))
-        return KERNELS[kernel].attend(inputs._replace(q=q, k=k, v=v), rate).astype(jnp.float32) * real
+        given = inputs._replace(q=q, k=k, v=v)
+        if joint:
+            biases = jnp.asarray([[1.0], [2.0], [-1.0]], dtype) * jnp.ones(q.shape[-1], dtype)
+            given = joined(inputs, Joint(jnp.stack([q, k, v], axis=2) - biases, biases))
+        return KERNELS[kernel].attend(given, rate).astype(jnp.float32) * real
 
     found, pull = jax.vjp(context, inputs.q, inputs.k, inputs.v)
     return [found, *pull(jnp.sin(jnp.arange(found.size, dtype=jnp.float32)).reshape(found.shape))]
@@ -104,16 +110,18 @@ def main() -> None:
     with jax.default_matmul_precision("highest"):
         for name, inputs in cases().items():
             for rate in (0.0, 0.1):
-                exact = functools.partial(attention, "xla", rate, "float32")
+                exact = functools.partial(attention, "xla", rate, "float32", False)
                 with jax.default_device(cpu):
                     expected = jax.device_get(jax.jit(exact)(jax.device_put(inputs, cpu)))
                 for kernel, row in KERNELS.items():
                     if kernel != "auto" and (row.platforms != (device.platform,) or (rate and not row.dropout)):
                         continue
-                    for dtype in BOUNDS if kernel == "auto" else row.dtypes:
-                        compiled = jax.jit(functools.partial(attention, kernel, rate, dtype))
+                    dtypes = BOUNDS if kernel == "auto" else row.dtypes
+                    for dtype, joint in itertools.product(dtypes, (False, True) if kernel == "triton" else (False,)):
+                        compiled = jax.jit(functools.partial(attention, kernel, rate, dtype, joint))
                         found = compiled(jax.device_put(inputs, device))
-                        report(f"attention by {kernel}, {name}, dropout {rate:g}", dtype, found, expected)
+                        words = f"attention by {kernel}{', joint' if joint else ''}, {name}, dropout {rate:g}"
+                        report(words, dtype, found, expected)
         for dropout in (0.0, 0.1):
             with jax.default_device(cpu):
                 expected = jax.device_get(losses("float32", dropout))

@@ -55,6 +55,7 @@ NO_FLOPS = frozenset(
         "async-start async-update async-done rng-bit-generator optimization-barrier domain infeed outfeed send recv"
     )
 )
+ELEMENT_BY_ELEMENT = ("convert", "bitcast", "reduce")  # an element of the result reads its own elements alone
 TRANSCENDENTAL = frozenset(
     str.split(
         "exponential exponential-minus-one log log-plus-one logistic tanh sine cosine tan erf rsqrt sqrt cbrt power "
@@ -275,6 +276,10 @@ def _bytes_read(module: Module, fused: Computation, parameter: Instruction, carr
         first = user.operands[0] == parameter.name
         if first and user.opcode in ("slice", "dynamic-slice", "gather"):
             total += user.arrays[0].stored
+        elif first and user.opcode in ELEMENT_BY_ELEMENT and user is not fused.root:
+            # What is cut out of the result afterwards is all that is computed of it.
+            read = _bytes_read(module, fused, user) / user.arrays[0].stored
+            total += min(read, 1.0) * sum(array.stored for array in parameter.arrays)
         elif first and user.opcode == "dynamic-update-slice":
             continue  # written, not read
         elif user.opcode == "fusion":

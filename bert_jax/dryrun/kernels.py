@@ -37,10 +37,10 @@ def _attention(products: int) -> Callable[[Instruction, Sequence[Array]], float]
 
 
 def _tiles(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
-    """The same of models/attention/gpu/triton.py, whose fifth operand is the queries of all heads."""
+    """The same of models/attention/gpu/triton.py, whose fifth operand is `[batch, length, ..., width]`."""
 
     def flops(one: Instruction, operands: Sequence[Array]) -> float:
-        batch, length, width = operands[4].shape
+        batch, length, *_, width = operands[4].shape
         return 2.0 * products * batch * length * length * width
 
     return flops

@@ -126,16 +126,21 @@ class Linear(nn.Module):
     keep_product: bool = False  # on GPUs, for the backward pass, which adds the bias again
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def arrays(self) -> tuple[jax.Array, jax.Array | None]:
+        """Return kernel and bias in `dtype`."""
         kernel = param(self, "kernel", _kernel_init(self.stddev, self.identity), self.shape, self.axes)
+        if not self.bias:
+            return kernel.astype(self.dtype), None
+        bias = param(self, "bias", nn.initializers.zeros, self.shape[1:], self.axes[1:])
+        return kernel.astype(self.dtype), bias.astype(self.dtype)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        kernel, bias = self.arrays()
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
-        y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel.astype(self.dtype)
+        y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel
         y = y.reshape(*x.shape[:-1], self.shape[1])
         y = keep_on_gpu(y) if self.keep_product else y
-        if not self.bias:
-            return y
-        bias = param(self, "bias", nn.initializers.zeros, self.shape[1:], self.axes[1:])
-        return y + bias.astype(self.dtype)
+        return y if bias is None else y + bias
 
 
 def table_width(config: EncoderConfig) -> int:

@@ -43,6 +43,7 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     "logits": "tensor",
     "vocab_read": "tensor",  # the token table as lookup and logits read it
     "key_words": None,
+    "maps": None,  # queries, keys and values in one array
 }
 
 

@@ -64,6 +64,41 @@ def test_a_loop_counts_as_often_as_it_runs() -> None:
     assert not found.collectives
 
 
+def test_a_cut_out_of_what_is_computed_element_by_element_reads_that_part_alone() -> None:
+    text = """HloModule cuts
+
+%parts (p.0: f32[12,16,32], p.1: f32[2,24,32]) -> (bf16[2,16,32], f32[8,32], bf16[12,16,32]) {
+  %p.0 = f32[12,16,32]{2,1,0} parameter(0)
+  %narrow = bf16[12,16,32]{2,1,0} convert(%p.0)
+  %cut = bf16[1,16,32]{2,1,0} slice(%narrow), slice={[0:1], [0:16], [0:32]}
+  %flat = bf16[16,32]{1,0} bitcast(%cut)
+  %twice = bf16[2,16,32]{2,1,0} broadcast(%flat), dimensions={1,2}
+  %p.1 = f32[2,24,32]{2,1,0} parameter(1)
+  %zero = f32[] constant(0)
+  %sum = f32[24,32]{1,0} reduce(%p.1, %zero), dimensions={0}, to_apply=%add
+  %third = f32[8,32]{1,0} slice(%sum), slice={[8:16], [0:32]}
+  ROOT %both = (bf16[2,16,32]{2,1,0}, f32[8,32]{1,0}) tuple(%twice, %third)
+}
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+
+ENTRY %main (x: f32[12,16,32], y: f32[2,24,32]) -> (bf16[2,16,32], f32[8,32]) {
+  %x = f32[12,16,32]{2,1,0} parameter(0)
+  %y = f32[2,24,32]{2,1,0} parameter(1)
+  ROOT %found = (bf16[2,16,32]{2,1,0}, f32[8,32]{1,0}) fusion(%x, %y), kind=kLoop, calls=%parts
+}
+"""
+    one_of_12, third_of_both, written = 4 * 16 * 32, 4 * 2 * 8 * 32, 2 * 2 * 16 * 32 + 4 * 8 * 32
+    assert program_cost(text).bytes == one_of_12 + third_of_both + written
+    whole = text.replace("tuple(%twice, %third)", "tuple(%twice, %third, %narrow)")
+    whole = whole.replace("(bf16[2,16,32]{2,1,0}, f32[8,32]{1,0})", "(bf16[2,16,32], f32[8,32], bf16[12,16,32])")
+    assert program_cost(whole).bytes == (4 + 2) * 12 * 16 * 32 + third_of_both + written
+
+
 def test_the_compilers_note_of_a_trip_count_is_preferred() -> None:
     noted = LOOP.replace("body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"5"}}')
     assert program_cost(noted).flops == 5 * program_cost(LOOP, loops=False).flops

@@ -1,12 +1,17 @@
-"""Gradients through the kernel in Triton, interpreted, on a mesh of four devices and on one; a process of its own."""
+"""Gradients through the kernel in Triton, interpreted, on a mesh of four devices and on one; a process of its own.
+
+Of queries, keys and values apart, and of all in one array, whose biases the kernel adds.
+"""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.models.attention.gpu import triton
+from bert_jax.models.attention.inputs import Joint, joined
 from bert_jax.parallel import sharding
 from tests.models.test_attention import random_inputs
 
@@ -18,22 +23,28 @@ def main() -> None:
         setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
     inputs, weights = random_inputs((4, 32, 4, 16), packed=True)
 
-    def context(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        return triton.attend(inputs._replace(q=q, k=k, v=v), 0.1)
+    q, k, v = inputs[:3]
+    joint = (jnp.stack([q, k, v], axis=2), jnp.asarray(np.random.default_rng(1).normal(size=(3, q.shape[-1]))))
 
-    def gradients(*qkv: jax.Array) -> tuple[jax.Array, ...]:
-        return jax.grad(lambda *qkv: jnp.sum(context(*qkv) * weights), (0, 1, 2))(*qkv)
+    def apart(*qkv: jax.Array) -> jax.Array:
+        return triton.attend(inputs._replace(**dict(zip("qkv", qkv, strict=True))), 0.1)
 
-    def found() -> list[jax.Array]:
-        return [jax.jit(context)(*inputs[:3]), *jax.jit(gradients)(*inputs[:3])]
+    def together(*joint: jax.Array) -> jax.Array:
+        return triton.attend(joined(inputs, Joint(*joint)), 0.1)
 
-    alone = found()
     mesh = jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 1, 2), sharding.AXES, axis_types=AUTO)
-    with jax.set_mesh(mesh):
-        together = found()
-        assert "shard_map" in str(jax.make_jaxpr(context)(*inputs[:3]))
-    for one, other in zip(together, alone, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+    for context, maps in ((apart, (q, k, v)), (together, joint)):
+        gradients = jax.grad(lambda *maps, context=context: jnp.sum(context(*maps) * weights), range(len(maps)))
+
+        def found(context: Any = context, maps: Any = maps, gradients: Any = gradients) -> list[jax.Array]:
+            return [jax.jit(context)(*maps), *jax.jit(gradients)(*maps)]
+
+        alone = found()
+        with jax.set_mesh(mesh):
+            spread = found()
+            assert "shard_map" in str(jax.make_jaxpr(context)(*maps))
+        for one, other in zip(spread, alone, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
 if __name__ == "__main__":

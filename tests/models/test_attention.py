@@ -18,9 +18,18 @@ from jax._src.cudnn import fused_attention_stablehlo
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head, make_model
-from bert_jax.models.attention import KERNELS, AttentionInputs, kernel_used, kernels, tpu, tpu_kernels, xla
+from bert_jax.models.attention import (
+    KERNELS,
+    AttentionInputs,
+    kernel_used,
+    kernels,
+    self_attention,
+    tpu,
+    tpu_kernels,
+    xla,
+)
 from bert_jax.models.attention.gpu import cudnn, triton
-from bert_jax.models.attention.inputs import readable_keys
+from bert_jax.models.attention.inputs import Joint, joined, readable_keys
 from bert_jax.models.dropout import row_keys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -76,18 +85,33 @@ def test_the_kernels_in_bfloat16_are_as_near_to_float32_as_plain_attention():
     [((2, 48, 2, 16), True, None, 0.1), ((2, 80, 2, 32), False, 20, 0.1), ((2, 64, 2, 64), False, None, 0.0)],
     ids=["packed", "window", "one block, no dropout"],
 )
-def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate, monkeypatch):
+@pytest.mark.parametrize("joint", [False, True])
+def test_the_kernel_in_triton_equals_plain_attention(shape, packed, reach, rate, joint, monkeypatch):
     for name in ("forward", "backward"):
         monkeypatch.setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
     inputs, gradient = random_inputs(shape, packed=packed)
     inputs = inputs._replace(reach=reach)
-    plain, pull = jax.vjp(lambda q, k, v: xla.whole(inputs._replace(q=q, k=k, v=v), rate), *inputs[:3])
+    separate = inputs[:3]
+    biases = jnp.asarray(np.random.default_rng(1).normal(size=(3, separate[0].shape[-1])), jnp.float32)
+
+    def plainly(biases, *maps):
+        q, k, v = (one + bias for one, bias in zip(maps, biases, strict=True)) if joint else maps
+        return xla.whole(inputs._replace(q=q, k=k, v=v), rate)
+
+    def fused(biases, *maps):
+        if not joint:
+            return triton.attend(inputs._replace(**dict(zip("qkv", maps, strict=True))), rate)
+        return triton.attend(joined(inputs, Joint(jnp.stack(maps, axis=2), biases)), rate)
+
+    plain, pull = jax.vjp(plainly, biases, *separate)
     # The mean of what a query without a key reads is over the blocks in reach, not over all keys.
     reads = (readable_keys(inputs).any(-1)[:, 0] | (reach is None))[:, :, None]
-    context, back = jax.vjp(lambda q, k, v: triton.attend(inputs._replace(q=q, k=k, v=v), rate), *inputs[:3])
+    context, back = jax.vjp(fused, biases, *separate)
     np.testing.assert_allclose(context * reads, plain * reads, rtol=0, atol=1e-5)
-    for ours, theirs in zip(back(gradient * reads), pull(gradient * reads), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+    (of_biases, *ours), (expected, *theirs) = back(gradient * reads), pull(gradient * reads)
+    np.testing.assert_allclose(of_biases, expected, rtol=0, atol=1e-5 * float(jnp.abs(expected).max()))  # sums
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
 def test_the_kernel_in_triton_computes_the_same_on_a_mesh():
@@ -181,6 +205,44 @@ def test_auto_chooses_the_kernel_of_a_gpu(rate, reach, dtype, chosen, monkeypatc
     inputs, _ = random_inputs((2, 64, 2, 16), dtype)
     kernels.KERNELS["auto"].attend(inputs._replace(reach=reach), rate)
     assert called == [chosen]
+    assert kernels.KERNELS["auto"].joint(inputs._replace(reach=reach), rate) == (chosen == "triton")
+    assert not any(KERNELS[name].joint(inputs, rate) for name in ("xla", "cudnn"))
+
+
+def test_a_gpus_kernel_adds_the_biases_of_a_model(monkeypatch):
+    """The states and gradients of a model whose queries, keys and values are one product, against plain attention."""
+    config = EncoderConfig(
+        vocab_size=50, num_layers=2, hidden_size=32, num_heads=2, mlp_size=64, max_positions=16, dropout=0.1
+    )
+    heads = (Head("hidden_states"),)
+    model = make_model(config, ComputeConfig(), heads)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: x + rng.normal(0, 0.1, x.shape).astype(x.dtype), model.init(jax.random.key(0)))
+    ids, mask = rng.integers(0, 50, (3, 16), np.int32), (np.arange(16) < [[16], [9], [3]]).astype(np.int32)
+    batch = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": mask}
+    weights = rng.normal(size=(config.num_layers + 1, 3, 16, 32)).astype(np.float32) * mask[:, :, None]
+
+    def found(kernel):
+        model = make_model(config, ComputeConfig(attention=kernel), heads)
+
+        def loss(params):
+            states = model.apply(params, batch, jax.random.key(3))["hidden_states"] * mask[:, :, None]
+            return (states * weights).sum(), states
+
+        program = str(jax.make_jaxpr(jax.grad(loss, has_aux=True))(params))
+        (_, states), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+        return program, states, gradient
+
+    plain, states, gradient = found("xla")
+    for name in ("forward", "backward"):
+        monkeypatch.setattr(triton, name, functools.partial(getattr(triton, name), interpret=True))
+    monkeypatch.setattr(self_attention, "traced_platform", lambda: "gpu")
+    monkeypatch.setitem(KERNELS, "triton", KERNELS["triton"]._replace(dtypes=("float32",)))  # which bfloat16 hides
+    fused, same, close = found("triton")
+    assert ("[3,16,3,32]" in plain, "[3,16,3,32]" in fused) == (False, True)
+    np.testing.assert_allclose(same, states, rtol=0, atol=1e-5)
+    largest = max(float(jnp.abs(x).max()) for x in jax.tree.leaves(gradient))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * largest), close, gradient)
 
 
 @pytest.mark.parametrize("scan_layers", [True, False])

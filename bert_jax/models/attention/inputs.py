@@ -63,10 +63,17 @@ class AtDistances(NamedTuple):
     queries: jax.Array
 
 
+class Joint(NamedTuple):
+    """Queries, keys and values as one product makes them, in this order, without the biases."""
+
+    products: jax.Array  # [batch, length, 3, heads * head_dim]
+    biases: jax.Array  # [3, heads * head_dim]
+
+
 class AttentionInputs(NamedTuple):
     """The arrays of one layer's attention, for all heads together; those of Surroundings as there."""
 
-    q: jax.Array  # [batch, length, heads * head_dim]
+    q: jax.Array  # [batch, length, heads * head_dim]; with `joint` None, as k and v
     k: jax.Array
     v: jax.Array
     mask: jax.Array
@@ -78,6 +85,7 @@ class AttentionInputs(NamedTuple):
     distances: AtDistances | None = None
     global_tokens: GlobalTokens | None = None
     rows: jax.Array | None = None  # int32 [queries], the columns that read, where these are not all
+    joint: Joint | None = None  # in place of q, k and v, for a kernel that reads them so
 
 
 def attention_inputs(
@@ -98,6 +106,11 @@ def attention_inputs(
     else:  # a key for each head of each sequence, whatever device computes it: the same masks on every mesh
         keys = jnp.stack(row_keys(seed, shape[0] * num_heads), axis=-1).reshape(shape)
     return AttentionInputs(q, k, v, mask, segments, keys, bias, reach, window, distances, global_tokens)
+
+
+def joined(inputs: AttentionInputs, joint: Joint) -> AttentionInputs:
+    """Return the inputs with all maps in one array, in place of q, k and v."""
+    return inputs._replace(q=None, k=None, v=None, joint=joint)  # type: ignore[arg-type]
 
 
 def split_heads(x: jax.Array, num_heads: int) -> jax.Array:

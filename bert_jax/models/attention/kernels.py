@@ -1,7 +1,8 @@
 """The ways to compute attention, as rows of one table keyed by `compute.attention`."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from types import ModuleType
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -35,16 +36,22 @@ class Kernel(NamedTuple):
     window: bool = True  # reads AttentionInputs.reach
     head_multiple: int = 1  # features per head
     available: Callable[[], bool] = lambda: True  # on the devices of this process
+    joint: Callable[[AttentionInputs, float], bool] = lambda *_: False  # whether it would rather read Joint
 
 
-def _auto(inputs: AttentionInputs, rate: float) -> jax.Array:
+def _chosen(inputs: AttentionInputs, rate: float) -> ModuleType:
     """On GPUs the first fused kernel that computes these inputs; what tpu.py chooses elsewhere."""
     if traced_platform() == "gpu" and cudnn.available():
         # cuDNN's is the faster, except for windows, which it reads as a mask over all pairs of tokens.
         for fused in (cudnn, triton) if inputs.reach is None else (triton, cudnn):
             if inputs.q.dtype == jnp.bfloat16 and fused.fits(inputs, rate):
-                return fused.attend(inputs, rate)
-    return tpu.attend(inputs, rate)
+                return fused
+    return tpu
+
+
+def _auto(inputs: AttentionInputs, rate: float) -> jax.Array:
+    kernel = triton if inputs.joint else _chosen(inputs, rate)
+    return cast(jax.Array, kernel.attend(inputs, rate))
 
 
 KERNELS: dict[str, Kernel] = {
@@ -55,6 +62,7 @@ KERNELS: dict[str, Kernel] = {
         platforms=("tpu",),
         bias=False,
         head_multiple=tpu_kernels.HEAD_MULTIPLE,
+        joint=lambda inputs, rate: _chosen(inputs, rate) is triton,
     ),
     "xla": Kernel(xla.attend, "XLA"),
     # A window is part of cuDNN's mask. Its gradient of a bias, one for all sequences, is not tested on a GPU yet.
@@ -76,6 +84,7 @@ KERNELS: dict[str, Kernel] = {
         bias=False,
         head_multiple=min(triton.HEAD_SIZES),
         available=cudnn.available,
+        joint=triton.fits,
     ),
 }
 

@@ -1,16 +1,19 @@
 """The attention layer of the encoder."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.attention.inputs import AtDistances, Surroundings, attention_inputs
+from bert_jax.models.attention.inputs import AtDistances, AttentionInputs, Joint, Surroundings, attention_inputs, joined
 from bert_jax.models.attention.kernels import KERNELS
 from bert_jax.models.attention.xla import probabilities, read_by
 from bert_jax.models.layers import Linear, deviations, keep, lookup
 from bert_jax.models.norms import Norm, rms_norm
 from bert_jax.models.positions import POSITIONS, Distances
+from bert_jax.parallel.platform import traced_platform
 from bert_jax.parallel.sharding import constrain
 
 WEIGHTS = "intermediates"  # the collection that gets the attention weights of a layer, where it is asked for
@@ -35,24 +38,41 @@ class SelfAttention(nn.Module):
         self, x: jax.Array, surroundings: Surroundings, seed: jax.Array | None, read: jax.Array | None = None
     ) -> jax.Array:
         config, width = self.config, x.shape[-1]
-        read = x if read is None else read
-        query, key, value = self._maps(MAPS, width, read.shape[-1])
-        q, k = (self._turned(_by_heads(one(x)), name, surroundings) for one, name in ((query, "query"), (key, "key")))
-        v = keep(_by_heads(value(read)))
         rate = 0.0 if seed is None else config.attention_dropout
-        distances = _at_distances(query, key, surroundings.distances) if surroundings.distances else None
-        tokens = surroundings.global_tokens
-        if tokens is not None:
-            own = (q, k, v) if config.separator_id is None else self._of_global(x, read, surroundings)
-            tokens = tokens._replace(q=own[0], k=own[1], v=own[2])
-        inputs = attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, distances, tokens)
-        if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
+        inputs = self._inputs(x, x if read is None else read, surroundings, seed, rate)
+        if self._shows_weights():
             weights = probabilities(inputs)
             self.sow(WEIGHTS, "weights", weights)
             context = read_by(weights + self.get_variable(PROBES, "weights", 0.0), inputs)
         else:
             context = keep(KERNELS[self.kernel].attend(inputs, rate))
         return self._linear("output", (width, width), ("heads", "embed"), deviations(config).output)(context)
+
+    def _shows_weights(self) -> bool:
+        return self.is_mutable_collection(WEIGHTS) and not self.is_initializing()
+
+    def _inputs(
+        self, x: jax.Array, read: jax.Array, surroundings: Surroundings, seed: jax.Array | None, rate: float
+    ) -> AttentionInputs:
+        """What the kernel reads, with queries, keys and values in the form that it would rather have."""
+        config = self.config
+        query, key, value = maps = self._maps(MAPS, x.shape[-1], read.shape[-1])
+
+        def of(q: jax.Array, k: jax.Array, v: jax.Array, *more: Any) -> AttentionInputs:
+            return attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, *more)
+
+        if read is x and self._are_read_as_made(surroundings):
+            like = of(*(x.astype(self.dtype),) * 3)
+            if KERNELS[self.kernel].joint(like, rate):
+                return joined(like, self._joint(x, maps))
+        q, k = (self._turned(_by_heads(one(x)), name, surroundings) for one, name in ((query, "query"), (key, "key")))
+        v = keep(_by_heads(value(read)))
+        distances = _at_distances(query, key, surroundings.distances) if surroundings.distances else None
+        tokens = surroundings.global_tokens
+        if tokens is not None:
+            own = (q, k, v) if config.separator_id is None else self._of_global(x, read, surroundings)
+            tokens = tokens._replace(q=own[0], k=own[1], v=own[2])
+        return of(q, k, v, distances, tokens)
 
     def _linear(self, name: str, sizes: tuple[int, int], axes: tuple[str, str], stddev: float) -> Linear:
         return Linear(sizes, axes, stddev, self.dtype, self.config.attention_bias, name=name)
@@ -63,6 +83,19 @@ class SelfAttention(nn.Module):
         return [
             self._linear(name, (one, width), ("embed", "heads"), deviations(self.config).inner) for name, one in inputs
         ]
+
+    def _are_read_as_made(self, surroundings: Surroundings) -> bool:
+        """Whether a GPU's kernel may add the biases: nothing else happens to queries and keys before they are read."""
+        config, rotate = self.config, POSITIONS[self.config.positions].rotate
+        others = (rotate, config.query_key_norm, surroundings.distances, surroundings.global_tokens)
+        return traced_platform() == "gpu" and config.attention_bias and not any(others) and not self._shows_weights()
+
+    def _joint(self, x: jax.Array, maps: list[Linear]) -> Joint:
+        """Queries, keys and values by one product; their parts are views for a kernel, where XLA would copy each."""
+        kernels, biases = zip(*(one.arrays() for one in maps), strict=True)
+        kernel = keep(jnp.stack(kernels, axis=1))
+        products = jnp.einsum("blw,wmh->blmh", x.astype(self.dtype), kernel)
+        return Joint(keep(constrain(products, "batch", "length", "maps", "heads")), jnp.stack(biases))
 
     def _of_global(self, x: jax.Array, read: jax.Array, surroundings: Surroundings) -> tuple[jax.Array, ...]:
         """Queries, keys and values of global tokens, by maps of their own."""

@@ -16,8 +16,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from bert_jax.models.attention import xla
-from bert_jax.models.attention.devices import BY_HEAD, WIDE, on_each_device
-from bert_jax.models.attention.inputs import MASKED_SCORE, AttentionInputs, split_heads
+from bert_jax.models.attention.devices import BY_HEAD, JOINT, WIDE, on_each_device
+from bert_jax.models.attention.inputs import MASKED_SCORE, AttentionInputs, Joint, split_heads
 from bert_jax.models.dropout import keep_mask
 from bert_jax.models.layers import keep
 
@@ -30,7 +30,7 @@ Stats = tuple[jax.Array, jax.Array]  # largest score and sum of exponentials of 
 
 def fits(inputs: AttentionInputs, rate: float) -> bool:
     """Return whether the kernel computes these inputs, at any rate of dropout."""
-    _, length, width = inputs.q.shape
+    _, length, width = _context(inputs).shape
     whole = math.gcd(length, LARGEST_BLOCK) >= SMALLEST_BLOCK and width // inputs.keys.shape[1] in HEAD_SIZES
     return whole and (inputs.bias, inputs.distances, inputs.global_tokens) == (None,) * 3
 
@@ -54,9 +54,14 @@ def _pull(rate: float, kept: Any, gradient: jax.Array) -> tuple[AttentionInputs]
     inputs, context, stats = kept
     kernel = functools.partial(backward, rate=rate)
     axes, more = (WIDE, (BY_HEAD, BY_HEAD), WIDE), (context, stats, gradient)
-    q, k, v = on_each_device(kernel, inputs, *more, axes=axes, out_axes=(WIDE, WIDE, WIDE))
+    outputs = (JOINT, JOINT) if inputs.joint else (WIDE, WIDE, WIDE)
+    found = on_each_device(kernel, inputs, *more, axes=axes, out_axes=outputs)
     nothing = AttentionInputs(*(None,) * len(inputs))  # type: ignore[arg-type]  # None: no gradient
-    return (nothing._replace(q=q, k=k, v=v),)
+    if not inputs.joint:
+        return (nothing._replace(q=found[0], k=found[1], v=found[2]),)
+    products, sums = found
+    biases = sums.sum(axis=(0, 1)).astype(inputs.joint.biases.dtype)
+    return (nothing._replace(joint=Joint(products, biases)),)
 
 
 _attend.defvjp(_keep, _pull)
@@ -70,11 +75,10 @@ def _forward_on_mesh(inputs: AttentionInputs, rate: float) -> tuple[jax.Array, S
 
 def forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> tuple[jax.Array, Stats]:
     """Return the context, and what `backward` reads beside it; `interpret` runs on any platform, slowly."""
-    (batch, length, _), heads = inputs.q.shape, inputs.keys.shape[1]
+    (batch, length, _), heads = _context(inputs).shape, inputs.keys.shape[1]
     stats = jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)
-    reads = (("tile", inputs.q), ("whole", inputs.k), ("whole", inputs.v))
-    writes = (("tile", inputs.q), ("row", stats), ("row", stats))
-    context, *found = _call(_forward_kernel, "attention_forward", inputs, reads, writes, rate, interpret)
+    writes = (("tile", _context(inputs)), ("row", stats), ("row", stats))
+    context, *found = _call(_forward_kernel, "attention_forward", inputs, (), writes, rate, interpret)
     return context, tuple(found)
 
 
@@ -85,17 +89,35 @@ def backward(
     gradient: jax.Array,
     rate: float,
     interpret: bool = False,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the gradients of q, k and v from that of the context."""
+) -> tuple[jax.Array, ...]:
+    """Return the gradients of q, k and v from that of the context.
+
+    Of joint ones: that of their products, and its sums over blocks of tokens, float32 `[batch, blocks, 3, width]`.
+    """
     product = gradient.astype(jnp.float32) * context.astype(jnp.float32)
     across = jnp.swapaxes(split_heads(product, inputs.keys.shape[1]).sum(-1), 1, 2)
-    reads = [("whole", x) for x in (inputs.q, inputs.k, inputs.v, gradient)]
-    reads += [("whole row", x) for x in (*stats, across)]
-    writes = (("tile", inputs.q),) * 3
-    found: tuple[jax.Array, jax.Array, jax.Array] = _call(
-        _backward_kernel, "attention_backward", inputs, reads, writes, rate, interpret
-    )
+    if inputs.joint:
+        products = inputs.joint.products
+        batch, length, _, width = products.shape
+        sums = jax.ShapeDtypeStruct((batch, length // _block(length), 3, width), jnp.float32)
+        writes = [("joint tile", products), ("joint sums", sums)]
+    else:
+        writes = [("tile", inputs.q)] * 3
+    reads = [("whole", gradient), *(("whole row", x) for x in (*stats, across))]
+    found: tuple[jax.Array, ...] = _call(_backward_kernel, "attention_backward", inputs, reads, writes, rate, interpret)
     return found
+
+
+def _context(inputs: AttentionInputs) -> jax.ShapeDtypeStruct:
+    """The shape and dtype of the context."""
+    if inputs.joint is None:
+        return jax.ShapeDtypeStruct(inputs.q.shape, inputs.q.dtype)
+    batch, length, _, width = inputs.joint.products.shape
+    return jax.ShapeDtypeStruct((batch, length, width), inputs.joint.products.dtype)
+
+
+def _block(length: int) -> int:
+    return math.gcd(length, LARGEST_BLOCK)
 
 
 def _call(
@@ -108,8 +130,8 @@ def _call(
     interpret: bool,
 ) -> Any:
     """One program per block of tokens, sequence and head; `reads` and `writes` are kinds of blocks, and arrays."""
-    (batch, length, width), heads, mask = inputs.q.shape, inputs.keys.shape[1], inputs.mask
-    size, block = width // heads, math.gcd(length, LARGEST_BLOCK)
+    (batch, length, width), heads, mask = _context(inputs).shape, inputs.keys.shape[1], inputs.mask
+    size, block = width // heads, _block(length)
     specs = {
         "tile": pl.BlockSpec((None, block, size), lambda i, row, head: (row, i, head)),
         "whole": pl.BlockSpec((None, length, size), lambda i, row, head: (row, 0, head)),
@@ -118,6 +140,11 @@ def _call(
         "mask": pl.BlockSpec((None, length), lambda i, row, head: (row, 0)),
         "key": pl.BlockSpec((None, None, 2), lambda i, row, head: (row, head, 0)),
         "reach": pl.BlockSpec((1,), lambda i, row, head: (0,)),
+        # Of queries, keys and values in one array.
+        "joint whole": pl.BlockSpec((None, length, 3, size), lambda i, row, head: (row, 0, 0, head)),
+        "joint tile": pl.BlockSpec((None, block, 3, size), lambda i, row, head: (row, i, 0, head)),
+        "joint sums": pl.BlockSpec((None, None, 3, size), lambda i, row, head: (row, i, 0, head)),
+        "biases": pl.BlockSpec((3, size), lambda i, row, head: (0, head)),
     }
     # A query reads the keys of its own number; no query has 0, and no key -1.
     of_keys = mask if inputs.segments is None else jnp.where(mask != 0, inputs.segments, 0)
@@ -125,9 +152,13 @@ def _call(
         jnp.ones_like(mask) if inputs.segments is None else jnp.where(inputs.segments != 0, inputs.segments, -1)
     )
     reach = jnp.reshape(jnp.asarray(NO_LIMIT if inputs.reach is None else inputs.reach, jnp.int32), (1,))
-    reads = (("key", inputs.keys), ("reach", reach), ("mask", of_queries), ("mask", of_keys), *reads)
+    if inputs.joint:
+        maps = [("joint whole", inputs.joint.products), ("biases", inputs.joint.biases)]
+    else:
+        maps = [("whole", x) for x in inputs[:3]]
+    reads = [("key", inputs.keys), ("reach", reach), ("mask", of_queries), ("mask", of_keys), *maps, *reads]
     return pl.pallas_call(
-        functools.partial(kernel, block=block, rate=rate),
+        functools.partial(kernel, block=block, rate=rate, number=4 + len(maps)),
         grid=(length // block, batch, heads),
         in_specs=[specs[kind] for kind, _ in reads],
         out_specs=tuple(specs[kind] for kind, _ in writes),
@@ -141,12 +172,20 @@ def _call(
 class _Head(NamedTuple):
     """What all tiles of scores of one head read: references to arrays, and sizes."""
 
+    block: int
+    rate: float
     keys: Any  # uint32 [2], of the dropout
     reach: Any  # int32 [1]
     of_queries: Any  # int32 [length]: a query reads the keys of its own number
     of_keys: Any
-    block: int
-    rate: float
+    maps: tuple[Any, ...]  # q, k and v [length, head_dim]; or all of them [length, 3, head_dim], and biases
+
+    def read(self, one: int, number: Any) -> jax.Array:
+        """A block of queries (0), keys (1) or values (2)."""
+        if len(self.maps) == 3:
+            return self.maps[one][self.of(number), :]
+        products, biases = self.maps
+        return products[self.of(number), one, :] + biases[one, :]
 
     def of(self, number: Any) -> Any:
         """The slice of a block."""
@@ -180,17 +219,21 @@ class _Head(NamedTuple):
         return (row * self.block + within)[:, None], (column * self.block + within)[None, :]
 
 
-def _forward_kernel(*refs: Any, block: int, rate: float) -> None:
-    keys, reach, of_queries, of_keys, q, k, v, context, largest_of, sum_of = refs
-    head, row, queries = _Head(keys, reach, of_queries, of_keys, block, rate), pl.program_id(0), q[...]
+def _head(refs: Sequence[Any], block: int, rate: float) -> _Head:
+    keys, reach, of_queries, of_keys, *maps = refs
+    return _Head(block, rate, keys, reach, of_queries, of_keys, tuple(maps))
+
+
+def _forward_kernel(*refs: Any, number: int, block: int, rate: float) -> None:
+    head, (context, largest_of, sum_of), row = _head(refs[:number], block, rate), refs[number:], pl.program_id(0)
+    queries = head.read(0, row)
 
     def step(column: Any, state: Any) -> Any:
         total, largest, exponentials = state
-        there = head.of(column)
-        scores, _ = head.scores(queries, k[there, :], row, column)
+        scores, _ = head.scores(queries, head.read(1, column), row, column)
         now = jnp.maximum(largest, jnp.max(scores, axis=1))
         p, shrink = jnp.exp(scores - now[:, None]), jnp.exp(largest - now)
-        values = v[there, :]
+        values = head.read(2, column)
         read = triton.dot(head.drop(p, row, column).astype(values.dtype), values)
         return total * shrink[:, None] + read, now, exponentials * shrink + jnp.sum(p, axis=1)
 
@@ -201,30 +244,35 @@ def _forward_kernel(*refs: Any, block: int, rate: float) -> None:
     largest_of[...], sum_of[...] = largest, exponentials
 
 
-def _backward_kernel(*refs: Any, block: int, rate: float) -> None:
-    keys, reach, of_queries, of_keys, q, k, v, gradient, largest_of, sum_of, across_of, dq, dk, dv = refs
-    head, own = _Head(keys, reach, of_queries, of_keys, block, rate), pl.program_id(0)
+def _backward_kernel(*refs: Any, number: int, block: int, rate: float) -> None:
+    head, own = _head(refs[:number], block, rate), pl.program_id(0)
+    gradient, largest_of, sum_of, across_of, *written = refs[number:]
 
-    def tile(row: Any, column: Any) -> tuple[jax.Array, jax.Array]:
-        """The probabilities after dropout, and the gradients of the scores."""
-        rows, columns = head.of(row), head.of(column)
-        scores, readable = head.scores(q[rows, :], k[columns, :], row, column)
+    def tile(row: Any, column: Any) -> tuple[jax.Array, ...]:
+        """The probabilities after dropout, the gradients of the scores, and what these are multiplied with."""
+        rows, q, k = head.of(row), head.read(0, row), head.read(1, column)
+        scores, readable = head.scores(q, k, row, column)
         p = jnp.exp(scores - largest_of[rows][:, None]) * (1 / sum_of[rows])[:, None]
-        dp = head.drop(triton.dot(gradient[rows, :], v[columns, :].T), row, column)
+        dp = head.drop(triton.dot(gradient[rows, :], head.read(2, column).T), row, column)
         ds = p * (dp - across_of[rows][:, None]) * q.shape[-1] ** -0.5
-        return head.drop(p, row, column), jnp.where(readable, ds, 0.0)  # a row that reads nothing has no gradient
+        ds = jnp.where(readable, ds, 0.0)  # a row that reads nothing has no gradient
+        return head.drop(p, row, column), ds.astype(q.dtype), q, k
 
     def into_keys(row: Any, state: Any) -> Any:
-        rows = head.of(row)
-        p, ds = tile(row, own)
-        into_v = triton.dot(p.astype(q.dtype).T, gradient[rows, :])
-        return state[0] + triton.dot(ds.astype(q.dtype).T, q[rows, :]), state[1] + into_v
+        p, ds, q, _ = tile(row, own)
+        into_v = triton.dot(p.astype(q.dtype).T, gradient[head.of(row), :])
+        return state[0] + triton.dot(ds.T, q), state[1] + into_v
 
     def into_queries(column: Any, state: Any) -> Any:
-        _, ds = tile(own, column)
-        return state + triton.dot(ds.astype(q.dtype), k[head.of(column), :])
+        _, ds, _, k = tile(own, column)
+        return state + triton.dot(ds, k)
 
-    zero, near = jnp.zeros((block, q.shape[-1]), jnp.float32), head.near(own)
+    zero, near = jnp.zeros((block, gradient.shape[-1]), jnp.float32), head.near(own)
     into_k, into_v = jax.lax.fori_loop(*near, into_keys, (zero, zero))
-    dk[...], dv[...] = into_k.astype(dk.dtype), into_v.astype(dv.dtype)
-    dq[...] = jax.lax.fori_loop(*near, into_queries, zero).astype(dq.dtype)
+    found = jax.lax.fori_loop(*near, into_queries, zero), into_k, into_v
+    for i, one in enumerate(found):
+        if len(written) == 3:
+            written[i][...] = one.astype(gradient.dtype)
+        else:
+            products, sums = written
+            products[:, i, :], sums[i, :] = one.astype(gradient.dtype), one.sum(axis=0)
