@@ -4,7 +4,7 @@
 #
 #   launch/pretrain.sh [--keep_log SECONDS] WORKDIR [other arguments of `bert-jax pretrain`...]
 #
-# --keep_log copies the output to WORKDIR/logs/TIME_HOST.log, every SECONDS and at the end, since a preempted host loses its
+# --keep_log copies the output to WORKDIR/logs/TIME_HOST.log (HOST: $HOST_NAME, or what `hostname` prints), every SECONDS and at the end, since a preempted host loses its
 # disk and a pod its log. A copy that fails is reported once and tried again; it never ends the run. WORKDIR is a path or
 # gs://BUCKET/NAME; for the latter, python3 must be that of the environment of bert-jax.
 set -uo pipefail
@@ -37,7 +37,7 @@ set -uo pipefail
     in_workdir check "$workdir" || exit
 
     if [[ $every ]] && log=$(mktemp); then
-        exec 3> >(keep_log "$every" "$log" "$workdir" "logs/$(date --utc +%Y%m%d-%H%M%S.%3N)_$(hostname).log")
+        exec 3> >(keep_log "$every" "$log" "$workdir" "logs/$(date --utc +%Y%m%d-%H%M%S.%3N)_${HOST_NAME-$(hostname)}.log")
         keeper=$!
         bert-jax pretrain --workdir "$workdir" "$@" >"$log" 2>&1 3>&- &
     else

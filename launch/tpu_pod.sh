@@ -199,7 +199,14 @@ setup() {
     fi
     on_workers all 'mkdir -p bert_jax' &&
         copy "${files[@]}" bert_jax/ &&
+        number_slices &&
         on_workers all "$(worker setup "$package" "${of[WORKDIR]}")"
+}
+
+number_slices() {  # for the names of their logs, since hosts of all slices have the same numbers
+    local node
+    ((of[SLICES] > 1)) || return 0
+    for ((node = 0; node < of[SLICES]; node++)); do on_workers all "echo $node >bert_jax/slice" || return; done
 }
 
 run() {
@@ -221,16 +228,17 @@ logs() {
 }
 
 kept_log() {  # of the last start on the host, as launch/pretrain.sh has copied it
-    local place list=(ls) read=(cat) found
+    local place list=(ls) read=(cat) found whose="host $worker" pattern="-$worker\.log$"
     need WORKDIR
+    if ((of[SLICES] > 1)); then whose+=" of slice $slice_number" pattern="_slice-$slice_number-.*$pattern"; fi
     place=${of[WORKDIR]%/}
     if [[ $place == gs://* ]]; then
         list=(gcloud storage ls) read=(gcloud storage cat)
     elif [[ ! -d $place/logs ]]; then
         die "the slice is ${slice,,}${reason:+ ($reason)}, and its logs are in $place/logs, which is not on this machine"
     fi
-    found=$("${list[@]}" "$place/logs/" | grep -- "-$worker\.log$" | sort | tail -n 1) || true
-    [[ $found ]] || die "the slice is ${slice,,}${reason:+ ($reason)}, and there is no log of host $worker in $place/logs"
+    found=$("${list[@]}" "$place/logs/" | grep -e "$pattern" | sort | tail -n 1) || true
+    [[ $found ]] || die "the slice is ${slice,,}${reason:+ ($reason)}, and there is no log of $whose in $place/logs"
     found=$place/logs/${found##*/}
     echo "tpu_pod.sh: the slice is ${slice,,}${reason:+ ($reason)}; the end of $found:" >&2
     "${read[@]}" "$found" | tail -n 100

@@ -47,11 +47,13 @@ start() {
 }
 
 train() {
-    local workdir=$1 status=0
+    local workdir=$1 status=0 name
     shift
+    name=$(hostname)
+    [[ ! -e slice ]] || name=slice-$(cat slice)-$name  # written by tpu_pod.sh where there are several
     echo $$ >pid
     trap : TERM  # the child receives it as well; wait until it has saved
-    bash pretrain.sh --keep_log 60 "$workdir" --config recipe.py "$@" || status=$?
+    HOST_NAME=$name bash pretrain.sh --keep_log 60 "$workdir" --config recipe.py "$@" || status=$?
     echo "$status" >status.tmp
     mv status.tmp status
     exit 0  # do not return to this file: `setup` may have replaced it

@@ -307,6 +307,19 @@ def test_a_wheel(cloud) -> None:
         assert f"-- ./{wheel.name}[tpu,gcs]" in (cloud.home(host).parent / "uv.log").read_text()
 
 
+def test_logs_of_several_slices_that_are_gone(cloud) -> None:
+    cloud.settings["SLICES"] = "2"
+    logs = cloud.workdir / "logs"
+    logs.mkdir(parents=True)
+    for number, name in enumerate(("slice-0-t1v-n-abc", "slice-1-t1v-n-def", "slice-10-t1v-n-f1a", "t1v-n-f00")):
+        (logs / f"2026112{number}-100000.000_{name}-w-0.log").write_text(f"of {name}\n")
+    for number, name in enumerate(("slice-0-t1v-n-abc", "slice-1-t1v-n-def")):
+        about, line = cloud.call("logs", "--slice", str(number), "--worker", "0").splitlines()
+        assert about.endswith(f"_{name}-w-0.log:")
+        assert line == f"of {name}"
+    assert "no log of host 1 of slice 0 in" in cloud.call("logs", "--worker", "1", status=2)
+
+
 def test_logs_of_a_slice_that_is_gone(cloud) -> None:
     assert f"in {cloud.workdir}/logs, which is not on this machine" in cloud.call("logs", status=2)
     logs = cloud.workdir / "logs"
@@ -370,6 +383,9 @@ def test_several_slices_are_lost_and_created_together(cloud) -> None:
     assert process.returncode == 0, out
     assert cloud.steps() == STEPS
     assert "the slice is gone (PREEMPTED)" in out
+    # Hosts of all slices have the same numbers: the names of their logs say which slice.
+    logs = cloud.workdir / "logs"
+    wait_for(lambda: {"slice-0-host-0.log", "slice-1-host-1.log"} == {one.name[20:] for one in logs.glob("*.log")})
     assert cloud.verbs().count("create") == 2
     assert len(cloud.starts(0)) == len(cloud.starts(1)) == 2
 
