@@ -14,7 +14,7 @@ QUICK := tests/config tests/test_console.py tests/test_layout.py tests/test_whee
          tests/objectives/test_pretraining.py tests/training/test_train.py tests/training/test_checkpoint.py \
          tests/interop/test_stablehlo.py
 
-.PHONY: help demo test test-slow test-shared test-matrix test-tpu test-gpu-compiler test-beam test-gcs lint format docs wheel bench bench-device faults clean
+.PHONY: help demo test test-slow test-shared test-matrix test-tpu test-gpu-compiler test-beam test-gcs test-s3 lint format docs wheel bench bench-device faults clean
 
 help:
 	@echo 'make demo         train, evaluate, export and try a small BERT (a few minutes, no download)'
@@ -26,6 +26,7 @@ help:
 	@echo 'make test-gpu-compiler  the same of the CUDA compiler (no GPU needed; 3 GB in .venv-gpu)'
 	@echo 'make test-beam    the preparation as an Apache Beam pipeline, on its local runners (in .venv-beam)'
 	@echo 'make test-gcs     a run at gs://, against a stand-in of Cloud Storage on this machine (in .venv-gcs)'
+	@echo 'make test-s3      a run at s3://, against moto, a stand-in of S3 on this machine (in .venv-s3)'
 	@echo 'make lint         ruff, mypy and shellcheck'
 	@echo 'make format       rewrite the code as ruff formats it'
 	@echo 'make docs         the documentation site with the API reference, in build/site/'
@@ -50,7 +51,7 @@ test: $(VENV)/.installed-test
 # These compute more than they compile: not with the flags of tests/conftest.py.
 test-slow: export XLA_FLAGS := --xla_backend_optimization_level=1 $(XLA_FLAGS)
 test-slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m 'slow and not shared and not tpu and not gpu_compiler and not beam and not gcs'
+	$(BIN)/python -m pytest -m 'slow and not shared and not tpu and not gpu_compiler and not beam and not gcs and not s3'
 
 test-shared: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m shared
@@ -87,6 +88,12 @@ test-gcs:
 	test -x .venv-gcs/bin/python || $(PYTHON) -m venv .venv-gcs
 	.venv-gcs/bin/python $(PIP_INSTALL) '.[gcs,storage,tasks]' pytest
 	.venv-gcs/bin/python -m pytest -m gcs tests/gcs
+
+# An environment of its own: s3fs and moto agree on few versions of botocore.
+test-s3:
+	test -x .venv-s3/bin/python || $(PYTHON) -m venv .venv-s3
+	.venv-s3/bin/python $(PIP_INSTALL) '.[s3,storage]' pytest 'moto[server]'
+	.venv-s3/bin/python -m pytest -m s3 tests/s3
 
 lint: $(VENV)/.installed-test $(VENV)/.installed-lint
 	$(BIN)/ruff check .

@@ -19,6 +19,7 @@ from bert_jax.errors import UserError
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 PIECE_BYTES = 1 << 20
+RUN_SCHEMES = ("gs", "s3")  # where a run or a model can be, beside paths
 SMALL_BYTES = 32 << 20  # up to this size a file is read at every opening: config, tokenizer, small weights
 
 
@@ -92,9 +93,9 @@ def url_refusal(text: str, run: bool = False) -> str:
     advice = f"mount the storage (gcsfuse, mount-s3) and give the path there, such as /mnt/{address}"
     if not run:
         return f"{text} is a URL; {advice}"
-    if scheme != "gs":
-        return f"{text}: Orbax, which writes the checkpoints, can write to gs:// alone; {advice}"
-    return "" if "/" in address.strip("/") else f"{text}: names no directory in a bucket; write gs://BUCKET/NAME"
+    if scheme not in RUN_SCHEMES:
+        return f"{text}: a run can be at {' and '.join(f'{one}://' for one in RUN_SCHEMES)}; {advice}"
+    return "" if "/" in address.strip("/") else f"{text}: names no directory in a bucket; write {scheme}://BUCKET/NAME"
 
 
 def _partial(target: pathlib.Path) -> pathlib.Path:

@@ -1,4 +1,4 @@
-"""Read and write the work directory of a run, a path or gs://BUCKET/NAME, for the launchers.
+"""Read and write the work directory of a run, a path, gs://BUCKET/NAME or s3://BUCKET/NAME, for the launchers.
 
 python3 launch/workdir.py check WORKDIR         whether it can be one
 python3 launch/workdir.py progress WORKDIR      print the step of the newest checkpoint and the last step of the run
@@ -6,7 +6,7 @@ python3 launch/workdir.py read WORKDIR NAME     print a file; nothing if there i
 python3 launch/workdir.py write WORKDIR NAME    write the standard input to a file, which appears whole or not at all
 
 Exit status: 0 (of `progress`: if the last step is saved, otherwise 1); 1 if the storage fails, 2 for a mistake of the
-user. A path needs only the standard library, since bert_jax may be installed elsewhere; gs:// needs gcsfs.
+user. A path needs only the standard library, since bert_jax may be installed elsewhere; gs:// needs gcsfs, s3:// s3fs.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from typing import Any
 
 # The last file of a checkpoint in a bucket; at a path the name of its directory is last.
 COMMITTED = "commit_success.txt"
+PACKAGES = {"gs": ("gcsfs", "gcs"), "s3": ("s3fs", "s3")}  # of a protocol: its package, and our extra
 
 
 def refusal(workdir: str) -> str:
     """Return why this is no work directory; "" where it is."""
-    if re.match(r"\w+:/", workdir) and not re.match(r"gs://[^/]+/+[^/]", workdir):
-        return "a work directory is gs://BUCKET/NAME or a path"
+    if re.match(r"\w+:/", workdir) and not re.match(r"(gs|s3)://[^/]+/+[^/]", workdir):
+        return "a work directory is gs://BUCKET/NAME, s3://BUCKET/NAME or a path"
     if not in_bucket(workdir):
         return ""
     try:
         import fsspec
 
-        fsspec.get_filesystem_class("gs")
+        fsspec.get_filesystem_class(workdir[:2])
     except ImportError as error:
-        return f"gs:// needs gcsfs: pip install 'bert-jax[gcs]' for {sys.executable} ({error})"
+        package, extra = PACKAGES[workdir[:2]]
+        return f"{workdir[:2]}:// needs {package}: pip install 'bert-jax[{extra}]' for {sys.executable} ({error})"
     return ""
 
 

@@ -1,7 +1,7 @@
 """Checkpoints by Orbax: state, cursor, config and a digest per leaf, written together or not at all.
 
-`Place` is a local path, or for a run on object storage a path of `etils.epath`. There a checkpoint is complete once it
-has the file COMMITTED, which Orbax writes last; locally it gets its name last.
+`Place` is a local path, or for a run at gs:// a path of `etils.epath`. There a checkpoint is complete once it has the
+file COMMITTED, which Orbax writes last; locally it gets its name last.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from bert_jax import errors
 from bert_jax.config import CheckpointConfig
 from bert_jax.errors import StorageError, UserError
 from bert_jax.training.saving.cadence import KeptSteps
-from bert_jax.training.saving.mirror import checkpoints_in, mirror_of
+from bert_jax.training.saving.mirror import COMMITTED, checkpoints_in, mirror_of
 
 Tree = Any
 Record = dict[str, Any]  # saved beside the state, as JSON
@@ -40,7 +40,6 @@ Place = Any
 Check = Callable[[Record], None]  # raises where a record is not that of this run
 AVERAGE = "opt_state.average"  # where a state has the moving average of the parameters (optimizers/average.py)
 DISK_MARGIN = 16 << 20  # bytes that a disk must have free beside a checkpoint's arrays
-COMMITTED = "commit_success.txt"
 SYSTEM_ERROR = re.compile(r"os_error_code='(\d+)'")  # in TensorStore's messages
 
 
@@ -72,6 +71,14 @@ class Checkpoints:
         _silence_dropped_reads()
         self.directory: Place = checkpoints_in(workdir)
         self._mirror = mirror_of(workdir)
+        self._copied = bool(self._mirror and self._mirror.has_checkpoints)  # uploaded from the local disk
+        if self._mirror and self._copied:
+            if jax.process_count() > 1:
+                raise UserError(
+                    f"{self._mirror.url}: several processes can write the parts of a checkpoint to gs:// alone; mount "
+                    "the storage (mount-s3) and give the path there, or train with one process"
+                )
+            self._mirror.fetch(states=True)
         options = ocp.CheckpointManagerOptions(
             preservation_policy=None if read_only else KeptSteps(config),
             read_only=read_only,
@@ -99,7 +106,10 @@ class Checkpoints:
         return [int(step) for step in multihost_utils.broadcast_one_to_all(seen)]
 
     def save(self, step: int, state: Tree, record: Record) -> int:
-        """Start writing; return the state's bytes once it is copied, the rest happens in the background."""
+        """Start writing; return the state's bytes once it is copied, the rest happens in the background.
+
+        A checkpoint that is uploaded from the local disk is there when this returns.
+        """
         record = record | {"step": step, "digests": digests(state), "versions": versions()}
         record["seal"] = _seal(record)
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
@@ -107,11 +117,14 @@ class Checkpoints:
             if self._mirror and jax.process_index() == 0:
                 self._mirror.push()
             # On a full disk, TensorStore's threads would print a traceback for every array.
-            if not self._mirror and shutil.disk_usage(self.directory).free < size + DISK_MARGIN:
+            if isinstance(self.directory, pathlib.Path) and shutil.disk_usage(self.directory).free < size + DISK_MARGIN:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._manager.save(
                 step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), run=ocp.args.JsonSave(record))
             )
+            if self._mirror and self._copied:
+                self._manager.wait_until_finished()
+                self._mirror.push()
         return size
 
     def wait(self) -> None:

@@ -22,6 +22,7 @@ def memory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """An empty object storage, and an empty cache of this process."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(module, "_open", [])
+    monkeypatch.setattr(module, "ORBAX_WRITES", ("memory://",))
     monkeypatch.setattr(module, "SHOWN", {})
     monkeypatch.setattr(storage, "FIRST_PAUSE", 0.0)
     system = fsspec.filesystem("memory")
@@ -180,7 +181,9 @@ def test_a_corpus_is_no_work_directory() -> None:
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("s3://bucket/run", "Orbax, which writes the checkpoints, can write to gs:// alone; mount the storage"),
+        ("hdfs://bucket/run", "a run can be at gs:// and s3://; mount the storage"),
+        ("s3:/bucket/run", "a slash is missing; write s3://bucket/run"),
+        ("s3://bucket", "names no directory in a bucket; write s3://BUCKET/NAME"),
         ("gs:/bucket/run", "a slash is missing; write gs://bucket/run"),
         ("gs:bucket/run", "a slash is missing; write gs://bucket/run"),
         (pathlib.Path("gs://bucket/run"), "a slash is missing; write gs://bucket/run"),

@@ -8,9 +8,9 @@ from bert_jax.files import url_refusal
 
 MODEL_HELP = (
     "model: a work directory of `pretrain` or `finetune`, a directory made by `export`, or a Hugging Face directory; "
-    "here or gs://BUCKET/NAME"
+    "here, or gs:// or s3://BUCKET/NAME"
 )
-RUN_HELP = "work directory of `pretrain`, a path or gs://BUCKET/NAME"
+RUN_HELP = "work directory of `pretrain`, a path, gs:// or s3://BUCKET/NAME"
 STEP_HELP = "step of the checkpoint (default: the newest intact one)"
 FOLLOW_PORT = 6007  # beside TensorBoard's 6006
 INPUT_FILE_HELP = (
@@ -38,7 +38,7 @@ def local_path(text: str) -> str:
 
 
 def run_place(text: str) -> str:
-    """Return the path or the gs:// URL of a run or a model; the parser refuses other URLs."""
+    """Return the path or the URL of a run or a model; the parser refuses other URLs."""
     if refusal := url_refusal(text, run=True):
         raise argparse.ArgumentTypeError(refusal)
     return text

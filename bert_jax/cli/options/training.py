@@ -38,7 +38,7 @@ def _pretrain(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=run_place,
         metavar="DIR",
-        help="work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, or gs://BUCKET/NAME",
+        help="work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, gs:// or s3://BUCKET/NAME",
     )
     parser.add_argument(
         "--budget",
@@ -57,7 +57,7 @@ def _finetune(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=run_place,
         metavar="DIR",
-        help="work directory for the model, its scores and its predictions: a path, or gs://BUCKET/NAME",
+        help="work directory for the model, its scores and its predictions: a path, gs:// or s3://BUCKET/NAME",
     )
     parser.add_argument("--json", action="store_true", help="print results.json on one line instead of a table")
     add_platform(parser)

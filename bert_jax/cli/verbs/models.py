@@ -9,7 +9,7 @@ import time
 
 from bert_jax.cli.options.command import FOLLOW_PORT
 from bert_jax.cli.verbs.outputs import new_output, open_console
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, shown
 
 
 def evaluate(args: argparse.Namespace) -> None:
@@ -86,7 +86,7 @@ def verify(args: argparse.Namespace) -> int:
     began = time.monotonic()
     with open_console() as console:
         found = run(fetched(args.path), console.progress)
-    for line in found.damage:
+    for line in map(shown, found.damage):
         print(line)
     read = f"{found.checked}; {found.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
     print(f"{args.path}: {f'{len(found.damage)} damaged' if found.damage else 'intact'} ({read})")

@@ -257,7 +257,8 @@ def _system(url: str, **options: bool) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
 
         # Its listings do not see what TensorStore and other hosts write. Also for the instances of Orbax.
-        conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
+        for protocol in ("gcs", "s3"):
+            conf.setdefault(protocol, {}).setdefault("use_listings_cache", False)
         return url_to_fs(url, **options)
     except ImportError:
         raise UserError(

@@ -2,7 +2,8 @@
 
 The object storage is the truth. A process copies the small files when it starts and works on the copy, as on any other
 work directory; process 0 of a training uploads what changed before each checkpoint and at the end, so that no
-checkpoint is newer than its metrics. Orbax writes the checkpoints to the URL itself, each host its part.
+checkpoint is newer than its metrics. Orbax writes the checkpoints to a gs:// URL itself, each host its part. Elsewhere
+it writes them to the copy, from which they are uploaded like the small files.
 """
 
 import concurrent.futures
@@ -25,8 +26,13 @@ from bert_jax.errors import SHOWN, UserError, writing
 from bert_jax.files import SUMS, url_refusal, user_cache
 
 OWNER = "owner"  # the process that trains; only a lock could be taken from no one, and object storage has none
-NOT_MIRRORED = {"checkpoints", "damaged", "logs"}
-SEALED = re.compile(r"(.*/)?(tokenizer|model|best-\d+)")  # directories of a run that appear whole: their sums come last
+ORBAX_WRITES = ("gs://",)  # URLs at which Orbax writes checkpoints itself
+COMMITTED = "commit_success.txt"  # the last file of a checkpoint and of its parts, by Orbax
+NOT_MIRRORED = {"damaged", "logs"}
+SEALED = re.compile(r"(.*/)?(tokenizer|model|best-\d+|checkpoints/\d+)")  # directories that appear whole
+LAST = re.compile(rf"(.*/)?({SUMS}|checkpoints/\d+/{COMMITTED})")  # the last file of such a directory
+STATE = re.compile(r"(.*/)?checkpoints/\d+/state/.*")  # the arrays, which are copied for those alone who read them
+UNFINISHED = re.compile(r"\.|.*\.orbax-checkpoint-tmp")
 AT_ONCE = 8  # files that are copied
 
 _open: list["Mirror"] = []
@@ -45,8 +51,15 @@ class Mirror:
         SHOWN[str(self.directory)] = url
         _open.append(self)
 
-    def fetch(self) -> None:
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether checkpoints are files of the copy."""
+        return not self.url.startswith(ORBAX_WRITES)
+
+    def fetch(self, states: bool = False) -> None:
         """Copy what is new at the URL, and remove what is gone; the owner of the run has it all.
+
+        Of checkpoints that are files of the copy, the arrays are copied with `states` alone.
 
         Raises:
             UserError: the storage does not answer, or the URL has a corpus.
@@ -55,7 +68,9 @@ class Mirror:
 
         if self._owner:
             return
-        found = _mirrored(storage.list_versions(self.url))
+        found = _mirrored(storage.list_versions(self.url), self.has_checkpoints)
+        if not states:
+            found = {name: version for name, version in found.items() if not STATE.fullmatch(name)}
         if MANIFEST in found:
             raise UserError(f"{self.url} holds a corpus (its {MANIFEST}); choose another --workdir")
         ours = {name: _state(self.directory / name) for name in _names(self.directory)}
@@ -78,6 +93,8 @@ class Mirror:
         """
         from bert_jax.data.sources import storage
 
+        if self.has_checkpoints:
+            self.fetch(states=True)
         self._owner = f"{secrets.token_hex(8)} {socket.gethostname()} {os.getpid()}".encode()
         try:
             storage.write_bytes(self._owner, f"{self.url}/{OWNER}")
@@ -107,12 +124,14 @@ class Mirror:
         present = {name: _state(self.directory / name) for name in names}
         changed = [name for name in names if self._pushed.get(name) != present[name]]
         _upload(self.directory, changed, self.url)
-        _each(lambda name: storage.remove(f"{self.url}/{name}"), self._pushed.keys() - present.keys())
+        for last in (True, False):  # what is half removed is not whole
+            gone = [name for name in self._pushed.keys() - present.keys() if bool(LAST.fullmatch(name)) == last]
+            _each(lambda name: storage.remove(f"{self.url}/{name}"), gone)
         self._pushed = present
 
 
 def fetched(place: str | os.PathLike[str]) -> pathlib.Path:
-    """Return the directory of a run or a model: a path unchanged, and of a gs:// URL the copy of its small files.
+    """Return the directory of a run or a model: a path unchanged, and of a URL the copy of its small files.
 
     Raises:
         UserError: another URL, or the storage does not answer.
@@ -130,7 +149,7 @@ def fetched(place: str | os.PathLike[str]) -> pathlib.Path:
 
 @contextlib.contextmanager
 def uploaded(place: str) -> Iterator[pathlib.Path]:
-    """Yield the directory to write for a path, or a local one whose files then go to a gs:// URL.
+    """Yield the directory to write for a path, or a local one whose files then go to a URL.
 
     Raises:
         UserError: the URL has files already, or the storage does not answer.
@@ -158,7 +177,7 @@ def mirror_of(directory: pathlib.Path) -> Mirror | None:
 def checkpoints_in(workdir: pathlib.Path) -> Any:
     """Return where the checkpoints of a work directory are: an absolute path, or one of `etils.epath` by URL."""
     mirror = mirror_of(workdir)
-    if mirror is None:
+    if mirror is None or mirror.has_checkpoints:
         return workdir.absolute() / "checkpoints"
     from etils import epath
 
@@ -184,18 +203,19 @@ def _own_directory(url: str) -> pathlib.Path:
     raise AssertionError
 
 
-def _mirrored(found: dict[str, str]) -> dict[str, str]:
-    """The files to copy: small ones, and of directories that a killed process left half-uploaded none."""
+def _mirrored(found: dict[str, str], checkpoints: bool) -> dict[str, str]:
+    """The files to copy, of directories that a killed process left half-uploaded none."""
+    left_out = NOT_MIRRORED if checkpoints else NOT_MIRRORED | {"checkpoints"}
     folders = {name: pathlib.PurePosixPath(name).parent for name in found if name and not name.endswith("/")}
     for name in folders:  # object storage allows any name, and the copy of this one would lie elsewhere
         if name.startswith("/") or ".." in pathlib.PurePosixPath(name).parts:
             raise UserError(f"{name!r} is no name of a file in a directory; remove this object, or choose another URL")
-    whole = {str(folder) for name, folder in folders.items() if name.endswith(SUMS)}
+    whole = {str(folder) for name, folder in folders.items() if LAST.fullmatch(name)}
     return {
         name: found[name]
         for name, folder in folders.items()
         if name != OWNER
-        and not NOT_MIRRORED & set(folder.parts)
+        and not left_out & set(folder.parts)
         and all(str(one) in whole for one in (folder, *folder.parents) if SEALED.fullmatch(str(one)))
     }
 
@@ -203,15 +223,15 @@ def _mirrored(found: dict[str, str]) -> dict[str, str]:
 def _names(directory: pathlib.Path) -> list[str]:
     """The files below a directory, without locks and what is unfinished."""
     paths = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
-    return [path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts)]
+    return [path.as_posix() for path in paths if not any(UNFINISHED.match(part) for part in path.parts)]
 
 
 def _upload(directory: pathlib.Path, names: Iterable[str], url: str) -> None:
-    """Copy files to a URL, the sums of directories last: without them a directory is not whole."""
+    """Copy files to a URL, the last file of directories last: without it a directory is not whole."""
     from bert_jax.data.sources import storage
 
     for last in (False, True):
-        chosen = [name for name in names if name.endswith(SUMS) == last]
+        chosen = [name for name in names if bool(LAST.fullmatch(name)) == last]
         _each(lambda name: storage.upload(directory / name, f"{url}/{name}"), chosen)
 
 
