@@ -73,7 +73,7 @@ class Joint(NamedTuple):
 class AttentionInputs(NamedTuple):
     """The arrays of one layer's attention, for all heads together; those of Surroundings as there."""
 
-    q: jax.Array  # [batch, length, heads * head_dim]; with `joint` None, as k and v
+    q: jax.Array  # [batch, length, heads * head_dim]; q, k and v are None where `joint` is given
     k: jax.Array
     v: jax.Array
     mask: jax.Array

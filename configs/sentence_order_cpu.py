@@ -1,0 +1,28 @@
+"""Sentence order (ALBERT's pairs) beside masked tokens, for a CPU: the block of `pairs_cpu`.
+
+    bert-jax pretrain --config=sentence_order_cpu --workdir runs/order --config.data.corpus=corpus/
+
+Hardware and time: one x86 core.
+Score: not trained by us.
+"""
+
+import ml_collections
+
+from bert_jax.config import phases, pretrain_config
+from bert_jax.config.presets import architecture
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """Return the recipe."""
+    config = pretrain_config()
+    config.model.update(architecture("modern_mini"))
+    config.model.update(family="research", num_layers=4, num_token_types=2, pooling="mean")
+    config.model.update(local_window=None, global_every=1, local_rotary_base=None)
+    config.model.update(initialization="matches", initializer_range=0.07)
+    config.data.sentence_pairs = "sentence_order"
+    config.train.update(steps=1_000, batch_size=32, log_every=20)
+    config.train.phases = phases({"seq_len": 128, "mask_probability": 0.2, "mask_probability_end": 0.15})
+    config.optimizer.update(name="muon", peak_learning_rate=2e-3, warmup_fraction=0.05, schedule="linear")
+    config.evaluate.update(every=200, num_sequences=1_000, batch_size=64)
+    config.checkpoint.update(every=200, keep=2)
+    return config
