@@ -2,8 +2,11 @@
 
     bert-jax pretrain --config=sentence_order_cpu --workdir runs/order --config.data.corpus=corpus/
 
-Hardware and time: one x86 core.
-Score: not trained by us.
+For comparison with next sentences, of which `pairs_cpu` learns much more.
+Hardware and time: 26 minutes on one x86 core beside other work.
+Score: order of held-out pairs 54.3 % (50.6 % are swapped), of pairs of four other books than the 78 learned from 57.5 %
+(53.1 %): next to nothing. Masked tokens of these books 3.93 nats, 2.42 below their unigram entropy, accuracy 33.9 %.
+One run; docs/results/learning.md.
 """
 
 import ml_collections
