@@ -83,9 +83,10 @@ def test_a_copy_that_fails_ends_no_run(start, place) -> None:
     assert "step 40/40" in out
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/run", "gs://bucket", "gs://bucket/", "gs:///run", "gs:/bucket/run"])
+@pytest.mark.parametrize("url", ["hdfs://bucket/run", "gs://bucket", "s3://bucket/", "gs:///run", "gs:/bucket/run"])
 def test_another_url_is_refused_in_one_line(start, tmp_path, url) -> None:
     process = start(url, "0.02")
     out, _ = process.communicate(timeout=60)
-    assert (process.returncode, out) == (2, f"workdir.py: {url}: a work directory is gs://BUCKET/NAME or a path\n")
+    says = f"workdir.py: {url}: a work directory is gs://BUCKET/NAME, s3://BUCKET/NAME or a path\n"
+    assert (process.returncode, out) == (2, says)
     assert not (tmp_path / "argv.jsonl").exists()

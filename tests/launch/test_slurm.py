@@ -129,8 +129,9 @@ def test_a_mistake_of_the_user_is_not_repeated(cluster) -> None:
     assert cluster.requeued() == 0
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/run", "gs://bucket", "gs:/bucket/run"])
+@pytest.mark.parametrize("url", ["hdfs://bucket/run", "s3://bucket", "gs:/bucket/run"])
 def test_another_url_is_refused_before_a_task_starts(cluster, url) -> None:
     cluster.name = url
-    assert cluster.job() == (2, f"workdir.py: {url}: a work directory is gs://BUCKET/NAME or a path\n")
+    says = f"workdir.py: {url}: a work directory is gs://BUCKET/NAME, s3://BUCKET/NAME or a path\n"
+    assert cluster.job() == (2, says)
     assert not (cluster.place / "srun").exists()

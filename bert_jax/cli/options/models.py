@@ -70,9 +70,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help=f"{MODEL_HELP}; or Google's TensorFlow checkpoint of a BERT",
     )
-    parser.add_argument(
-        "--output", required=True, type=run_place, metavar="DIR", help="directory to create, or gs://, s3://"
-    )
+    parser.add_argument("--output", required=True, type=run_place, metavar="DIR", help="directory or URL to create")
     parser.add_argument(
         "--format",
         choices=["huggingface", "stablehlo", "stablehlo_int8", "onnx", "onnx_int8"],
