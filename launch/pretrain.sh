@@ -4,9 +4,10 @@
 #
 #   launch/pretrain.sh [--keep_log SECONDS] WORKDIR [other arguments of `bert-jax pretrain`...]
 #
-# --keep_log copies the output to WORKDIR/logs/TIME_HOST.log (HOST: $HOST_NAME, or what `hostname` prints), every SECONDS and at the end, since a preempted host loses its
-# disk and a pod its log. A copy that fails is reported once and tried again; it never ends the run. WORKDIR is a path or
-# gs://BUCKET/NAME or s3://BUCKET/NAME; for these, python3 must be that of the environment of bert-jax.
+# --keep_log copies the output to WORKDIR/logs/TIME_HOST.log, every SECONDS and at the end, since a preempted host loses
+# its disk and a pod its log; HOST is $HOST_NAME, or what `hostname` prints. A copy that fails is reported once and tried
+# again; it never ends the run. WORKDIR is a path, gs://BUCKET/NAME or s3://BUCKET/NAME; for a URL, python3 must be that
+# of the environment of bert-jax.
 set -uo pipefail
 {  # bash reads the whole block before it runs it: the file may change during the run
     here=$(dirname "${BASH_SOURCE[0]}")

@@ -54,9 +54,7 @@ def names(bucket: object, place: str = "runs/base/") -> set[str]:
     return {one.key.removeprefix(place) for one in bucket.objects.filter(Prefix=place)}  # type: ignore[attr-defined]
 
 
-def test_a_run_killed_here_goes_on_elsewhere_and_is_that_of_the_local_disk(
-    world, bucket, tmp_path, monkeypatch, capsys
-) -> None:
+def test_a_killed_run_resumes_on_another_machine_bit_for_bit(world, bucket, tmp_path, monkeypatch, capsys) -> None:
     argv = pretrain_command(world, URL, STEPS)
     process = subprocess.Popen([sys.executable, "-m", "bert_jax", *argv], stderr=subprocess.PIPE, text=True)
     while f"checkpoints/2/{mirror.COMMITTED}" not in names(bucket):

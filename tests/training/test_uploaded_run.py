@@ -110,6 +110,10 @@ def test_a_run_that_ends_while_a_checkpoint_is_uploaded_resumes_before_it(
     assert main(command(world)) == 0
     assert "resuming at step 2" in capsys.readouterr().err
     check_same_run(world, tmp_path)
+    mirror = module.fetched(URL)
+    left = {name for name in remote() if name.startswith("checkpoints/")}
+    written = {one.relative_to(mirror).as_posix() for one in (mirror / "checkpoints").rglob("*") if one.is_file()}
+    assert left == written  # nothing of the upload that was cut off
 
 
 def test_damaged_checkpoints_are_set_aside(world, memory, tmp_path, monkeypatch, capsys) -> None:
@@ -129,7 +133,7 @@ def test_damaged_checkpoints_are_set_aside(world, memory, tmp_path, monkeypatch,
     check_same_run(world, tmp_path)
 
 
-def test_several_processes_are_refused(world, monkeypatch, capsys) -> None:
+def test_several_processes_are_refused(monkeypatch) -> None:
     monkeypatch.setattr(checkpoint.jax, "process_count", lambda: 2)
     Mirror(URL)
     with pytest.raises(files.UserError, match="several processes can write the parts of a checkpoint to gs:// alone"):

@@ -36,7 +36,7 @@ class Kernel(NamedTuple):
     window: bool = True  # reads AttentionInputs.reach
     head_multiple: int = 1  # features per head
     available: Callable[[], bool] = lambda: True  # on the devices of this process
-    joint: Callable[[AttentionInputs, float], bool] = lambda *_: False  # whether it would rather read Joint
+    joint: Callable[[AttentionInputs, float], bool] = lambda *_: False  # whether it prefers Joint
 
 
 def _chosen(inputs: AttentionInputs, rate: float) -> ModuleType:

@@ -54,15 +54,15 @@ class SelfAttention(nn.Module):
     def _inputs(
         self, x: jax.Array, read: jax.Array, surroundings: Surroundings, seed: jax.Array | None, rate: float
     ) -> AttentionInputs:
-        """What the kernel reads, with queries, keys and values in the form that it would rather have."""
+        """What the kernel reads, with queries, keys and values in the form that it prefers."""
         config = self.config
         query, key, value = maps = self._maps(MAPS, x.shape[-1], read.shape[-1])
 
-        def of(q: jax.Array, k: jax.Array, v: jax.Array, *more: Any) -> AttentionInputs:
+        def assembled(q: jax.Array, k: jax.Array, v: jax.Array, *more: Any) -> AttentionInputs:
             return attention_inputs(q, k, v, surroundings, config.num_heads, seed if rate else None, *more)
 
-        if read is x and self._are_read_as_made(surroundings):
-            like = of(*(x.astype(self.dtype),) * 3)
+        if read is x and self._may_be_joint(surroundings):
+            like = assembled(*(x.astype(self.dtype),) * 3)
             if KERNELS[self.kernel].joint(like, rate):
                 return joined(like, self._joint(x, maps))
         q, k = (self._turned(_by_heads(one(x)), name, surroundings) for one, name in ((query, "query"), (key, "key")))
@@ -72,7 +72,7 @@ class SelfAttention(nn.Module):
         if tokens is not None:
             own = (q, k, v) if config.separator_id is None else self._of_global(x, read, surroundings)
             tokens = tokens._replace(q=own[0], k=own[1], v=own[2])
-        return of(q, k, v, distances, tokens)
+        return assembled(q, k, v, distances, tokens)
 
     def _linear(self, name: str, sizes: tuple[int, int], axes: tuple[str, str], stddev: float) -> Linear:
         return Linear(sizes, axes, stddev, self.dtype, self.config.attention_bias, name=name)
@@ -84,8 +84,8 @@ class SelfAttention(nn.Module):
             self._linear(name, (one, width), ("embed", "heads"), deviations(self.config).inner) for name, one in inputs
         ]
 
-    def _are_read_as_made(self, surroundings: Surroundings) -> bool:
-        """Whether a GPU's kernel may add the biases: nothing else happens to queries and keys before they are read."""
+    def _may_be_joint(self, surroundings: Surroundings) -> bool:
+        """Whether a GPU's kernel may add the biases, since queries and keys are read without another change."""
         config, rotate = self.config, POSITIONS[self.config.positions].rotate
         others = (rotate, config.query_key_norm, surroundings.distances, surroundings.global_tokens)
         return traced_platform() == "gpu" and config.attention_bias and not any(others) and not self._shows_weights()

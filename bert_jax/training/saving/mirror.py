@@ -31,8 +31,9 @@ COMMITTED = "commit_success.txt"  # the last file of a checkpoint and of its par
 NOT_MIRRORED = {"damaged", "logs"}
 SEALED = re.compile(r"(.*/)?(tokenizer|model|best-\d+|checkpoints/\d+)")  # directories that appear whole
 LAST = re.compile(rf"(.*/)?({SUMS}|checkpoints/\d+/{COMMITTED})")  # the last file of such a directory
+CHECKPOINT = re.compile(r"(.*/)?checkpoints/\d+/.*")
 STATE = re.compile(r"(.*/)?checkpoints/\d+/state/.*")  # the arrays, which are copied for those alone who read them
-UNFINISHED = re.compile(r"\.|.*\.orbax-checkpoint-tmp")
+UNFINISHED = re.compile(r"\.|.*\.orbax-checkpoint-tmp")  # names of what is not whole yet
 AT_ONCE = 8  # files that are copied
 
 _open: list["Mirror"] = []
@@ -95,6 +96,8 @@ class Mirror:
 
         if self.has_checkpoints:
             self.fetch(states=True)
+            cut_off = [name for name in storage.list_versions(self.url) if CHECKPOINT.fullmatch(name)]
+            _each(lambda name: storage.remove(f"{self.url}/{name}"), set(cut_off) - self._fetched.keys())
         self._owner = f"{secrets.token_hex(8)} {socket.gethostname()} {os.getpid()}".encode()
         try:
             storage.write_bytes(self._owner, f"{self.url}/{OWNER}")
