@@ -42,9 +42,9 @@ def main() -> None:
     parser.add_argument("--only", type=int, nargs="*", metavar="N", help="lines of the table, from 0 (default: all)")
     only = parser.parse_args().only
     print(
-        "| model | slice | mesh | rows x tokens a chip | compile s | TFLOP | of model's | GB accessed | GB temporary |"
+        "| model | slice | mesh | rows x tokens a chip | compile s | TFLOP | of model's | GB accessed | GB in HBM | GB temporary |"
     )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for number, shape in enumerate(SHAPES):
         if only is None or number in only:
             print(line(shape), flush=True)
@@ -70,16 +70,17 @@ def line(shape: Shape) -> str:
         f"{one.compile_seconds:.0f}",
     ]
     if one.cost is None:
-        cells += ["does not fit"] + [""] * 3
+        cells += ["does not fit"] + [""] * 4
     else:
         cells += [
             f"{one.cost.flops / 1e12:.3f}",
             f"{one.cost.flops / one.model_flops:.3f}",
             f"{one.cost.bytes / 1e9:.1f}",
+            f"{one.cost.hbm_bytes / 1e9:.1f}",
             f"{one.memory.temporaries / 1e9:.2f}",
         ]
         cells += [f"{each.kind} {each.count:,} of {each.bytes / 1e9:.3f} GB" for each in one.cost.collectives]
-    return "| " + " | ".join(cells[:9]) + " | " + "; ".join(cells[9:])
+    return "| " + " | ".join(cells[:10]) + " | " + "; ".join(cells[10:])
 
 
 if __name__ == "__main__":

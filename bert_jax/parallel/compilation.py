@@ -15,11 +15,6 @@ def use_compilation_cache() -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-# Chips with 128 MiB of vector memory. Fusions get three quarters of it (default: an eighth): the compiler then copies
-# fewer whole arrays into it ahead of their use (docs/decisions).
-LARGE_VECTOR_MEMORY = ("TPU v5 lite", "TPU v5e", "TPU v6 lite", "TPU v6e")
-
-
 def compiler_options(mesh: jax.sharding.Mesh, deterministic: bool = False) -> dict[str, str | bool]:
     """Return the XLA options for the devices of `mesh`; none for CPUs. Programs of CPUs and TPUs are deterministic."""
     device = mesh.devices.flat[0]
@@ -29,7 +24,4 @@ def compiler_options(mesh: jax.sharding.Mesh, deterministic: bool = False) -> di
     if device.platform != "tpu":
         return {}
     # Gather a whole parameter before its product; gathering in pieces, the default, takes more messages and memory.
-    options: dict[str, str | bool] = {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"}
-    if device.device_kind in LARGE_VECTOR_MEMORY:
-        options["xla_tpu_scoped_vmem_limit_kib"] = str(96 * 1024)
-    return options
+    return {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"}
