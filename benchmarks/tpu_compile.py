@@ -34,6 +34,19 @@ SHAPES = [
     Shape("large", "v5e:16x16", (-1, 1, 1), 16, 128),
     Shape("large", "v5e:16x16", (-1, 1, 1), 16, 512, remat=True),
 ]
+COLUMNS = (
+    "model",
+    "slice",
+    "mesh",
+    "rows x tokens a chip",
+    "compile s",
+    "TFLOP",
+    "of model's",
+    "GB accessed",
+    "GB in HBM",
+    "GB temporary",
+    "collectives",
+)
 
 
 def main() -> None:
@@ -41,10 +54,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=int, nargs="*", metavar="N", help="lines of the table, from 0 (default: all)")
     only = parser.parse_args().only
-    print(
-        "| model | slice | mesh | rows x tokens a chip | compile s | TFLOP | of model's | GB accessed | GB in HBM | GB temporary |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| " + " | ".join(COLUMNS) + " |")
+    print("|" + " --- |" * len(COLUMNS))
     for number, shape in enumerate(SHAPES):
         if only is None or number in only:
             print(line(shape), flush=True)
@@ -70,7 +81,7 @@ def line(shape: Shape) -> str:
         f"{one.compile_seconds:.0f}",
     ]
     if one.cost is None:
-        cells += ["does not fit"] + [""] * 4
+        cells += ["does not fit"] + [""] * 5
     else:
         cells += [
             f"{one.cost.flops / 1e12:.3f}",
@@ -79,8 +90,8 @@ def line(shape: Shape) -> str:
             f"{one.cost.hbm_bytes / 1e9:.1f}",
             f"{one.memory.temporaries / 1e9:.2f}",
         ]
-        cells += [f"{each.kind} {each.count:,} of {each.bytes / 1e9:.3f} GB" for each in one.cost.collectives]
-    return "| " + " | ".join(cells[:10]) + " | " + "; ".join(cells[10:])
+        cells.append("; ".join(f"{x.kind} {x.count:,} of {x.bytes / 1e9:.3f} GB" for x in one.cost.collectives))
+    return "| " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":
