@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 from bert_jax.errors import shown
@@ -33,6 +33,7 @@ class Console:
         self._what = ""  # the work that the progress line is about
         self._done = 0  # of that work
         self._began = self._shown = 0.0  # when that work began, and when its line was last printed
+        self.beat: Callable[[], None] = lambda: None  # called for each part of a piece of work, printed or not
 
     def training(self, line: dict[str, Any], steps: int, seconds_per_step: float) -> None:
         """Print step, loss, accuracies, speed and the time left."""
@@ -62,6 +63,7 @@ class Console:
 
     def preparation(self, done: int, total: int, documents: int) -> None:
         """Print bytes of input read and in all (0 where unknown), documents, speed and the time left."""
+        self.beat()
         seconds = self._due("preparation", done)
         if seconds is None:
             return
@@ -86,6 +88,7 @@ class Console:
             total: units in all; None: unknown.
             unit: name of a unit, such as "batches".
         """
+        self.beat()
         if total is None and not done:
             self._write(f"{what} ...", keep=not self._live)
         elif (seconds := self._due(what, done)) is not None:

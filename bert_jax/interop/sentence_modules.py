@@ -29,6 +29,12 @@ TRANSFORMER_FIELDS = {
 }
 
 
+# Names of the file of a Transformer; the library wrote one for each family before it had one for all.
+TRANSFORMER = "sentence_bert_config.json"
+OLD_FAMILIES = ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+TRANSFORMER_FILES = (TRANSFORMER, *(f"sentence_{family}_config.json" for family in OLD_FAMILIES))
+
+
 class SentenceModules(NamedTuple):
     """How texts become vectors; the defaults are those of sentence-transformers for a bare encoder."""
 
@@ -66,7 +72,7 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
     if "Normalize" in kinds:
         _check_normalize(directory / modules[2][1] / "config.json")
     prompts, default_prompt, similarity = _settings(directory / "config_sentence_transformers.json")
-    transformer = _transformer(directory / folder / "sentence_bert_config.json")
+    transformer = _transformer(directory / folder)
     return SentenceModules(
         folder=folder,
         pooling=_pooling(directory / modules[1][1] / "config.json"),
@@ -89,7 +95,7 @@ def sentence_module_files(modules: SentenceModules, hidden_size: int) -> dict[st
             {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
             for n, (kind, path) in enumerate(kinds)
         ],
-        "sentence_bert_config.json": {"max_seq_length": modules.max_seq_len, "do_lower_case": modules.lower_case},
+        TRANSFORMER: {"max_seq_length": modules.max_seq_len, "do_lower_case": modules.lower_case},
         "1_Pooling/config.json": {"word_embedding_dimension": hidden_size, **pooling},
         "config_sentence_transformers.json": {
             "prompts": dict(modules.prompts),
@@ -111,9 +117,12 @@ def _module(one: Any, path: pathlib.Path) -> tuple[str, str]:
     return kind.rsplit(".", 1)[-1], folder
 
 
-def _transformer(path: pathlib.Path) -> dict[str, Any]:
-    """The fields of `sentence_bert_config.json`, checked."""
-    found = read_object(path) if path.is_file() else {}
+def _transformer(folder: pathlib.Path) -> dict[str, Any]:
+    """The fields of the first of TRANSFORMER_FILES that is there, checked."""
+    path = next((folder / name for name in TRANSFORMER_FILES if (folder / name).is_file()), None)
+    if path is None:
+        return {}
+    found = read_object(path)
     for name, value in found.items():
         if name not in TRANSFORMER_FIELDS:
             raise UserError(f"{path}: unknown field '{name}'; there may be {', '.join(TRANSFORMER_FIELDS)}")

@@ -70,6 +70,10 @@ class Watchdog:
         """Enter a stage; every process enters the same stages in the same order."""
         self._stage = Stage(self._stage.number + 1, name, step, time.monotonic())
 
+    def alive(self) -> None:
+        """Start the clock of the stage anew: a part of long work is done. Process 0 speaks for all, who wait for it."""
+        self._stage = self._stage._replace(began=time.monotonic())
+
     def check_agreement(self, fingerprint: dict[str, str]) -> None:
         """Wait until every process has sent the same run fingerprint; all end with status 2 where one differs."""
         if self.links:

@@ -1,7 +1,8 @@
 """Held-out metrics of a pretraining run."""
 
+import dataclasses
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import jax
 
@@ -25,9 +26,15 @@ from bert_jax.training.schedules import plan_phases
 
 
 def make_evaluation(
-    config: PretrainConfig, objective: Objective, mesh: jax.sharding.Mesh, tokenizer: Tokenizer
+    config: PretrainConfig,
+    objective: Objective,
+    mesh: jax.sharding.Mesh,
+    tokenizer: Tokenizer,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluate:
     """Return what an evaluation of a run measures: the means of its objective, and `pairs_accuracy` where asked for.
+
+    `should_stop` is called after each batch of pairs; where it says so, their accuracy is left out.
 
     Raises:
         UserError: `config.evaluate.pairs` is not in a format, or the objective trains no masked-token head.
@@ -38,10 +45,12 @@ def make_evaluation(
     if Head("masked_token") not in OBJECTIVES[config.objective].heads(config):
         raise UserError(f"config.evaluate.pairs: {config.objective} trains no masked-token head; set it to None")
     settings = config.evaluate.pairs, config.evaluate.num_pairs
-    accuracy = pairs_accuracy(config.model, config.compute.dtype, mesh, tokenizer, *settings)
+    accuracy = pairs_accuracy(config.model, config.compute.dtype, mesh, tokenizer, *settings, should_stop)
 
     def evaluation(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
-        return measure(params, frozen, batches) | {"pairs_accuracy": accuracy(params)}
+        found = measure(params, frozen, batches)
+        of_pairs = accuracy(params)
+        return found if of_pairs is None else found | {"pairs_accuracy": of_pairs}
 
     return evaluation
 
@@ -72,6 +81,9 @@ def evaluate(
     split = "train" if other and not corpus.split("heldout").num_documents else "heldout"
     mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
     sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
+    if other is not None:  # of how the run mixes its own corpora nothing applies
+        mixed = dataclasses.replace(config.data, weights=None, smoothing=1.0, max_epochs=None, snapshots=None)
+        config = dataclasses.replace(config, data=mixed)
     data = corpus_data(config, corpus, sharding.batch_blocks(mesh), split)
     if data.heldout is None or data.num_heldout is None:
         raise UserError(

@@ -122,12 +122,16 @@ def _compare_metrics(place: pathlib.Path, step: int, console: Console) -> None:
 
 def write_huggingface(found: Weights, output: pathlib.Path, extra: Mapping[str, str]) -> None:
     """Write a directory of transformers."""
-    path = found.directory / TASK_FILE
-    extra = {**extra, **({TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {})}
-    if found.sentences is not None:
-        extra |= sentence_module_files(found.sentences, found.config.hidden_size)
+    extra = {**extra, **usage_files(found)}
     params = jax.device_get(found.params)
     huggingface.export_model(params, found.config, found.heads, found.directory, output, found.labels, extra)
+
+
+def usage_files(found: Weights) -> dict[str, str]:
+    """Return name -> text of what says how a model is used: its task, and the modules of sentence-transformers."""
+    path = found.directory / TASK_FILE
+    task = {TASK_FILE: path.read_text(encoding="utf-8")} if path.is_file() else {}
+    return task if found.sentences is None else task | sentence_module_files(found.sentences, found.config.hidden_size)
 
 
 def write_stablehlo(found: Weights, output: pathlib.Path, extra: Mapping[str, str], int8: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 from typing import Any
@@ -65,7 +66,9 @@ def pretrain(
     params = starting_weights(config, corpus.tokenizer(), console, teacher)
     data = corpus_data(config, corpus, sharding.batch_blocks(mesh), rest=rest)
     data = data._replace(
-        evaluate=make_evaluation(config, objective, mesh, corpus.tokenizer()),
+        evaluate=make_evaluation(
+            config, objective, mesh, corpus.tokenizer(), functools.partial(_beat, interrupt, watchdog)
+        ),
         fingerprint={**data.fingerprint, **teacher.fingerprint},
     )
     first = jax.process_index() == 0
@@ -83,6 +86,13 @@ def pretrain(
             config, objective, phases, data, directory, console, interrupt, watchdog, params, teacher.params
         )
         return fit(_measured(run, config, corpus) if first else run)
+
+
+def _beat(interrupt: Interrupt | None, watchdog: Watchdog | None) -> bool:
+    """Between two parts of long work: restart the watchdog's clock; whether the run is to stop."""
+    if watchdog:
+        watchdog.alive()
+    return interrupt is not None and interrupt.check()
 
 
 def _measured(run: RunContext, config: PretrainConfig, corpus: Mixture) -> RunContext:

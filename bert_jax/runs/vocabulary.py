@@ -13,8 +13,9 @@ from bert_jax.errors import UserError
 from bert_jax.inference.load import Weights, read_weights
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import export_model
-from bert_jax.interop.tensors import class_for, flatten, shapes_of, stored_tensors, unflatten
+from bert_jax.interop.tensors import flatten, shapes_of, stored_tensors, unflatten
 from bert_jax.models import padded_vocab
+from bert_jax.runs.export import usage_files, with_heads
 
 POSITIONS = "encoder/embeddings/position"
 
@@ -49,10 +50,13 @@ def change_vocabulary(place: pathlib.Path, tokenizer: pathlib.Path, output: path
     if old.sha256 == new.sha256:
         raise UserError(f"{tokenizer}: the model has this vocabulary already")
     sources = sources_of(old, new)
-    one = class_for(FAMILIES[found.config.family], {head.name for head in found.heads})
-    heads = tuple(head for head in found.heads if one is None or head.name in one.heads)
-    carried = carry_over(found._replace(heads=heads), sources, new)
-    export_model(carried.params, carried.config, heads, tokenizer, output, found.labels)
+    kept = with_heads(found, is_class=True)
+    carried = carry_over(kept, sources, new)
+    export_model(
+        carried.params, carried.config, kept.heads, tokenizer, output, found.labels, extra=usage_files(carried)
+    )
+    if left_out := [head.name for head in found.heads if head not in kept.heads]:
+        console.say(f"left out: the head {', '.join(left_out)}")
     console.say(
         f"{new.vocab_size:,} tokens: {sources.shared:,} as in the old vocabulary, "
         f"{new.vocab_size - sources.shared - sources.unknown:,} from the mean of their old pieces, {sources.unknown:,} "

@@ -97,6 +97,9 @@ def test_texts_that_cannot_be_filled(world, refused) -> None:
     argv = ["fill-mask", "--model", world.model]
     refused(*argv, "no mask here", says=("no [MASK]",))
     refused(*argv, "", says=("no [MASK]",))
+    refused(*argv, "caf\udce9 [MASK]", says=("argument TEXT: the text is not UTF-8",))
+    pairs = ["attention", "--model", world.model, "--output", "a.html", "good"]
+    refused(*pairs, "caf\udce9", says=("argument PAIR: the text is not UTF-8",))
     refused(*argv, "[MASK] " * 40, says=("42 tokens", "32"))
     refused(*argv, "--top_k", 0, "[MASK]", says=("top_k 0", "1 to 200"))
     refused(*argv, "--top_k", 201, "[MASK]", says=("top_k 201", "1 to 200"))

@@ -493,8 +493,17 @@ def test_broken_files_are_refused(tmp_path):
     refused(read_crows_pairs, "d.csv", head, "holds no pair")
     refused(read_crows_pairs, "e.csv.gz", b"no gzip", "damaged gzip file")
     refused(read_crows_pairs, "f.csv", b"\xff", "not UTF-8")
+    limit = csv.field_size_limit(1_000)  # of the process; readers of tasks raise it
+    refused(read_crows_pairs, "g.csv", head + b'a,"' + b"b" * 2_000, "g.csv:2: field larger than field limit")
+    csv.field_size_limit(limit)
     refused(read_stereoset, "a.json", b'{"data": {}}', "holds no intrasentence item")
     refused(read_stereoset, "b.json", b'[{"context": "no blank"}]', "item 0: not an intrasentence item")
+    sentences = {label: {"sentence": "a b"} for label in ("stereotype", "anti-stereotype", "unrelated")}
+    whole = {"context": "a BLANK", "bias_type": "x", "target": "t", "data": sentences}
+    for change in ({"target": ["t"]}, {"bias_type": None}, {"target": "\ud800"}, {"context": "\ud800 BLANK"}):
+        refused(read_stereoset, "c.json", json.dumps([whole | change]).encode(), "item 0: not an intrasentence item")
+    (tmp_path / "d.json").write_text(json.dumps([whole]))
+    assert len(read_stereoset(tmp_path / "d.json")) == 1
     refused(read_winobias, "pro_stereotyped_x.txt", b"1 a\n", "anti_stereotyped_x.txt: cannot be read")
     (tmp_path / "anti_stereotyped_x.txt").write_text("1 a\n2 b\n")
     refused(read_winobias, "pro_stereotyped_x.txt", b"1 a\n", "has 1 sentences, anti_stereotyped_x.txt 2")

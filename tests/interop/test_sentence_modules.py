@@ -99,6 +99,17 @@ def test_a_prompt_and_lower_case_apply(encoder, tmp_path):
     np.testing.assert_allclose(bert_jax.load(tmp_path / "theirs").encode(["AbC"]), found[:1], rtol=0, atol=1e-6)
 
 
+def test_the_file_of_a_transformer_had_other_names(encoder, tmp_path):
+    save_theirs(encoder, tmp_path / "theirs", length=12)
+    in_old_words(tmp_path / "theirs", "mean", 7)
+    path = tmp_path / "theirs" / "sentence_bert_config.json"
+    path.rename(path.with_name("sentence_xlm-roberta_config.json"))
+    model = sentence_transformers.SentenceTransformer(str(tmp_path / "theirs"), device="cpu")
+    assert model.max_seq_length == 7
+    found = bert_jax.load(tmp_path / "theirs").encode(TEXTS, truncate=True)
+    np.testing.assert_allclose(found, model.encode(TEXTS), rtol=0, atol=1e-5)
+
+
 def test_a_format_without_modules_says_so(encoder, tmp_path, capfd):
     save_theirs(encoder, tmp_path / "theirs", "cls")
     paths = ["--model", str(tmp_path / "theirs"), "--output", str(tmp_path / "ours"), "--format", "stablehlo"]

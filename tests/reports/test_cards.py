@@ -6,6 +6,7 @@ import pathlib
 import markdown_it
 import numpy as np
 import pytest
+import sentence_transformers
 import transformers
 from huggingface_hub import ModelCard
 
@@ -13,8 +14,11 @@ from bert_jax.config import EncoderConfig, FinetuneConfig, finetune_config, reso
 from bert_jax.data.manifest import fingerprint
 from bert_jax.errors import UserError
 from bert_jax.inference.load import Weights, weights_digest
+from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head
 from bert_jax.reports.cards.card import model_card
+from bert_jax.reports.cards.provenance import DATASETS
+from bert_jax.tasks.table import TASKS
 from tests.reports.written_pages import HOSTILE, curve, write_run
 
 
@@ -109,6 +113,19 @@ def test_the_card_says_how_to_open_it(heads: tuple[str, ...], tag: str, opener: 
     assert card.data.pipeline_tag == tag
     assert f"import AutoTokenizer, {opener}\n" in card.text
     assert hasattr(transformers, opener)
+
+
+def test_the_card_of_a_sentence_encoder_opens_it_with_its_pooling(tmp_path: pathlib.Path) -> None:
+    found = weights()._replace(sentences=SentenceModules(pooling="max", normalize=True, max_seq_len=7))
+    card = ModelCard(model_card(found, tmp_path))
+    assert (card.data.pipeline_tag, card.data.library_name) == ("sentence-similarity", "sentence-transformers")
+    assert "A text is one vector of length 1, by max pooling. Texts are cut at 7 tokens." in card.text
+    assert "from sentence_transformers import SentenceTransformer\n" in card.text
+    assert hasattr(sentence_transformers, "SentenceTransformer")
+
+
+def test_data_sets_of_cards_are_of_tasks() -> None:
+    assert DATASETS.keys() <= TASKS.keys()
 
 
 def test_hostile_names_stay_text(tmp_path: pathlib.Path) -> None:

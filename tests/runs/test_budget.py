@@ -150,6 +150,8 @@ def test_a_choice_rescales_the_recipe() -> None:
     assert config.optimizer.peak_learning_rate == 1e-3
     assert (config.model.num_layers, config.model.hidden_size, config.model.mlp_size) == (6, 192, 384)
     assert (config.evaluate.every, config.checkpoint.every, config.train.log_every) == (50, 1_000, 5)
+    # A run keeps the batches of the devices that it began on.
+    assert [one.batch_size for one in apply(recipe(), choice._replace(devices=3)).train.phases] == [63, 33]
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +221,14 @@ def test_a_run_of_a_budget_resumes_without_a_measurement(corpus, tmp_path, monke
     assert "as chosen when the run began" in again.getvalue()
     with pytest.raises(UserError, match="a run with --budget '2s'"):
         api.pretrain(small(corpus), run, budget="3s")
+    choice = (run / FILE).read_text()
+    (run / "run.json").unlink()  # which a run writes again, of the same choice
+    assert api.pretrain(small(corpus), run, console=Console(again), budget="2s")
+    assert (run / FILE).read_text() == choice
+    assert read_steps(run) == steps
+    (run / FILE).write_text("{}")
+    with pytest.raises(UserError, match="leave --budget out"):
+        api.pretrain(small(corpus), run, budget="2s")
     (run / FILE).unlink()
     with pytest.raises(UserError, match="leave --budget out"):
         api.pretrain(small(corpus), run, budget="2s")

@@ -11,6 +11,7 @@ import transformers
 
 from bert_jax.cli.main import main
 from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.interop.sentence_modules import SentenceModules, read_sentence_modules, sentence_module_files
 from bert_jax.runs.vocabulary import sources_of
 from tests.interop.tokenizer_directories import of_family, wordpiece
 from tests.models.family_cases import CASES, model_of
@@ -74,6 +75,19 @@ def test_rows_are_carried_over(family: str, tmp_path: pathlib.Path, capsys: pyte
     again = ["--model", str(out), "--tokenizer", str(tmp_path / "new"), "--output", str(tmp_path / "again")]
     assert main(["vocabulary", *again]) == 2
     assert "the model has this vocabulary already" in capsys.readouterr().err
+
+
+def test_what_says_how_a_model_is_used_stays(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    modules = SentenceModules(pooling="max", normalize=True, max_seq_len=7, prompts={"query": "q "})
+    for name, text in {**sentence_module_files(modules, hidden_size=16), "task.json": '{"kind": "x"}\n'}.items():
+        (model / name).parent.mkdir(exist_ok=True)
+        (model / name).write_text(text)
+    (tmp_path / "new").mkdir()
+    wordpiece(tmp_path / "new", [*OLD, "more"])
+    words = ["--model", str(model), "--tokenizer", str(tmp_path / "new"), "--output", str(tmp_path / "out")]
+    assert main(["vocabulary", *words]) == 0
+    assert read_sentence_modules(tmp_path / "out") == modules
+    assert (tmp_path / "out" / "task.json").read_text() == '{"kind": "x"}\n'
 
 
 @pytest.mark.parametrize(

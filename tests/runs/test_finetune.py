@@ -15,7 +15,7 @@ import transformers
 from bert_jax.cli.main import main
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.training.trackers.services import TRACKERS, Tracker
-from tests.finetuning_runs import EXAMPLE, finetune, finetune_command, make_world, read_lines, stop_after
+from tests.finetuning_runs import EXAMPLE, finetune, finetune_command, make_world, read_lines, stop_after, write_lines
 from tests.tiny_models import save
 
 AUTO = {
@@ -85,6 +85,20 @@ def test_a_task_from_files_to_the_predictions_of_transformers(world, tmp_path, c
     for one, line in zip(found, written, strict=True):
         assert one[name] == (pytest.approx(line[name], abs=1e-5) if kind == "regression" else line[name])
     assert len(read_lines(workdir / "predictions" / "custom-test.jsonl")) == 5
+
+
+def test_where_all_questions_have_answers_each_is_answered(world, tmp_path, capsys):
+    """A threshold tuned on them would leave out the questions above the last right answer, and new ones like them."""
+    answered = [one for one in read_lines(world / "question_answering" / "dev.jsonl") if one["answers"]]
+    write_lines(world / "question_answering" / "answered.jsonl", answered)
+    workdir, answers = tmp_path / "run", tmp_path / "answers.jsonl"
+    results = finetune(world, workdir, "question_answering", "task.dev=answered.jsonl", "task.test=test.jsonl")
+    assert results["best"]["scores"]["f1"] < 100, "a threshold would leave something out"
+    for name in ("custom-dev.jsonl", "custom-test.jsonl"):
+        assert all(line["answer"] for line in read_lines(workdir / "predictions" / name))
+    source = world / "question_answering" / "dev.jsonl"
+    assert main(["predict", "--model", str(workdir), "--input", str(source), "--output", str(answers)]) == 0
+    assert all(line["answer"] for line in read_lines(answers))
 
 
 def compare_classes(model, tokenizer, example, answer):

@@ -89,6 +89,20 @@ def test_answers_have_different_texts_even_where_many_spans_share_a_text(samples
     assert found.answers[0].start == 0
 
 
+@pytest.mark.parametrize("word", ["e\u0301te\u0301", "\u0928\u092e\u0938\u094d\u0924\u0947"])
+def test_an_answer_ends_with_the_marks_of_its_last_character(samples, word):
+    """The vocabulary removes accents and vowel signs, so that the last token ends before them."""
+    tokenizer = load_tokenizer(samples / "vocab" / "bert-base-uncased")
+    settings = TaskConfig(n_best=1, max_answer_length=8)
+    context = f"we say {word}, or"
+    example = {"id": "1", "question": "a", "context": context, "answers": [{"text": word, "start": 7}]}
+    made, _ = make_features(KINDS["question_answering"], [example], tokenizer, settings)
+    start, end = gold_logits(made[0])
+    (found,) = find_answers([example], made, [start], [end], settings, False)
+    assert found.answers[0].text == word
+    assert context[found.answers[0].start : found.answers[0].end] == word
+
+
 def test_the_margin_decides_for_no_answer():
     found = Found([Answer("a", 0, 1, 3.0, 0.5)], 5.0, 0.5)
     assert found.null_margin == 2.0

@@ -47,6 +47,13 @@ BAD = {
     "empty text": (TEXTS, "a.tsv", HEAD + " \tno\n", "a.tsv:2: text is empty"),
     "text is a number": (TEXTS, "a.jsonl", '{"text": 3, "label": "no"}', "a.jsonl:1: text is 3, not a text"),
     "surrogate": (TEXTS, "a.jsonl", '{"text": "\\ud800", "label": "no"}', "a.jsonl:1: text has half of a surrogate"),
+    "surrogate in a token": (TAGS, "a.jsonl", '{"tokens": ["\\ud800"], "labels": ["O"]}', "tokens has half of a surr"),
+    "surrogate in an answer": (
+        SPANS,
+        "a.json",
+        squad(answers=[{"text": "\ud800", "answer_start": 7}]),
+        "q1: an answer has half of a surrogate",
+    ),
     "label is a list": (TEXTS, "a.jsonl", '{"text": "x", "label": ["no"]}', "neither text nor an integer"),
     "not UTF-8": (TEXTS, "a.tsv", HEAD.encode() + b"x\tno\ncaf\xe9\tno\n", "a.tsv:3: invalid UTF-8"),
     "binary": (TEXTS, "a.tsv", HEAD + "x\0\tno\n", "a.tsv:2: a NUL byte"),

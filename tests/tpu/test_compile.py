@@ -57,7 +57,7 @@ def test_packed_sequences_cost_little_more() -> None:
 
 
 def test_a_program_that_does_not_fit_suggests_changes() -> None:
-    words = ["--config", DEMO, "--topology", "v5e:1x1", "--config.model.vocab_size=512"]
+    words = ["--config=bert:tiny", "--topology", "v5e:1x1"]
     words += ["--config.train.batch_size=65536", "--config.train.phases[1].batch_size=4"]
     done = run(*words, "--json")
     assert done.returncode == 1, done.stderr

@@ -114,6 +114,18 @@ def test_a_run_that_ends_while_a_checkpoint_is_uploaded_resumes_before_it(
     check_same_run(world, tmp_path)
 
 
+def test_the_choice_of_a_budget_is_that_of_the_run_on_any_machine(world, tmp_path, monkeypatch, capsys) -> None:
+    # Words that a budget chooses are left out.
+    words = [word for word in command(world) if "steps" not in word and "batch" not in word and ".model." not in word]
+    words += ["--budget", "20K tokens", "--config.evaluate.num_sequences=64"]
+    assert main(words) == 0, capsys.readouterr().err
+    chosen = remote()["budget.json"]
+    another_machine(tmp_path / "another", monkeypatch)
+    assert main(words) == 0
+    assert "as chosen when the run began" in capsys.readouterr().err
+    assert remote()["budget.json"] == chosen
+
+
 def test_damaged_checkpoints_are_set_aside(world, memory, tmp_path, monkeypatch, capsys) -> None:
     assert main(command(world)) == 0
     arrays = {name: len(content) for name, content in remote().items() if name.startswith("checkpoints/6/state/d/")}

@@ -1,6 +1,7 @@
 """Help and options of one verb, and the options that several verbs share."""
 
 import argparse
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -41,6 +42,13 @@ def run_place(text: str) -> str:
     """Return the path or the URL of a run or a model; the parser refuses other URLs."""
     if refusal := url_refusal(text, run=True):
         raise argparse.ArgumentTypeError(refusal)
+    return text
+
+
+def readable_text(text: str) -> str:
+    """Return a text; the parser refuses bytes that are not UTF-8, which Python keeps as halves of surrogate pairs."""
+    if not text.isascii() and re.search("[\ud800-\udfff]", text):
+        raise argparse.ArgumentTypeError("the text is not UTF-8; set the terminal to it, or use a file")
     return text
 
 

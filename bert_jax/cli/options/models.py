@@ -14,6 +14,7 @@ from bert_jax.cli.options.command import (
     Command,
     add_model,
     local_path,
+    readable_text,
     run_place,
 )
 
@@ -145,7 +146,11 @@ def _fill_mask(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print a list of {token, id, probability, text} per text")
     parser.add_argument("--input", metavar="FILE", help=f"{INPUT_FILE_HELP}, instead of TEXT")
     parser.add_argument(
-        "text", nargs="?", metavar="TEXT", help="text with [MASK] in it, in quotes; RoBERTa spells it <mask>"
+        "text",
+        nargs="?",
+        type=readable_text,
+        metavar="TEXT",
+        help="text with [MASK] in it, in quotes; RoBERTa spells it <mask>",
     )
 
 
@@ -167,8 +172,13 @@ def _attention(parser: argparse.ArgumentParser) -> None:
         help="head of that layer, from 0: a page shows it in detail as well, a picture shows it alone",
     )
     parser.add_argument("--first_token", type=int, default=0, metavar="N", help="first of 512 tokens (default: 0)")
-    parser.add_argument("text", metavar="TEXT", help="text in quotes; with [MASK], also the relevance of each token")
-    parser.add_argument("pair", nargs="?", metavar="PAIR", help="a second text, in quotes")
+    parser.add_argument(
+        "text",
+        type=readable_text,
+        metavar="TEXT",
+        help="text in quotes; with [MASK], also the relevance of each token",
+    )
+    parser.add_argument("pair", nargs="?", type=readable_text, metavar="PAIR", help="a second text, in quotes")
 
 
 def _predict(parser: argparse.ArgumentParser) -> None:

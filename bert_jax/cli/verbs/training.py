@@ -114,4 +114,5 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
     ):
         if refused:
             raise refused
+        console.beat = watchdog.alive
         return run(config, fetched(args.workdir), console, interrupt, watchdog), first

@@ -1,6 +1,8 @@
 """What the benchmarks share: items, their scores, and the form of a result."""
 
+import csv
 import gzip
+import io
 import pathlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +99,29 @@ def files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathlib.Path]:
         wanted = f"no file that ends in {' or '.join(suffixes)} in it" if path.is_dir() else "no such file or directory"
         raise UserError(f"{path}: {wanted}")
     return found
+
+
+def read_table(
+    file: pathlib.Path, columns: Sequence[str], source: str, **form: Any
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return the rows of a CSV file, each after its place, `file:line`.
+
+    Args:
+        file: as in `read_text`.
+        columns: those that it must have.
+        source: the file to give instead.
+        form: arguments of `csv.DictReader`.
+
+    Raises:
+        UserError: a file that cannot be read, without a column, or with a cell that has no end.
+    """
+    rows = csv.DictReader(io.StringIO(read_text(file), newline=""), **form)
+    try:
+        if missing := [name for name in columns if name not in (rows.fieldnames or ())]:
+            raise UserError(f"{file}: no column {', '.join(missing)}; give {source}")
+        return [(f"{file}:{rows.line_num}", row) for row in rows]
+    except csv.Error as error:
+        raise UserError(f"{file}:{rows.line_num + 1}: {error}; close the quotes of its cells") from None
 
 
 def read_text(file: pathlib.Path) -> str:

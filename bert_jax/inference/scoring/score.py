@@ -99,12 +99,23 @@ def scoring_model(
     return ScoringModel(scorers, params, context, model.tokenizer, temperature)
 
 
+class _StoppedError(Exception):
+    """There is no time for the rest of the pairs."""
+
+
 def pairs_accuracy(
-    config: EncoderConfig, dtype: str, mesh: jax.sharding.Mesh, tokenizer: Tokenizer, source: str, num_pairs: int
-) -> Callable[[Params], float]:
+    config: EncoderConfig,
+    dtype: str,
+    mesh: jax.sharding.Mesh,
+    tokenizer: Tokenizer,
+    source: str,
+    num_pairs: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Callable[[Params], float | None]:
     """Return a function parameters on `mesh` -> mean accuracy over the paradigms, for evaluations during training.
 
-    About `num_pairs` pairs, the same fraction of each paradigm, are drawn once. Every process of the mesh calls it.
+    About `num_pairs` pairs, the same fraction of each paradigm, are drawn once. Every process of the mesh calls it, and
+    `should_stop` after each batch; None where that said so.
     Raises UserError, before any work, for a file that is not in a format, and for a sentence that is too long.
     """
     items = PAIRS.read(pathlib.Path(source))
@@ -114,9 +125,16 @@ def pairs_accuracy(
     for item, tokens in zip(chosen, _tokens_of(tokenizer, chosen), strict=True):
         PAIRS.ask(context, item, tokens)
 
-    def accuracy(params: Params) -> float:
+    def after_batch(done: int, total: int) -> None:
+        if should_stop():
+            raise _StoppedError
+
+    def accuracy(params: Params) -> float | None:
         model = ScoringModel({MASKED: scorer}, params, context, tokenizer, 1.0)
-        scored = score_items(model, PAIRS, chosen, lambda done, total: None)
+        try:
+            scored = score_items(model, PAIRS, chosen, after_batch)
+        except _StoppedError:
+            return None
         found = _means(list(_by_group(PAIRS, context, scored).values()))["accuracy"]
         assert found is not None
         return float(found)

@@ -14,17 +14,19 @@ from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_for
 from bert_jax.reports.cards.bias import bias_sentences
 from bert_jax.reports.cards.provenance import Provenance, provenance_of
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.similarity import SIMILARITY
 
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")  # an identifier of the Hub, such as apache-2.0
 HUB_ID = re.compile(r"([\w.-]+/)?[\w.-]+")
 
 
 class Use(NamedTuple):
-    """What a head is for: the Hub's name, the class of transformers that opens it, and a noun phrase."""
+    """What a head is for: the Hub's name, the class that opens it, a noun phrase, and the library of the class."""
 
     pipeline_tag: str
     opener: str
     purpose: str
+    library: str = "transformers"
 
 
 # The first head of pretraining that a model has decides, then that of a kind of task.
@@ -36,8 +38,13 @@ USES = {
 BARE = Use("feature-extraction", "AutoModel", "vectors of texts, and fine-tuning on a task")
 
 
+SENTENCES = Use(SIMILARITY.pipeline_tag, "SentenceTransformer", SIMILARITY.purpose, "sentence-transformers")
+
+
 def use_of(found: Weights) -> Use:
     """Return what a model is for."""
+    if found.sentences is not None:
+        return SENTENCES
     heads = {head.name: head.classes for head in found.heads}
     for head, use in USES.items():
         if head in heads:
@@ -81,7 +88,7 @@ def model_card(
     metadata: dict[str, object] = {
         "language": list(known.languages),
         "license": license_,
-        "library_name": "transformers" if in_transformers else "bert_jax",
+        "library_name": use.library if in_transformers else "bert_jax",
         "pipeline_tag": use.pipeline_tag,
         "tags": [found.config.family, "bert_jax", *known.tags],
         "base_model": base_model,
@@ -105,7 +112,8 @@ def _text(
     heads = ", ".join(head.name.replace("_", " ") for head in found.heads) or "none"
     yield (
         f"An encoder of the family {config.family}: {config.num_layers} layers of width {config.hidden_size}, a "
-        f"vocabulary of {config.vocab_size:,} tokens, up to {config.max_positions:,} tokens a text; heads: {heads}.\n"
+        f"vocabulary of {config.vocab_size:,} tokens, up to {config.max_positions:,} tokens a text; heads: {heads}."
+        f"{_of_sentences(found)}\n"
         f"{_inline(known.made) or 'How it was trained is not recorded here.'}\n"
     )
     yield "## Intended use and limits\n"
@@ -140,10 +148,25 @@ def _text(
     yield ""
 
 
+def _of_sentences(found: Weights) -> str:
+    """A sentence on how texts become vectors, where that is known; else nothing."""
+    if found.sentences is None:
+        return ""
+    longest, length = found.sentences.max_seq_len, " of length 1" if found.sentences.normalize else ""
+    cut = "" if longest is None else f" Texts are cut at {longest:,} tokens."
+    return f" A text is one vector{length}, by {found.sentences.pooling} pooling.{cut}"
+
+
 def _loading(use: Use, in_transformers: bool) -> str:
     """Three lines that open the directory that they lie in."""
     if not in_transformers:
         return 'import bert_jax\n\nmodel = bert_jax.load(".")  # this directory\n'
+    if use is SENTENCES:
+        return (
+            f"from sentence_transformers import {use.opener}\n\n"
+            f'model = {use.opener}(".")  # this directory\n'
+            'vectors = model.encode(["a text", "another text"])\n'
+        )
     return (
         f"from transformers import AutoTokenizer, {use.opener}\n\n"
         f'model = {use.opener}.from_pretrained(".")  # this directory\n'

@@ -22,7 +22,7 @@ from bert_jax.training.workdir import read_machine, read_run
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 # Task -> its data set on the Hugging Face Hub.
-DATASETS = dict.fromkeys(GLUE, "nyu-mll/glue") | {"squad": "rajpurkar/squad", "squad_v2": "rajpurkar/squad_v2"}
+DATASETS = dict.fromkeys(GLUE, "nyu-mll/glue") | {"squad1": "rajpurkar/squad", "squad2": "rajpurkar/squad_v2"}
 LANGUAGE = re.compile(r"[a-z]{2,3}")
 NOT_SCORES = ("step", "split", "seq_len", "ema_decay")
 

@@ -32,6 +32,7 @@ from bert_jax.runs.budget.rule import (
     batch_sizes,
     choose,
 )
+from bert_jax.training.saving.mirror import checkpoints_in, mirror_of
 from bert_jax.training.schedules import plan_phases
 
 DEFAULT_RECIPE = "small_cpu"
@@ -78,6 +79,7 @@ def plan(
     recorded = _agreed(_recorded(directory, text) if jax.process_index() == 0 else None)
     if recorded is None:
         choice, rates = _choose(config, budget, corpus, console)
+        choice = choice._replace(devices=jax.device_count())
         if jax.process_index() == 0:
             _record(directory, text, choice, rates)
     else:
@@ -104,11 +106,12 @@ def apply(config: PretrainConfig, choice: Choice, given: Collection[str] = ()) -
     """Return the recipe in the size, with the batches and steps of a choice; keys of `given` keep their value."""
     config = _resized(config, choice.num_layers, choice.hidden_size)
     train, optimizer, scale = config.train, config.optimizer, choice.steps / config.train.steps
+    devices = choice.devices or jax.device_count()
     phases = []
-    for phase in train.phases:
-        sequences, micro_batches = batch_sizes(choice.step_tokens, phase.seq_len, jax.device_count())
+    for number, phase in enumerate(train.phases):
+        sequences, micro_batches = batch_sizes(choice.step_tokens, phase.seq_len, devices)
         phases.append(dataclasses.replace(phase, batch_size=sequences, grad_accum_steps=micro_batches))
-        if phase.warmup_steps is not None:
+        if phase.warmup_steps is not None and f"train.phases[{number}].warmup_steps" not in given:
             phases[-1] = dataclasses.replace(phases[-1], warmup_steps=round(phase.warmup_steps * scale))
     if optimizer.warmup_steps is not None and "optimizer.warmup_steps" not in given:
         optimizer = dataclasses.replace(optimizer, warmup_steps=int(optimizer.warmup_steps * scale))
@@ -189,17 +192,18 @@ def _unless(room: str, given: Collection[str], **values: Any) -> dict[str, Any]:
 
 def _recorded(directory: pathlib.Path, text: str) -> Choice | None:
     """The choice of the run in a directory; None where no run has begun there."""
-    if not (directory / "run.json").exists():
+    if not (directory / "run.json").exists() and not checkpoints_in(directory).exists():
         return None  # a choice without a run is of a command that was refused
     try:
         found = strict_json.parse((directory / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        budget, choice = found["budget"], Choice(**found["choice"])
+    except (OSError, ValueError, KeyError, TypeError):
         raise UserError(
             f"{directory} holds a run without a readable {FILE}: leave --budget out, or choose another --workdir"
         ) from None
-    if found["budget"] != text:
-        raise UserError(f"{directory} holds a run with --budget {found['budget']!r}; choose another --workdir")
-    return Choice(**found["choice"])
+    if budget != text:
+        raise UserError(f"{directory} holds a run with --budget {budget!r}; choose another --workdir")
+    return choice
 
 
 def _agreed(choice: Choice | None) -> Choice | None:
@@ -215,3 +219,5 @@ def _record(directory: pathlib.Path, text: str, choice: Choice, rates: list[tupl
         measured = [{"num_layers": a, "hidden_size": b, "flops_per_second": rate} for a, b, rate in rates]
         content = {"budget": text, "measured": measured, "choice": choice._asdict()}
         write_text(directory / FILE, json.dumps(content, indent=1) + "\n")
+    if mirror := mirror_of(directory):
+        mirror.send(FILE)

@@ -38,7 +38,11 @@ class Candidate(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a budget buys. `epochs`: passes over the corpus; `capped`: whether `MAX_EPOCHS` held it back."""
+    """What a budget buys.
+
+    `epochs`: passes over the corpus; `capped`: whether `MAX_EPOCHS` held it back; `devices`: those that batches divide
+    over, None for those present.
+    """
 
     num_layers: int
     hidden_size: int
@@ -48,6 +52,7 @@ class Choice(NamedTuple):
     flops: float
     epochs: float
     capped: bool
+    devices: int | None = None
 
 
 def choose(

@@ -69,8 +69,9 @@ def write_results(setup: Setup, directory: pathlib.Path, summary: dict[str, Any]
     with writing(directory, ELSEWHERE):
         with files.new_directory(directory / "model", replace=True) as partial:
             shutil.copytree(source, partial, dirs_exist_ok=True)
-            if threshold is not None:
+            if task.impossible:
                 path = partial / TASK_FILE
-                values = json.loads(path.read_text(encoding="utf-8")) | {"null_threshold": threshold}
+                values = json.loads(path.read_text(encoding="utf-8"))
+                values |= {"impossible": False} if threshold is None else {"null_threshold": threshold}
                 path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
         files.write_text(directory / "results.json", json.dumps(summary, indent=1) + "\n")

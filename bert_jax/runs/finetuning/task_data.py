@@ -73,15 +73,18 @@ class Measured(NamedTuple):
 
     scores: dict[str, float]
     predictions: Predictions
-    null_threshold: float | None  # the threshold for no answer that scores best here, of questions that may have none
+    null_threshold: float | None  # the threshold for no answer that scores best here, if any has none
 
 
 def measure(task: Task, config: TaskConfig, part: Part, outputs: Sequence[Outputs]) -> Measured:
-    """Return predictions and scores of a labeled set; a threshold for no answer is tuned on it."""
+    """Return predictions and scores of a labeled set; a threshold for no answer is tuned on it.
+
+    A set whose questions all have answers does not show which margin means that there is none: all are answered.
+    """
     kind = KINDS[task.kind]
-    threshold = np.inf if task.impossible else None
+    threshold = np.inf if task.impossible and not all(map(kind.gold, part.examples)) else None
     predictions = kind.predict(part.examples, part.features, outputs, config, threshold)
-    if task.impossible and kind.tune:
+    if threshold is not None and kind.tune:
         predictions, threshold = kind.tune(part.examples, predictions)
     return Measured(score(task, part.examples, predictions.values), predictions, threshold)
 

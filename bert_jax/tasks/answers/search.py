@@ -1,5 +1,6 @@
 """Search for the best answers by the start and end logits of windows."""
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -102,7 +103,7 @@ def _distinct(context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int
     while True:
         best = dict[str, tuple[str, int, int, float]]()
         for score, start, end in _highest(scores, offsets, looked_at):
-            raw = context[start:end]
+            raw = context[start : _after_marks(context, end)]
             text = raw.strip()
             start += len(raw) - len(raw.lstrip())
             if text and len(best) < n_best:
@@ -110,6 +111,13 @@ def _distinct(context: str, scores: np.ndarray, offsets: np.ndarray, n_best: int
         if len(best) == n_best or looked_at >= scores.size:
             return list(best.values())
         looked_at *= 4
+
+
+def _after_marks(context: str, end: int) -> int:
+    """The end of a character's marks, such as accents and vowel signs: a token that ends there may have lost them."""
+    while end < len(context) and unicodedata.category(context[end]).startswith("M"):
+        end += 1
+    return end
 
 
 def _highest(scores: np.ndarray, offsets: np.ndarray, count: int) -> Iterator[tuple[float, int, int]]:

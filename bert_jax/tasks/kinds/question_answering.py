@@ -38,6 +38,7 @@ def _answer(record: Record, answer: Mapping[str, Any]) -> dict[str, Any]:
     text, start = answer.get("text"), answer.get("answer_start", answer.get("start"))
     if not isinstance(text, str) or not text.strip():
         raise UserError(f"{record.where}: an answer without text; leave it out, or mark the question impossible")
+    records.check_characters(record, "an answer", text)
     return {"text": text} | ({"start": start} if isinstance(start, int) and not isinstance(start, bool) else {})
 
 

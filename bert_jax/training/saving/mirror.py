@@ -106,6 +106,10 @@ class Mirror:
         finally:
             self._owner = b""
 
+    def send(self, name: str) -> None:
+        """Upload a file that was written before this process is the owner, whose copy is that of the URL."""
+        _upload(self.directory, [name], self.url)
+
     def push(self) -> None:
         """Upload what changed and remove what is gone, where this process owns the run.
 

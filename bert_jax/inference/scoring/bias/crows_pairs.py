@@ -1,15 +1,13 @@
 """CrowS-Pairs (Nangia et al. 2020): which of two sentences, one more stereotyping, a model finds likelier."""
 
-import csv
 import difflib
-import io
 import pathlib
 from collections.abc import Sequence
 
 import numpy as np
 
 from bert_jax.errors import UserError
-from bert_jax.inference.scoring.benchmark import Benchmark, Figures, Item, Scored, check_length, read_text
+from bert_jax.inference.scoring.benchmark import Benchmark, Figures, Item, Scored, check_length, read_table
 from bert_jax.inference.scoring.queries import Context, Queries, Tokens, shared_queries
 
 COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
@@ -23,16 +21,9 @@ def read(path: pathlib.Path) -> list[Item]:
     Raises:
         UserError: the file cannot be read, lacks a column, or has another direction than stereo and antistereo.
     """
-    rows = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    missing = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
-    if missing:
-        raise UserError(
-            f"{path}: no column {', '.join(missing)}; give crows_pairs_anonymized.csv of nyu-mll/crows-pairs"
-        )
     items = []
-    for row in rows:
+    for where, row in read_table(path, COLUMNS, "crows_pairs_anonymized.csv of nyu-mll/crows-pairs"):
         more, less, direction, bias = (row[name] or "" for name in COLUMNS)
-        where = f"{path}:{rows.line_num}"
         if direction not in DIRECTIONS:
             raise UserError(f"{where}: stereo_antistereo is {direction!r}; choose from {', '.join(DIRECTIONS)}")
         items.append(Item(where, bias, (more, less), direction))

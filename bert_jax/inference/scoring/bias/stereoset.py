@@ -52,8 +52,10 @@ def _read(path: pathlib.Path, half: str, make: Callable[[str, Any], Item]) -> li
         for number, one in enumerate(found if isinstance(found, list) else _published(found, half)):
             where = f"{file}, item {number}"
             try:
-                items.append(make(where, one))
-            except (KeyError, TypeError, IndexError, StopIteration, AttributeError):
+                item = make(where, one)
+                "".join((item.group, item.details[0], *item.texts)).encode()  # all are texts, and of whole characters
+                items.append(item)
+            except (KeyError, TypeError, IndexError, StopIteration, AttributeError, UnicodeEncodeError):
                 raise UserError(f"{where}: not an {half} item of StereoSet; give its dev.json") from None
     if not items:
         raise UserError(f"{path} holds no {half} item of StereoSet; give its dev.json")

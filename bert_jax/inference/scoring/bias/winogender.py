@@ -1,7 +1,6 @@
 """Winogender (Rudinger et al. 2018): the pronoun of a person with an occupation, beside who has that occupation."""
 
 import csv
-import io
 import pathlib
 from collections.abc import Iterable, Sequence
 from statistics import correlation, fmean
@@ -10,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.errors import UserError
-from bert_jax.inference.scoring.benchmark import Benchmark, Figures, Item, Scored, check_length, read_text
+from bert_jax.inference.scoring.benchmark import Benchmark, Figures, Item, Scored, check_length, read_table
 from bert_jax.inference.scoring.queries import Context, Queries, Span, Tokens, stretch_queries, tokens_in
 
 SENTENCES, STATISTICS = "all_sentences.tsv", "occupations-stats.tsv"
@@ -38,12 +37,14 @@ def read(path: pathlib.Path) -> list[Item]:
     """
     file = path / SENTENCES if path.is_dir() else path
     beside = file.with_name(STATISTICS)
-    women = {row["occupation"]: _women(beside, row) for row in _rows(beside, "occupation")} if beside.is_file() else {}
+    women = (
+        {row["occupation"]: _women(beside, row) for _, row in _rows(beside, "occupation")} if beside.is_file() else {}
+    )
     found: dict[tuple[str, ...], dict[str, str]] = {}
-    for number, row in enumerate(_rows(file, "sentid", "sentence"), 2):
+    for where, row in _rows(file, "sentid", "sentence"):
         name = row["sentid"].split(".")
         if len(name) != 5 or name[2] not in REFERENTS or name[3] not in GENDERS:
-            raise UserError(f"{file}:{number}: sentid {row['sentid']!r:.60} is not of Winogender; give {SENTENCES}")
+            raise UserError(f"{where}: sentid {row['sentid']!r:.60} is not of Winogender; give {SENTENCES}")
         found.setdefault(tuple(name[:3]), {})[name[3]] = row["sentence"]
     if not found:
         raise UserError(f"{file} holds no sentence")
@@ -113,13 +114,11 @@ def _women(file: pathlib.Path, row: dict[str, str]) -> tuple[float, ...]:
         raise UserError(f"{file}: {row['occupation']}: no number in a column; give that of Winogender") from None
 
 
-def _rows(file: pathlib.Path, *columns: str) -> list[dict[str, str]]:
-    """The rows of a file with tabs between columns, without quoting."""
-    rows = csv.DictReader(io.StringIO(read_text(file), newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)
-    missing = [name for name in columns if name not in (rows.fieldnames or ())]
-    if missing:
-        raise UserError(f"{file}: no column {', '.join(missing)}; give the file of rudinger/winogender-schemas")
-    return [row for row in rows if all(row[name] for name in columns)]
+def _rows(file: pathlib.Path, *columns: str) -> list[tuple[str, dict[str, str]]]:
+    """The rows of a file with tabs between columns, without quoting, each after its place."""
+    source = "the file of rudinger/winogender-schemas"
+    rows = read_table(file, columns, source, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return [(where, row) for where, row in rows if all(row[name] for name in columns)]
 
 
 WINOGENDER = Benchmark(read, "sentences", ask, measure, masking="the pronoun")

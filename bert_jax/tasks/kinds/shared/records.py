@@ -29,13 +29,18 @@ def checked_text(record: Record, field: str, value: Any, task: Task, tally: Coun
     """Return `value`, a text of `field`; an empty one is counted in published files and refused in others."""
     if not isinstance(value, str):
         raise UserError(f"{record.where}: {field} is {value!r:.40}, not a text; fix it")
-    if not value.isascii() and re.search("[\ud800-\udfff]", value):
-        raise UserError(f"{record.where}: {field} has half of a surrogate pair, which is not a character; fix it")
+    check_characters(record, field, value)
     if not value.strip():
         if not task.published:
             raise UserError(f"{record.where}: {field} is empty; fill it, or leave the example out")
         tally[EMPTY] += 1
     return value
+
+
+def check_characters(record: Record, field: str, value: str) -> None:
+    """Refuse half of a surrogate pair, which JSON can express and no tokenizer reads."""
+    if not value.isascii() and re.search("[\ud800-\udfff]", value):
+        raise UserError(f"{record.where}: {field} has half of a surrogate pair, which is not a character; fix it")
 
 
 def texts(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
@@ -48,6 +53,7 @@ def words(record: Record, field: str) -> list[str]:
     value = record.fields[field]
     if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
         raise UserError(f"{record.where}: {field} is not a list of texts, or one of them is empty; fix it")
+    check_characters(record, field, "".join(value))
     return value
 
 
