@@ -13,6 +13,7 @@ recipes.py     published training settings, which configs/ starts from: add a fu
 from bert_jax.config.free_fields import FREE_IN_THE_FUTURE
 from bert_jax.config.load import (
     check_choices,
+    check_warmup,
     differences,
     fields_of,
     finetune_config,
@@ -70,6 +71,7 @@ __all__ = [
     "TrainConfig",
     "WatchdogConfig",
     "check_choices",
+    "check_warmup",
     "differences",
     "fields_of",
     "finetune_config",

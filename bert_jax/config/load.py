@@ -25,6 +25,7 @@ from bert_jax.config.schema import (
     Config,
     DataConfig,
     FinetuneConfig,
+    OptimizerConfig,
     PhaseConfig,
     PretrainConfig,
 )
@@ -308,12 +309,7 @@ def _check_pretraining(config: PretrainConfig) -> None:
         )
     if not math.isclose(total := sum(phase.fraction for phase in train.phases), 1.0, abs_tol=1e-6):
         raise UserError(f"config.train.phases: the fractions add up to {total:g}; they must add up to 1")
-    warmup = config.optimizer.warmup_steps
-    if warmup is not None and warmup >= train.steps:
-        raise UserError(
-            f"config.optimizer.warmup_steps={warmup}, but the run has {train.steps} steps; lower it, or set it to None "
-            "to use config.optimizer.warmup_fraction"
-        )
+    check_warmup(config.optimizer, train.steps)
     for number, phase in enumerate(train.phases):
         here = f"config.train.phases[{number}]"
         if not 8 <= phase.seq_len <= model.max_positions:
@@ -325,6 +321,15 @@ def _check_pretraining(config: PretrainConfig) -> None:
             raise UserError(f"{here}: warmup has no effect without a peak_learning_rate of the phase; set that")
         _check_mix(config.data, phase, here)
     _check_data(config.data)
+
+
+def check_warmup(optimizer: OptimizerConfig, steps: int) -> None:
+    """Refuse a warmup that lasts as long as the run of `steps`."""
+    if optimizer.warmup_steps is not None and optimizer.warmup_steps >= steps:
+        raise UserError(
+            f"config.optimizer.warmup_steps={optimizer.warmup_steps}, but the run has {steps} steps; lower it, or set "
+            "it to None to use config.optimizer.warmup_fraction"
+        )
 
 
 def _check_mix(data: DataConfig, phase: PhaseConfig, here: str) -> None:

@@ -303,7 +303,7 @@ def coverage(
         split: `corpus.Split`.
         separators: number of [SEP]s between the texts of a pair.
         seq_len: tokens per sequence.
-        config: sentence pairs, packing, and the sources that have no weight.
+        config: how sequences are built, and the sources that have no weight.
         limit: in tokens.
 
     Raises:
@@ -313,7 +313,7 @@ def coverage(
     numbered = _NumberedTokens(split, limit, np.array(weights) > 0)
     vocab_size = _FIRST_NUMBER + numbered.num_tokens
     symbols = Symbols(0, 1, 2, separators, Vocabulary(vocab_size, 3, np.zeros(0, bool)))
-    fields = ("sentence_pairs", "packing", "short_seq_probability")
+    fields = ("sentence_pairs", "packing", "short_seq_probability", "dupe_factor")
     sequences = make_sequences(
         numbered, symbols, seq_len, 0, DataConfig(**{name: getattr(config, name) for name in fields})
     )

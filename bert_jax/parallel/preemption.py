@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from typing import Any
 
 
@@ -19,6 +20,10 @@ class Interrupt:
         self._calls = 0
 
     def __enter__(self) -> "Interrupt":
+        """Record signals, which Python gives to the main thread alone: in another one there is nothing to record."""
+        if threading.current_thread() is not threading.main_thread():
+            self._old: dict[signal.Signals, Any] = {}
+            return self
         self._old = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
         return self
 
@@ -28,7 +33,7 @@ class Interrupt:
 
     def use_preemption_service(self) -> None:
         """Decide together with the other processes; call it once, after `jax.distributed.initialize`."""
-        del self._old[signal.SIGTERM]  # the handler is JAX's now
+        self._old.pop(signal.SIGTERM, None)  # the handler is JAX's now
         self._shared = True
         if self.received:
             os.kill(os.getpid(), signal.SIGTERM)

@@ -14,6 +14,7 @@ from bert_jax.console import Console
 from bert_jax.data.corpus import Corpus
 from bert_jax.data.leaks import find_leaks
 from bert_jax.data.mixture import Mixture, open_mixture
+from bert_jax.data.sequences.masking import changing_rate, phase_masking
 from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_of
 from bert_jax.data.statistics import (
     coverage,
@@ -170,11 +171,14 @@ def _sizes(corpus: Corpus, name: str) -> dict[str, int]:
 def _make_sequences(
     mixture: Mixture, tokenizer: "Tokenizer", seq_len: int, config: PretrainConfig, required: bool
 ) -> tuple[Sequences | None, str]:
-    """The sequences, or why there are none: a corpus of too few documents still has figures to show."""
-    split = mixture.split("train")
+    """The sequences of the first phase, or why there are none: a corpus of too few documents still has figures."""
+    split, train, phase = mixture.split("train"), config.train, config.train.phases[0]
+    steps = train.steps if len(train.phases) == 1 else round(phase.fraction * train.steps)
+    rate = changing_rate(config.data, phase, 0, steps * (phase.batch_size or train.batch_size))
+    data = phase_masking(config.data, phase)
     try:
         # With two token types even for a model that has one: they show where the second text of a pair begins.
-        return make_sequences(split, symbols_of(tokenizer), seq_len, config.seed, config.data, num_token_types=2), ""
+        return make_sequences(split, symbols_of(tokenizer), seq_len, config.seed, data, 2, rate), ""
     except UserError as error:
         if required or np.diff(split.source_documents).min() > 1:
             raise

@@ -29,7 +29,7 @@ from bert_jax.training.metrics import Line, MetricsFile, Stopwatch, read_metrics
 from bert_jax.training.optimizers import Optimizer, make_optimizer
 from bert_jax.training.resuming import refused_changes
 from bert_jax.training.saving.cadence import Cadence
-from bert_jax.training.schedules import Phase
+from bert_jax.training.schedules import Phase, batch_keys
 from bert_jax.training.step import (
     TrainState,
     abstract_state,
@@ -280,7 +280,8 @@ class _Loop:
 
     def _settings(self, phase: Phase, batch: Batch) -> BatchSettings:
         """What the memory of a step follows from."""
-        return BatchSettings(phase.batch_size, _size(batch)[1], phase.grad_accum_steps, self.config.compute.remat)
+        keys = batch_keys(self.config, phase)
+        return BatchSettings(phase.batch_size, _size(batch)[1], phase.grad_accum_steps, self.config.compute.remat, keys)
 
     def _begin(self, step: int, compiled_at: int) -> None:
         """Start the watchdog's clock of the step after `step`; the first run of a program opens connections as well."""

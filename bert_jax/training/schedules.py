@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax.config import OptimizerConfig, TrainConfig
+from bert_jax.config import Config, OptimizerConfig, PretrainConfig, TrainConfig
 from bert_jax.errors import UserError
 
 
@@ -48,13 +48,20 @@ def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
     return tuple(phases)
 
 
+def batch_keys(config: Config, phase: Phase) -> str:
+    """Return the prefix of the keys that set the batch of a phase: the phase's own where it has any."""
+    own = config.train.phases[phase.number] if isinstance(config, PretrainConfig) else None
+    has_any = own and (own.batch_size or own.grad_accum_steps)
+    return f"config.train.phases[{phase.number}]" if has_any else "config.train"
+
+
 def check_micro_batches(phases: tuple[Phase, ...]) -> None:
     """Raise UserError where a batch does not divide into its micro-batches."""
     for phase in phases:
         if phase.batch_size % phase.grad_accum_steps:
             raise UserError(
                 f"a batch of {phase.batch_size} sequences does not divide into {phase.grad_accum_steps} micro-batches; "
-                "change config.train.batch_size or config.train.grad_accum_steps"
+                "change batch_size or grad_accum_steps, of config.train or, where it has its own, of the phase"
             )
 
 

@@ -55,6 +55,13 @@ def test_evaluate_on_another_corpus(world, other, tmp_path, run, refused) -> Non
     found = json.loads(run("evaluate", "--workdir", world.run, "--corpus", tmp_path / "all", "--json")[1])
     assert found["documents"] == 40 > own["documents"]
     assert found["unigram_entropy"] != own["unigram_entropy"]
+    # How the run mixed its corpora says nothing of another one.
+    mixed, both = tmp_path / "mixed", f"{world.corpus},{tmp_path / 'all'}"
+    words = pretrain_command(world, mixed, f"--config.data.corpus={both}", "--config.data.weights=(1.0,2.0)")
+    assert run(*words, "--config.train.steps=2")[0] == 0
+    status, out, err = run("evaluate", "--workdir", mixed, "--corpus", tmp_path / "same", "--json")
+    assert status == 0, err
+    assert json.loads(out)["documents"] == own["documents"]
     says = (str(other.corpus), "another tokenizer", str(world.corpus))
     refused("evaluate", "--workdir", world.run, "--corpus", other.corpus, says=says)
 

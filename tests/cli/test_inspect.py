@@ -120,6 +120,15 @@ def test_sequences_of_a_recipe(corpus, texts, tmp_path, run):
     assert "; 64 tokens, " in " ".join(out.split())
 
 
+def test_masks_are_those_of_the_first_phase(corpus, run):
+    argv = ("inspect", corpus, "--json", "--config.data.sentence_pairs=full_sentences")
+    figures = [
+        json.loads(run(*argv, *more)[1])["sequences"]["predicted"]
+        for more in ((), ("--config.train.phases[0].mask_probability=0.3",))
+    ]
+    assert figures == pytest.approx([0.15, 0.3], abs=0.01)
+
+
 def test_packed_examples_are_shown_separately(texts, tmp_path, run):
     corpus = write_corpus(tmp_path, many(60, 3, words=4))
     packed = ["--config.data.packing=6", "--config.data.sentence_pairs=document_sentences"]

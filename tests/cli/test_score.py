@@ -1,13 +1,16 @@
 """`score` and `bias` on a small model: tables, JSON, the file with all sentences, pages, and what is refused."""
 
 import json
+import os
 import pathlib
+import signal
 from collections import Counter
 
 import pytest
 
 from bert_jax.inference.loaded_model import load
 from bert_jax.inference.scoring.minimal_pairs import read
+from bert_jax.runs import pretrain as pretraining
 from bert_jax.training.metrics import read_metrics
 from tests.cli.commands import is_empty, pretrain_command, vocabulary
 
@@ -93,6 +96,24 @@ def test_evaluations_during_training_score_pairs(world, pairs, tmp_path, run, re
     absent = f"--config.evaluate.pairs={tmp_path / 'absent'}"
     refused(*pretrain_command(world, tmp_path / "other", absent), says=(str(tmp_path / "absent"), "no such file"))
     assert not (tmp_path / "other").exists()
+
+
+def test_a_signal_ends_the_scoring_of_pairs(world, pairs, tmp_path, run, monkeypatch) -> None:
+    place, argv = tmp_path / "run", [f"--config.evaluate.pairs={pairs}", "--config.evaluate.every=2"]
+    beat, beats = pretraining._beat, []
+
+    def interrupted(*arguments) -> bool:
+        beats.append(os.kill(os.getpid(), signal.SIGTERM))
+        return beat(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "_beat", interrupted)
+        status, _, err = run(*pretrain_command(world, place, *argv))
+    assert (status, len(beats)) == (0, 1), err
+    assert "SIGTERM: stopped after step 2" in err
+    assert run(*pretrain_command(world, place, *argv))[0] == 0
+    lines = [line for line in read_metrics(place / "metrics.jsonl") if line["split"] == "heldout"]
+    assert [line["step"] for line in lines if "pairs_accuracy" in line] == [2, 4]
 
 
 def test_the_packaged_pairs_are_of_all_paradigms() -> None:

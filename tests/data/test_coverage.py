@@ -108,6 +108,12 @@ def test_sources_without_weight_are_no_part_of_the_coverage():
     assert statistics.coverage(split, 1, 128, config) == statistics.coverage(own, 1, 128, DataConfig())
 
 
+def test_an_epoch_that_repeats_the_first_covers_no_more():
+    split = MemorySplit(MIDDLE)
+    once, twice = statistics.coverage(split, 1, 128, DataConfig(sentence_pairs="full_sentences", dupe_factor=1))
+    assert once == twice < 1
+
+
 @pytest.mark.parametrize(
     ("sentence_pairs", "packing"), [("next_sentence", 1), ("full_sentences", 1), ("full_text", 1), ("none", 3)]
 )

@@ -295,6 +295,19 @@ def test_a_cleaned_corpus_is_added_to_by_the_same_recipe(tmp_path, tokenizer):
     assert (manifest["documents"], manifest["cleaning"]) == (whole["documents"], whole["cleaning"])
 
 
+def test_the_rules_of_a_recipe_have_an_order(tmp_path, tokenizer):
+    rules = ["[mask_emails]\n", "[gopher_word_count]\nmin_words = 2\n"]
+    for name, parts in {"one": rules, "other": rules[::-1]}.items():
+        (tmp_path / f"{name}.toml").write_text("".join(parts))
+    texts = make_texts(40, seed=7)
+    first = write(tmp_path / "1.jsonl", texts[:30])
+    prepare(first, tokenizer, tmp_path / "c", workers=1, heldout_fraction=0.2, clean=tmp_path / "one.toml")
+    new, more = write(tmp_path / "2.jsonl", texts[30:]), {"workers": 1, "append": True}
+    with pytest.raises(UserError, match="was prepared with other rules"):
+        prepare(new, None, tmp_path / "c", clean=tmp_path / "other.toml", **more)
+    prepare(new, None, tmp_path / "c", clean=tmp_path / "one.toml", **more)
+
+
 @pytest.mark.parametrize("kinds", [("near", "near"), ("exact", "near"), ("none", "none")])
 def test_copies_between_two_corpora(tmp_path, tokenizer, kinds):
     """As a literal comparison of the texts finds them; the tokenizers differ."""

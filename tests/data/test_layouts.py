@@ -138,6 +138,11 @@ READ: dict[str, tuple[dict[str, str | bytes], dict[str, str], list]] = {
         {},
         [f"Cats\n\n{CATS}\n\n{MICE}\n\nA note."],
     ),
+    "a reStructuredText file that docutils would read for minutes": (
+        {"long.rst": "word word\n" * 500_000},
+        {},
+        [("too large",)],
+    ),
     "a Jekyll site": (
         {"post.md": "---\nlayout: post\ntitle: A\n---\n\n# Head\n\nOne.", "note.md": "---\nNote: prose.\n---\n\nTwo."},
         {},

@@ -142,8 +142,14 @@ def test_rejected_documents_and_lost_accents_are_reported(tmp_path):
     files = [[str(tmp_path / "*.txt")]]
     report = train_tokenizer(files, 24, tmp_path / "tok")
     assert "left out 1 empty, 1 invalid UTF-8" in report
-    assert "uncased also removes accents and decomposes Korean syllables, 23.5% of the characters here" in report
+    assert (
+        "uncased also removes accents and vowel signs and decomposes Korean syllables, 23.5% of the characters here"
+        in report
+    )
     assert "accents" not in train_tokenizer(files, 24, tmp_path / "cased", lowercase=False)
+    (tmp_path / "hindi.txt").write_text("\u0928\u092e\u0938\u094d\u0924\u0947 \u092e\u0947\n" * 50, encoding="utf-8")
+    hindi = train_tokenizer([[str(tmp_path / "hindi.txt")]], 16, tmp_path / "hindi")
+    assert "uncased also removes accents and vowel signs" in hindi  # which have no decomposition
     with pytest.raises(UserError, match=r"fills a vocabulary of .*; left out 1 empty, 1 invalid UTF-8"):
         train_tokenizer(files, 9999, tmp_path / "more")
 

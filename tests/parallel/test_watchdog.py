@@ -45,6 +45,12 @@ def test_without_limits_it_waits() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "finished\n", "")
 
 
+def test_work_that_goes_on_restarts_the_clock_of_its_stage() -> None:
+    code = RUN.format(limit=2.0).replace("time.sleep(3)", "[(time.sleep(0.5), watchdog.alive()) for _ in range(8)]")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "finished\n", "")
+
+
 def address() -> str:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))

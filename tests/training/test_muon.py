@@ -153,5 +153,7 @@ def test_a_field_that_the_optimizer_ignores_is_refused() -> None:
     check_optimizer(OptimizerConfig())
     with pytest.raises(UserError, match=r"momentum has no effect without config\.optimizer\.name=muon"):
         check_optimizer(OptimizerConfig(momentum=0.9))
+    with pytest.raises(UserError, match=r"decay_power has no effect without config\.optimizer\.schedule=bert or"):
+        check_optimizer(OptimizerConfig(schedule="cosine", decay_power=0.5))
     with pytest.raises(UserError, match="peak_learning_rate=0"):
         make_optimizer(OptimizerConfig(name="muon", peak_learning_rate=0.0), AXES, SECTIONS)(0.0)

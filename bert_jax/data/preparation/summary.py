@@ -153,7 +153,7 @@ def _split_warnings(settings: PrepareSettings, counts: DocumentCounts, train: in
             problem = f"no document of {stored:,} is held out, so `evaluate` has nothing to read"
         fraction = fraction_above(counts.lowest_hashes[-1])
         if stored >= 2 * MIN_HELDOUT and len(counts.lowest_hashes) == MIN_HELDOUT and fraction < 1:
-            yield f"{problem}: prepare again with --heldout_fraction {fraction:g}, which holds out {MIN_HELDOUT}"
+            yield f"{problem}: prepare again with --heldout_fraction {fraction:g}, to hold out {MIN_HELDOUT} or more"
         else:
             yield (
                 f"{problem}: give at least {2 * MIN_HELDOUT} documents, or split these with --documents blank-line or "

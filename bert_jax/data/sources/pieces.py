@@ -21,13 +21,16 @@ _ENDS = (
 )
 
 
-def read_text_documents(name: str, stream: IO[bytes], options: ReadOptions, format_name: str) -> Iterator[RawDocument]:
+def read_text_documents(
+    name: str, stream: IO[bytes], options: ReadOptions, format_name: str, in_pieces: bool = True
+) -> Iterator[RawDocument]:
     """Yield the documents of a text, in order; for a stream without any, one that is rejected as empty.
 
-    One of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in pieces.
+    One of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in pieces;
+    without `in_pieces` it is rejected as too large, since the format is not one of parts.
     """
     empty = True
-    with contextlib.closing(_DocumentBuffer(format_name, options.encoding_errors)) as document:
+    with contextlib.closing(_DocumentBuffer(format_name, options.encoding_errors, in_pieces)) as document:
         for where, data, ends in _DOCUMENT_PARTS[options.documents](stream):
             document.add(data)
             if ends:
@@ -40,7 +43,8 @@ def read_text_documents(name: str, stream: IO[bytes], options: ReadOptions, form
 class _DocumentBuffer:
     """Collects the bytes of a document after the other: few in memory, many checked and in a temporary file."""
 
-    def __init__(self, format_name: str, encoding_errors: str):
+    def __init__(self, format_name: str, encoding_errors: str, in_pieces: bool):
+        self._long = "" if in_pieces else "too large"  # why a long document is rejected
         self._format, self._errors = format_name, "strict" if encoding_errors == "reject" else encoding_errors
         self._file: IO[bytes] | None = None
         self._start()
@@ -64,6 +68,7 @@ class _DocumentBuffer:
         if self._file is None:
             self._parts.append(data)
             if self._size > MAX_UNSPLIT_BYTES:
+                self._reason = self._long
                 with _writing():
                     self._file = tempfile.TemporaryFile()  # noqa: SIM115  # close() is below
                 self._decoder = codecs.getincrementaldecoder("utf-8-sig")(self._errors)

@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from bert_jax import strict_json
-from bert_jax.config import PretrainConfig, check_choices, with_vocab_size
+from bert_jax.config import PretrainConfig, check_choices, check_warmup, with_vocab_size
 from bert_jax.console import Console, format_seconds
 from bert_jax.data.mixture import Mixture, open_mixture
 from bert_jax.data.preparation.growing.parts import text_tokens
@@ -86,7 +86,9 @@ def plan(
         choice = recorded
         console.say(f"budget {text}: as chosen when the run began ({directory / FILE})")
     describe(choice, console)
-    return apply(config, choice, given)
+    config = apply(config, choice, given)
+    check_warmup(config.optimizer, config.train.steps)
+    return config
 
 
 def candidates(config: PretrainConfig) -> list[Candidate]:

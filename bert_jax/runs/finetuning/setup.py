@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from bert_jax.config import EncoderConfig, FinetuneConfig, TaskConfig
+from bert_jax.config import EncoderConfig, FinetuneConfig, TaskConfig, check_warmup
 from bert_jax.console import Console
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.errors import UserError, did_you_mean
@@ -114,6 +114,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     feed = Feed(buckets, config.train.batch_size, token_types, tokenizer.pad_id)
     per_epoch = math.ceil(len(train.features) / feed.batch_size)
     steps = max(1, round(settings.epochs * per_epoch))
+    check_warmup(config.optimizer, steps)
     config = dataclasses.replace(
         config,
         init_from=config.init_from if "://" in config.init_from else os.path.abspath(config.init_from),

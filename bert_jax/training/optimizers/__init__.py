@@ -54,6 +54,7 @@ READ_BY = {
     "momentum": ("name", ("muon",)),
     "nesterov": ("name", ("muon",)),
     "decay_fraction": ("schedule", ("warmup_stable_decay",)),
+    "decay_power": ("schedule", ("bert", "electra", "linear", "warmup_stable_decay")),
 }
 
 

@@ -82,7 +82,8 @@ def read_existing(
         )
     cleaning = manifest.get("cleaning", {})
     rules, against = cleaning.get("rules"), tuple(cleaning.get("against", ()))
-    if recipe and (json.loads(json.dumps(recipe.description()["rules"])) != rules or recipe.against != against):
+    own = json.loads(json.dumps(recipe.description()["rules"])) if recipe else {}
+    if recipe and (rules is None or list(own.items()) != list(rules.items()) or recipe.against != against):
         was = "with other rules" if cleaning else "without cleaning"
         raise UserError(f"--clean {recipe.name}: {directory} was prepared {was}; leave the option out")
     if recipe and recipe.deduplicate not in ("none", known["deduplicate"]):

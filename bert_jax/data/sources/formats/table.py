@@ -58,7 +58,10 @@ FORMATS: dict[str, Format] = {
         "documents",
     ),
     "rst": Format(
-        functools.partial(read_text_documents, format_name="rst"), restructured_text, ("*.rst", "*.rest"), "documents"
+        functools.partial(read_text_documents, format_name="rst", in_pieces=False),
+        restructured_text,
+        ("*.rst", "*.rest"),
+        "documents",
     ),
     "html": Format(read_html, page_text, ("*.html", "*.htm", "*.xhtml")),
     "epub": Format(read_epub, book_text, ("*.epub",), is_text=False),

@@ -72,12 +72,12 @@ def accent_warning(tokenizer: Tokenizer, counts: Sequence[CharacterCounts]) -> I
         lost += sum(
             number
             for character, number in source.frequency.items()
-            if unicodedata.normalize("NFD", character) != character
+            if unicodedata.normalize("NFD", character) != character or unicodedata.category(character) == "Mn"
         )
     if lost > MANY_ACCENTS * total:
         yield (
-            f"uncased also removes accents and decomposes Korean syllables, {lost / total:.1%} of the characters here;"
-            " --cased keeps them"
+            f"uncased also removes accents and vowel signs and decomposes Korean syllables, {lost / total:.1%} of the "
+            "characters here; --cased keeps them"
         )
 
 
