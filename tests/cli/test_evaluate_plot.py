@@ -57,8 +57,9 @@ def test_evaluate_on_another_corpus(world, other, tmp_path, run, refused) -> Non
     assert found["unigram_entropy"] != own["unigram_entropy"]
     # How the run mixed its corpora says nothing of another one.
     mixed, both = tmp_path / "mixed", f"{world.corpus},{tmp_path / 'all'}"
-    words = pretrain_command(world, mixed, f"--config.data.corpus={both}", "--config.data.weights=(1.0,2.0)")
-    assert run(*words, "--config.train.steps=2")[0] == 0
+    words = pretrain_command(world, mixed, "--config.data.weights=(1.0,2.0)", "--config.train.steps=2", corpus=both)
+    status, _, err = run(*words)
+    assert status == 0, err
     status, out, err = run("evaluate", "--workdir", mixed, "--corpus", tmp_path / "same", "--json")
     assert status == 0, err
     assert json.loads(out)["documents"] == own["documents"]
