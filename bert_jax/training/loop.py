@@ -266,8 +266,7 @@ class _Loop:
         """The step of a phase, compiled before its clock starts."""
         self._read()
         self.watchdog.stage("compile")
-        began = time.perf_counter()
-        objective = self.context.objective
+        began, objective = time.perf_counter(), self.context.objective
         step = jit_step(self.config, objective, self.optimizer, self.phases, phase, self.mesh, self.shardings)
         settings = self._settings(phase, batch)
         self.console.progress(f"compiling the step for {settings.seq_len} tokens (usually less than a minute)")

@@ -61,7 +61,7 @@ def check_micro_batches(phases: tuple[Phase, ...]) -> None:
         if phase.batch_size % phase.grad_accum_steps:
             raise UserError(
                 f"a batch of {phase.batch_size} sequences does not divide into {phase.grad_accum_steps} micro-batches; "
-                "change batch_size or grad_accum_steps, of config.train or, where it has its own, of the phase"
+                "change config.train.batch_size or grad_accum_steps, or those of the phase where it has its own"
             )
 
 

@@ -52,6 +52,11 @@ def readable_text(text: str) -> str:
     return text
 
 
+def add_text(parser: argparse.ArgumentParser, name: str, what: str, nargs: str | None = None) -> None:
+    """Add a text that is given on the command line."""
+    parser.add_argument(name, nargs=nargs, type=readable_text, metavar=name.upper(), help=what)
+
+
 def add_recipe(parser: argparse.ArgumentParser, example: str, otherwise: str | None = None) -> None:
     """Add `--config`; `otherwise` says what happens without it, where that is allowed."""
     parser.add_argument(

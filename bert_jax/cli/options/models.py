@@ -13,8 +13,8 @@ from bert_jax.cli.options.command import (
     STEP_HELP,
     Command,
     add_model,
+    add_text,
     local_path,
-    readable_text,
     run_place,
 )
 
@@ -145,13 +145,7 @@ def _fill_mask(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top_k", type=int, default=5, metavar="K", help="guesses for each [MASK] (default: 5)")
     parser.add_argument("--json", action="store_true", help="print a list of {token, id, probability, text} per text")
     parser.add_argument("--input", metavar="FILE", help=f"{INPUT_FILE_HELP}, instead of TEXT")
-    parser.add_argument(
-        "text",
-        nargs="?",
-        type=readable_text,
-        metavar="TEXT",
-        help="text with [MASK] in it, in quotes; RoBERTa spells it <mask>",
-    )
+    add_text(parser, "text", "text with [MASK] in it, in quotes; RoBERTa spells it <mask>", nargs="?")
 
 
 def _attention(parser: argparse.ArgumentParser) -> None:
@@ -172,13 +166,8 @@ def _attention(parser: argparse.ArgumentParser) -> None:
         help="head of that layer, from 0: a page shows it in detail as well, a picture shows it alone",
     )
     parser.add_argument("--first_token", type=int, default=0, metavar="N", help="first of 512 tokens (default: 0)")
-    parser.add_argument(
-        "text",
-        type=readable_text,
-        metavar="TEXT",
-        help="text in quotes; with [MASK], also the relevance of each token",
-    )
-    parser.add_argument("pair", nargs="?", type=readable_text, metavar="PAIR", help="a second text, in quotes")
+    add_text(parser, "text", "text in quotes; with [MASK], also the relevance of each token")
+    add_text(parser, "pair", "a second text, in quotes", nargs="?")
 
 
 def _predict(parser: argparse.ArgumentParser) -> None:
