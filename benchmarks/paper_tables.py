@@ -45,7 +45,7 @@ REPLACED_LATER: Values = REPLACED | {
     FIRST: {"train.steps": 600},
 }
 
-# 45 M tokens, 53 minutes on two cores; the others by FLOPs, with ELECTRA's masks and the smaller generator it advises.
+# 45 M tokens, about an hour on two cores. The other row has as many FLOPs, and ELECTRA's masks and generator size.
 HOUR: Values = {"train.steps": 22_000, "evaluate.every": 2_000, "checkpoint.every": 500}
 REPLACED_HOUR: Values = {
     **HOUR,

@@ -4,7 +4,7 @@
         --config.distillation.teacher=bert-base-uncased/
 
 The corpus is prepared with the teacher's tokenizer. Steps are three passes over its 3.3 billion words, our estimate.
-Hardware and time: fits a v5e slice of 16 chips; 0.8 to 2.1 hours, 13 to 34 chip-hours by the dry run, not measured:
+Hardware and time: fits a v5e slice of 16 chips; 0.7 to 2.3 hours, 11 to 37 chip-hours by the dry run, not measured:
 
     bert-jax compile --config=distilbert --topology v5e:4x4 --config.distillation.teacher=base
 

@@ -4,7 +4,7 @@
     bert-jax prepare --input 'texts/*.txt' --tokenizer tok/ --output corpus/
     bert-jax pretrain --config=roberta_base --workdir runs/roberta --config.data.corpus=corpus/
 
-Hardware and time: fits a v5e slice of 256 chips; 7 to 24 hours, 1,784 to 6,235 chip-hours by the dry run, not measured:
+Hardware and time: fits a v5e slice of 256 chips; 7 to 24 hours, 1,780 to 6,026 chip-hours by the dry run, not measured:
 
     bert-jax compile --config=roberta_base --topology v5e:16x16
 

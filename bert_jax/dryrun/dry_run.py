@@ -32,7 +32,7 @@ from bert_jax.runs.finetuning.setup import learning_rates, prepare_task, task_ob
 from bert_jax.runs.start.teacher import teacher_architecture
 from bert_jax.tasks.features import collate
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.schedules import Phase, plan_phases
+from bert_jax.training.schedules import Phase, batch_keys, plan_phases
 from bert_jax.training.step import abstract_state, check_layout, jit_step, state_shardings
 
 NOTHING_FITS = "a larger slice, a chip with more memory, or a smaller batch"
@@ -259,7 +259,7 @@ def _phase(work: Work, phase: Phase, mesh: jax.sharding.Mesh, figures: Machine) 
     costs = _cost(compiled) if compiled else None
     fits = compiled is not None and (figures.capacity is None or memory.total <= figures.capacity)
     parameter_bytes = _bytes(state.params)
-    keys = f"config.train.phases[{phase.number}]" if isinstance(config, PretrainConfig) else "config.train"
+    keys = batch_keys(config, phase)
     settings = BatchSettings(phase.batch_size, phase.seq_len, phase.grad_accum_steps, config.compute.remat, keys)
     changes: tuple[str, ...] = ()
     if not fits and figures.capacity is not None:

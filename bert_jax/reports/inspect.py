@@ -173,6 +173,7 @@ def _make_sequences(
 ) -> tuple[Sequences | None, str]:
     """The sequences of the first phase, or why there are none: a corpus of too few documents still has figures."""
     split, train, phase = mixture.split("train"), config.train, config.train.phases[0]
+    # As `plan_phases`, which is in a room that imports JAX.
     steps = train.steps if len(train.phases) == 1 else round(phase.fraction * train.steps)
     rate = changing_rate(config.data, phase, 0, steps * (phase.batch_size or train.batch_size))
     data = phase_masking(config.data, phase)

@@ -81,7 +81,7 @@ def evaluate(
     split = "train" if other and not corpus.split("heldout").num_documents else "heldout"
     mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
     sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
-    if other is not None:  # of how the run mixes its own corpora nothing applies
+    if other is not None:  # how the run mixed its own corpora does not apply
         mixed = dataclasses.replace(config.data, weights=None, smoothing=1.0, max_epochs=None, snapshots=None)
         config = dataclasses.replace(config, data=mixed)
     data = corpus_data(config, corpus, sharding.batch_blocks(mesh), split)

@@ -49,10 +49,8 @@ def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
 
 
 def batch_keys(config: Config, phase: Phase) -> str:
-    """Return the prefix of the keys that set the batch of a phase: the phase's own where it has any."""
-    own = config.train.phases[phase.number] if isinstance(config, PretrainConfig) else None
-    has_any = own and (own.batch_size or own.grad_accum_steps)
-    return f"config.train.phases[{phase.number}]" if has_any else "config.train"
+    """Return the prefix of the keys that set the batch of a phase, whatever the recipe sets."""
+    return f"config.train.phases[{phase.number}]" if isinstance(config, PretrainConfig) else "config.train"
 
 
 def check_micro_batches(phases: tuple[Phase, ...]) -> None:

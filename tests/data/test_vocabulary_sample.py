@@ -143,7 +143,7 @@ def test_rejected_documents_and_lost_accents_are_reported(tmp_path):
     report = train_tokenizer(files, 24, tmp_path / "tok")
     assert "left out 1 empty, 1 invalid UTF-8" in report
     assert (
-        "uncased also removes accents and vowel signs and decomposes Korean syllables, 23.5% of the characters here"
+        "uncased also removes accents and vowel signs, and decomposes Korean syllables: 23.5% of the characters here"
         in report
     )
     assert "accents" not in train_tokenizer(files, 24, tmp_path / "cased", lowercase=False)

@@ -494,8 +494,10 @@ def test_broken_files_are_refused(tmp_path):
     refused(read_crows_pairs, "e.csv.gz", b"no gzip", "damaged gzip file")
     refused(read_crows_pairs, "f.csv", b"\xff", "not UTF-8")
     limit = csv.field_size_limit(1_000)  # of the process; readers of tasks raise it
-    refused(read_crows_pairs, "g.csv", head + b'a,"' + b"b" * 2_000, "g.csv:2: field larger than field limit")
-    csv.field_size_limit(limit)
+    try:
+        refused(read_crows_pairs, "g.csv", head + b'a,"' + b"b" * 2_000, "g.csv:2: field larger than field limit")
+    finally:
+        csv.field_size_limit(limit)
     refused(read_stereoset, "a.json", b'{"data": {}}', "holds no intrasentence item")
     refused(read_stereoset, "b.json", b'[{"context": "no blank"}]', "item 0: not an intrasentence item")
     sentences = {label: {"sentence": "a b"} for label in ("stereotype", "anti-stereotype", "unrelated")}

@@ -27,7 +27,7 @@ def read_text_documents(
     """Yield the documents of a text, in order; for a stream without any, one that is rejected as empty.
 
     One of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in pieces;
-    without `in_pieces` it is rejected as too large, since the format is not one of parts.
+    without `in_pieces` it is rejected as too large, for formats whose parts cannot be read alone.
     """
     empty = True
     with contextlib.closing(_DocumentBuffer(format_name, options.encoding_errors, in_pieces)) as document:

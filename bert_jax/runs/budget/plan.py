@@ -80,15 +80,14 @@ def plan(
     if recorded is None:
         choice, rates = _choose(config, budget, corpus, console)
         choice = choice._replace(devices=jax.device_count())
+        check_warmup(apply(config, choice, given).optimizer, choice.steps)  # before anything is written
         if jax.process_index() == 0:
             _record(directory, text, choice, rates)
     else:
         choice = recorded
         console.say(f"budget {text}: as chosen when the run began ({directory / FILE})")
     describe(choice, console)
-    config = apply(config, choice, given)
-    check_warmup(config.optimizer, config.train.steps)
-    return config
+    return apply(config, choice, given)
 
 
 def candidates(config: PretrainConfig) -> list[Candidate]:

@@ -107,7 +107,7 @@ class Mirror:
             self._owner = b""
 
     def send(self, name: str) -> None:
-        """Upload a file that was written before this process is the owner, whose copy is that of the URL."""
+        """Upload one file at once: until this process owns the run, fetching removes what the URL does not have."""
         _upload(self.directory, [name], self.url)
 
     def push(self) -> None:

@@ -76,7 +76,7 @@ def accent_warning(tokenizer: Tokenizer, counts: Sequence[CharacterCounts]) -> I
         )
     if lost > MANY_ACCENTS * total:
         yield (
-            f"uncased also removes accents and vowel signs and decomposes Korean syllables, {lost / total:.1%} of the "
+            f"uncased also removes accents and vowel signs, and decomposes Korean syllables: {lost / total:.1%} of the "
             "characters here; --cased keeps them"
         )
 
