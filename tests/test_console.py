@@ -37,6 +37,15 @@ def test_a_terminal_sees_one_line_that_overwrites_itself() -> None:
     assert out.getvalue().endswith("\r\x1b[Kdone\n")
 
 
+def test_every_part_of_a_work_is_a_beat_whether_its_line_is_printed_or_not() -> None:
+    console, beats = Console(io.StringIO(), silent=True), []
+    console.beat = lambda: beats.append(1)
+    console.preparation(1, 10, 1)
+    console.progress("predicting", 1, 10, "inputs")
+    console.progress("predicting", 2, 10, "inputs")
+    assert len(beats) == 3
+
+
 def test_scores_of_a_task_are_shares_in_percent_and_other_numbers_as_they_are() -> None:
     out = io.StringIO()
     Console(out).heldout(1200, {"accuracy": 0.875, "token_accuracy": 0.5, "pearson": 0.25, "f1": 81.5})

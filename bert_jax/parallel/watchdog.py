@@ -71,7 +71,7 @@ class Watchdog:
         self._stage = Stage(self._stage.number + 1, name, step, time.monotonic())
 
     def alive(self) -> None:
-        """Restart the clock of the stage, as a part of long work is done; that of process 0 counts, others wait for it."""
+        """Restart the clock of the stage: a part of long work is done. That of process 0 counts; others wait for it."""
         self._stage = self._stage._replace(began=time.monotonic())
 
     def check_agreement(self, fingerprint: dict[str, str]) -> None:

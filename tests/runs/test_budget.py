@@ -1,5 +1,6 @@
 """`--budget`: how amounts are read, what the rule chooses, and that a resumed run keeps its choice."""
 
+import dataclasses
 import io
 import itertools
 import json
@@ -236,6 +237,14 @@ def test_a_run_of_a_budget_resumes_without_a_measurement(corpus, tmp_path, monke
 
 def read_steps(run: pathlib.Path) -> int:
     return json.loads((run / "run.json").read_text())["config"]["train"]["steps"]
+
+
+def test_a_warmup_longer_than_the_run_is_refused_before_anything_is_written(corpus, tmp_path) -> None:
+    config, key = small(corpus), "optimizer.warmup_steps"
+    config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, warmup_steps=1_000))
+    with pytest.raises(UserError, match=r"optimizer\.warmup_steps=1000, but the run has"):
+        planning.plan(config, "20K tokens", tmp_path / "run", Console(io.StringIO()), given=(key,))
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_the_budget_chooses_cannot_be_given(corpus, tmp_path) -> None:

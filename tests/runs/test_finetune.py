@@ -13,7 +13,9 @@ import torch
 import transformers
 
 from bert_jax.cli.main import main
+from bert_jax.console import Console
 from bert_jax.interop.huggingface import export_model, load_model
+from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.training.trackers.services import TRACKERS, Tracker
 from tests.finetuning_runs import EXAMPLE, finetune, finetune_command, make_world, read_lines, stop_after, write_lines
 from tests.tiny_models import save
@@ -85,6 +87,21 @@ def test_a_task_from_files_to_the_predictions_of_transformers(world, tmp_path, c
     for one, line in zip(found, written, strict=True):
         assert one[name] == (pytest.approx(line[name], abs=1e-5) if kind == "regression" else line[name])
     assert len(read_lines(workdir / "predictions" / "custom-test.jsonl")) == 5
+
+
+def test_predictions_at_the_end_restart_the_watchdogs_clock(world, tmp_path, capsys, monkeypatch):
+    """Of many test examples they take longer than `config.watchdog.save_seconds`."""
+    shown, restarts, progress = [], [], Console.progress
+
+    def recorded(console, what, *more):
+        before = len(restarts)
+        progress(console, what, *more)
+        shown.append((what, len(restarts) - before))
+
+    monkeypatch.setattr(Console, "progress", recorded)
+    monkeypatch.setattr(Watchdog, "alive", lambda watchdog: restarts.append(1))
+    finetune(world, tmp_path / "run", "regression", "task.test=test.jsonl")
+    assert {("predicting dev", 1), ("predicting test", 1)} <= {*shown}
 
 
 def test_where_all_questions_have_answers_each_is_answered(world, tmp_path, capsys):

@@ -11,7 +11,7 @@ import transformers
 
 from bert_jax import config as c
 from bert_jax.errors import UserError
-from bert_jax.training.schedules import check_micro_batches, learning_rate, plan_phases
+from bert_jax.training.schedules import batch_keys, check_micro_batches, learning_rate, plan_phases
 
 
 def run(steps: int, schedule: str, warmup: float, power: float = 1.0, **train: object) -> c.PretrainConfig:
@@ -102,3 +102,13 @@ def test_micro_batches_must_divide() -> None:
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, grad_accum_steps=4))
     with pytest.raises(UserError, match="10 sequences does not divide into 4"):
         check_micro_batches(plan_phases(config.train))
+
+
+def test_the_keys_of_a_phase_set_its_batch() -> None:
+    """Also in a recipe whose phases have values of their own, of which those of config.train change nothing."""
+    recipe = "bert_large_lamb"
+    config = c.read_config(c.PretrainConfig, recipe, [])
+    for phase in plan_phases(config.train):
+        words = [f"--{batch_keys(config, phase)}.grad_accum_steps=64"]
+        changed = c.read_config(c.PretrainConfig, recipe, words)
+        assert plan_phases(changed.train)[phase.number].grad_accum_steps == 64
