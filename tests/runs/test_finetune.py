@@ -113,6 +113,7 @@ def test_where_all_questions_have_answers_each_is_answered(world, tmp_path, caps
     assert results["best"]["scores"]["f1"] < 100, "a threshold would leave something out"
     for name in ("custom-dev.jsonl", "custom-test.jsonl"):
         assert all(line["answer"] for line in read_lines(workdir / "predictions" / name))
+    assert json.loads((workdir / "model" / "task.json").read_text())["impossible"] is False
     source = world / "question_answering" / "dev.jsonl"
     assert main(["predict", "--model", str(workdir), "--input", str(source), "--output", str(answers)]) == 0
     assert all(line["answer"] for line in read_lines(answers))
