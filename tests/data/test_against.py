@@ -120,21 +120,36 @@ def test_copies_of_other_corpora_are_removed(tmp_path, corpora, tokenizer):
     assert manifest["cleaning"]["against"] == list(known)
 
 
-def test_similar_documents_join_the_split_of_the_other_corpus(tmp_path, corpora, tokenizer):
+@pytest.mark.parametrize("fraction", [0.3, 0.05, 0.9])  # the other corpus has 0.3
+def test_similar_documents_join_the_split_of_the_other_corpus(tmp_path, corpora, tokenizer, fraction):
     known, _ = corpora
     (name, *_), (texts, *_) = known, known.values()
     similar = [variant(one, 2) for one in texts]  # of a similarity below that of copies
     assert all(0.7 <= jaccard(one.split(), other.split()) < 0.8 for one, other in zip(texts, similar, strict=True))
     recipe = recipe_of(tmp_path / "r.toml", "near", [name])
-    prepare(
-        write(tmp_path / "a.jsonl", similar), tokenizer, tmp_path / "c", workers=1, clean=recipe, heldout_fraction=0.3
-    )
+    inputs = write(tmp_path / "a.jsonl", similar)
+    prepare(inputs, tokenizer, tmp_path / "c", workers=1, clean=recipe, heldout_fraction=fraction)
     counts = [
         {split: open_corpus(place).split(split).num_documents for split in ("train", "heldout")}
         for place in (name, tmp_path / "c")
     ]
     assert counts[0] == counts[1]
     assert min(counts[0].values()) > 1
+
+
+def test_without_a_held_out_split_what_is_similar_to_one_is_removed(tmp_path, corpora, tokenizer):
+    known, _ = corpora
+    (name, *_), (texts, *_) = known, known.values()
+    inputs = write(tmp_path / "a.jsonl", [variant(one, 2) for one in texts])
+    recipe = recipe_of(tmp_path / "r.toml", "near", [name])
+    held_out = open_corpus(name).split("heldout").num_documents
+    account = clean_texts(inputs, recipe, tmp_path / "c.jsonl", workers=1, max_rejected_fraction=0)
+    manifest = prepare(
+        inputs, tokenizer, tmp_path / "c", workers=1, clean=recipe, heldout_fraction=0, max_rejected_fraction=0
+    )
+    rejected = {f"near duplicate of {name}": held_out}
+    assert account["documents"]["rejected"] == manifest["documents"]["rejected"] == rejected
+    assert manifest["documents"]["stored"] == len(texts) - held_out > 1
 
 
 def test_a_corpus_remembers_what_it_was_compared_with(tmp_path, corpora, tokenizer):

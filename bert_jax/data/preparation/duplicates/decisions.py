@@ -27,6 +27,14 @@ OF = " of "  # between a reason and another corpus, which has the document
 _NEIGHBORS = 8
 _SKETCHES_IN_MEMORY = 4096
 _PAIRS_AT_ONCE = 1 << 16
+_SURELY = {"heldout": 0, "train": 2**64 - 1}  # split -> a hash that is in it, whatever fraction is held out
+
+
+class Stored(NamedTuple):
+    """The signatures of documents that a corpus has, and the fraction of them that it holds out."""
+
+    signatures: Sequence[Signatures]
+    heldout_fraction: float
 
 
 class Decisions(NamedTuple):
@@ -93,7 +101,7 @@ def decide(
     signatures: Sequence[Signatures],
     partitions: Sequence[int],
     near: bool,
-    stored: Mapping[str, Sequence[Signatures]] = MappingProxyType({}),
+    stored: Mapping[str, Stored] = MappingProxyType({}),
     heldout_fraction: float = 0.0,
 ) -> Decisions:
     """Decide about all documents, in their order, so that the first of several copies is kept.
@@ -102,18 +110,23 @@ def decide(
         signatures: of each block, in order.
         partitions: the partition of each block, ascending from 0 without gaps.
         near: whether near copies are removed, not only equal ones.
-        stored: corpus -> those of its documents, which are there already and stay as they are. A new document that is
-            similar to some of both splits is removed.
-        heldout_fraction: by which they were split.
+        stored: corpus -> its documents, which stay as they are. With `near`, a new document that is similar to one of
+            them goes to the same split, and is removed if they are of both splits, or there will be no held-out split.
+        heldout_fraction: by which the new documents are split.
     """
-    num_blocks = np.cumsum([0, *map(len, stored.values())])
-    rows = _Rows([*itertools.chain.from_iterable(stored.values()), *signatures])
-    num_stored = int(rows.documents_before[num_blocks[-1]])
+    num_blocks = np.cumsum([0, *(len(corpus.signatures) for corpus in stored.values())])
+    rows = _Rows([*itertools.chain.from_iterable(corpus.signatures for corpus in stored.values()), *signatures])
+    first_stored = rows.documents_before[num_blocks]
+    split_hashes = rows.column("split")
     copy_of = _equal_to(rows)
     exact = copy_of >= 0
     group = np.where(exact, copy_of, np.arange(len(copy_of)))
     if near:
-        _find_near_copies(rows, copy_of, group, num_stored, heldout_fraction)
+        splits = _splits_of(split_hashes, first_stored, [corpus.heldout_fraction for corpus in stored.values()])
+        _find_near_copies(rows, copy_of, group, splits, heldout_fraction > 0)
+        for document, split in enumerate(splits):
+            if choose_split(int(split_hashes[document]), heldout_fraction) != split:
+                split_hashes[document] = _SURELY[split]
         kept = np.where(exact, copy_of[copy_of], -1)  # what the equal document repeats, which was removed in turn
         copy_of, exact = np.where(kept < 0, copy_of, kept), exact & (kept < 0)
     blocks_before = [num_blocks[-1] + partitions.index(number) for number in range(partitions[-1] + 1)]
@@ -121,9 +134,9 @@ def decide(
         rows.documents_before[blocks_before],
         copy_of,
         exact,
-        rows.column("split")[group],
+        split_hashes[group],
         np.array([*stored], np.str_),
-        rows.documents_before[num_blocks[:-1]],
+        first_stored[:-1],
     )
 
 
@@ -189,11 +202,20 @@ def _first_of_run(sorted_keys: np.ndarray) -> np.ndarray:
     return np.repeat(starts, np.diff(np.append(starts, len(sorted_keys))))
 
 
+def _splits_of(split_hashes: np.ndarray, first_stored: np.ndarray, fractions: Sequence[float]) -> list[str]:
+    """Return the split of each stored document in its own corpus."""
+    return [
+        choose_split(own_hash, fraction)
+        for (first, end), fraction in zip(itertools.pairwise(first_stored), fractions, strict=True)
+        for own_hash in split_hashes[first:end].tolist()
+    ]
+
+
 def _find_near_copies(
-    rows: _Rows, copy_of: np.ndarray, group: np.ndarray, num_stored: int, heldout_fraction: float
+    rows: _Rows, copy_of: np.ndarray, group: np.ndarray, splits: Sequence[str], holds_out: bool
 ) -> None:
     """Mark each document that is a near copy of an earlier kept one; those that are similar to any join its group."""
-    splits = [choose_split(own, heldout_fraction) for own in rows.column("split")[:num_stored].tolist()]
+    num_stored = len(splits)
     alive = np.flatnonzero((copy_of < 0) & (rows.column("sketch") > 0))
     sketch = functools.lru_cache(_SKETCHES_IN_MEMORY)(rows.sketch)
 
@@ -210,7 +232,8 @@ def _find_near_copies(
         ):
             continue
         low, high = sorted((root(earlier), root(later)))
-        if high < num_stored and splits[low] != splits[high]:
+        found_splits = {splits[document] for document in (low, high) if document < num_stored}
+        if len(found_splits) > 1 or ("heldout" in found_splits and not holds_out):
             copy_of[later] = earlier if copy_of[earlier] < 0 else low
             continue
         if found >= THRESHOLD and copy_of[earlier] < 0:

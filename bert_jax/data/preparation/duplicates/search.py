@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from bert_jax.data.preparation.chunks import Partition, read_chunks
 from bert_jax.data.preparation.duplicates import decisions
-from bert_jax.data.preparation.duplicates.decisions import NEAR_COPIES, Decisions
+from bert_jax.data.preparation.duplicates.decisions import NEAR_COPIES, Decisions, Stored
 from bert_jax.data.preparation.duplicates.first_pass import FirstPass
 from bert_jax.data.preparation.duplicates.signatures import Signatures, sign_chunk
 from bert_jax.data.preparation.encoding import Chunk, PrepareSettings
@@ -25,7 +25,7 @@ def find_copies(
     settings: PrepareSettings,
     workers: int,
     progress: Callable[[int, int], None],
-    stored: Mapping[str, Sequence[Signatures]] = MappingProxyType({}),
+    stored: Mapping[str, Stored] = MappingProxyType({}),
 ) -> Decisions:
     """Return what is removed; finished blocks and decisions of a killed search are kept.
 
@@ -34,7 +34,7 @@ def find_copies(
         partitions: the whole input.
         tokenizer, settings, workers: as in `prepare`.
         progress: called with (bytes of input read, documents done).
-        stored: corpus -> those of its documents, which are there already; their copies are removed, too.
+        stored: corpus -> its documents, whose copies are removed, too.
 
     Raises:
         UserError: as `read_chunks` and `sign_chunk`.

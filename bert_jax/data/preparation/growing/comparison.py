@@ -1,5 +1,6 @@
 """Documents of a corpus that another corpus has, too: by the signatures of both, so their tokenizers may differ."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_jax.data.preparation.duplicates import decisions
@@ -27,9 +28,9 @@ def compare_corpora(corpus: str, other: str) -> Comparison:
     Raises:
         UserError: as `read_manifest` and `stored_signatures`.
     """
-    own, others = named_signatures(corpus), named_signatures(other)
+    own, others = named_signatures(corpus).signatures, named_signatures(other).signatures
     near = _has_bands(own) and _has_bands(others)
-    found = decisions.decide(own, [0] * len(own), near, {other: others})
+    found = decisions.decide(own, [0] * len(own), near, {other: decisions.Stored(others, 0)})
     first = int(found.partitions[0])
     copy_of, exact = found.copy_of[first:], found.exact[first:]
     repeats = (copy_of >= 0) & (copy_of < first)
@@ -47,5 +48,5 @@ def format_comparison(found: Comparison, corpus: str, other: str) -> str:
     )
 
 
-def _has_bands(signatures: list[Signatures]) -> bool:
+def _has_bands(signatures: Sequence[Signatures]) -> bool:
     return any(one.rows["bands"].any() for one in signatures)

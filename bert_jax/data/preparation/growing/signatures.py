@@ -10,7 +10,7 @@ import numpy as np
 from bert_jax.data.manifest import read_manifest, split_snapshot
 from bert_jax.data.preparation import corpus_writer
 from bert_jax.data.preparation.corpus_writer import CONTENT, SIGNATURES
-from bert_jax.data.preparation.duplicates.decisions import NEAR_COPIES, Decisions
+from bert_jax.data.preparation.duplicates.decisions import NEAR_COPIES, Decisions, Stored
 from bert_jax.data.preparation.duplicates.signatures import ROW, Signatures
 from bert_jax.errors import UserError
 from bert_jax.files import sha256_of
@@ -48,7 +48,7 @@ def _kept(found: Sequence[Signatures], decisions: Decisions) -> Iterator[Signatu
         yield Signatures(rows[kept], block.sketches[np.repeat(kept, rows["sketch"])])
 
 
-def stored_signatures(directory: str | os.PathLike[str], manifest: Mapping[str, Any]) -> list[Signatures]:
+def stored_signatures(directory: str | os.PathLike[str], manifest: Mapping[str, Any]) -> Stored:
     """Return the signatures of all documents of a corpus, mapped into memory; bands and sketches of near copies alone.
 
     Raises:
@@ -67,10 +67,10 @@ def stored_signatures(directory: str | os.PathLike[str], manifest: Mapping[str, 
             full = np.zeros(len(rows), ROW)
             full["equal"], full["begins"], full["has_text"] = rows["equal"], rows["begins"], True
             found.append(Signatures(full, np.zeros(0, "<u4")))
-    return found
+    return Stored(found, manifest["settings"]["heldout_fraction"])
 
 
-def named_signatures(place: str, near: bool = False) -> list[Signatures]:
+def named_signatures(place: str, near: bool = False) -> Stored:
     """Return the `stored_signatures` of a corpus, or of a snapshot of it, CORPUS@FINGERPRINT.
 
     Raises:
