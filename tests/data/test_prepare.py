@@ -16,6 +16,7 @@ from bert_jax.data.manifest import verify
 from bert_jax.data.preparation import chunks, encoding
 from bert_jax.data.preparation.duplicates.normal_form import choose_split, split_hash
 from bert_jax.data.preparation.encoding import WINDOW
+from bert_jax.data.preparation.languages import check_language
 from bert_jax.data.preparation.prepare import format_summary, prepare
 from bert_jax.data.sources import ReadOptions
 from bert_jax.data.tokenizer import cut_text, load_tokenizer
@@ -343,7 +344,15 @@ def test_an_output_that_cannot_be_written(tmp_path, texts, tokenizer):
     assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("language", ["german", "De", "", "e"])
+@pytest.mark.parametrize("language", ["german", "De", "", "e", "xx", "jp"])
 def test_an_invalid_language_code_is_refused(tmp_path, language):
     with pytest.raises(UserError, match="give a code such as de"):
         prepare(["x"], tmp_path, tmp_path / "c", language=language)
+
+
+def test_the_languages_of_an_identifier_are_accepted():
+    identifier = pytest.importorskip("py3langid.langid")
+    known = set(identifier.LanguageIdentifier.from_model_file(identifier.MODEL_FILE).labels)
+    assert len(known) > 90
+    for code in [*known, "yue", "zh-min-nan", "none"]:
+        check_language(code)

@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import pathlib
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
@@ -36,6 +35,7 @@ from bert_jax.data.preparation.encoding import (
 )
 from bert_jax.data.preparation.growing.existing import read_existing
 from bert_jax.data.preparation.growing.signatures import kept_signatures, named_signatures, stored_signatures
+from bert_jax.data.preparation.languages import check_language
 from bert_jax.data.preparation.segmenters.table import check_segmenter, description
 from bert_jax.data.preparation.summary import TooManyRejectedUserError, check_rejected, format_summary, summarize
 from bert_jax.data.preparation.unfinished import Block, UnfinishedCorpus
@@ -46,8 +46,6 @@ from bert_jax.errors import UserError
 
 __all__ = ["check_settings", "format_summary", "prepare"]
 
-# The library silently uses the rules of English for a code that it does not know.
-LANGUAGE_CODE = "[a-z]{2,3}(-[a-z]+)*|none"
 LIBRARIES = ("array_record", "sentencex", "tokenizers")  # another version may produce other bytes
 
 Progress = Callable[[int, int, int], None]
@@ -202,11 +200,7 @@ def prepare(
 
 def check_settings(settings: PrepareSettings) -> None:
     """Raise UserError for a fraction out of range, an unknown name, and for what cannot be a language code."""
-    if not re.fullmatch(LANGUAGE_CODE, settings.language):
-        raise UserError(
-            f"--language {settings.language}: give a code such as de, ko or zh, as Wikipedia uses, or none for text "
-            "without sentences"
-        )
+    check_language(settings.language)
     if not 0 <= settings.heldout_fraction < 1:
         raise UserError(f"--heldout_fraction {settings.heldout_fraction}: give a fraction from 0 to below 1")
     if not 0 <= settings.max_rejected_fraction <= 1:
