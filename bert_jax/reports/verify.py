@@ -98,7 +98,7 @@ def _work_directory(place: pathlib.Path, progress: Progress) -> Verified:
             checkpoints.close()
         if lines := damaged_lines(directory / "metrics.jsonl"):
             damage.append(f"{directory / 'metrics.jsonl'}: damaged lines: {len(lines)}")
-    for path in (*place.glob("results.json"), *place.glob("runs/*/result.json")):
+    for path in (*place.glob("budget.json"), *place.glob("results.json"), *place.glob("runs/*/result.json")):
         try:
             json.loads(path.read_bytes())
         except ValueError as error:

@@ -86,6 +86,7 @@ def test_a_damaged_work_directory(run_copy, other, run) -> None:
     for place in range(1, 8):  # of which some hit compressed arrays, and none a gap
         flip(largest, place / 8)
     (run_copy / "checkpoints" / "4").rename(run_copy / "checkpoints" / "5")
+    (run_copy / "budget.json").write_text('{"budget": "1h", ')
     with open(run_copy / "metrics.jsonl", "a") as file:
         file.write("{}\n")
     shutil.rmtree(run_copy / "tokenizer")
@@ -96,8 +97,9 @@ def test_a_damaged_work_directory(run_copy, other, run) -> None:
         "checkpoints/2: ",
         "checkpoints/5: it is the checkpoint of step 4 under another name",
         "metrics.jsonl: damaged lines: 1",
+        f"{run_copy / 'budget.json'}: ",
         f"{run_copy / 'tokenizer'}: not the tokenizer of run.json",
-        f"{run_copy}: 4 damaged (2 checkpoints",
+        f"{run_copy}: 5 damaged (2 checkpoints",
     ):
         assert words in out, out
     (run_copy / "run.json").unlink()
