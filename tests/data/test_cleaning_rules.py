@@ -119,6 +119,8 @@ CASES = [
     ("c4_sentence_count", {}, "One. Two 3.5 e.g", REMOVED),
     ("c4_sentence_count", {}, "." * 200_000 + "x", REMOVED),  # in time that is linear in the marks
     ("c4_sentence_count", {}, "\u4e00\u3002\u4e8c\u3002\u4e09\uff1f", K),
+    ("c4_sentence_count", {}, "\u06cc\u06c1\u06d4 \u06c1\u06d2\u06d4 \u06a9\u06cc\u0627\u061f", K),  # Urdu
+    ("c4_sentence_count", {}, "\u1000\u104b \u1001\u104b \u1002\u104b", K),  # Burmese
     ("c4_lorem_ipsum", {}, "Lorem Ipsum dolor", REMOVED),
     ("c4_lorem_ipsum", {}, "lorem, ipsum", K),
     ("c4_curly_brackets", {}, "f() { }", REMOVED),
@@ -136,12 +138,31 @@ CASES = [
     ("mask_emails", {}, "Write to Jane.Doe+x@mail.example.co.uk, or a@b", "Write to email@example.com, or a@b"),
     ("mask_emails", {"replacement": "|"}, "<a@b.org> user@localhost x@y.de.", "<|> user@localhost |."),
     ("mask_emails", {}, "no address @all", K),
+    (
+        "mask_emails",
+        {},
+        "\u30e1taro@example.jp\u3001\u5230zhang@a.cn\u8054",
+        "\u30e1email@example.com\u3001\u5230email@example.com\u8054",
+    ),
+    ("mask_emails", {}, "kim@a.kr\ub85c, s@a.co.th\u0e44", "email@example.com\ub85c, email@example.com\u0e44"),
+    (
+        "mask_emails",
+        {},
+        "info@m\u00fcller.de, \u00fc@\u043f\u0440.\u0440\u0444",
+        "email@example.com, email@example.com",
+    ),
     ("mask_ip_addresses", {}, "from 8.8.8.8, 192.168.0.1 and 999.8.8.8", "from 192.0.2.1, 192.168.0.1 and 999.8.8.8"),
     (
         "mask_ip_addresses",
         {},
         "Version 1.2.3.4.5 at 10:30:45, 2001:4860:4860::8888.",
         "Version 1.2.3.4.5 at 10:30:45, 2001:db8::1.",
+    ),
+    (
+        "mask_ip_addresses",
+        {},
+        "8.8.8.8\uc5d0\uc11c, \u5230 2606:4700:4700::1111\u53f7",
+        "192.0.2.1\uc5d0\uc11c, \u5230 2001:db8::1\u53f7",
     ),
     ("mask_ip_addresses", {"public_only": False}, "127.0.0.1 ::1 fe80::1", "192.0.2.1 2001:db8::1 2001:db8::1"),
     ("mask_ip_addresses", {}, "C++ std::cin face::8 a::b", K),

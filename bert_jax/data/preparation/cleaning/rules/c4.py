@@ -6,10 +6,10 @@ They are made for web pages, where a paragraph is a line: text that is wrapped a
 import re
 from collections.abc import Sequence
 
-from bert_jax.data.preparation.cleaning.rules.texts import ELLIPSES, Removed, keep_lines
+from bert_jax.data.preparation.cleaning.rules.texts import ELLIPSES, SENTENCE_ENDS, Removed, keep_lines
 
 # Possessive and from the first mark on, so that the time is linear in a text of marks alone.
-_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++[\"'\u2019\u201d)\]]*+(?=\s|$)|[\u3002\uff01\uff1f\u0964]")
+_SENTENCE_END = re.compile(rf"(?<![.!?])[.!?]++[\"'\u2019\u201d)\]]*+(?=\s|$)|[{SENTENCE_ENDS}]")
 _POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 
 

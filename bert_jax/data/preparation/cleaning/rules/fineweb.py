@@ -1,11 +1,10 @@
 """The filters that FineWeb adds to those of Gopher and C4 (Penedo et al. 2024, section 3.6), with its thresholds."""
 
 from bert_jax.data.preparation.cleaning.rules.gopher import repeated_fractions
-from bert_jax.data.preparation.cleaning.rules.texts import Removed, fraction_of, lines_of
+from bert_jax.data.preparation.cleaning.rules.texts import SENTENCE_ENDS, Removed, fraction_of, lines_of
 
 _CLOSING = "\"'\u2019\u201d\u00bb)]}"
-# Marks that end sentences in Latin, CJK, Devanagari, Arabic, Armenian, Ethiopic and Tibetan scripts.
-_MARKS = tuple(".!?\u2026\u3002\uff01\uff1f\uff0e\u0964\u0965\u061f\u06d4\u0589\u1362\u1367\u0f0d")
+_MARKS = tuple(f".!?\u2026\uff0e{SENTENCE_ENDS}")
 
 
 def finished_lines(text: str, *, min_fraction: float = 0.12) -> str | Removed:

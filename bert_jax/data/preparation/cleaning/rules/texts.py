@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 ELLIPSES = ("...", "\u2026")
+# Marks that end sentences in CJK, Devanagari, Arabic, Armenian, Ethiopic, Tibetan, Burmese and Khmer scripts.
+SENTENCE_ENDS = "\u3002\uff01\uff1f\u0964\u0965\u061f\u06d4\u0589\u1362\u1367\u0f0d\u104b\u17d4"
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _EMPTY_LINES = re.compile(r"\n\s*\n\s*\n")
 
