@@ -122,6 +122,18 @@ def test_case_is_kept_or_folded(trained, kind):
     )
 
 
+@pytest.mark.parametrize("kind", SENTENCEPIECE)
+@pytest.mark.parametrize("normalization", ["nmt_nfkc", "nfkc", "identity"])
+def test_the_turkish_capital_i_is_known(kind, normalization):
+    """A dotted I is lowercased to two characters, which the tables of the library do not do."""
+    pytest.importorskip("sentencepiece")
+    text = "\u0130zmir \u0130stanbul ve \u0130znik \u0130pek yolu " * 50
+    tokenizer, _ = train_from_texts(lambda: [text], 28, kind, True, normalization)
+    ids = tokenizer.encode_sentences([text])[0]
+    assert tokenizer.unk_id not in ids
+    assert not any("\u0130" in token for token in tokenizer.tokens)
+
+
 def test_wordpiece_separates_chinese_characters_and_sentencepiece_joins_adjacent_ones(languages, trained):
     wordpiece = trained("wordpiece", "zh")[0]
     ids = wordpiece.encode_sentences(["我们都是学生。"])[0]

@@ -34,6 +34,7 @@ UNIGRAM, BPE = 1, 2  # model types, as the library numbers them
 TRAINER = {"model_type": (UNIGRAM, BPE), "byte_fallback": (False,), "treat_whitespace_as_suffix": (False,)}
 NORMALIZER = {"add_dummy_prefix": (True,), "remove_extra_whitespaces": (True,), "escape_whitespaces": (True,)}
 OWN = "bert_jax/"  # prefix of the table's name in a model trained here: nothing but the table changes its text
+DOTTED_I = "\u0130"  # the only letter that the tables leave alone and `Lowercase` does not
 FOLDED = "_cf"  # suffix of the names of tables that fold case
 WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001)))).replace(" ", "")
 NORMAL = 1  # type of a piece that is no special token
@@ -184,9 +185,11 @@ def _train(
     try:
         with tempfile.TemporaryDirectory() as place:
             table = NORMALIZATIONS[normalization](rule, pathlib.Path(place, "rule.tsv"))
-            rare = _rare_characters(text, library.SentencePieceNormalizer(**table).normalize)
+            replaced = _rare_characters(text, library.SentencePieceNormalizer(**table).normalize)
+            if lowercase:
+                replaced |= {ord(DOTTED_I): DOTTED_I.lower()}
             library.SentencePieceTrainer.train(
-                sentence_iterator=iter(sorted(_lines(text, rare))),  # sorted: the order of files changes nothing
+                sentence_iterator=iter(sorted(_lines(text, replaced))),  # sorted: the order of files changes nothing
                 model_writer=written,
                 model_type=model_type,
                 vocab_size=vocab_size,
@@ -252,10 +255,10 @@ def _rare_characters(text: TrainingText, normalize: Callable[[str], str]) -> dic
     }
 
 
-def _lines(text: TrainingText, rare: dict[int, str]) -> Iterator[str]:
+def _lines(text: TrainingText, replaced: dict[int, str]) -> Iterator[str]:
     """Yield lines short enough that the library drops none."""
     for piece in text.pieces():
-        for line in piece.translate(rare).split("\n"):
+        for line in piece.translate(replaced).split("\n"):
             yield from (part for part in pair_merging.cut_text(line, MAX_LINE) if part and not part.isspace())
 
 

@@ -55,7 +55,7 @@ def source_lines(
     used = [source.characters * rate for source, rate in zip(counts, rates, strict=True)]
     for source, count, rate, own, sample in zip(inputs, counts, rates, used, samples, strict=True):
         name = source[0] + f" and {len(source) - 1} more" * (len(source) > 1)
-        times = "once" if f"{rate:.3g}" == "1" else f"{rate:.3g} times"
+        times = "once" if f"{rate:.3g}" == "1" else f"{float(f'{rate:.3g}'):,g} times"
         yield (
             f"{name}: {count.characters:,} characters, used {times}, {own / sum(used):.1%} of the text; "
             f"{count_tokens(tokenizer, sample)}"

@@ -35,6 +35,8 @@ def check(num_sources: int, smoothing: float, weights: Sequence[float] | None, s
         raise UserError(f"--weights has {len(weights)} numbers for {num_sources} sources (--input); give one each")
     if weights is not None and smoothing != 1:
         raise UserError("--weights and --smoothing both set the fraction of each source; give one of them")
+    if num_sources == 1 and smoothing != 1:
+        raise UserError("--smoothing has no effect on one source; repeat --input for each language")
     if any(not 0 < weight < float("inf") for weight in weights or ()):
         raise UserError(f"--weights {' '.join(f'{weight:g}' for weight in weights or ())}: each must be above 0")
     if sample_characters is not None and sample_characters < 1:
