@@ -26,7 +26,7 @@ def custom_task(config: TaskConfig) -> Task:
         raise UserError(f"task 'custom' needs config.task.kind, one of {', '.join(KINDS)}")
     kind = KINDS[config.kind]
     columns = _columns(config, kind)
-    source = Source((), columns.pop(FORMAT, ""), columns)
+    source = Source((), columns.pop(FORMAT, ""), columns, given=[*given_columns(config, kind)])
     splits = {split: source._replace(tfds=getattr(config, split) or "") for split in SPLITS}
     task = Task(NAME, config.kind, splits, (), "", impossible=kind.impossible, published=False)
     labels = _labels(task, config, kind) if kind.label_names else ()
@@ -36,7 +36,7 @@ def custom_task(config: TaskConfig) -> Task:
 
 def _columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
     """Return the columns that are given; without any, all fields of the kind under their own names."""
-    given = _given(config, kind)
+    given = given_columns(config, kind)
     columns = {field: field for field in kind.fields}
     if kind.numbered_columns and _token_per_line(config, kind, given.get(FORMAT)):
         columns = dict(kind.numbered_columns)
@@ -54,8 +54,8 @@ def _token_per_line(config: TaskConfig, kind: Kind, format: str | None) -> bool:
     return in_files and (format or format_of(file, kind.suffixes)) in TOKEN_PER_LINE
 
 
-def _given(config: TaskConfig, kind: Kind) -> dict[str, str]:
-    """Return `config.columns` as a dict."""
+def given_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
+    """Return `config.columns` as a dict from fields, and `FORMAT`; UserError for an unknown or repeated field."""
     columns: dict[str, str] = {}
     listed = [f"{prefix}{n}" for prefix in kind.column_lists.values() for n in range(MAX_LIST_COLUMNS)]
     known = (*kind.fields, *kind.optional_fields, *listed[:4], FORMAT)

@@ -12,6 +12,7 @@ from bert_jax.tasks.answers.benchmark_scores import CMRC, JAQUAD, KORQUAD, Rule,
 from bert_jax.tasks.answers.squad_score import squad_scores
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Values
+from bert_jax.tasks.kinds.token_classification import ENTITY_TAGS
 from bert_jax.tasks.task import Example, Task
 
 Scores = dict[str, float]
@@ -19,7 +20,7 @@ Scores = dict[str, float]
 Metric = Callable[[Sequence[Example], Values, Sequence[str]], Scores]
 
 PACKAGES = {"sklearn": "scikit-learn", "scipy": "scipy", "seqeval": "seqeval"}
-CHUNK_TAGS = ("B-", "I-", "E-", "S-")
+SYNONYMS = {"L-": "E-", "U-": "S-"}  # of BILOU, which spaCy writes, in IOBES
 
 
 def score(task: Task, examples: Sequence[Example], predictions: Values) -> Scores:
@@ -93,12 +94,13 @@ def spearman(examples: Sequence[Example], predictions: Values, labels: Sequence[
 
 def entities(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
     """Precision, recall and F1 of entities with the correct type, start and end, by the rule of conlleval."""
-    odd = [name for name in labels if name != "O" and not name.startswith(CHUNK_TAGS)]
+    odd = [name for name in labels if name != "O" and name[:2] not in ENTITY_TAGS]
     if odd:
         raise UserError(
             f"metric 'entities' reads IOB labels such as B-PER, I-PER and O, not '{odd[0]}'; use token_accuracy"
         )
     metrics = _library("seqeval.metrics")
+    labels = [SYNONYMS.get(name[:2], name[:2]) + name[2:] for name in labels]
     golds = [[labels[number] for number in example["labels"]] for example in examples]
     found = [[labels[number] for number in sentence] for sentence in predictions]
     return {
@@ -126,6 +128,7 @@ def answers(rule: Rule, examples: Sequence[Example], predictions: Values, labels
     return benchmark_scores(rule, examples, _by_id(examples, predictions))
 
 
+CORRELATIONS = ("pearson", "spearman")  # undefined where all labels are equal
 METRICS: dict[str, Metric] = {
     "accuracy": accuracy,
     "f1": binary_f1,

@@ -25,6 +25,7 @@ class Source(NamedTuple):
     columns: Columns = NONE
     tfds: str = ""  # split
     submission: str = ""  # name of the file to hand in
+    given: Sequence[str] = ()  # fields whose columns the user names: they are not optional
     broken_rows: bool = False  # the published file has rows with a wrong number of columns: skipped and counted
 
 

@@ -35,7 +35,19 @@ BAD = {
     "too many columns": (TEXTS, "a.csv", "text,label\nx,y,no\n", "a.csv:2: 3 columns where the first row has 2"),
     "open quote": (TEXTS, "a.tsv", HEAD + 'x\tno\n"open\tyes\nz\tno\n', "a.tsv:3: unbalanced quotes"),
     "quote that ends early": (TEXTS, "a.csv", 'text,label\n"a" b,no\n', "a.csv:2: unbalanced quotes"),
-    "quotes over lines": (TEXTS, "a.tsv", HEAD + '"a\tno\nb"\tyes\n"c"\tno\tx\n', "a.tsv:4: 3 columns"),
+    "quotes over lines": (TEXTS, "a.csv", 'text,label\n"a\nb",yes\n"c",no,x\n', "a.csv:4: 3 columns"),
+    "quotes that are text": (
+        TEXTS,
+        "a.tsv",
+        HEAD + '"a\tno\nb\tyes\nc "\tno\n',
+        "a.tsv:2-4: a quote .* format=tsv_plain",
+    ),
+    "misspelled optional column": (
+        TEXTS | {"columns": "text=text,label=label,text_pair=boddy"},
+        "a.tsv",
+        "text\tbody\tlabel\nx\ty\tno\n",
+        r"a.tsv:1: no column 'boddy' for text_pair; did you mean 'body'",
+    ),
     "unknown label": (
         TEXTS,
         "a.tsv",

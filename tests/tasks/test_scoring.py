@@ -8,6 +8,7 @@ from published_data import sentences
 from seqeval.metrics import classification_report
 
 from bert_jax.errors import UserError
+from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.scoring import METRICS, score
 from bert_jax.tasks.task import Task
 
@@ -118,6 +119,24 @@ def test_entities_by_hand():
     assert scores == pytest.approx({"entity_precision": 1 / 3, "entity_recall": 1 / 2, "entity_f1": 2 / 5})
     nothing = score(task("token_classification", ("entities",), names), examples[1:], [[0, 0]])
     assert nothing == {"entity_precision": 0.0, "entity_recall": 0.0, "entity_f1": 0.0}
+
+
+def test_entities_of_bilou_are_those_of_iob():
+    names, bilou = ("O", "B-PER", "I-PER"), ("O", "B-PER", "I-PER", "L-PER", "U-PER")
+    golds, predicted = [[1, 2, 2, 0, 1], [1, 2, 0, 1, 1]], [[1, 2, 2, 0, 0], [1, 0, 0, 1, 1]]
+    in_bilou = {"golds": [[1, 2, 3, 0, 4], [1, 3, 0, 4, 4]], "predicted": [[1, 2, 3, 0, 0], [4, 0, 0, 4, 4]]}
+    assert KINDS["token_classification"].default_metrics(bilou) == (("entities", "token_accuracy"), "entity_f1")
+    assert KINDS["token_classification"].default_metrics(("B-X", "NOUN"))[1] == "token_accuracy"
+    scores = [
+        score(
+            task("token_classification", ("entities",), labels),
+            [{"id": str(number), "labels": one} for number, one in enumerate(gold)],
+            found,
+        )
+        for labels, gold, found in ((names, golds, predicted), (bilou, in_bilou["golds"], in_bilou["predicted"]))
+    ]
+    assert scores[0] == scores[1]
+    assert 0 < scores[0]["entity_f1"] < 1
 
 
 def test_question_answering_is_scored_by_the_rule_of_squad():

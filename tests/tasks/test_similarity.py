@@ -121,3 +121,28 @@ def test_a_batch_without_negatives_is_refused(world, tmp_path, capsys, value):
     assert main(command(world, tmp_path / "run", value)) == 2
     assert "learns from the other pairs of a batch" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_pairs_that_are_left_out_are_counted(world, tmp_path, capsys):
+    assert main(command(world, tmp_path / "run", "task.epochs=1")) == 0
+    left_out = sum(one["label"] < 4 for one in examples(24))
+    assert f"{left_out} of 24 training pairs are left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "says"),
+    [
+        (
+            "train",
+            1,
+            "all 24 training pairs are left out: their label is below config.task.positive_from=4; for",
+        ),
+        ("dev", 5, "all labels of the dev set are 5, so that no correlation is defined"),
+    ],
+)
+def test_labels_that_teach_or_measure_nothing_are_refused(world, tmp_path, capsys, name, label, says):
+    write_lines(tmp_path / "pairs.jsonl", [one | {"label": label} for one in examples(24)])
+    argv = [one for one in command(world, tmp_path / "run") if not one.startswith(f"--config.task.{name}=")]
+    assert main([*argv, f"--config.task.{name}={tmp_path / 'pairs.jsonl'}"]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -104,6 +104,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     (train,), dev, test = (
         tuple(read_part(task, settings, name, tokenizer, console) for name in names) for names in parts.values()
     )
+    _check_positives(settings, train, console)
     metric = settings.metric or task.best
     known = score_names(task, dev)
     if metric not in known:
@@ -141,6 +142,18 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
         phases=(Phase(0, steps, 0, buckets[-1], feed.batch_size, config.train.grad_accum_steps),),
         metric=metric,
     )
+
+
+def _check_positives(settings: TaskConfig, train: Part, console: Console) -> None:
+    """Refuse training pairs of which none belong together, and say how many are left out."""
+    negatives = sum(one.targets.get("positives") == 0 for one in train.features)
+    left_out = f"their label is below config.task.positive_from={settings.positive_from:g}"
+    if negatives == len(train.features):
+        raise UserError(
+            f"all {negatives:,} training pairs are left out: {left_out}; for labels of 0 and 1, set it to 1"
+        )
+    if negatives:
+        console.say(f"{negatives:,} of {len(train.features):,} training pairs are left out: {left_out}")
 
 
 def _check_sentences(start: Weights) -> None:

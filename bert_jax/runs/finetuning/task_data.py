@@ -11,6 +11,7 @@ import numpy as np
 from bert_jax.config import FinetuneConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import UserError
 from bert_jax.inference.batching import Feed, Outputs, collated, evaluation_plan, make_predict
 from bert_jax.models import Model, Params
 from bert_jax.objectives.base import Batch
@@ -20,7 +21,7 @@ from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, make_features
 from bert_jax.tasks.reading.readers import read_examples
-from bert_jax.tasks.scoring import score
+from bert_jax.tasks.scoring import CORRELATIONS, score
 from bert_jax.tasks.task import Example, Task
 from bert_jax.training.schedules import Phase
 
@@ -93,9 +94,17 @@ def score_names(task: Task, parts: Sequence[Part]) -> list[str]:
     """Return the names of the scores of an `Evaluation` of these sets, by scoring the labels themselves.
 
     Raises:
-        UserError: a metric that does not fit the task, or a missing library.
+        UserError: a metric that does not fit the task or the labels, or a missing library.
     """
-    gold = KINDS[task.kind].gold
+    kind = KINDS[task.kind]
+    gold = kind.gold
+    for part in parts if task.best in CORRELATIONS else ():
+        labels = {example[kind.label] for example in part.examples}
+        if len(labels) == 1:
+            raise UserError(
+                f"task '{task.name}': all labels of the {part.name} set are {labels.pop():g}, so that no correlation "
+                "is defined; give examples with other labels, too"
+            )
     return [
         name
         for part in parts

@@ -17,6 +17,7 @@ from bert_jax.tasks.task import Example, Record, Task
 
 OUTPUT = "token_logits"
 OVERLAP = 4  # two windows of a sentence share at most a quarter of their tokens
+ENTITY_TAGS = {"B-", "I-", "E-", "S-", "L-", "U-"}  # of IOB, IOBES and BILOU
 IOB1 = "I- labels that begin an entity are read as B- (IOB1)"
 
 
@@ -147,7 +148,8 @@ def _to_json(labels: Sequence[str], example: Example, value: Sequence[int]) -> d
 
 
 def _default_metrics(labels: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    if any(label.startswith("B-") for label in labels):
+    tags = {label[:2] for label in labels if label != "O"}
+    if "B-" in tags and tags <= ENTITY_TAGS:
         return ("entities", "token_accuracy"), "entity_f1"
     return ("token_accuracy",), "token_accuracy"
 

@@ -81,14 +81,18 @@ def parts(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]:
 def records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> Iterator[Record]:
     """Yield the records of a set, from files or TFDS; those of `Kind.unlabeled` splits may have no labels.
 
+    A column that the user names must be there, but for the labels of a test set.
+
     Raises:
         UserError: as `read_examples`.
     """
     kind = KINDS[task.kind]
-    optional = kind.optional_fields + (kind.label_fields if _split(split) in kind.unlabeled else ())
     source = task.splits.get(split)
     if source is None:
         raise UserError(f"task '{task.name}' has no {split} set (there is {', '.join(task.splits)})")
+    labels = kind.label_fields if _split(split) in kind.unlabeled else ()
+    named = set(source.given) - set(labels if _split(split) == "test" else ())
+    optional = [field for field in (*kind.optional_fields, *labels) if field not in named]
     override = getattr(config, split, None)
     if _in_tfds(config):
         found = _data_set(task, config, source, override).records(

@@ -100,7 +100,7 @@ def _laid_out(
 ) -> tuple[list[tuple[np.ndarray, int]], int]:
     """Return token ids and the index of the second text for each pair, and the number of truncated pairs."""
     if max_seq_len < tokenizer.separators + 4:
-        raise UserError(f"config.task.max_seq_len={max_seq_len} holds no two texts; set at least 16")
+        raise UserError(f"max_seq_len={max_seq_len} holds no two texts; set at least 16")
     ids = encode_distinct((text for pair in pairs for text in pair if text is not None), tokenizer.encode_sentences)
     found, truncated = [], 0
     for text, text_pair in pairs:
