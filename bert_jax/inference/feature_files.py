@@ -85,8 +85,8 @@ def write_projector(vectors: pathlib.Path, source: str, directory: pathlib.Path)
     """Write the files of TensorBoard's embedding projector: `tensorboard --logdir DIR`, or load both at its web page.
 
     `vectors.tsv` has the vectors with seven digits; `metadata.tsv` the texts, and what else the JSON objects of the
-    source hold that is a text or a number, with a header where it has several columns; `projector_config.pbtxt` names
-    both files.
+    source hold that is a text or a number, with a header where there are several columns; `projector_config.pbtxt`
+    names both files.
 
     Args:
         vectors: `.npy` file, float32 `[texts, width]`.
@@ -99,12 +99,12 @@ def write_projector(vectors: pathlib.Path, source: str, directory: pathlib.Path)
             for row in rows:
                 file.write("\t".join(f"{value:.7g}" for value in row) + "\n")
         with (place / METADATA).open("w", encoding="utf-8") as file:
-            columns = list[str]()
+            columns = dict[str, None]()  # in the order in which they are found
             for one in read_inputs(source):
-                if not columns:
-                    columns = [name for name, value in one.fields.items() if _in_a_cell(value) is not None]
-                    if len(columns) > 1:
-                        file.write("\t".join(_in_a_cell(name) or "" for name in columns) + "\n")
+                columns |= {name: None for name, value in one.fields.items() if _in_a_cell(value) is not None}
+            if len(columns) > 1:
+                file.write("\t".join(_in_a_cell(name) or "" for name in columns) + "\n")
+            for one in read_inputs(source):
                 file.write("\t".join(_in_a_cell(one.fields.get(name)) or EMPTY for name in columns) + "\n")
         (place / "projector_config.pbtxt").write_text(CONFIG, encoding="utf-8")
 

@@ -14,7 +14,8 @@ from bert_jax.data.json_lines import parse_json
 from bert_jax.errors import UserError
 
 STDIN = "-"
-OBJECTS, TEXT = ".jsonl", ".txt"
+OBJECTS, TEXT, LIST = ".jsonl", ".txt", ".json"
+NOT_LINES = (".csv", ".tsv", ".parquet", ".gz", ".xml", ".html")  # whose lines are no texts
 MAX_LINE_BYTES = 4 << 20  # tokenizing takes some 80 times as much memory
 
 
@@ -34,13 +35,15 @@ def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iter
     texts. `name` stands for the source in messages; None: `name_of` it.
 
     Raises:
-        UserError: the file cannot be read, or a line is too long, not UTF-8 or not an object.
+        UserError: the file cannot be read or has another format, or a line is too long, not UTF-8 or not an object.
     """
     name = name or name_of(source)
     with _opened(source) as stream:
         lines = _lines(name, stream)
         first = next(lines, b"").removeprefix(codecs.BOM_UTF8)
-        objects = _holds_objects(source, first)
+        objects, suffix = _holds_objects(source, first), pathlib.Path(source).suffix.lower()
+        if suffix in NOT_LINES or (suffix == LIST and not objects):
+            raise UserError(f"{name}: not read line by line; convert it to {OBJECTS}, an object per line, or to {TEXT}")
         for number, line in enumerate(_chain(first, lines), 1):
             where = f"{name}:{number}"
             try:

@@ -136,7 +136,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     """
     config, fingerprint = workdir.read_run(directory)
     if not isinstance(config, PretrainConfig):
-        raise UserError(f"{directory} is one training of a `finetune`; give the work directory above it")
+        raise UserError(f"{directory}: a run of `finetune`; give the work directory of a `pretrain`")
     if not saved_steps(checkpoints_in(directory)):
         raise UserError(f"{directory}: no checkpoint yet")
     checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)

@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 from bert_jax import strict_json
@@ -22,6 +22,7 @@ from bert_jax.inference.load import OpenModel, open_model
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
+from bert_jax.tasks.custom import given_columns
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Kind, make_features
 from bert_jax.tasks.kinds.shared.records import record_id
@@ -136,12 +137,14 @@ def predict(
 ) -> Iterator[dict[str, Any]]:
     """Yield a prediction for each input, in order, as JSON values.
 
-    An input has the fields of its kind of task, and an `id` if it wants it back; its number stands for a missing one.
+    An input has the fields of its kind of task, by their own names or those of `config.task.columns`, and an `id` if it
+    wants it back; its number, that of the line from 1, stands for a missing one.
     `counts` is updated with the number of examples and of texts that were truncated, `progress` called with the number
     of examples done. Where an input is refused, those before the `CHUNK` inputs that it is in are answered.
     """
-    task, settings, inputs = predictor.task, predictor.settings, iter(inputs)
+    task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]
+    inputs = (_renamed(one, given_columns(settings, kind)) for one in inputs)
     while chunk := list(itertools.islice(inputs, CHUNK)):
         # By place, not by the id of the input: an id may occur twice, or on some lines only.
         examples = [{"id": one.where, **_example(task, kind, one)} for one in chunk]
@@ -162,6 +165,12 @@ def predict(
 def _report(progress: Callable[[int], None], before: int, per_input: float, done: int) -> None:
     """Report the examples done, where so many inputs of a chunk are."""
     progress(before + int(done * per_input))
+
+
+def _renamed(one: Input, columns: Mapping[str, str]) -> Input:
+    """Return an input with the fields that have the names of the training set."""
+    found = {field: one.fields[name] for field, name in columns.items() if name in one.fields}
+    return one._replace(fields={**one.fields, **found})
 
 
 def _example(task: Task, kind: Kind, one: Input) -> dict[str, Any]:

@@ -37,7 +37,8 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path, say: Callable[[str], N
     splits = {split: [line for line in lines if line["split"] == split] for split in ("train", "heldout")}
     panels = panel_titles(dict.fromkeys(name for line in lines for name in line))
     if not splits["train"] or not panels:
-        raise UserError(f"{workdir}: no metrics yet")
+        several = f"; give one of its trainings, {workdir / 'runs'}/*, or use `report`" * (workdir / "runs").is_dir()
+        raise UserError(f"{workdir}: no metrics yet{several}")
     entropy = next((line["unigram_entropy"] for line in lines if "unigram_entropy" in line), None)
     columns = -(-len(panels) // 2)
     figure, axes = pyplot.subplots(2, columns, figsize=(1 + 4 * columns, 6.5), squeeze=False, layout="constrained")

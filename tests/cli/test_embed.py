@@ -137,7 +137,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path, embed, run, monkeypatch) 
 def test_files_of_the_embedding_projector(world, tmp_path, embed, run, refused) -> None:
     """Each line of metadata belongs to a vector; the config is what tensorboardX writes, but for the name of a file."""
     words, place = vocabulary(), tmp_path / "seen"
-    objects = [{"text": words[0], "label": 3, "tags": ["a"]}, {"text": "", "label": "a\tb"}, {"text": words[1]}]
+    objects = [{"text": words[0], "tags": ["a"]}, {"text": "", "label": "a\tb"}, {"text": words[1], "label": 3}]
     (tmp_path / "texts.jsonl").write_text("\n".join(map(json.dumps, objects)))
     argv = embed([], "--input", tmp_path / "texts.jsonl", "--projector", place)
     status, _, err = run(*argv)
@@ -145,7 +145,7 @@ def test_files_of_the_embedding_projector(world, tmp_path, embed, run, refused) 
     vectors = np.loadtxt(place / "vectors.tsv", delimiter="\t")
     np.testing.assert_allclose(vectors, np.load(tmp_path / "out" / "vectors.npy"), rtol=1e-6, atol=1e-30)
     lines = (place / "metadata.tsv").read_text().splitlines()
-    assert lines == ["text\tlabel", f"{words[0]}\t3", "(empty)\ta b", f"{words[1]}\t(empty)"]
+    assert lines == ["text\tlabel", f"{words[0]}\t(empty)", "(empty)\ta b", f"{words[1]}\t3"]
     append_pbtxt(["a"], None, str(tmp_path), "", 0, "vectors")
     ours, theirs = (
         dict(re.findall(r'(\w+_path): "(.*)"', (directory / "projector_config.pbtxt").read_text()))

@@ -22,6 +22,7 @@ def test_an_export_of_an_export_is_the_same(world, tmp_path, run) -> None:
     assert status == 0, err
     assert "bert with masked_token, next_sentence" in out + err
     assert files(tmp_path / "again") == files(world.model)
+    assert len({path.stat().st_mode for path in (tmp_path / "again").iterdir()}) == 1  # all can be read by others
 
 
 def test_other_metrics_than_the_checkpoint_recorded_are_said(run_copy, tmp_path, run) -> None:
@@ -93,10 +94,14 @@ def test_fill_mask_takes_a_work_directory(world, run) -> None:
     assert out == run("fill-mask", "--model", world.model, "--json", text)[1]
 
 
-def test_texts_that_cannot_be_filled(world, refused) -> None:
+def test_texts_that_cannot_be_filled(world, tmp_path, run, refused) -> None:
     argv = ["fill-mask", "--model", world.model]
     refused(*argv, "no mask here", says=("no [MASK]",))
     refused(*argv, "", says=("no [MASK]",))
+    (tmp_path / "a.txt").write_text("good [MASK]\nbad\n")
+    assert "a.txt:2: the text has no [MASK]" in run(*argv, "--input", tmp_path / "a.txt")[2]
+    (tmp_path / "a.txt").write_text("")
+    refused(*argv, "--input", tmp_path / "a.txt", says=("a.txt: no text in it; write one per line",))
     refused(*argv, "caf\udce9 [MASK]", says=("argument TEXT: the text is not UTF-8",))
     pairs = ["attention", "--model", world.model, "--output", "a.html", "good"]
     refused(*pairs, "caf\udce9", says=("argument PAIR: the text is not UTF-8",))

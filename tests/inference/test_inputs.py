@@ -27,7 +27,8 @@ def stdin(monkeypatch):
         ("a.txt", b"one\r\n\n{two\n", [(1, {"text": "one"}), (2, {"text": ""}), (3, {"text": "{two"})]),
         ("b.jsonl", b'\n{"text": "one"}\n\n{"x": 2}', [(2, {"text": "one"}), (4, {"x": 2})]),
         ("c", b'{"text": "one"}\n', [(1, {"text": "one"})]),
-        ("d.csv", b"one\n{}\n", [(1, {"text": "one"}), (2, {"text": "{}"})]),
+        ("d.log", b"one\n{}\n", [(1, {"text": "one"}), (2, {"text": "{}"})]),
+        ("d.json", b'{"text": "one"}\n', [(1, {"text": "one"})]),
         ("e.txt", "\ufeffo\u0308\n".encode(), [(1, {"text": "o\u0308"})]),
         ("f.txt", b"", []),
     ],
@@ -40,6 +41,15 @@ def test_lines_and_objects(tmp_path, stdin, name, content, wanted):
         stdin(content)
         assert num_inputs("-") is None
         assert found("-") == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.csv", b"text,label\n"), ("a.TSV", b"text\tlabel\n"), ("a.json", b'[{"text": "one"}]')]
+)
+def test_files_whose_lines_are_no_texts_are_refused(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"{name}: not read line by line; convert it to .jsonl"):
+        found(tmp_path / name)
 
 
 def test_standard_input_can_be_read_twice(stdin):

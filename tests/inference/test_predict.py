@@ -1,5 +1,6 @@
 """Predictions of a fine-tuned model: in order, whatever the ids of the lines and however many there are."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -205,3 +206,16 @@ def test_other_refusals(models, tmp_path, capsys):
         assert says in err, err
         assert 1 <= len(err.splitlines()) <= 2, err
         assert not list(pathlib.Path(tmp_path).glob("out*")), changes
+
+
+def test_fields_have_the_names_of_the_training_set(models):
+    predictor = load_predictor(models / "sequence_classification")
+    records = lines("sequence_classification", 5, seed=4)
+    expected, _ = run(predictor, [one | {"id": number} for number, one in enumerate(records)])
+    columns = "text=title,label=topic,id=number,format=json"
+    renamed = predictor._replace(settings=dataclasses.replace(predictor.settings, columns=columns))
+    mine = [
+        {"title" if key == "text" else key: value for key, value in one.items() if key != "label"} | {"number": number}
+        for number, one in enumerate(records)
+    ]
+    assert run(renamed, mine)[0] == expected

@@ -108,24 +108,31 @@ def fill_mask(args: argparse.Namespace) -> None:
         raise UserError("give a TEXT in quotes or --input FILE, and not both")
 
     from bert_jax.inference import fill_mask as module
-    from bert_jax.inference.inputs import num_inputs, read_inputs, texts_of
+    from bert_jax.inference.inputs import Input, name_of, num_inputs, read_inputs, texts_of
     from bert_jax.inference.load import open_model
 
-    texts = [args.text] if args.input is None else (texts_of(one)["text"] for one in read_inputs(args.input))
+    inputs = [Input("", 1, {"text": args.text})] if args.input is None else read_inputs(args.input)
     total = None if args.input is None else num_inputs(args.input)
     model = open_model(args.model, module.HEADS)
     with open_console(silent=sys.stdout.isatty()) as console:
-        for number, text in enumerate(texts):
-            guesses = module.fill_mask(model, text, args.top_k)
-            if number:
-                console.progress("filling", number, total, "texts")
+        number = 0
+        for number, one in enumerate(inputs, 1):
+            text = texts_of(one)["text"]
+            try:
+                guesses = module.fill_mask(model, text, args.top_k)
+            except UserError as error:
+                raise UserError(f"{one.where}: {error}" if one.where else str(error)) from None
+            if number > 1:
+                console.progress("filling", number - 1, total, "texts")
             if args.json:
                 print(json.dumps(guesses, ensure_ascii=False))
                 continue
-            if number:
+            if number > 1:
                 print()
             for guess in guesses:
                 print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
+        if not number:
+            raise UserError(f"{name_of(args.input)}: no text in it; write one per line")
 
 
 def attention(args: argparse.Namespace) -> None:

@@ -114,7 +114,7 @@ def check_rejected(rejected: Mapping[str, int], found: int, fields: str, setting
     number = sum(faults.values())
     if number > settings.max_rejected_fraction * found:
         raise TooManyRejectedUserError(
-            f"{number:,} of {found:,} documents were rejected: {describe_rejections(rejected)}; "
+            f"{number:,} of {found:,} documents were rejected: {describe_rejections(faults)}; "
             f"{rejection_hint(faults, fields, settings.read_options)}. Where that is right, allow it with "
             f"--max_rejected_fraction {math.ceil(100 * number / found) / 100:g}"
         )
@@ -209,7 +209,9 @@ def _finds_sentences(segmenter: str) -> bool:
 def sentence_rule(language: str, segmenter: str) -> str:
     """Return what decides where sentences end, and words where it is not the vocabulary."""
     rule = "each line a sentence" if language == NO_LANGUAGE else f"sentences by the rules of {language}"
-    if (code := language.partition("-")[0]) in SENTENCE_ENDS:
+    if len(code := language.partition("-")[0]) > CODE_LENGTH and language != NO_LANGUAGE:
+        rule += ", or of English where there are none"
+    if code in SENTENCE_ENDS:
         rule = f"sentences of {language} end {SENTENCE_ENDS[code].where}"
     if segmenter == NO_SEGMENTER:
         return rule

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -157,6 +158,7 @@ def export_model(
             safetensors.numpy.save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
         except safetensors.SafetensorError as error:  # wraps what the system said
             raise UserError(f"{target}: cannot be written ({error}); make room, or choose another place") from error
+        shutil.copymode(partial / "config.json", partial / "model.safetensors")  # which the library makes private
         copy_tokenizer(source, partial)
         _adapt_tokenizer(partial / "tokenizer_config.json", tokenizer, config)
         for name, text in (extra or {}).items():
