@@ -18,6 +18,7 @@ from bert_jax.errors import UserError
 from bert_jax.reports.run_page.record import read_runs
 from bert_jax.reports.run_page.sections import Assumed, cost_of
 from bert_jax.training.metrics import read_metrics
+from bert_jax.training.schedules import plan_phases
 from bert_jax.training.workdir import read_machine, read_run
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
@@ -72,8 +73,10 @@ def _pretrained(place: pathlib.Path, config: PretrainConfig, step: int, common: 
         corpus += f" This is the first of {count} snapshots of a growing corpus, which the run reads in turn."
     objective = config.objective.replace("_", " ")
     start = f"weights of {os.path.basename(config.init_from)}" if config.init_from else "random weights"
+    longest = max(phase.seq_len for phase in plan_phases(config.train) if phase.begin < max(step, 1))
     return common._replace(
-        made=f"Pretrained by {objective} from {start}: step {step:,} of {config.train.steps:,}.",
+        made=f"Pretrained by {objective} from {start}: step {step:,} of {config.train.steps:,}, on sequences of up to "
+        f"{longest:,} tokens.",
         corpus=corpus,
         measured=f"Documents that were held out of training, at step {line['step']:,}." if line else "",
         scores=_figures({name: value for name, value in line.items() if name not in NOT_SCORES}),
