@@ -87,9 +87,8 @@ def parse(verbs: Mapping[str, Verb], argv: Sequence[str]) -> argparse.Namespace:
 
 def make_parser(verbs: Mapping[str, Verb]) -> Parser:
     """Return the parser of the whole command line."""
-    width = max(map(len, verbs))
-    summaries = "".join(f"  {name:<{width}}  {verb.command.summary}\n" for name, verb in verbs.items())
-    examples = "".join(f"  bert-jax {name:<{width}} {verb.command.example}\n" for name, verb in verbs.items())
+    summaries = "".join(f"  {name:<10}  {verb.command.summary}\n" for name, verb in verbs.items())
+    examples = "".join(f"  bert-jax {name:<10} {verb.command.example}\n" for name, verb in verbs.items())
     top = Parser(
         prog="bert-jax",
         usage="bert-jax VERB ...",

@@ -46,6 +46,8 @@ class ObjectiveRow(NamedTuple):
     parts(config) -> the other models that it trains, by name
     reads: the section of the config that it alone reads
     teacher(config) -> the directory of a model that it reads and does not train
+    own_mix: whether an evaluation, too, replaces tokens as the run does, where what replaces them is a part of what the
+        model learns
     """
 
     make: Callable[[PretrainConfig, EncoderConfig | None], Objective]
@@ -53,13 +55,14 @@ class ObjectiveRow(NamedTuple):
     parts: Callable[[PretrainConfig], Mapping[str, Part]] = lambda config: {}
     reads: str | None = None
     teacher: Callable[[PretrainConfig], str | None] = lambda config: None
+    own_mix: bool = False
 
 
 DEFAULTS = PretrainConfig()
 OBJECTIVES: dict[str, ObjectiveRow] = {
     "masked_tokens": ObjectiveRow(masked_tokens.make, masked_tokens.heads),
     "replaced_tokens": ObjectiveRow(
-        replaced_tokens.make, replaced_tokens.heads, replaced_tokens.parts, reads="replaced_tokens"
+        replaced_tokens.make, replaced_tokens.heads, replaced_tokens.parts, reads="replaced_tokens", own_mix=True
     ),
     "left_to_right": ObjectiveRow(left_to_right.make, left_to_right.heads),
     "distillation": ObjectiveRow(

@@ -14,7 +14,7 @@ from bert_jax.data.sequences.iteration import batches
 from bert_jax.data.sequences.masking import LinearRate, changing_rate, evaluation_masking, phase_masking
 from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_of
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.objectives.base import Batch
+from bert_jax.objectives import OBJECTIVES, Batch
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.runs.start.snapshots import ALL_PREPARED, Rest, read_in_turn
 from bert_jax.training.loop import Data
@@ -33,7 +33,8 @@ def corpus_data(
     train, held = corpus.split("train"), corpus.split(evaluated, needed)
     symbols = symbols_of(corpus.tokenizer())
     # Evaluation reads all that is held out, each sequence once, with masks that are the same in every phase.
-    evaluation = evaluation_masking(dataclasses.replace(config.data, weights=None, smoothing=1.0, dupe_factor=None))
+    data, own_mix = config.data, OBJECTIVES[config.objective].own_mix
+    evaluation = evaluation_masking(dataclasses.replace(data, weights=None, smoothing=1.0, dupe_factor=None), own_mix)
 
     def sequences(split: Split, data: DataConfig, phase: Phase, rate: LinearRate | None = None) -> Sequences:
         return make_sequences(split, symbols, phase.seq_len, config.seed, data, config.model.num_token_types, rate)

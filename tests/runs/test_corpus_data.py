@@ -1,5 +1,7 @@
 """Phases with masks of their own: what a run reads in each, and that every evaluation reads the same masks."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -98,6 +100,26 @@ def test_every_evaluation_reads_the_same_masks(corpus: Mixture) -> None:
                 np.testing.assert_array_equal(batch[name], array, err_msg=name)
     predicted, tokens = predictions(plain[0])
     np.testing.assert_array_equal(predicted, np.rint(0.15 * tokens))
+
+
+def test_replaced_tokens_are_evaluated_with_the_mix_that_they_train_with(corpus: Mixture) -> None:
+    config = configured()
+    mix = dataclasses.replace(config.data, mask_probability=0.3, mask_token_fraction=0.75, random_token_fraction=0.0)
+    config = dataclasses.replace(config, data=mix, objective="replaced_tokens")
+    (phase,), mask = plan_phases(config.train), symbols_of(corpus.tokenizer()).vocabulary.mask
+    data = corpus_data(config, corpus, WHOLE)
+    found = {"hidden": 0, "kept": 0, "random": 0}
+    for batch in data.heldout(phase):
+        predicted, tokens = predictions(batch)
+        np.testing.assert_array_equal(predicted, np.rint(0.15 * tokens))
+        real = batch["masked_weights"] > 0
+        read = np.take_along_axis(batch["input_ids"], batch["masked_positions"], axis=1)[real]
+        found["hidden"] += int((read == mask).sum())
+        found["kept"] += int((read == batch["masked_labels"][real]).sum())
+        found["random"] += int(((read != mask) & (read != batch["masked_labels"][real])).sum())
+    assert found["random"] == 0
+    assert found["hidden"] / sum(found.values()) == pytest.approx(0.75, abs=0.1)
+    assert found["kept"] > 0
 
 
 def test_phases_without_masks_of_their_own_read_what_they_read_before(corpus: Mixture) -> None:

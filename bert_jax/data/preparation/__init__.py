@@ -8,6 +8,7 @@ workers.py       encodes chunks in several processes, in order
 corpus_writer.py records -> shards -> index and manifest
 cleaning/        rules that change texts or remove documents, before they are encoded
 duplicates/      copies among the documents, and the hash that decides the split
+languages.py     codes of languages
 segmenters/      words of scripts without spaces between them, by packages of others
 growing/         documents that are added to a corpus
 unfinished.py    the directory of a corpus that is being written

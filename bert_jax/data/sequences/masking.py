@@ -104,12 +104,14 @@ def check_masking(config: DataConfig) -> None:
             raise UserError(f"config.data.{field} has no effect without config.data.masking={rules}; set that")
 
 
-def evaluation_masking(config: DataConfig) -> DataConfig:
+def evaluation_masking(config: DataConfig, own_mix: bool = False) -> DataConfig:
     """Return `config` with 15 % of the tokens masked and BERT's mix (Devlin et al. 2019), whatever a run trains with.
 
-    Losses of runs and of phases with other rates then measure the same. The unit that is masked stays.
+    Losses of runs and of phases with other rates then measure the same. The unit that is masked stays, and with
+    `own_mix` the mix: a generator that was trained without random tokens would give them back as if they were right.
     """
-    return dataclasses.replace(config, mask_probability=0.15, mask_token_fraction=0.8, random_token_fraction=0.1)
+    config = dataclasses.replace(config, mask_probability=0.15)
+    return config if own_mix else dataclasses.replace(config, mask_token_fraction=0.8, random_token_fraction=0.1)
 
 
 def phase_rates(config: DataConfig, phase: PhaseConfig) -> tuple[float, float]:

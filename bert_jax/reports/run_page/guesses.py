@@ -18,7 +18,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.inference.load import read_weights
 from bert_jax.models import Head, make_model
-from bert_jax.objectives.base import Batch, Params
+from bert_jax.objectives import OBJECTIVES, Batch, Params
 from bert_jax.reports.html.markup import Html, element, escaped, folded, joined, section
 from bert_jax.reports.run_page.record import Run
 from bert_jax.reports.sequences_text import Example, Piece, examples_of, printable, vocabulary_entry
@@ -88,7 +88,8 @@ def heldout_batch(run: Run, config: PretrainConfig, corpus: Mixture, number: int
         raise UserError("too few documents are held out")
     step = run.trainings[0].last_step
     phase = next((one for one in run.phases if step <= one.end), run.phases[-1])
-    data = evaluation_masking(dataclasses.replace(config.data, weights=None, smoothing=1.0, dupe_factor=None))
+    data = dataclasses.replace(config.data, weights=None, smoothing=1.0, dupe_factor=None)
+    data = evaluation_masking(data, OBJECTIVES[config.objective].own_mix)
     source = make_sequences(held, symbols_of(corpus.tokenizer()), phase.seq_len, config.seed, data, num_token_types=2)
     return source.batch(np.arange(min(number, source.num_per_epoch)))
 
