@@ -90,7 +90,7 @@ class Split:
         self._shard_has_words = np.array([shard.has_words for shard in shards], bool)
         self.has_words = bool(self._shard_has_words.any())
         self._open = threading.local()  # a reader has a position, so each thread has its own
-        self._slow = False
+        self._slow, self._seconds, self._lock = False, list[float](), threading.Lock()
 
     @classmethod
     def join(cls, splits: Sequence["Split"]) -> "Split":
@@ -212,9 +212,9 @@ class Split:
     def _read_each(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
         """One seek and one read per record: on a local disk half the cost of `_read_at_once`.
 
-        Ends after PROBES records where the storage turns out to be slow.
+        Ends where the storage turns out to be slow.
         """
-        readers, found, shard, seconds = self._readers(), list[bytes](), 0, list[float]()
+        readers, found, shard = self._readers(), list[bytes](), 0
         try:
             for shard, position in zip(shard_of.tolist(), positions.tolist(), strict=True):
                 if shard not in readers:
@@ -222,14 +222,20 @@ class Split:
                 began = time.perf_counter()
                 readers[shard].seek(position)
                 found.append(readers[shard].read())
-                if len(found) <= PROBES:
-                    seconds.append(time.perf_counter() - began)
-                    if len(found) == PROBES and statistics.median(seconds) > SLOW_READ:
-                        self._slow = True
-                        break
+                if self._is_slow(time.perf_counter() - began):
+                    break
         except DAMAGE as error:
             raise _damaged(self._shards[shard], error) from None
         return found
+
+    def _is_slow(self, seconds: float) -> bool:
+        """Count in the time of a read by any thread; return whether some PROBES reads in a row were slow."""
+        with self._lock:
+            self._seconds.append(seconds)
+            if len(self._seconds) == PROBES:
+                self._slow |= statistics.median(self._seconds) > SLOW_READ
+                self._seconds.clear()
+            return self._slow
 
     def _read_at_once(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
         """One call per shard, which reads its records at the same time, and several shards at the same time."""

@@ -162,7 +162,7 @@ def _copy(remote: _Remote, directory: pathlib.Path, say: Callable[[str], None]) 
     if len(files) == len(remote.digests) and free < remote.bytes:
         raise UserError(
             f"{directory}: {free:,} bytes free, but {remote.url} has {remote.bytes:,}; "
-            "set XDG_CACHE_HOME to a directory on another disk"
+            "set XDG_CACHE_HOME to a directory on another disk, or mount the storage and give the path"
         )
     if files:
         say(f"copying {len(files)} of {len(remote.digests)} files from {remote.url} to {directory}")

@@ -143,12 +143,12 @@ def is_out_of_memory(error: Exception) -> bool:
 def needed_bytes(error: Exception) -> int | None:
     """Return the bytes that the compiler's error says the program needs; None if it does not say."""
     found = re.search(
-        r"Used ([\d.]+)([KMGT]?) of|temporaries \(([\d.]+)([KMGT]?)\)|[Oo]ut of memory allocating (\d+) bytes",
+        r"(?:Used |temporaries \(|[Oo]ut of memory (?:while trying to allocate|allocating) )([\d.]+)([KMGT]?)",
         str(error),
     )
     if not found:
         return None
-    number, unit = found[1] or found[3] or found[5], found[2] or found[4]
+    number, unit = found[1].rstrip("."), found[2]
     return int(float(number) * 1024 ** " KMGT".index(unit or " "))
 
 
@@ -205,5 +205,5 @@ def _too_large(settings: BatchSettings, needed: int | None, capacity: int | None
     fixes = (*changes, smaller) if changes or capacity is not None else (larger, *remat, smaller)
     return (
         f"a step of {settings.batch_size:,} sequences of {settings.seq_len:,} tokens needs {size}{available}\n"
-        f"use {', or '.join(fixes)}"
+        f"use {', or '.join(fixes)}; `bert-jax compile` with the same arguments shows the memory of each phase"
     )

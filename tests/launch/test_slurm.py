@@ -22,6 +22,9 @@ trap 'kill -TERM $first $other' TERM
 wait $first $other; wait $first; one=$?; wait $other; two=$?
 exit $((one > two ? one : two))
 """
+SQUEUE = """#!/bin/sh
+[ "$*" = "--noheader --jobs 17 --format %T" ] && echo "${STANDIN_STATE:-RUNNING}"
+"""
 
 
 class Cluster:
@@ -29,7 +32,8 @@ class Cluster:
         self.place, self.workdir = place, place / "a 'run' $(touch canary)"
         self.name = str(self.workdir)
         (place / "bin").mkdir()
-        for name, text in {"srun": SRUN, "scontrol": '#!/bin/sh\necho "$@" >>"$STANDIN_SCRIPT/scontrol"\n'}.items():
+        standins = {"srun": SRUN, "scontrol": '#!/bin/sh\necho "$@" >>"$STANDIN_SCRIPT/scontrol"\n', "squeue": SQUEUE}
+        for name, text in standins.items():
             (place / "bin" / name).write_text(text)
             (place / "bin" / name).chmod(0o755)
         (place / "bin" / "bert-jax").symlink_to(HERE / "trainer.py")
@@ -107,6 +111,15 @@ def test_the_time_limit(cluster) -> None:
     assert process.returncode == 0
     assert "status 75 after step" in err
     assert cluster.requeued() == 1
+
+
+def test_a_cancelled_job_stays_cancelled(cluster) -> None:
+    """After `scancel` Slurm would take a requeue of the job, which says COMPLETING."""
+    cluster.env["STANDIN_STATE"] = "COMPLETING"
+    cluster.script_of((124, 15))
+    status, out = cluster.job()
+    assert (status, cluster.requeued()) == (0, 0)
+    assert "after step 15 of 40; the job is COMPLETING, not requeued" in out
 
 
 @pytest.mark.parametrize("in_bucket", [False, True])

@@ -182,30 +182,31 @@ def test_the_kernel_in_use_is_reported(compute, dropout, platform, says):
 def test_the_kernel_of_windows_on_gpus_is_reported():
     config = dataclasses.replace(EncoderConfig(), attention_dropout=0.0, local_window=128)
     chosen = {name: ComputeConfig(dtype="bfloat16", attention=name) for name in ("auto", "cudnn")}
-    assert kernel_used(config, chosen["auto"], "gpu") == "cuDNN, for windows our kernel in Triton"
+    assert kernel_used(config, chosen["auto"], "gpu") == "cuDNN, for windows and packed rows our kernel in Triton"
     assert kernel_used(config, chosen["cudnn"], "gpu") == "cuDNN"
 
 
 @pytest.mark.parametrize(
-    ("rate", "reach", "dtype", "chosen"),
+    ("rate", "changes", "dtype", "chosen"),
     [
-        (0.0, None, jnp.bfloat16, "cudnn"),
-        (0.1, None, jnp.bfloat16, "triton"),
-        (0.0, 20, jnp.bfloat16, "triton"),
-        (0.0, None, jnp.float32, "tpu"),
-        (0.1, 20, jnp.float32, "tpu"),
+        (0.0, {}, jnp.bfloat16, "cudnn"),
+        (0.1, {}, jnp.bfloat16, "triton"),
+        (0.0, {"reach": 20}, jnp.bfloat16, "triton"),
+        (0.0, {"segments": jnp.ones((2, 64), jnp.int32)}, jnp.bfloat16, "triton"),
+        (0.0, {}, jnp.float32, "tpu"),
+        (0.1, {"reach": 20}, jnp.float32, "tpu"),
     ],
 )
-def test_auto_chooses_the_kernel_of_a_gpu(rate, reach, dtype, chosen, monkeypatch):
+def test_auto_chooses_the_kernel_of_a_gpu(rate, changes, dtype, chosen, monkeypatch):
     called = []
     for module in (cudnn, triton, tpu):
         name = module.__name__.rsplit(".")[-1]
         monkeypatch.setattr(module, "attend", lambda inputs, rate, name=name: called.append(name))
     monkeypatch.setattr(kernels, "traced_platform", lambda: "gpu")
-    inputs, _ = random_inputs((2, 64, 2, 16), dtype)
-    kernels.KERNELS["auto"].attend(inputs._replace(reach=reach), rate)
+    inputs = random_inputs((2, 64, 2, 16), dtype)[0]._replace(**changes)
+    kernels.KERNELS["auto"].attend(inputs, rate)
     assert called == [chosen]
-    assert kernels.KERNELS["auto"].joint(inputs._replace(reach=reach), rate) == (chosen == "triton")
+    assert kernels.KERNELS["auto"].joint(inputs, rate) == (chosen == "triton")
     assert not any(KERNELS[name].joint(inputs, rate) for name in ("xla", "cudnn"))
 
 
@@ -294,7 +295,7 @@ def test_gpus_without_the_kernel_compute_by_xla(version, capability, has, monkey
     assert cudnn.available() == has
     config = dataclasses.replace(EncoderConfig(), attention_dropout=0.0)
     used = kernel_used(config, ComputeConfig(dtype="bfloat16"), "gpu")
-    assert used == ("cuDNN" if has else "XLA")
+    assert used.startswith("cuDNN, " if has else "XLA")
 
 
 def test_windows_and_relative_positions_choose_the_kernel():

@@ -91,6 +91,8 @@ def test_arguments_alone_that_do_not_fit_need_a_smaller_model(mesh: jax.sharding
     [
         ("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 30.50G of 15.75G hbm.", int(30.5 * GIB)),
         ("RESOURCE_EXHAUSTED: Out of memory allocating 4294967296 bytes.", 4 * GIB),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.", 4 * GIB),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12.50GiB.", int(12.5 * GIB)),
         ("RESOURCE_EXHAUSTED: ... temporaries (12.25G) ...", int(12.25 * GIB)),
         ("RESOURCE_EXHAUSTED: Out of memory", None),
     ],
@@ -99,7 +101,7 @@ def test_an_error_of_xla_about_memory_becomes_a_user_error(text: str, needed: in
     error = jax.errors.JaxRuntimeError(text)
     assert memory.needed_bytes(error) == needed
     expected = "more memory than a device has" if needed is None else f"{needed / GIB:.1f} GiB of memory per device"
-    words = f"needs {expected}\nuse a larger config.train.grad_accum_steps .now 1"
+    words = f"needs {expected}\nuse a larger config.train.grad_accum_steps .now 1.*; `bert-jax compile` with the same"
     with pytest.raises(UserError, match=words), memory.out_of_memory_as_user_error(SETTINGS):
         raise error
 

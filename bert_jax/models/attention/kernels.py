@@ -42,8 +42,9 @@ class Kernel(NamedTuple):
 def _chosen(inputs: AttentionInputs, rate: float) -> ModuleType:
     """On GPUs the first fused kernel that computes these inputs; what tpu.py chooses elsewhere."""
     if traced_platform() == "gpu" and cudnn.available():
-        # cuDNN's is the faster, except for windows, which it reads as a mask over all pairs of tokens.
-        for fused in (cudnn, triton) if inputs.reach is None else (triton, cudnn):
+        # cuDNN's is the faster, except for windows and packed rows, which it reads as a mask over all pairs of tokens.
+        whole = inputs.reach is None and inputs.segments is None
+        for fused in (cudnn, triton) if whole else (triton, cudnn):
             if inputs.q.dtype == jnp.bfloat16 and fused.fits(inputs, rate):
                 return fused
     return tpu
@@ -129,8 +130,10 @@ def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) ->
             f"{platform}; set config.compute.attention=auto"
         )
     if used.platforms == (platform,):
-        windows = config.local_window and chosen is KERNELS["auto"] and used is KERNELS["cudnn"]
-        return f"{used.words}, for windows {KERNELS['triton'].words}" if windows else used.words
+        if chosen is not KERNELS["auto"] or used is not KERNELS["cudnn"]:
+            return used.words
+        others = "windows and packed rows" if config.local_window else "packed rows"
+        return f"{used.words}, for {others} {KERNELS['triton'].words}"
     hints = []
     for name, kernel in KERNELS.items():
         if kernel.platforms == (platform,) and kernel.available():
