@@ -319,6 +319,8 @@ def _check_pretraining(config: PretrainConfig) -> None:
             )
         if phase.peak_learning_rate is None and (phase.warmup_fraction or phase.warmup_steps):
             raise UserError(f"{here}: warmup has no effect without a peak_learning_rate of the phase; set that")
+        if phase.warmup_steps is not None and phase.warmup_steps >= (steps := round(phase.fraction * train.steps)):
+            raise UserError(f"{here}.warmup_steps={phase.warmup_steps}, but the phase has {steps} steps; lower it")
         _check_mix(config.data, phase, here)
     _check_data(config.data)
 

@@ -137,8 +137,10 @@ def warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDic
     """Return the recipe of ModernBERT (Warner et al. 2024): 30 % masks, StableAdamW, a long stretch at the peak.
 
     360,000 steps of 4,608 sequences of 1,024 tokens, which is 1.7 trillion tokens, then 63,600 steps of as many tokens
-    in sequences of 8,192 at 3e-4, the last sixth of them with a decay of 1 - sqrt. Unlike the paper the batch does not
-    grow, all blocks have their final rotary bases from the start, and the second phase is all at one rate.
+    in sequences of 8,192 at 3e-4, the last 15 % of them with a decay of 1 - sqrt. In the paper it is the last sixth;
+    here one fraction is of the run and of its last phase, and the first phase stays at its peak. Unlike the paper the
+    batch does not grow, all blocks have their final rotary bases from the start, and the second phase is all at one
+    rate.
     """
     config = pretrain_config()
     config.model.update(architecture(f"modern_{size}"))
@@ -154,7 +156,7 @@ def warner2024(size: str, peak_learning_rate: float) -> ml_collections.ConfigDic
         peak_learning_rate=peak_learning_rate,
         warmup_steps=640,
         schedule="warmup_stable_decay",
-        decay_fraction=1 / 6,
+        decay_fraction=63_600 / 423_600,
         decay_power=0.5,
         beta2=0.98,
         weight_decay=1e-5,

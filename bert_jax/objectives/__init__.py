@@ -46,8 +46,7 @@ class ObjectiveRow(NamedTuple):
     parts(config) -> the other models that it trains, by name
     reads: the section of the config that it alone reads
     teacher(config) -> the directory of a model that it reads and does not train
-    own_mix: whether an evaluation, too, replaces tokens as the run does, where what replaces them is a part of what the
-        model learns
+    own_mix: whether an evaluation has the run's mix of masks, where the model learns what replaces a token
     """
 
     make: Callable[[PretrainConfig, EncoderConfig | None], Objective]

@@ -1,7 +1,6 @@
 """A corpus as the training loop wants it: batches that follow from the step, and held-out ones."""
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Generator
 
@@ -11,7 +10,7 @@ from bert_jax.config import DataConfig, PretrainConfig
 from bert_jax.data.corpus import Split
 from bert_jax.data.mixture import Mixture
 from bert_jax.data.sequences.iteration import batches
-from bert_jax.data.sequences.masking import LinearRate, changing_rate, evaluation_masking, phase_masking
+from bert_jax.data.sequences.masking import LinearRate, changing_rate, evaluated_data, phase_masking
 from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_of
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.objectives import OBJECTIVES, Batch
@@ -33,8 +32,7 @@ def corpus_data(
     train, held = corpus.split("train"), corpus.split(evaluated, needed)
     symbols = symbols_of(corpus.tokenizer())
     # Evaluation reads all that is held out, each sequence once, with masks that are the same in every phase.
-    data, own_mix = config.data, OBJECTIVES[config.objective].own_mix
-    evaluation = evaluation_masking(dataclasses.replace(data, weights=None, smoothing=1.0, dupe_factor=None), own_mix)
+    evaluation = evaluated_data(config.data, OBJECTIVES[config.objective].own_mix)
 
     def sequences(split: Split, data: DataConfig, phase: Phase, rate: LinearRate | None = None) -> Sequences:
         return make_sequences(split, symbols, phase.seq_len, config.seed, data, config.model.num_token_types, rate)

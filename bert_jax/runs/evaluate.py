@@ -80,7 +80,8 @@ def evaluate(
         raise UserError(f"{other}: prepared with another tokenizer than {config.data.corpus}; prepare it with that one")
     split = "train" if other and not corpus.split("heldout").num_documents else "heldout"
     mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
-    sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
+    whole = -(-config.evaluate.batch_size // mesh.size) * mesh.size  # rows that fill it up weigh nothing
+    config = dataclasses.replace(config, evaluate=dataclasses.replace(config.evaluate, batch_size=whole))
     if other is not None:  # how the run mixed its own corpora does not apply
         mixed = dataclasses.replace(config.data, weights=None, smoothing=1.0, max_epochs=None, snapshots=None)
         config = dataclasses.replace(config, data=mixed)

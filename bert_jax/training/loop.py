@@ -252,7 +252,7 @@ class _Loop:
         self.checkpoints.wait()
         if self.interrupt.stopping:
             self.console.say(f"{self.interrupt.name}: stopped after step {step:,}; the same command resumes there")
-        return self.stopped or step == last_step
+        return self.stopped or (step == last_step and not self.interrupt.stopping)
 
     def close(self) -> None:
         """Flush and close all files."""

@@ -19,6 +19,7 @@ from bert_jax.training.trackers.tensorboard import ENERGY, TensorBoard
 
 Line = dict[str, Any]
 SPLITS = ("train", "heldout")
+NOT_SCORES = ("step", "split", "seq_len", "ema_decay")  # of a line about held-out data
 GRAD_NORMS = "train/grad_norms"  # TensorBoard shows a name as numbers or as histograms, not as both
 TIMED = (
     "tokens_per_second",

@@ -1,7 +1,9 @@
 """`evaluate` and `plot`: what a run says of itself."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 
 import pytest
@@ -27,6 +29,16 @@ def test_evaluate_prints_one_json_object_or_the_same_as_a_table(world, run) -> N
     assert shown.keys() == found.keys() - {"step", "seq_len", "documents"}
     assert f"{found['mlm_accuracy']:.1%}" in lines[list(shown).index("mlm_accuracy")]
     assert f"{found['mlm_loss']:.4f}  nats" in lines[list(shown).index("mlm_loss")]
+
+
+def test_evaluate_on_other_devices_than_those_of_the_run(world, run) -> None:
+    """A batch that they do not divide is filled up."""
+    found = json.loads(run("evaluate", "--workdir", world.run, "--json")[1])
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=3", "JAX_PLATFORMS": "cpu"}
+    argv = [sys.executable, "-m", "bert_jax", "evaluate", "--workdir", world.run, "--json"]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == pytest.approx(found, rel=1e-5)
 
 
 def test_evaluate_an_earlier_step(world, run) -> None:

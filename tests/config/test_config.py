@@ -97,6 +97,11 @@ def test_a_recipe_is_found_by_name_from_anywhere(tmp_path: pathlib.Path, monkeyp
     assert c.read_config(c.FinetuneConfig, "glue", []) == c.read_config(c.FinetuneConfig, "finetune/glue", [])
 
 
+def test_a_warmup_longer_than_its_phase_is_refused() -> None:
+    with pytest.raises(UserError, match=r"phases\[1\].warmup_steps=100000, but the phase has 100000 steps; lower it"):
+        read("--config.train.phases[1].peak_learning_rate=1e-3", "--config.train.phases[1].warmup_steps=100000")
+
+
 def test_a_recipe_of_the_other_kind_is_refused() -> None:
     with pytest.raises(UserError, match="fine-tuning recipe; run it with `bert-jax finetune`"):
         read(recipe="finetune/glue")

@@ -2,13 +2,14 @@
 
 import pathlib
 
+import jax.numpy as jnp
 import pytest
 
 from bert_jax import config as c
 from bert_jax.config.find_recipe import find_recipe, recipes
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import UserError
-from bert_jax.training.schedules import plan_phases
+from bert_jax.training.schedules import learning_rate, plan_phases
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 
@@ -74,6 +75,18 @@ def test_electra_is_the_paper_s() -> None:
         assert (config.optimizer.peak_learning_rate, config.optimizer.warmup_steps) == (rate, 10_000)
         assert (config.data.mask_token_fraction, config.data.random_token_fraction) == (0.85, 0.0)
         assert (config.replaced_tokens.generator_size, config.replaced_tokens.weight) == (size, 50.0)
+
+
+def test_modernbert_stays_at_its_peak_until_the_texts_are_long() -> None:
+    """Warner et al. 2024: no decay in the first phase; at the end of the second the rate falls to 0."""
+    config = load("modern_base")
+    assert isinstance(config, c.PretrainConfig)
+    phases = plan_phases(config.train)
+    rates = [
+        float(learning_rate(config.optimizer, phases, jnp.int32(step))) for step in (640, 359_999, 360_000, 410_000)
+    ]
+    assert rates == pytest.approx([8e-4, 8e-4, 3e-4, 3e-4])
+    assert float(learning_rate(config.optimizer, phases, jnp.int32(423_599))) < 1e-5
 
 
 def test_distilbert_is_the_paper_s() -> None:

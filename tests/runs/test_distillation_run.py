@@ -34,6 +34,7 @@ def get_config():
 """
 STUDENT = ("objective=distillation", "model.family=distilbert", "model.num_layers=2", "model.num_token_types=0",
            "model.pooler_activation=relu")  # fmt: skip
+LONGER = ("model.max_positions=640", "train.phases[0].seq_len=640")
 TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
 
 
@@ -125,6 +126,7 @@ def test_refusals_name_what_is_wrong(world: pathlib.Path, tmp_path: pathlib.Path
         ((teacher,), "config.distillation has no effect with config.objective=masked_tokens"),
         ((*STUDENT, f"distillation.teacher={tmp_path}"), "no model here"),
         ((*STUDENT, teacher, "model.mlp_size=64"), "set config.distillation.copy_layers=False"),
+        ((*STUDENT, teacher, *LONGER), "tokens, and a phase has sequences of 640; lower its seq_len"),
     ):
         assert main(command(world, student, *more)) == 2
         assert words in capsys.readouterr().err

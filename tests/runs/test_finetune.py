@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 import signal
 
@@ -240,6 +241,38 @@ def test_an_interrupted_run_resumes_to_the_same_result(grid, world, tmp_path, mo
     assert finetune(world, tmp_path, "sequence_classification", *GRID) == results
     for name in ("model/model.safetensors", "predictions/custom-dev.jsonl"):
         assert (tmp_path / name).read_bytes() == (workdir / name).read_bytes()
+
+
+def test_a_signal_in_the_last_evaluation_loses_nothing(grid, world, tmp_path, monkeypatch):
+    """The evaluation is made up for, and the result is that of a run without a signal."""
+    progress, seen = Console.progress, []
+
+    def kill(self, what, done=0, *more):
+        if what == "evaluating" and done == 1:
+            seen.append(what)
+            if len(seen) == 2:  # after the last step of the first training
+                os.kill(os.getpid(), signal.SIGTERM)
+        progress(self, what, done, *more)
+
+    smaller = "evaluate.batch_size=8"  # three batches
+    with monkeypatch.context() as patch:
+        patch.setattr(Console, "progress", kill)
+        assert finetune(world, tmp_path, "sequence_classification", *GRID, smaller) is None
+    assert not list(tmp_path.rglob("result.json"))
+    results = finetune(world, tmp_path, "sequence_classification", *GRID, smaller)
+    assert [run["step"] for run in results["runs"]] == [run["step"] for run in grid[1]["runs"]]
+    lines = read_lines(tmp_path / "runs" / results["runs"][0]["run"] / "metrics.jsonl")
+    assert [line["step"] for line in lines if line["split"] == "heldout"] == [5, 10]
+
+
+def test_the_scores_of_a_resumed_moving_average_are_scores_alone(world, tmp_path, monkeypatch):
+    """At a rate of 0 the first evaluation is the best, and stands before the stop."""
+    more = ("optimizer.ema_decay=0.5", "task.num_seeds=2", "optimizer.peak_learning_rate=0.0")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 7)
+        assert finetune(world, tmp_path, "sequence_classification", *more) is None
+    results = finetune(world, tmp_path, "sequence_classification", *more)
+    assert {frozenset(run["scores"]) for run in results["runs"]} == {frozenset({"accuracy", "macro_f1"})}
 
 
 def test_a_student_learns_from_a_teacher_of_the_task(grid, world, tmp_path, monkeypatch, capsys):

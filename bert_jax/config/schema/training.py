@@ -94,7 +94,7 @@ class OptimizerConfig:
     )
     beta1: float = field(0.9, "decay of the first moment", FROM_0_BELOW_1)
     beta2: float = field(0.999, "decay of the second moment", FROM_0_BELOW_1)
-    epsilon: float = field(1e-6, "constant added to the root of the second moment", AT_LEAST_0)
+    epsilon: float = field(1e-6, "constant added to the root of the second moment", ABOVE_0)
     muon_learning_rate: float = field(
         0.02, "muon: peak for the matrices of the blocks, scaled by the schedule as peak_learning_rate is", AT_LEAST_0
     )

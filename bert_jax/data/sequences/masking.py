@@ -104,13 +104,14 @@ def check_masking(config: DataConfig) -> None:
             raise UserError(f"config.data.{field} has no effect without config.data.masking={rules}; set that")
 
 
-def evaluation_masking(config: DataConfig, own_mix: bool = False) -> DataConfig:
-    """Return `config` with 15 % of the tokens masked and BERT's mix (Devlin et al. 2019), whatever a run trains with.
+def evaluated_data(config: DataConfig, own_mix: bool = False) -> DataConfig:
+    """Return `config` for an evaluation: each sequence once, 15 % of its tokens masked by BERT's mix
+    (Devlin et al. 2019).
 
     Losses of runs and of phases with other rates then measure the same. The unit that is masked stays, and with
     `own_mix` the mix: a generator that was trained without random tokens would give them back as if they were right.
     """
-    config = dataclasses.replace(config, mask_probability=0.15)
+    config = dataclasses.replace(config, mask_probability=0.15, weights=None, smoothing=1.0, dupe_factor=None)
     return config if own_mix else dataclasses.replace(config, mask_token_fraction=0.8, random_token_fraction=0.1)
 
 

@@ -17,7 +17,7 @@ from bert_jax.data.mixture import find_corpora
 from bert_jax.errors import UserError
 from bert_jax.reports.run_page.record import read_runs
 from bert_jax.reports.run_page.sections import Assumed, cost_of
-from bert_jax.training.metrics import read_metrics
+from bert_jax.training.metrics import NOT_SCORES, read_metrics
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.workdir import read_machine, read_run
 
@@ -25,7 +25,6 @@ GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
 # Task -> its data set on the Hugging Face Hub.
 DATASETS = dict.fromkeys(GLUE, "nyu-mll/glue") | {"squad1": "rajpurkar/squad", "squad2": "rajpurkar/squad_v2"}
 LANGUAGE = re.compile(r"[a-z]{2,3}")
-NOT_SCORES = ("step", "split", "seq_len", "ema_decay")
 
 
 class Provenance(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bert_jax.config import PretrainConfig
-from bert_jax.data.sequences.masking import evaluation_masking, phase_rates
+from bert_jax.data.sequences.masking import evaluated_data, phase_rates
 from bert_jax.reports.html.chart import Chart, Line, Marks, charts, draw
 from bert_jax.reports.html.markup import Html
 from bert_jax.reports.plots import MASKED_LOSS, panel_titles
@@ -76,7 +76,7 @@ def notes_on_curves(run: Run) -> list[str]:
         return []
     rates = [rate for phase in config.train.phases for rate in phase_rates(config.data, phase)]
     notes, optimizer = list[str](), config.optimizer
-    asked = evaluation_masking(config.data).mask_probability
+    asked = evaluated_data(config.data).mask_probability
     if set(rates) - {asked} and MASKED_LOSS in run.trainings[0].names("heldout"):
         span = " to ".join(dict.fromkeys(f"{rate:.0%}" for rate in (rates[0], rates[-1])))
         notes.append(

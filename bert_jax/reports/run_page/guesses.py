@@ -1,6 +1,5 @@
 """Held-out sequences as the model reads them, with its guesses."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 from bert_jax.config import ComputeConfig, PretrainConfig
 from bert_jax.console import Console
 from bert_jax.data.mixture import Mixture
-from bert_jax.data.sequences.masking import evaluation_masking
+from bert_jax.data.sequences.masking import evaluated_data
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.data.statistics import token_fractions
@@ -88,8 +87,7 @@ def heldout_batch(run: Run, config: PretrainConfig, corpus: Mixture, number: int
         raise UserError("too few documents are held out")
     step = run.trainings[0].last_step
     phase = next((one for one in run.phases if step <= one.end), run.phases[-1])
-    data = dataclasses.replace(config.data, weights=None, smoothing=1.0, dupe_factor=None)
-    data = evaluation_masking(data, OBJECTIVES[config.objective].own_mix)
+    data = evaluated_data(config.data, OBJECTIVES[config.objective].own_mix)
     source = make_sequences(held, symbols_of(corpus.tokenizer()), phase.seq_len, config.seed, data, num_token_types=2)
     return source.batch(np.arange(min(number, source.num_per_epoch)))
 

@@ -2,10 +2,13 @@
 
 import contextlib
 import functools
+import math
 import statistics
 import time
 
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
 
 from bert_jax.config import PretrainConfig
 from bert_jax.data.mixture import Mixture
@@ -38,11 +41,14 @@ def measure(config: PretrainConfig, corpus: Mixture) -> float:
         state = jax.jit(init, out_shardings=shardings)()
         step = jit_step(config, objective, optimizer, phases, phase, mesh, shardings)
         compiled = step.lower(state, sharding.place_batch(next(batches), mesh)).compile()
-        seconds: list[float] = []
-        while len(seconds) < MIN_STEPS + 1 or (sum(seconds[1:]) < SECONDS and len(seconds) <= MAX_STEPS):
+        seconds, count = list[float](), MIN_STEPS
+        while len(seconds) <= count:
             began = time.perf_counter()
             state, metrics = compiled(state, sharding.place_batch(next(batches), mesh))
             jax.block_until_ready(metrics)
             seconds.append(time.perf_counter() - began)
+            if len(seconds) == 2:  # all processes must take the same number of steps: as many as the first one says
+                asked = min(max(MIN_STEPS, math.ceil(SECONDS / seconds[1])), MAX_STEPS)
+                count = int(multihost_utils.broadcast_one_to_all(np.int32(asked)))
     flops = phase.batch_size * objective.flops(phase.seq_len, phase.number)
-    return flops / statistics.median(seconds[1:])
+    return flops / statistics.median(seconds[1:])  # without the first, which waits for the batches

@@ -25,7 +25,7 @@ from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.runs.finetuning.setup import Setup, task_model, task_objective
 from bert_jax.runs.finetuning.task_data import Evaluation, training_batches
 from bert_jax.training.loop import Data, RunContext, fit
-from bert_jax.training.metrics import read_metrics
+from bert_jax.training.metrics import NOT_SCORES, read_metrics
 
 ELSEWHERE = "make room, or choose another --workdir"
 
@@ -91,7 +91,7 @@ def train_one(
         raise UserError(
             f"{directory}: metrics.jsonl lost the line of its best model; remove this directory to train again"
         )
-    scores = {k: v for k, v in history[best].items() if k not in ("step", "split", "seq_len")}
+    scores = {k: v for k, v in history[best].items() if k not in NOT_SCORES}
     result = {"step": best, "scores": scores}
     if jax.process_index() == 0:
         with writing(directory, ELSEWHERE):
@@ -113,7 +113,7 @@ def _read_result(path: pathlib.Path, console: Console) -> dict[str, Any] | None:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         console.say(f"{path}: damaged ({error}); made again from metrics.jsonl and the checkpoints")
         return None
-    return {"step": found["step"], "scores": found["scores"]}
+    return {"step": found["step"], "scores": {k: v for k, v in found["scores"].items() if k not in NOT_SCORES}}
 
 
 def _seal(result: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ class Teacher(NamedTuple):
 def read_teacher(config: PretrainConfig, tokenizer: Tokenizer, console: Console) -> Teacher:
     """Return the teacher of a run, with the head of masked tokens.
 
-    Raises UserError where it has another vocabulary than the corpus, or no such head.
+    Raises UserError where it has another vocabulary than the corpus, fewer positions than a phase, or no such head.
     """
     place = OBJECTIVES[config.objective].teacher(config)
     if place is None:
@@ -35,6 +35,12 @@ def read_teacher(config: PretrainConfig, tokenizer: Tokenizer, console: Console)
         raise UserError(
             f"{config.data.corpus} was prepared with another vocabulary than config.distillation.teacher={place}; "
             f"prepare it again with --tokenizer {found.directory}"
+        )
+    longest = max(phase.seq_len for phase in config.train.phases)
+    if longest > found.config.max_positions:
+        raise UserError(
+            f"config.distillation.teacher={place} reads {found.config.max_positions} tokens, and a phase has "
+            f"sequences of {longest}; lower its seq_len, or choose another teacher"
         )
     return Teacher(found.config, found.params, {"teacher": digest(found)})
 
