@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bert_jax.data.corpus import Corpus, Split, open_corpus
 from bert_jax.data.manifest import SHORT, split_snapshot
-from bert_jax.data.staging import known_snapshots, staged
+from bert_jax.data.staging import Progress, known_snapshots, staged
 from bert_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -71,7 +71,12 @@ class Mixture(NamedTuple):
         return [(str(corpus.directory), corpus.split("train")) for corpus in self.corpora]
 
 
-def open_mixture(corpus: str, say: Callable[[str], None] = lambda line: None, recorded: str = "") -> Mixture:
+def open_mixture(
+    corpus: str,
+    say: Callable[[str], None] = lambda line: None,
+    recorded: str = "",
+    progress: Progress = lambda what, done, total, unit: None,
+) -> Mixture:
     """Open one or more corpora.
 
     Args:
@@ -80,13 +85,17 @@ def open_mixture(corpus: str, say: Callable[[str], None] = lambda line: None, re
         say: called with a line of text when a corpus is copied from a URL.
         recorded: `config.data.corpus` of the run that is resumed, whose snapshots are read where `corpus` names none.
 
+        progress: called while a corpus is copied.
+
     Raises:
         UserError: as `find_corpora`, `staged` and `open_corpus`; the corpora have different tokenizers.
     """
     places = [split_snapshot(place) for place in find_corpora(corpus)]
     before = [split_snapshot(place)[1] for place in find_corpora(recorded)] if recorded else []
     known = before if len(before) == len(places) else [""] * len(places)
-    corpora = tuple(_open(place, snapshot, old, say) for (place, snapshot), old in zip(places, known, strict=True))
+    corpora = tuple(
+        _open(place, snapshot, old, say, progress) for (place, snapshot), old in zip(places, known, strict=True)
+    )
     first = corpora[0]
     for other in corpora[1:]:
         if other.tokenizer_sha256 != first.tokenizer_sha256:
@@ -96,11 +105,11 @@ def open_mixture(corpus: str, say: Callable[[str], None] = lambda line: None, re
     return Mixture(corpora)
 
 
-def _open(place: str, snapshot: str, recorded: str, say: Callable[[str], None]) -> Corpus:
+def _open(place: str, snapshot: str, recorded: str, say: Callable[[str], None], progress: Progress) -> Corpus:
     """Open a snapshot; without one, that of a record if the corpus has it, else the newest."""
     if recorded and not snapshot and recorded in [one[: len(recorded)] for one in known_snapshots(place)]:
         snapshot = recorded
-    directory = staged(place, say=say, snapshot=snapshot)
+    directory = staged(place, say=say, snapshot=snapshot, progress=progress)
     return open_corpus(directory, snapshot)
 
 

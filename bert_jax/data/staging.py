@@ -1,11 +1,13 @@
 """A corpus on object storage -> a copy on this machine, checked against the digests of its manifest."""
 
 import concurrent.futures
+import contextlib
 import fcntl
 import hashlib
 import os
 import pathlib
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -25,6 +27,8 @@ from bert_jax.files import new_file
 # Imports of sources and tokenizer are inside functions: they load large libraries, which a local corpus does not need.
 
 FILES_AT_ONCE = 8
+PAUSE = 1.0  # seconds between two looks at a copy that grows
+Progress = Callable[[str, int, int | None, str], None]  # as `Console.progress`
 TOKENIZER = "tokenizer"
 
 
@@ -43,6 +47,7 @@ def staged(
     cache: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
     snapshot: str = "",
+    progress: Progress = lambda what, done, total, unit: None,
 ) -> pathlib.Path:
     """Return a local directory with the corpus at `place`; a local path is returned unchanged.
 
@@ -56,6 +61,7 @@ def staged(
         cache: directory of the copies; None: `bert_jax/corpora` in the user's cache.
         say: called with a line of text when files are copied.
         snapshot: beginning of its fingerprint, "" for the newest; the copy has none that are newer.
+        progress: called as the copy grows, in the process that copies and in those that wait.
 
     Raises:
         UserError: the URL has no corpus; the corpus cannot be read, is damaged or changes during the copy; the disk has
@@ -71,11 +77,39 @@ def staged(
         directory.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(lock):
-        fcntl.flock(lock, fcntl.LOCK_SH)  # many processes may check at once; the lock ends with the process
+        growth = _Growth(directory, remote.bytes, progress)
+        _acquire(lock, fcntl.LOCK_SH, growth)  # many processes may check at once; the lock ends with the process
         if _missing(remote, directory):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            _copy(remote, directory, say)
+            _acquire(lock, fcntl.LOCK_EX, growth)
+            _copy(remote, directory, say, growth)
     return directory
+
+
+class _Growth:
+    """Reports a copy when it has grown, so that one that hangs is silent."""
+
+    def __init__(self, directory: pathlib.Path, size: int, progress: Progress):
+        self._directory, self._size, self._progress, self._seen = directory, size, progress, 0
+
+    def look(self) -> None:
+        found = 0
+        for path in self._directory.rglob("*"):
+            with contextlib.suppress(OSError):  # renamed meanwhile
+                found += path.stat().st_size
+        if found != self._seen:
+            self._seen = found
+            self._progress("copying the corpus", found // 10**6, self._size // 10**6, "MB")
+
+
+def _acquire(lock: int, mode: int, growth: _Growth) -> None:
+    """Lock a file, as soon as no other process forbids it."""
+    while True:
+        try:
+            return fcntl.flock(lock, mode | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # two that share it would wait for each other
+            growth.look()
+            time.sleep(PAUSE)
 
 
 def _user_cache() -> pathlib.Path:
@@ -148,7 +182,7 @@ def _missing(remote: _Remote, directory: pathlib.Path) -> list[str]:
         return [name for name, is_equal in zip(digests, equal, strict=True) if not is_equal]
 
 
-def _copy(remote: _Remote, directory: pathlib.Path, say: Callable[[str], None]) -> None:
+def _copy(remote: _Remote, directory: pathlib.Path, say: Callable[[str], None], growth: _Growth) -> None:
     """Copy the missing files; another process may have copied them since."""
     from bert_jax.data.tokenizer import load_tokenizer
 
@@ -168,7 +202,13 @@ def _copy(remote: _Remote, directory: pathlib.Path, say: Callable[[str], None]) 
         say(f"copying {len(files)} of {len(remote.digests)} files from {remote.url} to {directory}")
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         try:
-            list(pool.map(lambda name: _fetch(remote, name, directory), files))
+            copies = [pool.submit(_fetch, remote, name, directory) for name in files]
+            while concurrent.futures.wait(copies, PAUSE, concurrent.futures.FIRST_EXCEPTION).not_done:
+                growth.look()
+                if any(one.done() and one.exception() for one in copies):
+                    break
+            for one in copies:
+                one.result()
         finally:
             pool.shutdown(cancel_futures=True)  # after a failure, do not start other copies
     if load_tokenizer(directory / TOKENIZER).sha256 != remote.tokenizer:

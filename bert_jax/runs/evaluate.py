@@ -73,7 +73,7 @@ def evaluate(
     config, step, params = restore_params(directory, step, console)
     _, fingerprint = workdir.read_run(directory)
     assert config.data.corpus
-    corpus = open_mixture(str(other or config.data.corpus))
+    corpus = open_mixture(str(other or config.data.corpus), progress=console.progress)
     if other is None and corpus.fingerprint != fingerprint["corpus"]:
         raise UserError(f"{config.data.corpus} is not the corpus that {directory} was trained on")
     if corpus.tokenizer_sha256 != fingerprint["tokenizer"]:

@@ -54,7 +54,7 @@ def pretrain(
         raise UserError(
             "no corpus: give --config.data.corpus=DIR, made by `bert-jax prepare`, or --config.data.text=FILES"
         )
-    corpus = open_mixture(config.data.corpus, console.say, workdir.recorded_corpus(directory))
+    corpus = open_mixture(config.data.corpus, console.say, workdir.recorded_corpus(directory), console.progress)
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
         raise UserError("config.data.weights and smoothing have no effect on one corpus; leave them out")
     config = _resolved(config, corpus)

@@ -1,6 +1,7 @@
 """Copies of a corpus from object storage: complete, checked, resumed, and made once per machine."""
 
 import collections
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -245,3 +247,29 @@ def test_concurrent_processes_copy_once(source, tmp_path):
     copied = collections.Counter(log.read_text().split())
     assert set(copied.values()) == {1}
     assert len(copied) == len(contents(source)) - 1  # the manifest is read, not copied
+
+
+def test_a_slow_copy_is_reported_by_the_process_that_copies_and_by_those_that_wait(source, tmp_path, monkeypatch):
+    """And one that hangs is not, so that a watchdog ends it."""
+    monkeypatch.setattr(staging, "PAUSE", 0.02)
+    monkeypatch.setattr(staging, "FILES_AT_ONCE", 1)
+    download, seen = storage.download, collections.defaultdict(list)
+
+    def slow(url, path):
+        time.sleep(0.2)
+        download(url, path)
+
+    monkeypatch.setattr(storage, "download", slow)
+
+    def copy(name):
+        return staged(source.as_uri(), tmp_path / "cache", progress=lambda *line: seen[name].append(line))
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(copy, ("one", "two"))
+    assert first == second
+    size = sum(path.stat().st_size for path in first.glob("*.arrayrecord"))
+    for lines in seen.values():
+        assert {line[0] for line in lines} == {"copying the corpus"}
+        assert {line[2] for line in lines} == {size // 10**6}
+        assert 2 <= len(lines) <= 3 * len(list(first.rglob("*")))
+    assert set(seen) == {"one", "two"}

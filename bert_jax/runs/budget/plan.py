@@ -74,7 +74,7 @@ def plan(
         raise UserError("--budget chooses one width, a block with config.model.bottleneck_size has two: leave one out")
     if not config.data.corpus:
         raise UserError("no corpus: give --config.data.corpus=DIR of `bert-jax prepare`, or --config.data.text=FILES")
-    corpus = open_mixture(config.data.corpus, console.say)
+    corpus = open_mixture(config.data.corpus, console.say, progress=console.progress)
     config = with_vocab_size(config, corpus.vocab_size)
     recorded = _agreed(_recorded(directory, text) if jax.process_index() == 0 else None)
     if recorded is None:
