@@ -36,10 +36,21 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return place
 
 
+def built_from(place: pathlib.Path) -> set[str]:
+    subprocess.run([sys.executable, "setup.py", "-q", "build_py", "--build-lib", "built"], cwd=place, check=True)
+    return {path.relative_to(place / "built").as_posix() for path in (place / "built").rglob("*.*")}
+
+
 def test_the_build_takes_every_module_and_recipe(sources: pathlib.Path) -> None:
-    subprocess.run([sys.executable, "setup.py", "-q", "build_py", "--build-lib", "built"], cwd=sources, check=True)
-    built = {path.relative_to(sources / "built").as_posix() for path in (sources / "built").rglob("*.*")}
-    assert built == expected()
+    assert built_from(sources) == expected()
+
+
+def test_the_image_of_gke_gets_all_that_the_build_needs(sources: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    ignored = (ROOT / "launch" / "gke" / "Dockerfile.dockerignore").read_text()
+    assert ignored.startswith("*\n")
+    for name in set(SOURCES) & set(re.findall(r"(?m)^!(\S+)", ignored)):
+        (tmp_path / name).symlink_to(sources / name)
+    assert built_from(tmp_path) == expected()
 
 
 def test_classifiers_are_the_python_versions_of_ci() -> None:
