@@ -27,7 +27,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")  # the other half
 import jax
 import jax.numpy as jnp
 import numpy as np
-from step_speed import random_batch
+from random_batch import packed, random_batch
 
 from bert_jax.config import ComputeConfig, EncoderConfig, MeshConfig, PretrainConfig, pretrain_config, resolve
 from bert_jax.config.presets import PRESETS
@@ -118,13 +118,6 @@ def contestants(config: EncoderConfig) -> dict[str, Callable[[Batch], Run]]:
         found["torch"] = lambda batch: theirs(config, False, batch)
         found["torch compiled, no attention dropout"] = lambda batch: theirs(without, True, batch)
     return found
-
-
-def packed(batch: Batch) -> Batch:
-    """Return the batch with four examples to a row."""
-    rows, length = batch["input_ids"].shape
-    segments = np.tile(1 + 4 * np.arange(length, dtype=np.int32) // length, (rows, 1))
-    return {name: x for name, x in batch.items() if name != "next_sentence_labels"} | {"segment_ids": segments}
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 import transformers
+from random_batch import random_batch
 
 from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, pretrain_config, resolve
 from bert_jax.models import PRESETS, model_flops
@@ -29,22 +30,6 @@ from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import init_state, train_step
 
 Step = Callable[[], None]
-
-
-def random_batch(config: EncoderConfig, batch: int, length: int, predictions: int) -> dict[str, np.ndarray]:
-    """Full rows of random tokens; the speed depends on nothing else."""
-    rng = np.random.default_rng(0)
-    positions = np.sort(rng.random((batch, length)).argsort(axis=1)[:, :predictions], axis=1)
-    return {
-        "input_ids": rng.integers(0, config.vocab_size, (batch, length), np.int32),
-        "token_type_ids": np.tile((np.arange(length) >= length // 2).astype(np.int32), (batch, 1)),
-        "attention_mask": np.ones((batch, length), np.int32),
-        "masked_positions": positions.astype(np.int32),
-        "masked_labels": rng.integers(0, config.vocab_size, (batch, predictions), np.int32),
-        "masked_weights": np.ones((batch, predictions), np.float32),
-        "next_sentence_labels": rng.integers(0, 2, batch, np.int32),
-        "example_weights": np.ones(batch, np.float32),
-    }
 
 
 def ours(config: EncoderConfig, compute: ComputeConfig, batch: dict[str, np.ndarray]) -> Step:
