@@ -1,0 +1,86 @@
+"""Attention by each kernel of the device against XLA on the CPU: context and gradients, in each dtype that it takes."""
+
+import itertools
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.device.model_check import BOUNDS, error
+from benchmarks.device.report import Result
+from bert_jax.models.attention import KERNELS, AttentionInputs
+from bert_jax.models.attention.inputs import Joint, joined
+from bert_jax.models.dropout import row_keys
+
+BATCH, LENGTH, HEADS, FEATURES = 8, 128, 4, 64
+RATES = (0.0, 0.1)
+CASES = ("whole", "padded", "packed", "window")
+
+
+def kernels_here() -> dict[str, tuple[str, ...]]:
+    """Return the kernels that this device runs, and their dtypes; `auto` and `xla` everywhere."""
+    platform = jax.devices()[0].platform
+    made = {name: row for name, row in KERNELS.items() if row.platforms == (platform,) and row.available()}
+    return {"auto": tuple(BOUNDS), "xla": tuple(BOUNDS)} | {name: row.dtypes for name, row in made.items()}
+
+
+def inputs_of(case: str) -> AttentionInputs:
+    """Return inputs of a kernel, float32: whole sequences, padded, packed, or with a window."""
+    rng = np.random.default_rng(0)
+    q, k, v = (jnp.asarray(rng.normal(size=(BATCH, LENGTH, HEADS * FEATURES)), jnp.float32) for _ in range(3))
+    keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), BATCH * HEADS), -1).reshape(BATCH, HEADS, 2)
+    column = np.arange(LENGTH)
+    whole = AttentionInputs(q, k, v, jnp.ones((BATCH, LENGTH), jnp.int32), None, keys)
+    if case == "padded":
+        return whole._replace(mask=jnp.asarray(column < rng.integers(1, LENGTH, (BATCH, 1)), jnp.int32))
+    if case == "packed":
+        starts = np.sort(rng.integers(1, LENGTH, (BATCH, 3, 1)), axis=1)
+        return whole._replace(segments=jnp.asarray(1 + (column >= starts).sum(1), jnp.int32))
+    return whole._replace(reach=16) if case == "window" else whole
+
+
+def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: AttentionInputs) -> list[jax.Array]:
+    """Return context and gradients of q, k and v, float32; those of padding are left out. `joint`: in one array."""
+    real = inputs.mask[:, :, None]
+
+    def context(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        q, k, v = (x.astype(dtype) for x in (q, k, v))
+        given = inputs._replace(q=q, k=k, v=v)
+        if joint:
+            biases = jnp.asarray([[1.0], [2.0], [-1.0]], dtype) * jnp.ones(q.shape[-1], dtype)
+            given = joined(inputs, Joint(jnp.stack([q, k, v], axis=2) - biases, biases))
+        return KERNELS[kernel].attend(given, rate).astype(jnp.float32) * real
+
+    found, pull = jax.vjp(context, inputs.q, inputs.k, inputs.v)
+    return [found, *pull(jnp.sin(jnp.arange(found.size, dtype=jnp.float32)).reshape(found.shape))]
+
+
+def check_attention(case: str) -> Iterator[Result]:
+    """Yield the error of each kernel and dtype, the larger of those with and without dropout."""
+
+    def compute(kernel: str, dtypes: tuple[str, ...]) -> dict[str, list[list[jax.Array]]]:
+        """All rates of a kernel in one program, as programs take seconds to compile."""
+        inputs = inputs_of(case)
+        rates = [rate for rate in RATES if not rate or KERNELS[kernel].dropout]
+        ways = list(itertools.product(rates, (False, True) if kernel == "triton" else (False,)))
+
+        def of(dtype: str, inputs: AttentionInputs) -> list[list[jax.Array]]:
+            return [attention(kernel, rate, dtype, joint, inputs) for rate, joint in ways]
+
+        reach = inputs.reach
+        arrays = inputs._replace(reach=None)
+        program = jax.jit(lambda arrays: {dtype: of(dtype, arrays._replace(reach=reach)) for dtype in dtypes})
+        return jax.device_get(program(arrays))
+
+    with jax.default_matmul_precision("highest"):
+        with jax.default_device(jax.devices("cpu")[0]):
+            expected = dict(zip(RATES, compute("xla", ("float32",))["float32"], strict=True))
+        for kernel, dtypes in kernels_here().items():
+            found = compute(kernel, dtypes)
+            repeats = 2 if kernel == "triton" else 1
+            right = [expected[rate] for rate in RATES for _ in range(repeats)]
+            for dtype in dtypes:
+                pairs = zip(found[dtype], right, strict=False)  # a kernel without dropout has the first rate alone
+                worst = max(error(mine, other) for mine, other in pairs)
+                yield Result(f"attention by {kernel}, {case}, {dtype}", worst, BOUNDS[dtype])

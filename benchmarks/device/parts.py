@@ -1,0 +1,109 @@
+"""The parts of the run, in the order of their value: checks, then speeds. The deadline leaves out the last ones."""
+
+import functools
+import pathlib
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from benchmarks.device.attention_check import CASES, check_attention
+from benchmarks.device.dropout_check import check_dropout
+from benchmarks.device.model_check import CheckSize, check_logits, check_training
+from benchmarks.device.report import Part, Result
+from benchmarks.device.resume_check import check_resume
+from benchmarks.device.steps import Repeats, Step, time_step
+from benchmarks.device.texts import time_embed, time_input
+from bert_jax.config.presets import PRESETS
+
+CHECKS: dict[str, Callable[[CheckSize], Iterable[Result]]] = {
+    "logits": check_logits,
+    "training": check_training,
+    "dropout": lambda size: check_dropout(),
+    "resume": check_resume,
+    **{f"attention, {case}": lambda size, case=case: check_attention(case) for case in CASES},  # type: ignore[misc]
+}
+
+# torch compiles attention with dropout to slow kernels, so that both sides are timed without it as well. cuDNN's kernel
+# has no dropout. XLA's attention at 8,192 tokens and torch there are not tried: pairs of tokens fill the memory.
+FIRST_STEPS = (
+    Step("base", 256, 128),
+    Step("base", 256, 128, attention_dropout=False),
+    Step("base", 256, 128, "torch compiled", attention_dropout=False),
+    Step("base", 64, 512),
+    Step("modern_base", 32, 1024),
+    Step("large", 32, 512),
+    Step("base", 64, 512, packed=True),
+    Step("base", 32, 128, task=True),
+)
+LAST_STEPS = (
+    Step("base", 64, 512, attention_dropout=False),
+    Step("base", 64, 512, "torch compiled", attention_dropout=False),
+    Step("modern_base", 4, 8192),
+    Step("modern_base", 32, 1024, "torch compiled"),
+    Step("large", 32, 512, attention_dropout=False),
+    Step("large", 32, 512, "torch compiled", attention_dropout=False),
+    Step("modern_base", 32, 1024, "cudnn"),
+    Step("modern_base", 32, 1024, "triton"),
+    Step("modern_base", 4, 8192, "cudnn"),
+    Step("modern_base", 4, 8192, "triton"),
+    Step("base", 64, 512, "cudnn", attention_dropout=False),
+    Step("base", 64, 512, "triton"),
+    Step("base", 64, 512, "xla"),
+    Step("base", 256, 128, "cudnn", attention_dropout=False),
+    Step("base", 256, 128, "triton"),
+    Step("base", 256, 128, "xla"),
+    Step("modern_base", 32, 1024, "xla"),
+    Step("modern_base", 32, 1024, packed=True),
+    Step("base", 256, 128, packed=True),
+    Step("large", 32, 512, packed=True),
+    Step("modern_base", 4, 8192, packed=True),
+    Step("base", 256, 128, "torch"),
+)
+
+
+class Scale(NamedTuple):
+    """The size of everything: that of the promise, or one that a CPU runs."""
+
+    checks: CheckSize
+    repeats: Repeats
+    steps: Callable[[Step], Step]
+    embed: str  # a row of PRESETS
+    num_texts: int
+    batch_size: int
+    documents: int
+    num_batches: int  # of the input pipeline
+
+
+def tiny(step: Step) -> Step:
+    """Return a step of the same kind that a CPU takes in a second."""
+    modern = step.size.startswith("modern")
+    size, layers = ("modern_tiny", 2) if modern else ("tiny", 1)
+    return step._replace(size=size, sequences=2, seq_len=step.seq_len // (16 if modern else 4), layers=layers)
+
+
+SCALES = {
+    "full": Scale(CheckSize(), Repeats(), lambda step: step, "base", 8_192, 256, 400, 200),
+    "tiny": Scale(CheckSize("tiny", "modern_tiny", 32), Repeats(1, 2, 1), tiny, "tiny", 16, 8, 20, 5),
+}
+
+
+def parts(scale: Scale, place: pathlib.Path) -> list[Part]:
+    """Return all parts; `place` is a directory for the corpus that two of them read."""
+
+    def timed(steps: Iterable[Step]) -> list[Part]:
+        return [Part(step.name, functools.partial(time_step, step, scale.repeats)) for step in map(scale.steps, steps)]
+
+    corpus = (place, scale.documents)
+    size, config = scale.embed, PRESETS[scale.embed]
+    texts = [
+        Part("embed", functools.partial(time_embed, *corpus, size, config, scale.num_texts, scale.batch_size)),
+        *(
+            Part(
+                f"input, {seq_len} tokens, packing {packing}",
+                functools.partial(time_input, *corpus, seq_len, packing, scale.num_batches),
+            )
+            for seq_len, packing in ((128, 1), (512, 1), (512, 8))
+        ),
+    ]
+    checks = [Part(name, functools.partial(check, scale.checks)) for name, check in CHECKS.items()]
+    found = [*checks, *timed(FIRST_STEPS), *texts, *timed(LAST_STEPS)]
+    return list({part.name: part for part in found}.values())  # small steps of different sizes are the same

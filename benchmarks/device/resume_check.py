@@ -1,0 +1,83 @@
+"""A training that is resumed from a checkpoint ends with the bits of one that was not interrupted.
+
+Both run the project's loop with `compute.deterministic`, dropout and bfloat16. Programs are compiled anew, without the
+cache, so that a choice of kernels by timing would be noticed.
+"""
+
+import dataclasses
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from benchmarks.device.model_check import CheckSize
+from benchmarks.device.report import Result
+from benchmarks.random_batch import Batch, random_batch
+from bert_jax import config as c
+from bert_jax.config import ComputeConfig, PretrainConfig
+from bert_jax.config.presets import PRESETS
+from bert_jax.console import Console
+from bert_jax.objectives import make_objective
+from bert_jax.parallel import sharding
+from bert_jax.training.checkpoint import Checkpoints
+from bert_jax.training.loop import Data, RunContext, fit
+from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.schedules import Phase, plan_phases
+from bert_jax.training.step import abstract_state, state_shardings
+
+STEPS, SAVED = 12, 6
+
+
+def run_config(size: CheckSize) -> PretrainConfig:
+    """Return a small run on the first device."""
+    made = c.pretrain_config()
+    made.train.update(
+        steps=STEPS, batch_size=8, log_every=STEPS, phases=c.phases({"seq_len": size.seq_len, "fraction": 1.0})
+    )
+    made.optimizer.update(warmup_fraction=0.0, peak_learning_rate=1e-3)
+    made.checkpoint.update(every=SAVED, max_time_fraction=None)
+    model = dataclasses.replace(PRESETS[size.bert], vocab_size=512)
+    compute = ComputeConfig(dtype="bfloat16", deterministic=True)
+    return dataclasses.replace(c.resolve(PretrainConfig, made), model=model, compute=compute)
+
+
+def train(config: PretrainConfig, workdir: pathlib.Path) -> list[Any]:
+    """Train to the end, from the newest checkpoint of `workdir`; return all arrays of the last state."""
+    objective = make_objective(config)
+
+    def batches(phase: Phase, step: int) -> Iterator[Batch]:
+        while True:
+            batch = random_batch(config.model, phase.batch_size, phase.seq_len, phase.seq_len // 8)
+            yield batch | {"input_ids": (batch["input_ids"] + step) % config.model.vocab_size}
+            step += 1
+
+    data = Data(batches, None, {"corpus": "random", "tokenizer": "none"})  # type: ignore[arg-type]
+    fit(RunContext(config, objective, plan_phases(config.train), data, workdir, Console(silent=True)))
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
+    abstract = abstract_state(*state_shardings(config, objective, optimizer, sharding.make_mesh(config.mesh)))
+    checkpoints = Checkpoints(workdir, config.checkpoint, read_only=True)
+    state, _ = checkpoints.restore(config.train.steps, abstract)
+    checkpoints.close()
+    return jax.device_get(jax.tree.leaves(state))
+
+
+def check_resume(size: CheckSize) -> Iterator[Result]:
+    """Yield the number of arrays that differ."""
+    config = run_config(size)
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            workdir, again = pathlib.Path(place, "whole"), pathlib.Path(place, "resumed")
+            workdir.mkdir()
+            whole = train(config, workdir)
+            shutil.copytree(workdir, again)
+            shutil.rmtree(again / "checkpoints" / str(STEPS))
+            jax.clear_caches()
+            resumed = train(config, again)
+    finally:
+        jax.config.update("jax_enable_compilation_cache", True)
+    unlike = sum(x.tobytes() != y.tobytes() for x, y in zip(whole, resumed, strict=True))
+    yield Result(f"resumed at step {SAVED} of {STEPS}: arrays with other bits", float(unlike), 0.0)

@@ -1,0 +1,97 @@
+"""Speed of the input pipeline alone, and of `embed`, on generated texts: a corpus made by the project's preparation."""
+
+import contextlib
+import dataclasses
+import pathlib
+import time
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from benchmarks.device.report import Result
+from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig
+from bert_jax.data.corpus import open_corpus
+from bert_jax.data.preparation.prepare import prepare
+from bert_jax.data.sequences.iteration import batches
+from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
+from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.data.tokenizer.training.train import train_tokenizer
+from bert_jax.inference.embed import HEADS, encode
+from bert_jax.inference.load import OpenModel
+from bert_jax.models import make_model
+
+SYLLABLES = [start + middle + end for start in "bdfklmnprst" for middle in "aeiou" for end in ("", "n", "rd", "st")]
+WORDS, VOCAB = 2_000, 512
+
+
+def sentence(rng: np.random.Generator, words: list[str], count: int) -> str:
+    """Return a sentence of so many words, with Zipf's frequencies."""
+    ranks = np.minimum(rng.zipf(1.3, count), len(words)) - 1
+    return f"{' '.join(words[rank] for rank in ranks).capitalize()}."
+
+
+def vocabulary(rng: np.random.Generator) -> list[str]:
+    """Return words of random syllables."""
+    return ["".join(rng.choice(SYLLABLES, rng.integers(1, 4))) for _ in range(WORDS)]
+
+
+def make_corpus(place: pathlib.Path, documents: int) -> pathlib.Path:
+    """Return the directory of a corpus with a tokenizer beside it; made once."""
+    if not (place / "corpus").is_dir():
+        rng = np.random.default_rng(0)
+        words = vocabulary(rng)
+        texts = place / "texts.txt"
+        found = (" ".join(sentence(rng, words, int(rng.integers(5, 25))) for _ in range(30)) for _ in range(documents))
+        texts.write_text("\n\n".join(found), encoding="utf-8")
+        train_tokenizer([[str(texts)]], VOCAB, str(place / "tokenizer"))
+        prepare([str(texts)], place / "tokenizer", place / "corpus", workers=1, heldout_fraction=0.0)
+    return place / "corpus"
+
+
+def time_input(place: pathlib.Path, documents: int, seq_len: int, packing: int, num_batches: int) -> Iterator[Result]:
+    """Yield the speed of building batches with the threads of `pretrain`, while nothing trains; padding counts."""
+    corpus = open_corpus(make_corpus(place, documents))
+    symbols = symbols_of(load_tokenizer(corpus.tokenizer_directory))
+    data = DataConfig(packing=packing)
+    sequences = make_sequences(corpus.split("train"), symbols, seq_len, 0, data)
+    size = max(8, 32_768 // seq_len)
+    with contextlib.closing(batches(sequences, 0, size, num_threads=data.num_threads)) as found:
+        next(found)
+        begin = time.perf_counter()
+        for _ in range(num_batches):
+            next(found)
+        seconds = time.perf_counter() - begin
+    name = f"input, {seq_len} tokens{f', packing {packing}' if packing > 1 else ''}"
+    yield Result(name, ms=1e3 * seconds / num_batches, tokens_per_second=num_batches * size * seq_len / seconds)
+
+
+def time_embed(
+    place: pathlib.Path, documents: int, size: str, config: EncoderConfig, num_texts: int, batch_size: int
+) -> Iterator[Result]:
+    """Yield the speed of `encode`, tokenization included, in bfloat16; texts of up to 128 tokens, padding not counted.
+
+    The milliseconds are those of a batch.
+    """
+    tokenizer = load_tokenizer(open_corpus(make_corpus(place, documents)).tokenizer_directory)
+    config = dataclasses.replace(config, vocab_size=max(config.vocab_size, tokenizer.vocab_size))
+    params = jax.jit(make_model(config, ComputeConfig(), HEADS).init)(jax.random.key(0))
+    model = OpenModel(config, HEADS, params, (), tokenizer, place)
+    rng = np.random.default_rng(1)
+    words = vocabulary(np.random.default_rng(0))
+    texts = [sentence(rng, words, int(rng.integers(40, 80))) for _ in range(num_texts)]
+
+    def embed() -> None:
+        encode(model, texts, batch_size=batch_size, max_seq_len=128, truncate=True, dtype="bfloat16")
+
+    begin = time.perf_counter()
+    embed()
+    ready = time.perf_counter() - begin
+    begin = time.perf_counter()
+    embed()
+    seconds = time.perf_counter() - begin
+    tokens = sum(min(128, len(tokenizer.encode(text))) for text in texts)
+    name = f"embed, {size}, {num_texts:,} texts, batches of {batch_size}"
+    yield Result(
+        name, ms=1e3 * seconds * batch_size / num_texts, tokens_per_second=tokens / seconds, ready_seconds=ready
+    )
