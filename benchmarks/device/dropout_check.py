@@ -47,12 +47,12 @@ def statistics(name: str, kept: np.ndarray, expected: np.ndarray) -> Iterator[Re
 def check_dropout() -> Iterator[Result]:
     """Yield the statistics of layers, and of each kernel with dropout."""
     cpu = jax.devices("cpu")[0]
-    ways: dict[str, tuple[Callable[[], jax.Array], Callable[[], jax.Array]]] = {"layers": (of_layers, of_layers)}
+    ways: list[tuple[str, Callable[[], jax.Array], Callable[[], jax.Array]]] = [("layers", of_layers, of_layers)]
     for kernel, dtypes in kernels_here().items():
         if KERNELS[kernel].dropout:
             mine = functools.partial(of_attention, kernel, dtypes[-1])
-            ways[f"attention by {kernel}"] = (mine, functools.partial(of_attention, "xla", "float32"))
-    for name, (mine, of_cpu) in ways.items():
+            ways.append((f"attention by {kernel}", mine, functools.partial(of_attention, "xla", "float32")))
+    for name, of_device, of_cpu in ways:
         with jax.default_device(cpu):
             expected = jax.device_get(of_cpu())
-        yield from statistics(name, jax.device_get(mine()), expected)
+        yield from statistics(name, jax.device_get(of_device()), expected)
