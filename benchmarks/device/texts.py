@@ -41,9 +41,11 @@ def make_corpus(place: pathlib.Path, documents: int) -> pathlib.Path:
     if not (place / "corpus").is_dir():
         rng = np.random.default_rng(0)
         words = vocabulary(rng)
-        texts = place / "texts.txt"
-        found = (" ".join(sentence(rng, words, int(rng.integers(5, 25))) for _ in range(30)) for _ in range(documents))
-        texts.write_text("\n\n".join(found), encoding="utf-8")
+        texts = place / "texts"
+        texts.mkdir()
+        for number in range(documents):  # a file is a document
+            found = " ".join(sentence(rng, words, int(rng.integers(5, 25))) for _ in range(30))
+            (texts / f"{number:04}.txt").write_text(found, encoding="utf-8")
         train_tokenizer([[str(texts)]], VOCAB, str(place / "tokenizer"))
         prepare([str(texts)], place / "tokenizer", place / "corpus", workers=1, heldout_fraction=0.0)
     return place / "corpus"
