@@ -52,14 +52,14 @@ def test_every_verb_explains_each_of_its_options(run, verb: str) -> None:
     for name in names:
         assert name in out.partition("\n\n")[0], f"the usage does not show {name}"
     assert set(names) == {"--debug", *OPTIONS[verb].split()}
-    assert f"\n  {verb:<9}  {VERBS[verb].command.summary}\n" in run("--help")[1]
+    assert f"\n  {verb:<10}  {VERBS[verb].command.summary}\n" in run("--help")[1]
 
 
 def test_without_a_word_the_command_prints_its_help(run) -> None:
     assert run() == run("--help")
     status, out, err = run()
     assert (status, err) == (0, "")
-    assert all(f"  bert-jax {verb:<9} {row.command.example}\n" in out for verb, row in VERBS.items())
+    assert all(f"  bert-jax {verb:<10} {row.command.example}\n" in out for verb, row in VERBS.items())
 
 
 def test_examples_are_commands() -> None:

@@ -86,7 +86,7 @@ def run(seed, tokenizers, place):
         f"--format={options.format}", f"--documents={options.documents}", f"--field={options.field}",
         f"--encoding_errors={options.encoding_errors}", f"--heldout_fraction={heldout}",
         f"--markup={options.markup}",
-        f"--language={rng.choice(('en', 'de', 'ko', 'xx'))}",
+        f"--language={rng.choice(('en', 'de', 'ko', 'fr'))}",
     ]  # fmt: skip
     sizes = [(chunks, "CHUNK_BYTES", 3000), (chunks, "CHUNKS_PER_BLOCK", 2), (chunks, "PARTITION_BYTES", 20_000)] * (
         rng.random() < 0.3

@@ -178,7 +178,7 @@ def test_larger_sizes_are_measured_until_none_is_chosen(corpus, tmp_path, monkey
         return 1e9 * config.model.hidden_size
 
     monkeypatch.setattr(planning, "measure", measure)
-    monkeypatch.setattr(planning, "open_mixture", lambda *_: _Large(corpus))
+    monkeypatch.setattr(planning, "open_mixture", lambda *_, **__: _Large(corpus))
     out = io.StringIO()
     config = plan(small(corpus), "30m", tmp_path / "run", Console(out))
     assert measured[0] == SIZES[0]

@@ -36,12 +36,6 @@ BAD = {
     "open quote": (TEXTS, "a.tsv", HEAD + 'x\tno\n"open\tyes\nz\tno\n', "a.tsv:3: unbalanced quotes"),
     "quote that ends early": (TEXTS, "a.csv", 'text,label\n"a" b,no\n', "a.csv:2: unbalanced quotes"),
     "quotes over lines": (TEXTS, "a.csv", 'text,label\n"a\nb",yes\n"c",no,x\n', "a.csv:4: 3 columns"),
-    "quotes that are text": (
-        TEXTS,
-        "a.tsv",
-        HEAD + '"a\tno\nb\tyes\nc "\tno\n',
-        "a.tsv:2-4: a quote .* format=tsv_plain",
-    ),
     "misspelled optional column": (
         TEXTS | {"columns": "text=text,label=label,text_pair=boddy"},
         "a.tsv",

@@ -35,8 +35,7 @@ def read_delimited(
         header: whether the first row names the columns.
 
     Raises:
-        UserError: by file and line: a missing column, a wrong number of values, a quote that does not end, or not in
-            its line of a TSV, where it is more likely part of the text.
+        UserError: by file and line: a missing column, a wrong number of values, a quote that does not end.
     """
     lines = read_text(path).split("\n")
     rows = _quoted(path, lines, separator) if quoted else _plain(path, lines, separator)
@@ -98,10 +97,5 @@ def _quoted(path: str, lines: list[str], separator: str) -> Iterator[_Row]:
                 "or, where quotes are text, add format=tsv_plain to config.task.columns"
             ) from None
         first, before = before + 1, reader.line_num
-        if before > first and separator == "\t":
-            raise UserError(
-                f"{path}:{first}-{before}: a quote goes over several lines; where quotes are text, add "
-                "format=tsv_plain to config.task.columns; texts with line ends belong in CSV or JSON lines"
-            )
         if values:
             yield f"{path}:{first}" + (f"-{before}" if before > first else ""), values
