@@ -14,12 +14,18 @@ from benchmarks.device.steps import Repeats, Step, time_step
 from benchmarks.device.texts import time_embed, time_input
 from bert_jax.config.presets import PRESETS
 
+
+def _of_attention(case: str) -> Callable[[CheckSize], Iterable[Result]]:
+    """Return the check of the kernels, which have a size of their own."""
+    return lambda size: check_attention(case)
+
+
 CHECKS: dict[str, Callable[[CheckSize], Iterable[Result]]] = {
     "logits": check_logits,
     "training": check_training,
     "dropout": lambda size: check_dropout(),
     "resume": check_resume,
-    **{f"attention, {case}": lambda size, case=case: check_attention(case) for case in CASES},  # type: ignore[misc]
+    **{f"attention, {case}": _of_attention(case) for case in CASES},
 }
 
 # torch compiles attention with dropout to slow kernels, so that both sides are timed without it as well. cuDNN's kernel

@@ -8,7 +8,7 @@ import dataclasses
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import jax
@@ -48,13 +48,13 @@ def train(config: PretrainConfig, workdir: pathlib.Path) -> list[Any]:
     """Train to the end, from the newest checkpoint of `workdir`; return all arrays of the last state."""
     objective = make_objective(config)
 
-    def batches(phase: Phase, step: int) -> Iterator[Batch]:
+    def batches(phase: Phase, step: int) -> Generator[Batch, None, None]:
         while True:
             batch = random_batch(config.model, phase.batch_size, phase.seq_len, phase.seq_len // 8)
             yield batch | {"input_ids": (batch["input_ids"] + step) % config.model.vocab_size}
             step += 1
 
-    data = Data(batches, None, {"corpus": "random", "tokenizer": "none"})  # type: ignore[arg-type]
+    data = Data(batches, None, {"corpus": "random", "tokenizer": "none"})
     fit(RunContext(config, objective, plan_phases(config.train), data, workdir, Console(silent=True)))
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     abstract = abstract_state(*state_shardings(config, objective, optimizer, sharding.make_mesh(config.mesh)))

@@ -229,7 +229,7 @@ class Split:
         return found
 
     def _is_slow(self, seconds: float) -> bool:
-        """Count in the time of a read by any thread; return whether some PROBES reads in a row were slow."""
+        """Count in the time of a read by any thread; return whether the storage is slow, by the median of PROBES."""
         with self._lock:
             self._seconds.append(seconds)
             if len(self._seconds) == PROBES:

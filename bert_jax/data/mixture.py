@@ -84,7 +84,6 @@ def open_mixture(
             beginning of a fingerprint for another snapshot than the newest.
         say: called with a line of text when a corpus is copied from a URL.
         recorded: `config.data.corpus` of the run that is resumed, whose snapshots are read where `corpus` names none.
-
         progress: called while a corpus is copied.
 
     Raises:

@@ -26,13 +26,14 @@ class Guess(TypedDict):
     text: str  # with this mask filled, others left
 
 
-def fill_mask(model: OpenModel, text: str, top_k: int = 5) -> list[Guess]:
+def fill_mask(model: OpenModel, text: str, top_k: int = 5, name: str = "the text") -> list[Guess]:
     """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
 
     Args:
         model: with a masked-token head.
         text: with masks as the tokenizer spells them: `[MASK]`, in RoBERTa `<mask>`.
         top_k: guesses per mask, 1 to the size of the vocabulary.
+        name: of the text, in messages.
 
     Raises:
         UserError: the model has no masked-token head, the text has no mask or more tokens than the model reads, or
@@ -47,9 +48,9 @@ def fill_mask(model: OpenModel, text: str, top_k: int = 5) -> list[Guess]:
     ids = np.array(tokenizer.encode(text), np.int32)
     masks = np.flatnonzero(ids == tokenizer.mask_id).astype(np.int32)
     if not masks.size:
-        raise UserError(f"the text has no {tokenizer.tokens[tokenizer.mask_id]}; write it where a token is missing")
+        raise UserError(f"{name} has no {tokenizer.tokens[tokenizer.mask_id]}; write it where a token is missing")
     if ids.size > config.max_positions:
-        raise UserError(f"the text has {ids.size} tokens; this model reads {config.max_positions}")
+        raise UserError(f"{name} has {ids.size} tokens; this model reads {config.max_positions}")
     length = min(_rounded_up(ids.size, MULTIPLE_OF_TOKENS), config.max_positions)
     batch = {
         "input_ids": _padded(ids, length, tokenizer.pad_id),

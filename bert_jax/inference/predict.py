@@ -144,7 +144,8 @@ def predict(
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]
-    inputs = (_renamed(one, given_columns(settings, kind)) for one in inputs)
+    columns = given_columns(settings, kind)
+    inputs = (_renamed(one, columns) for one in inputs)
     while chunk := list(itertools.islice(inputs, CHUNK)):
         # By place, not by the id of the input: an id may occur twice, or on some lines only.
         examples = [{"id": one.where, **_example(task, kind, one)} for one in chunk]

@@ -19,23 +19,11 @@ from typing import NamedTuple
 from bert_jax.config import EncoderConfig, PretrainConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head
-from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
-from bert_jax.objectives.means import Mean
+from bert_jax.objectives.base import Batch, Objective, Params, Rngs
 from bert_jax.objectives.parts import Part
 from bert_jax.objectives.pretraining import distillation, left_to_right, masked_tokens, replaced_tokens
 
-__all__ = [
-    "OBJECTIVES",
-    "Batch",
-    "Mean",
-    "Normalizers",
-    "Objective",
-    "ObjectiveRow",
-    "Params",
-    "Part",
-    "Rngs",
-    "make_objective",
-]
+__all__ = ["OBJECTIVES", "Batch", "Objective", "ObjectiveRow", "Params", "Part", "Rngs", "make_objective"]
 
 
 class ObjectiveRow(NamedTuple):
@@ -46,6 +34,7 @@ class ObjectiveRow(NamedTuple):
     parts(config) -> the other models that it trains, by name
     reads: the section of the config that it alone reads
     teacher(config) -> the directory of a model that it reads and does not train
+    causal: whether no token may see those after it
     own_mix: whether an evaluation has the run's mix of masks, where the model learns what replaces a token
     """
 
@@ -54,6 +43,7 @@ class ObjectiveRow(NamedTuple):
     parts: Callable[[PretrainConfig], Mapping[str, Part]] = lambda config: {}
     reads: str | None = None
     teacher: Callable[[PretrainConfig], str | None] = lambda config: None
+    causal: bool = False
     own_mix: bool = False
 
 
@@ -63,7 +53,7 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
     "replaced_tokens": ObjectiveRow(
         replaced_tokens.make, replaced_tokens.heads, replaced_tokens.parts, reads="replaced_tokens", own_mix=True
     ),
-    "left_to_right": ObjectiveRow(left_to_right.make, left_to_right.heads),
+    "left_to_right": ObjectiveRow(left_to_right.make, left_to_right.heads, causal=True),
     "distillation": ObjectiveRow(
         distillation.make, distillation.heads, reads="distillation", teacher=lambda config: config.distillation.teacher
     ),
@@ -74,10 +64,13 @@ def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None)
     """Return the objective that `config.objective` names, over the encoder of `config.model`.
 
     `teacher` is the architecture of the model in `config.distillation.teacher`. Raises UserError where a section of the
-    config is set that another objective alone reads.
+    config is set that another objective alone reads, and where tokens see other tokens than the objective needs.
     """
     for name, row in OBJECTIVES.items():
         if name != config.objective and row.reads and getattr(config, row.reads) != getattr(DEFAULTS, row.reads):
             objective = f"config.objective={config.objective}"
             raise UserError(f"config.{row.reads} has no effect with {objective}; set config.objective={name}")
+    if config.model.causal != OBJECTIVES[config.objective].causal:
+        needed = OBJECTIVES[config.objective].causal
+        raise UserError(f"config.objective={config.objective} needs config.model.causal={needed}")
     return OBJECTIVES[config.objective].make(config, teacher)

@@ -30,9 +30,7 @@ def corpus_data(
     """
     needed = min_documents(config)
     train, held = corpus.split("train"), corpus.split(evaluated, needed)
-    symbols = symbols_of(corpus.tokenizer())
-    # Evaluation reads all that is held out, each sequence once, with masks that are the same in every phase.
-    evaluation = evaluated_data(config.data, OBJECTIVES[config.objective].own_mix)
+    symbols, own_mix = symbols_of(corpus.tokenizer()), OBJECTIVES[config.objective].own_mix
 
     def sequences(split: Split, data: DataConfig, phase: Phase, rate: LinearRate | None = None) -> Sequences:
         return make_sequences(split, symbols, phase.seq_len, config.seed, data, config.model.num_token_types, rate)
@@ -55,7 +53,8 @@ def corpus_data(
 
     @functools.cache
     def evaluated_sequences(phase: Phase) -> tuple[Sequences, int]:
-        source = sequences(held, evaluation, phase)
+        data = phase_masking(config.data, config.train.phases[phase.number])
+        source = sequences(held, evaluated_data(data, own_mix), phase)
         return source, min(config.evaluate.num_sequences, source.num_per_epoch)
 
     def heldout(phase: Phase) -> Generator[Batch, None, None]:

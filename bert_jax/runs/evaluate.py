@@ -67,8 +67,8 @@ def evaluate(
         other: a corpus to read instead of the run's: its held-out documents, or all where it holds none out.
 
     Raises:
-        UserError: no run or checkpoint there, another corpus than the run was trained on, nothing held out, or an
-            `other` of another tokenizer.
+        UserError: no run or checkpoint there, another corpus than the run was trained on, nothing held out, an
+            `other` of another tokenizer, or another teacher than the run's.
     """
     config, step, params = restore_params(directory, step, console)
     _, fingerprint = workdir.read_run(directory)
@@ -92,6 +92,8 @@ def evaluate(
             "prepare it again with a higher --heldout_fraction, or from more documents"
         )
     teacher = read_teacher(config, corpus.tokenizer(), console)
+    if teacher.fingerprint.get("teacher") != fingerprint.get("teacher"):
+        raise UserError(f"{config.distillation.teacher} is not the model that {directory} learned from")
     objective, phases = make_objective(config, teacher.config), plan_phases(config.train)
     phase = next((phase for phase in phases if step <= phase.end), phases[-1])
     measure = make_evaluation(config, objective, mesh, corpus.tokenizer())

@@ -99,7 +99,7 @@ def test_texts_that_cannot_be_filled(world, tmp_path, run, refused) -> None:
     refused(*argv, "no mask here", says=("no [MASK]",))
     refused(*argv, "", says=("no [MASK]",))
     (tmp_path / "a.txt").write_text("good [MASK]\nbad\n")
-    assert "a.txt:2: the text has no [MASK]" in run(*argv, "--input", tmp_path / "a.txt")[2]
+    assert "a.txt:2 has no [MASK]" in run(*argv, "--input", tmp_path / "a.txt")[2]
     (tmp_path / "a.txt").write_text("")
     refused(*argv, "--input", tmp_path / "a.txt", says=("a.txt: no text in it; write one per line",))
     refused(*argv, "caf\udce9 [MASK]", says=("argument TEXT: the text is not UTF-8",))

@@ -56,6 +56,7 @@ def test_overrides_reach_every_level() -> None:
         ("--config.data.mask_probability=0.0", ["config.data.mask_probability"]),
         ("--config.train.phases[0].fraction=0.5", ["add up to 0.6"]),
         ("--config.train.steps=9000", ["warmup_steps=10000", "the run has 9000 steps"]),
+        ("--config.optimizer.epsilon=0.0", ["config.optimizer.epsilon=0.0"]),
         ("--config.model.num_heads=7", ["num_heads=7", "hidden_size=768"]),
         ("--config.model=3", ["no key 'model'"]),
         ("--config.data.mask_token_fraction=0.95", ["more than 1"]),

@@ -205,3 +205,16 @@ def test_a_training_with_negatives_gives_a_directory_of_the_library(encoder, tmp
     save_theirs(encoder, tmp_path / "first", "cls")
     assert main(training(tmp_path, tmp_path / "first", tmp_path / "cls")) == 2
     assert "pooling 'cls'" in capsys.readouterr().err
+
+
+def test_prompts_and_similarity_outlive_a_training(encoder, tmp_path):
+    (tmp_path / "recipe.py").write_text(RECIPE)
+    write_lines(tmp_path / "train.jsonl", [{"text": "abc", "text_pair": other} for other in "abcdefgh"])
+    write_lines(
+        tmp_path / "dev.jsonl", [{"text": "abc", "text_pair": other, "label": n} for n, other in enumerate("abcd")]
+    )
+    save_theirs(encoder, tmp_path / "theirs", "mean", True, 12, prompts={"find": "a b c "}, similarity_fn_name="dot")
+    assert main(training(tmp_path, tmp_path / "theirs", tmp_path / "run")) == 0
+    model = sentence_transformers.SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+    assert model.prompts["find"] == "a b c "
+    assert model.similarity_fn_name == "dot"

@@ -252,3 +252,16 @@ def test_what_the_budget_chooses_cannot_be_given(corpus, tmp_path) -> None:
         with pytest.raises(UserError, match=r"--budget chooses config\."):
             plan(small(corpus), "30m", tmp_path, Console(io.StringIO()), given=(key,))
     assert read_config(PretrainConfig, planning.DEFAULT_RECIPE, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "widths"),
+    [
+        ("electra_cpu", [192, 384, 768]),  # a sixth: 21 features of 128 are no even width, 32 of 192 are
+        ("electra_small", [width for _, width in SIZES]),
+        ("electra_base", [192, 384, 768]),
+    ],
+)
+def test_a_recipe_of_electra_leaves_out_the_sizes_that_have_no_generator(name: str, widths: list[int]) -> None:
+    config = read_config(PretrainConfig, name, ["--config.model.vocab_size=1000"])
+    assert [one.hidden_size for one in candidates(config)] == widths

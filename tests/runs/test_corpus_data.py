@@ -102,10 +102,12 @@ def test_every_evaluation_reads_the_same_masks(corpus: Mixture) -> None:
     np.testing.assert_array_equal(predicted, np.rint(0.15 * tokens))
 
 
-def test_replaced_tokens_are_evaluated_with_the_mix_that_they_train_with(corpus: Mixture) -> None:
-    config = configured()
-    mix = dataclasses.replace(config.data, mask_probability=0.3, mask_token_fraction=0.75, random_token_fraction=0.0)
-    config = dataclasses.replace(config, data=mix, objective="replaced_tokens")
+MIX = {"mask_probability": 0.3, "mask_token_fraction": 0.75, "random_token_fraction": 0.0}
+
+
+@pytest.mark.parametrize("config", [configured(MIX), configured(None, MIX)], ids=["of the run", "of the phase"])
+def test_replaced_tokens_are_evaluated_with_the_mix_that_they_train_with(corpus: Mixture, config) -> None:
+    config = dataclasses.replace(config, objective="replaced_tokens")
     (phase,), mask = plan_phases(config.train), symbols_of(corpus.tokenizer()).vocabulary.mask
     data = corpus_data(config, corpus, WHOLE)
     found = {"hidden": 0, "kept": 0, "random": 0}

@@ -126,6 +126,7 @@ def test_refusals_name_what_is_wrong(world: pathlib.Path, tmp_path: pathlib.Path
         ((teacher,), "config.distillation has no effect with config.objective=masked_tokens"),
         ((*STUDENT, f"distillation.teacher={tmp_path}"), "no model here"),
         ((*STUDENT, teacher, "model.mlp_size=64"), "set config.distillation.copy_layers=False"),
+        ((*STUDENT, teacher, "model.num_heads=4"), "(here also in num_heads); set config.distillation.copy_layers"),
         ((*STUDENT, teacher, *LONGER), "tokens, and a phase has sequences of 640; lower its seq_len"),
     ):
         assert main(command(world, student, *more)) == 2
@@ -137,6 +138,20 @@ def test_refusals_name_what_is_wrong(world: pathlib.Path, tmp_path: pathlib.Path
     shutil.copytree(world / "student", student)
     assert main(command(world, student, *STUDENT, f"distillation.teacher={tmp_path / 'else'}")) == 2
     assert "holds a run that differs (teacher: " in capsys.readouterr().err
+
+
+def test_evaluate_refuses_another_model_in_the_place_of_the_teacher(
+    world: pathlib.Path, tmp_path: pathlib.Path, capsys
+) -> None:
+    teacher = tmp_path / "teacher"
+    shutil.copytree(world / "teacher", teacher)
+    run = command(world, tmp_path / "run", *STUDENT, f"distillation.teacher={teacher}", "train.steps=2")
+    assert main(run) == 0
+    shutil.rmtree(teacher)
+    assert main(command(world, teacher, "train.steps=1", "seed=1")) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "--workdir", str(tmp_path / "run")]) == 2
+    assert f"{teacher} is not the model that {tmp_path / 'run'} learned from" in capsys.readouterr().err
 
 
 def test_a_budget_leaves_the_size_of_a_student_alone(world: pathlib.Path, tmp_path: pathlib.Path, capsys) -> None:

@@ -123,6 +123,16 @@ def test_a_batch_without_negatives_is_refused(world, tmp_path, capsys, value):
     assert not (tmp_path / "run").exists()
 
 
+def test_what_would_learn_nothing_is_refused(world, tmp_path, capsys):
+    assert main(command(world, tmp_path / "run", "optimizer.freeze_encoder=True")) == 2
+    assert "freeze_encoder leaves nothing to train" in capsys.readouterr().err
+    write_lines(tmp_path / "one.jsonl", [one | {"label": 4 * (number == 7)} for number, one in enumerate(examples(24))])
+    argv = [one for one in command(world, tmp_path / "run") if not one.startswith("--config.task.train=")]
+    assert main([*argv, f"--config.task.train={tmp_path / 'one.jsonl'}"]) == 2
+    assert "one training pair alone belongs together" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_pairs_that_are_left_out_are_counted(world, tmp_path, capsys):
     assert main(command(world, tmp_path / "run", "task.epochs=1")) == 0
     left_out = sum(one["label"] < 4 for one in examples(24))

@@ -111,17 +111,13 @@ def fill_mask(args: argparse.Namespace) -> None:
     from bert_jax.inference.inputs import Input, name_of, num_inputs, read_inputs, texts_of
     from bert_jax.inference.load import open_model
 
-    inputs = [Input("", 1, {"text": args.text})] if args.input is None else read_inputs(args.input)
+    inputs = [Input("the text", 1, {"text": args.text})] if args.input is None else read_inputs(args.input)
     total = None if args.input is None else num_inputs(args.input)
     model = open_model(args.model, module.HEADS)
     with open_console(silent=sys.stdout.isatty()) as console:
         number = 0
         for number, one in enumerate(inputs, 1):
-            text = texts_of(one)["text"]
-            try:
-                guesses = module.fill_mask(model, text, args.top_k)
-            except UserError as error:
-                raise UserError(f"{one.where}: {error}" if one.where else str(error)) from None
+            guesses = module.fill_mask(model, texts_of(one)["text"], args.top_k, one.where)
             if number > 1:
                 console.progress("filling", number - 1, total, "texts")
             if args.json:

@@ -20,10 +20,9 @@ _COUNTRIES = {"cn": "zh", "cz": "cs", "dk": "da", "gr": "el", "ir": "fa", "jp": 
 def check_language(code: str) -> None:
     """Raise UserError for what cannot be the code of a language, with what may be meant."""
     letters = code.partition("-")[0]
-    if re.fullmatch("[a-z]{2,3}(-[a-z]+)*", code) and (len(letters) == 3 or letters in _TWO_LETTERS.split()):
-        return
-    if code != NO_LANGUAGE:
-        meant = f"{code} is a country; {_COUNTRIES[code]} is its language; " if code in _COUNTRIES else ""
+    is_code = re.fullmatch("[a-z]{2,3}(-[a-z]+)*", code) and (len(letters) == 3 or letters in _TWO_LETTERS.split())
+    if not is_code and code != NO_LANGUAGE:
+        meant = f"the language of this country is {_COUNTRIES[code]}; " if code in _COUNTRIES else ""
         raise UserError(
             f"--language {code}: {meant}give a code such as de, ko or zh, as Wikipedia uses, or none for text without "
             "sentences"

@@ -105,11 +105,11 @@ def check_masking(config: DataConfig) -> None:
 
 
 def evaluated_data(config: DataConfig, own_mix: bool = False) -> DataConfig:
-    """Return `config` for an evaluation: each sequence once, 15 % of its tokens masked by BERT's mix
-    (Devlin et al. 2019).
+    """Return `config` for an evaluation: each sequence once, 15 % of its tokens masked, by BERT's mix.
 
-    Losses of runs and of phases with other rates then measure the same. The unit that is masked stays, and with
-    `own_mix` the mix: a generator that was trained without random tokens would give them back as if they were right.
+    Losses of runs and of phases with other rates then measure the same (the mix of Devlin et al. 2019). The unit that
+    is masked stays, and with `own_mix` the mix: a generator that was trained without random tokens would give them back
+    as if they were right.
     """
     config = dataclasses.replace(config, mask_probability=0.15, weights=None, smoothing=1.0, dupe_factor=None)
     return config if own_mix else dataclasses.replace(config, mask_token_fraction=0.8, random_token_fraction=0.1)

@@ -12,6 +12,7 @@ weights from those of the teacher's head of the same number (MobileBERT, Sun et 
 pass of its own.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -30,6 +31,12 @@ from bert_jax.objectives.tokens import token_weights
 
 READ = (Head("masked_token"), Head("last_hidden_state"))
 PROJECTION = "teacher_projection"  # of a run's parameters, none of the model's
+# A student that starts from its teacher's layers has all else like it, but for what they do not read.
+MAY_DIFFER = {
+    "family", "num_layers", "num_token_types", "max_positions", "dropout", "attention_dropout", "classifier_dropout",
+    "initializer_range", "initialization", "pooler_dense", "pooler_activation", "sequence_activation", "pooler_dropout",
+    "pooler_norm", "pooler_on_tokens", "pooling",
+}  # fmt: skip
 SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss does, and to attention weights
 
 
@@ -189,9 +196,12 @@ def student_of(params: Params, teacher: EncoderConfig, config: PretrainConfig) -
         embeddings["token"] = embeddings["token"] + embeddings.pop("token_type")[0]
     params = {name: params[name] for name in model.shapes if name in params}
     found, wanted = (jax.tree.map(np.shape, tree) for tree in (params, model.shapes))
-    if config.model.share_layers != teacher.share_layers or found != wanted:
+    names = {field.name for field in dataclasses.fields(teacher)} - MAY_DIFFER
+    unlike = sorted(name for name in names if getattr(config.model, name) != getattr(teacher, name))
+    if unlike or config.model.num_layers > teacher.num_layers or found != wanted:
         raise UserError(
             "config.distillation.copy_layers needs a student that differs from its teacher in the number of layers "
-            "alone; set config.distillation.copy_layers=False for random weights"
+            f"alone{f' (here also in {unlike[0]})' if unlike else ''}; set config.distillation.copy_layers=False for "
+            "random weights"
         )
     return params

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig, PretrainConfig
-from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
 from bert_jax.objectives.losses import Targets, cross_entropy_and_log_z
@@ -21,11 +20,9 @@ def heads(config: PretrainConfig) -> tuple[Head, ...]:
 def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the mean loss of every token after the first of its example, of sequences without masks.
 
-    Raises UserError where a token sees the one that it is to predict, and with sentence pairs that have labels.
+    Raises UserError with sentence pairs that have labels.
     """
     masked_tokens.refuse_pairs(config)
-    if not config.model.causal:
-        raise UserError("config.objective=left_to_right needs config.model.causal=True: no token may see the next one")
     model = make_model(config.model, config.compute, heads(config))
 
     def normalizers(batch: Batch) -> Normalizers:

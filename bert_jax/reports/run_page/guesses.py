@@ -9,7 +9,7 @@ import numpy as np
 from bert_jax.config import ComputeConfig, PretrainConfig
 from bert_jax.console import Console
 from bert_jax.data.mixture import Mixture
-from bert_jax.data.sequences.masking import evaluated_data
+from bert_jax.data.sequences.masking import evaluated_data, phase_masking
 from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.data.statistics import token_fractions
@@ -87,7 +87,8 @@ def heldout_batch(run: Run, config: PretrainConfig, corpus: Mixture, number: int
         raise UserError("too few documents are held out")
     step = run.trainings[0].last_step
     phase = next((one for one in run.phases if step <= one.end), run.phases[-1])
-    data = evaluated_data(config.data, OBJECTIVES[config.objective].own_mix)
+    masked = phase_masking(config.data, config.train.phases[phase.number])
+    data = evaluated_data(masked, OBJECTIVES[config.objective].own_mix)
     source = make_sequences(held, symbols_of(corpus.tokenizer()), phase.seq_len, config.seed, data, num_token_types=2)
     return source.batch(np.arange(min(number, source.num_per_epoch)))
 

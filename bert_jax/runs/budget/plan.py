@@ -91,15 +91,24 @@ def plan(
 
 
 def candidates(config: PretrainConfig) -> list[Candidate]:
-    """Return the sizes with the FLOPs of a token of this recipe: its vocabulary, sequence lengths and masking."""
-    found = []
+    """Return the sizes that this recipe can have, with the FLOPs of a token: its vocabulary, lengths and masking.
+
+    A generator of ELECTRA is a fraction of the width, and not every width has one. Raises UserError where none has.
+    """
+    found, refused = list[Candidate](), None
     for layers, hidden in SIZES:
-        flops = make_objective(_resized(config, layers, hidden)).flops
+        try:
+            flops = make_objective(_resized(config, layers, hidden)).flops
+        except UserError as error:
+            refused = error
+            continue
         token = sum(
             settings.fraction * flops(phase.seq_len, phase.number) / phase.seq_len
             for settings, phase in zip(config.train.phases, plan_phases(config.train), strict=True)
         )
         found.append(Candidate(layers, hidden, token))
+    if refused and not found:
+        raise refused
     return found
 
 
@@ -162,7 +171,7 @@ def _choose(
         console.say("budget, without a measurement:")
         return choose(budget, None, tokens, sizes), []
     rates: list[tuple[int, int, float]] = []
-    choice = FIRST_MEASURED
+    choice = FIRST_MEASURED._replace(num_layers=sizes[0].num_layers, hidden_size=sizes[0].hidden_size)
     while not rates or SIZES.index(choice[:2]) > SIZES.index(rates[-1][:2]):
         console.progress(f"measuring {choice.num_layers} layers x {choice.hidden_size}")
         rate = float(multihost_utils.broadcast_one_to_all(np.array(measure(apply(config, choice), corpus))))

@@ -95,7 +95,7 @@ def measured(made: Compressed, yardstick: Yardstick) -> list[str]:
         made.what,
         f"weights: {sizes[0]:.2f} MB before, {sizes[1]:.2f} MB after, {sizes[1] / sizes[0]:.2f} of the size",
         f"time of {rows} x {length} tokens on {jax.default_backend()}: {times.before:.1f} ms before, "
-        f"{times.after:.1f} ms after, {times.ratio:.2f} of the time (medians)",
+        f"{times.after:.1f} ms after, {times.ratio:.2f} of the time (median of pairs)",
         f"{yardstick.metric} on {yardstick.units:,} held-out examples: {lost.before:.4f} before, {lost.after:.4f} "
         f"after, {lost.lost:.4f} lost (95 % interval {lost.lost - lost.margin:.4f} to {lost.lost + lost.margin:.4f})",
     ]

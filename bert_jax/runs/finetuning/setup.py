@@ -17,7 +17,7 @@ from bert_jax.inference.load import Weights, read_weights
 from bert_jax.inference.load import digest as weights_digest
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.sentence_modules import SentenceModules
-from bert_jax.interop.tensors import class_of
+from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_of
 from bert_jax.models import Model, draw_missing, make_model
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.tasks import finetuning, head
@@ -90,6 +90,10 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     class_of(start.config, start.heads)  # the best model is written as one
     if KINDS[task.kind].head == "sentence_embedding":
         _check_sentences(start)
+    if config.optimizer.freeze_encoder and task_head.name in WITHOUT_PARAMETERS and not settings.bilstm:
+        raise UserError(
+            f"config.optimizer.freeze_encoder leaves nothing to train: {task.kind} has no weights of its own"
+        )
     tokenizer = load_tokenizer(start.directory)
     _check_weights(start, tokenizer, settings)
     if settings.bilstm:
@@ -145,15 +149,15 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
 
 
 def _check_positives(settings: TaskConfig, train: Part, console: Console) -> None:
-    """Refuse training pairs of which none belong together, and say how many are left out."""
-    negatives = sum(one.targets.get("positives") == 0 for one in train.features)
-    left_out = f"their label is below config.task.positive_from={settings.positive_from:g}"
-    if negatives == len(train.features):
-        raise UserError(
-            f"all {negatives:,} training pairs are left out: {left_out}; for labels of 0 and 1, set it to 1"
-        )
-    if negatives:
-        console.say(f"{negatives:,} of {len(train.features):,} training pairs are left out: {left_out}")
+    """Refuse training pairs of which too few belong together, and say how many are left out."""
+    pairs, left_out = len(train.features), sum(one.targets.get("positives") == 0 for one in train.features)
+    why = f"their label is below config.task.positive_from={settings.positive_from:g}"
+    if left_out == pairs:
+        raise UserError(f"all {pairs:,} training pairs are left out: {why}; for labels of 0 and 1, set it to 1")
+    if "positives" in train.features[0].targets and pairs - left_out < 2 and len(train.features[0].sequences) < 3:
+        raise UserError("one training pair alone belongs together, and has no other text to be told from; give more")
+    if left_out:
+        console.say(f"{left_out:,} of {pairs:,} training pairs are left out: {why}")
 
 
 def _check_sentences(start: Weights) -> None:

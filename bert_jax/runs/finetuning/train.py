@@ -144,7 +144,8 @@ def keep_best(setup: Setup, directory: pathlib.Path, step: int, params: Params) 
     extra = {TASK_FILE: json.dumps(settings, indent=1) + "\n"}
     heads = (head(task.kind, len(task.labels)),)
     if heads[0].name == "sentence_embedding":
-        modules = SentenceModules(normalize=True, max_seq_len=setup.config.task.max_seq_len)
+        known = setup.start.sentences or SentenceModules()  # prompts and the name of a similarity stay
+        modules = known._replace(folder="", normalize=True, max_seq_len=setup.config.task.max_seq_len)
         extra |= sentence_module_files(modules, setup.architecture.hidden_size)
     huggingface.export_model(on_host, setup.architecture, heads, setup.start.directory, place, task.labels, extra)
     for old in directory.glob("best-*"):
