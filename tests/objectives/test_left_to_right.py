@@ -1,5 +1,6 @@
 """Left to right beside torch: `BertLMHeadModel` with a causal mask gives the same losses, gradients and weights."""
 
+import dataclasses
 import functools
 import itertools
 import pathlib
@@ -167,3 +168,10 @@ def test_refused_before_anything_is_allocated() -> None:
     values["compute"]["dtype"] = "bfloat16"
     with pytest.raises(UserError, match=r"needs config\.model\.causal=False"):
         make_objective(c.from_json(values))
+
+
+@pytest.mark.parametrize(("objective", "causal"), [("left_to_right", False), ("masked_tokens", True)])
+def test_tokens_see_what_their_objective_needs(corpus: pathlib.Path, objective: str, causal: bool) -> None:
+    config = dataclasses.replace(causal_config(corpus, causal=causal), objective=objective)
+    with pytest.raises(UserError, match=f"objective={objective} needs config.model.causal={not causal}"):
+        make_objective(config)
