@@ -182,6 +182,11 @@ def test_bad_arguments(tmp_path, two_sources, settings, says):
     assert not (tmp_path / "tok").exists()
 
 
+def test_smoothing_of_one_source_is_refused(tmp_path, two_sources):
+    with pytest.raises(UserError, match="--smoothing has no effect on one source; repeat --input"):
+        train_tokenizer(two_sources[:1], 60, tmp_path / "tok", smoothing=0.5)
+
+
 def test_a_source_without_text_is_named(tmp_path, two_sources):
     (tmp_path / "nothing.txt").write_text(" \n")
     with pytest.raises(UserError, match=r"nothing\.txt: no text to train a vocabulary from; left out 1 empty"):

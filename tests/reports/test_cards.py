@@ -39,7 +39,8 @@ def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
     manifest |= {"settings": {"language": "fr"}, "fingerprint": fingerprint(manifest)}
     (tmp_path / "books" / "manifest.json").write_text(json.dumps(manifest))
     corpus = f"{tmp_path / 'books'}, {tmp_path / 'absent'}"
-    write_run(place, lines, machine, data={"corpus": corpus}, train={"steps": 1000})
+    phases = [{"seq_len": n, "fraction": part} for n, part in ((128, 0.5), (256, 0.2), (512, 0.3))]
+    write_run(place, lines, machine, data={"corpus": corpus}, train={"steps": 1000, "phases": phases})
     text = model_card(weights("masked_token", "next_sentence", step=650), place, "apache-2.0", "google-bert/bert-tiny")
     card = ModelCard(text)
     assert card.data.to_dict() == {
@@ -55,7 +56,7 @@ def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
     assert f"| mlm loss | {line['mlm_loss']:.4f} |" in card.text
     assert "| unigram entropy | 6.0000 |" in card.text
     assert "held out of training, at step 600" in card.text
-    assert "step 650 of 1,000" in card.text
+    assert "step 650 of 1,000, on sequences of up to 256 tokens." in card.text
     assert "books: 7 documents, 12,345 tokens; absent." in card.text
     assert "| fingerprint of the corpus | c0ffee |" in card.text
     assert "| version of jax | 0.10.2 |" in card.text

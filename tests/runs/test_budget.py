@@ -10,7 +10,7 @@ import pathlib
 import pytest
 
 from bert_jax import config as c
-from bert_jax.config import PretrainConfig, read_config
+from bert_jax.config import PretrainConfig, read_config, with_vocab_size
 from bert_jax.console import Console
 from bert_jax.data.corpus import open_corpus
 from bert_jax.errors import UserError
@@ -265,3 +265,15 @@ def test_what_the_budget_chooses_cannot_be_given(corpus, tmp_path) -> None:
 def test_a_recipe_of_electra_leaves_out_the_sizes_that_have_no_generator(name: str, widths: list[int]) -> None:
     config = read_config(PretrainConfig, name, ["--config.model.vocab_size=1000"])
     assert [one.hidden_size for one in candidates(config)] == widths
+
+
+def test_every_process_measures_as_many_steps_as_the_first_one_says(corpus, monkeypatch) -> None:
+    """Not as many as its own clock gives: a step more in one of them would wait for the others for ever."""
+    placed, place = [], measuring.sharding.place_batch
+    monkeypatch.setattr(measuring.sharding, "place_batch", lambda *given: placed.append(0) or place(*given))
+    monkeypatch.setattr(measuring.multihost_utils, "broadcast_one_to_all", lambda asked: 7)
+    monkeypatch.setattr(measuring, "SECONDS", 0.0)
+    config = small(corpus)
+    mixture = planning.open_mixture(config.data.corpus)
+    assert measuring.measure(with_vocab_size(config, mixture.vocab_size), mixture) > 0
+    assert len(placed) == 1 + 1 + 7  # to compile, the first one, and those that are timed
