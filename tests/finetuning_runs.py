@@ -6,6 +6,8 @@ import pathlib
 import random
 import signal
 
+import safetensors.numpy
+
 from bert_jax.cli.main import main
 from bert_jax.console import Console
 from tests.tiny_models import LETTERS, save
@@ -71,6 +73,16 @@ def write_lines(path, records):
 
 def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def tensors(directory):
+    """The weights of a model directory by name."""
+    return safetensors.numpy.load_file(directory / "model.safetensors")
+
+
+def heldout(run):
+    """The lines of metrics about held-out data, by step."""
+    return {line["step"]: line for line in read_lines(run / "metrics.jsonl") if line["split"] == "heldout"}
 
 
 def make_world(place):

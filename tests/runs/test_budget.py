@@ -269,11 +269,12 @@ def test_a_recipe_of_electra_leaves_out_the_sizes_that_have_no_generator(name: s
 
 def test_every_process_measures_as_many_steps_as_the_first_one_says(corpus, monkeypatch) -> None:
     """Not as many as its own clock gives: a step more in one of them would wait for the others for ever."""
-    placed, place = [], measuring.sharding.place_batch
+    placed, asked, place = [], [], measuring.sharding.place_batch
     monkeypatch.setattr(measuring.sharding, "place_batch", lambda *given: placed.append(0) or place(*given))
-    monkeypatch.setattr(measuring.multihost_utils, "broadcast_one_to_all", lambda asked: 7)
+    monkeypatch.setattr(measuring.multihost_utils, "broadcast_one_to_all", lambda steps: asked.append(int(steps)) or 7)
     monkeypatch.setattr(measuring, "SECONDS", 0.0)
     config = small(corpus)
     mixture = planning.open_mixture(config.data.corpus)
     assert measuring.measure(with_vocab_size(config, mixture.vocab_size), mixture) > 0
+    assert asked == [measuring.MIN_STEPS]
     assert len(placed) == 1 + 1 + 7  # to compile, the first one, and those that are timed
