@@ -2,6 +2,7 @@
 
 schema/        every field with its default, meaning and range: add a field to its dataclass there
 free_fields.py what a resumed run may change
+checks.py      fields that do not fit each other, or that a run would not read
 load.py        recipe + overrides -> a frozen config, or an error that names the key
 find_recipe.py where a recipe is: a file, or a name in configs/
 suggestions.py which key was meant: add a spelling of another trainer to ALIASES
@@ -10,10 +11,10 @@ write_recipe.py a config as the recipe that gives it: what differs from the defa
 recipes.py     published training settings, which configs/ starts from: add a function
 """
 
+from bert_jax.config.checks import check_warmup
 from bert_jax.config.free_fields import FREE_IN_THE_FUTURE
 from bert_jax.config.load import (
     check_choices,
-    check_warmup,
     differences,
     fields_of,
     finetune_config,

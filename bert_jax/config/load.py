@@ -19,13 +19,12 @@ import ml_collections
 from absl import flags
 from ml_collections import config_dict, config_flags
 
+from bert_jax.config.checks import check_overrides, check_pretraining
 from bert_jax.config.find_recipe import find_recipe
 from bert_jax.config.free_fields import FREE_TO_CHANGE
 from bert_jax.config.schema import (
     Config,
-    DataConfig,
     FinetuneConfig,
-    OptimizerConfig,
     PhaseConfig,
     PretrainConfig,
 )
@@ -66,7 +65,8 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
         overrides: such as `--config.train.steps=9` or `--config.train.phases[0].seq_len=64`.
 
     Raises:
-        UserError: the file is no recipe or one of the other kind, or an override names no key or does not fit its type.
+        UserError: the file is no recipe or one of the other kind, or an override names no key, does not fit its type or
+            has no effect.
     """
     file = find_recipe(recipe) if recipe else None
     loaded = _load(kind, file, ())
@@ -92,7 +92,9 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
         raise UserError(f"{wrong}: give {IN_WORDS.get(_type_of(kind, key) or object, 'another value')}") from error
     for key in to_none:  # ml_collections has no spelling for it
         config_flags.config_path.set_value(key, config, None)
-    return resolve(kind, config)
+    resolved = resolve(kind, config)
+    check_overrides(resolved, [one.removeprefix("--config.").partition("=")[0] for one in overrides])
+    return resolved
 
 
 def recipe_kind(recipe: str) -> type[PretrainConfig] | type[FinetuneConfig]:
@@ -114,7 +116,7 @@ def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict) -> AnyConf
             raise UserError(f"config has no key '{key}'{meant_keys(key, known)}")
     built = from_values(kind, values, "config")
     if isinstance(built, PretrainConfig):
-        _check_pretraining(built)
+        check_pretraining(built)
     return typing.cast(AnyConfig, built)
 
 
@@ -298,58 +300,6 @@ def _run_recipe(file: str) -> ml_collections.ConfigDict:
     if not isinstance(config, ml_collections.ConfigDict):
         raise UserError(f"--config={file}: its get_config() must return an ml_collections.ConfigDict")
     return config
-
-
-def _check_pretraining(config: PretrainConfig) -> None:
-    """Refuse what contradicts itself, or would be ignored."""
-    model, train = config.model, config.train
-    if model.bottleneck_size is None and model.hidden_size % model.num_heads:
-        raise UserError(
-            f"config.model.num_heads={model.num_heads} does not divide config.model.hidden_size={model.hidden_size}"
-        )
-    if not math.isclose(total := sum(phase.fraction for phase in train.phases), 1.0, abs_tol=1e-6):
-        raise UserError(f"config.train.phases: the fractions add up to {total:g}; they must add up to 1")
-    check_warmup(config.optimizer, train.steps)
-    for number, phase in enumerate(train.phases):
-        here = f"config.train.phases[{number}]"
-        if not 8 <= phase.seq_len <= model.max_positions:
-            raise UserError(
-                f"{here}.seq_len={phase.seq_len}: sequences have 8 to {model.max_positions} tokens "
-                "(config.model.max_positions)"
-            )
-        if phase.peak_learning_rate is None and (phase.warmup_fraction or phase.warmup_steps):
-            raise UserError(f"{here}: warmup has no effect without a peak_learning_rate of the phase; set that")
-        if phase.warmup_steps is not None and phase.warmup_steps >= (steps := round(phase.fraction * train.steps)):
-            raise UserError(f"{here}.warmup_steps={phase.warmup_steps}, but the phase has {steps} steps; lower it")
-        _check_mix(config.data, phase, here)
-    _check_data(config.data)
-
-
-def check_warmup(optimizer: OptimizerConfig, steps: int) -> None:
-    """Refuse a warmup that lasts as long as the run of `steps`."""
-    if optimizer.warmup_steps is not None and optimizer.warmup_steps >= steps:
-        raise UserError(
-            f"config.optimizer.warmup_steps={optimizer.warmup_steps}, but the run has {steps} steps; lower it, or set "
-            "it to None to use config.optimizer.warmup_fraction"
-        )
-
-
-def _check_mix(data: DataConfig, phase: PhaseConfig, here: str) -> None:
-    mask = data.mask_token_fraction if phase.mask_token_fraction is None else phase.mask_token_fraction
-    random = data.random_token_fraction if phase.random_token_fraction is None else phase.random_token_fraction
-    if mask + random > 1:
-        raise UserError(
-            f"{here}: mask_token_fraction={mask:g} and random_token_fraction={random:g} add up to more than 1"
-        )
-
-
-def _check_data(data: DataConfig) -> None:
-    if data.weights and (min(data.weights) < 0 or not sum(data.weights)):
-        raise UserError(f"config.data.weights={data.weights}: give numbers from 0 on, and one above 0")
-    if data.smoothing != DataConfig().smoothing and data.weights is not None:
-        raise UserError("config.data.smoothing has no effect beside config.data.weights; leave one out")
-    if data.max_epochs is not None and data.weights is None and data.smoothing == DataConfig().smoothing:
-        raise UserError("config.data.max_epochs has no effect without config.data.weights or smoothing; leave it out")
 
 
 def _plain(config: Any) -> Any:

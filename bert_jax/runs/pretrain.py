@@ -25,7 +25,7 @@ from bert_jax.runs.corpus_data import corpus_data, min_documents
 from bert_jax.runs.evaluate import make_evaluation
 from bert_jax.runs.requirements import lock_versions
 from bert_jax.runs.start.initial_weights import check_exportable, starting_weights
-from bert_jax.runs.start.snapshots import ALL_PREPARED, Rest
+from bert_jax.runs.start.snapshots import ALL_PREPARED, Rest, check_snapshots
 from bert_jax.runs.start.teacher import read_teacher
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
@@ -58,6 +58,7 @@ def pretrain(
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
         raise UserError("config.data.weights and smoothing have no effect on one corpus; leave them out")
     config = _resolved(config, corpus)
+    check_snapshots(config, corpus, rest)
     teacher = read_teacher(config, corpus.tokenizer(), console)
     objective, phases = make_objective(config, teacher.config), plan_phases(config.train)
     if watchdog:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import re
 
 import pytest
 
@@ -101,6 +102,40 @@ def test_a_recipe_is_found_by_name_from_anywhere(tmp_path: pathlib.Path, monkeyp
 def test_a_warmup_longer_than_its_phase_is_refused() -> None:
     with pytest.raises(UserError, match=r"phases\[1\].warmup_steps=100000, but the phase has 100000 steps; lower it"):
         read("--config.train.phases[1].peak_learning_rate=1e-3", "--config.train.phases[1].warmup_steps=100000")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "words"),
+    [
+        (
+            "small_cpu",
+            "data.mask_probability=0.2",
+            "every phase has its own mask_probability; set config.train.phases[0]",
+        ),
+        ("bert_large_lamb", "optimizer.peak_learning_rate=1e-4", "set config.train.phases[0].peak_learning_rate"),
+        ("bert_large_lamb", "optimizer.warmup_steps=9", "every phase has its own peak_learning_rate; set"),
+        ("bert_large_lamb", "train.grad_accum_steps=1", "set config.train.phases[0].grad_accum_steps"),
+        (
+            "bert_base",
+            "optimizer.warmup_fraction=0.01",
+            "beside warmup_steps=10000; add --config.optimizer.warmup_steps",
+        ),
+    ],
+)
+def test_an_option_without_effect_is_refused(recipe: str, override: str, words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        read(f"--config.{override}", recipe=recipe)
+
+
+def test_an_option_with_an_effect_is_not_refused() -> None:
+    """Though the recipe sets another field, or one phase has its own."""
+    assert read("--config.optimizer.warmup_steps=9", recipe="small_cpu").optimizer.warmup_steps == 9
+    assert read("--config.train.batch_size=9", recipe="bert_large_lamb").train.batch_size == 9
+    both = read("--config.optimizer.warmup_fraction=0.1", "--config.optimizer.warmup_steps=None", recipe="bert_base")
+    assert (both.optimizer.warmup_fraction, both.optimizer.warmup_steps) == (0.1, None)
+    own = [f"--config.train.phases[{phase}].peak_learning_rate=1e-3" for phase in range(2)]
+    muon = read("--config.optimizer.peak_learning_rate=3e-3", *own, recipe="small_cpu")
+    assert muon.optimizer.peak_learning_rate == 3e-3
 
 
 def test_a_recipe_of_the_other_kind_is_refused() -> None:

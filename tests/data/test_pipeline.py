@@ -16,6 +16,7 @@ from bert_jax.data.corpus import open_corpus
 from bert_jax.data.preparation.corpus_writer import token_dtype
 from bert_jax.data.sequences.iteration import batches
 from bert_jax.data.sequences.pipeline import Batch, Sequences, batch_shapes, make_sequences
+from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.errors import UserError
 
 SEQ_LEN = 64
@@ -178,7 +179,9 @@ def unmasked(batch: Batch) -> np.ndarray:
 def test_packed_sequences_are_examples_side_by_side(sentence_pairs):
     """The examples of an epoch of packed sequences have the text of every document and are made as without packing."""
     split = MemorySplit(random_documents(3, 200, (1, 12), (1, 25)))
-    config = DataConfig(sentence_pairs=sentence_pairs, packing=5, short_seq_probability=0.0)
+    config = DataConfig(sentence_pairs=sentence_pairs, packing=5)
+    if SENTENCE_PAIRS[sentence_pairs].num_texts == 2:
+        config = dataclasses.replace(config, short_seq_probability=0.0)
     sequences = make_sequences(split, split.symbols(), SEQ_LEN, 0, config)
     batch = sequences.batch(np.arange(sequences.num_per_epoch))
     ids, segments = unmasked(batch), batch["segment_ids"]
@@ -326,3 +329,10 @@ def test_an_error_in_a_thread_is_raised_and_closing_leaves_no_thread():
     while set(threading.enumerate()) - before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("rule", [name for name, row in SENTENCE_PAIRS.items() if row.num_texts == 1])
+def test_short_pairs_are_refused_without_pairs(rule):
+    split = MemorySplit(random_documents(0, 9, (1, 20), (1, 20)))
+    with pytest.raises(UserError, match=f"short_seq_probability has no effect with .*={rule}; leave it out"):
+        make_sequences(split, split.symbols(), SEQ_LEN, 0, DataConfig(sentence_pairs=rule, short_seq_probability=0.0))

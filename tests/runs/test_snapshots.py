@@ -19,7 +19,7 @@ from bert_jax.errors import UserError
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.runs.corpus_data import corpus_data
 from bert_jax.runs.start import snapshots
-from bert_jax.runs.start.snapshots import ALL_PREPARED, Rest, step_after
+from bert_jax.runs.start.snapshots import ALL_PREPARED, Rest, check_snapshots, step_after
 from bert_jax.training.loop import Data
 from bert_jax.training.schedules import plan_phases
 from tests.data.preparation import make_tokenizer, text
@@ -156,9 +156,17 @@ def test_a_snapshot_that_never_comes_is_an_error(parts: list[str], tmp_path: pat
     corpus = prepared(parts, tmp_path, 1)
     with pytest.raises(UserError, match=r"no snapshot after .* reads 2 in turn \(config\.data\.snapshots\)"):
         read(data_of(corpus, 0, 2))
-    mixed = Mixture(opened(corpus, 0).corpora * 2)
+
+
+def test_more_snapshots_than_there_will_be_are_refused_at_the_start(corpus: pathlib.Path) -> None:
+    check_snapshots(configured(3), opened(corpus, 0), ALL_PREPARED)
+    check_snapshots(configured(9), opened(corpus, 0), Rest(lambda: True))
+    with pytest.raises(UserError, match=r"snapshots=4, but .* has 3 from \w+ on; lower it, or start with config.data"):
+        check_snapshots(configured(4), opened(corpus, 0), ALL_PREPARED)
+    with pytest.raises(UserError, match=r"snapshots=3, but .* has 2 from"):
+        check_snapshots(configured(3), opened(corpus, 1), ALL_PREPARED)
     with pytest.raises(UserError, match=r"config\.data\.snapshots=2 is for one corpus"):
-        read(corpus_data(configured(2), mixed, BatchBlocks((0,), 1)))
+        check_snapshots(configured(2), Mixture(opened(corpus, 0).corpora * 2), ALL_PREPARED)
 
 
 def test_a_resumed_run_with_more_steps_changes_its_snapshots_where_it_did() -> None:

@@ -211,3 +211,21 @@ def test_a_frozen_encoder_gets_no_update_not_even_decay() -> None:
     optimizer = make_optimizer(OptimizerConfig(weight_decay=0.1, freeze_encoder=True), axes, sections)(1.0)
     updates = flat(optimizer.update(params, optimizer.init(params), params)[0])
     assert {name for name, update in updates.items() if np.any(update)} == {"['head']['kernel']"}
+
+
+def test_the_gradient_of_a_frozen_encoder_does_not_clip_the_heads() -> None:
+    axes = {"encoder": AXES["encoder"], "head": {"kernel": ("embed", "classes")}}
+    sections = {"encoder": SECTIONS["encoder"], "head": {"kernel": "heads"}}
+    params = {"encoder": random_tree(0)["encoder"], "head": {"kernel": np.ones((4, 2), np.float32)}}
+    found = []
+    for scale in (0.0, 1e6):  # of the encoder's gradient; two steps, since the first of Adam is only a sign
+        optimizer = make_optimizer(OptimizerConfig(clip_norm=1.0, freeze_encoder=True), axes, sections)(1.0)
+        state = optimizer.init(params)
+        for head in (1.0, 0.1):
+            gradient = {
+                "encoder": jax.tree.map(lambda x, s=scale: s * x, params["encoder"]),
+                "head": {"kernel": np.full((4, 2), head, np.float32)},
+            }
+            updates, state = optimizer.update(gradient, state, params)
+        found.append(np.asarray(updates["head"]["kernel"]))
+    np.testing.assert_array_equal(*found)

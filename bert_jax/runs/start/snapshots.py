@@ -57,8 +57,6 @@ def read_in_turn(
         UserError: there is no next snapshot; the preparation failed.
     """
     phases, count, number = plan_phases(config.train), config.data.snapshots or 1, 1
-    if count > 1 and len(corpus.corpora) > 1:
-        raise UserError(f"config.data.snapshots={count} is for one corpus; leave it out")
     while True:
         split = corpus.split("train")
         end = step_after(phases, split.num_tokens) if number < count else None
@@ -79,6 +77,20 @@ def read_in_turn(
         corpus, number = following, number + 1
 
 
+def check_snapshots(config: PretrainConfig, corpus: Mixture, rest: Rest) -> None:
+    """Raise UserError where `config.data.snapshots` is above what `corpus`, the first one, and `rest` will have."""
+    count = config.data.snapshots or 1
+    if count > 1 and len(corpus.corpora) > 1:
+        raise UserError(f"config.data.snapshots={count} is for one corpus; leave it out")
+    if count > 1 and not rest.is_coming():
+        found = 1 + len(_later(corpus))
+        if found < count:
+            raise UserError(
+                f"config.data.snapshots={count}, but {corpus.corpora[0].directory} has {found} from "
+                f"{corpus.fingerprint[:SHORT]} on; lower it, or start with config.data.text, which prepares the rest"
+            )
+
+
 def step_after(phases: tuple[Phase, ...], tokens: int) -> int:
     """Return the first step before which so many tokens, with padding, were read; the last one where none is."""
     for phase in phases:
@@ -93,15 +105,19 @@ def step_after(phases: tuple[Phase, ...], tokens: int) -> int:
 def _next_snapshot(corpus: Mixture, count: int, rest: Rest) -> Mixture | None:
     """The snapshot after this one; None where it is being prepared."""
     coming = rest.is_coming()  # asked first: the preparation may end between the two questions
-    directory = corpus.corpora[0].directory
-    known = fingerprints(read_manifest(directory))
-    later = known[known.index(corpus.fingerprint) + 1 :]
+    directory, later = corpus.corpora[0].directory, _later(corpus)
     if not later and not coming:
         raise UserError(
             f"{directory}: no snapshot after {corpus.fingerprint[:SHORT]}, but the run reads {count} in turn "
             "(config.data.snapshots); start it with config.data.text, which prepares the rest"
         )
     return Mixture((open_corpus(directory, later[0]),)) if later else None
+
+
+def _later(corpus: Mixture) -> list[str]:
+    """The fingerprints of the snapshots after this one."""
+    known = fingerprints(read_manifest(corpus.corpora[0].directory))
+    return known[known.index(corpus.fingerprint) + 1 :]
 
 
 def _reading(corpus: Mixture, step: int, number: int, count: int) -> str:

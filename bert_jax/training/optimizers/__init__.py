@@ -72,7 +72,7 @@ def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) 
     row = OPTIMIZERS[config.name]
 
     def optimizer(learning_rate: Rate) -> optax.GradientTransformation:
-        chain = [] if config.clip_norm is None else [optax.clip_by_global_norm(config.clip_norm)]
+        chain = [] if config.clip_norm is None else [_clip(config.clip_norm, config.freeze_encoder, sections)]
         chain.append(row(learning_rate, config, info))
         if config.layer_decay != 1.0 or config.freeze_encoder:
             chain.append(scale_by_depth(0.0 if config.freeze_encoder else 1.0, config.layer_decay, sections))
@@ -80,3 +80,9 @@ def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) 
         return chained if config.ema_decay is None else with_average(chained, config.ema_decay)
 
     return optimizer
+
+
+def _clip(norm: float, freeze_encoder: bool, sections: Tree) -> optax.GradientTransformation:
+    """Clip the gradient by the norm of what is trained."""
+    clip = optax.clip_by_global_norm(norm)
+    return optax.chain(scale_by_depth(0.0, 1.0, sections), clip) if freeze_encoder else clip
