@@ -16,13 +16,13 @@ import fnmatch
 import hashlib
 import json
 import pathlib
-import statistics
 import sys
 from typing import Any, NamedTuple
 
 from pretraining_gain import SPLITS, TRIALS, finetuned
 from recipe_rows import BERT, CHANGES, Values, config_of, parsed
 from recipe_table import spread
+from table_picture import draw
 
 # The modern recipe of recipe_ablation.py with a constant masking rate, so that only a row's own choice differs. A mean
 # over all tokens instead of the first one's vector: with left to right the first sees nothing but itself.
@@ -187,7 +187,8 @@ def main() -> None:
     found = results_of(table, changes, output)
     if not found:
         parser.error(f"{output}: no results of this table; leave out --table to train its rows")
-    draw(table, found, output / f"{args.name}.png")
+    paper = {row: dict(zip(table.columns, figures, strict=True)) for row, figures in table.published.items()}
+    draw({row: columns_of(runs) for row, runs in found.items()}, paper, output / f"{args.name}.png")
     print(report(table, found))
 
 
@@ -259,42 +260,6 @@ def report(table: Table, found: dict[str, list[Any]]) -> str:
     lines += ["| row | " + " | ".join(table.columns) + " |", "|" + " --- |" * (1 + len(table.columns))]
     lines += [f"| {row} | {' | '.join(f'{x:g}' for x in figures)} |" for row, figures in table.published.items()]
     return "\n".join([*lines, ""])
-
-
-def draw(table: Table, found: dict[str, list[Any]], file: pathlib.Path) -> None:
-    """Draw a panel for each column, ours above with a point per seed and the mean, and the paper's below."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    ours = {row: columns_of(runs) for row, runs in found.items()}
-    paper = {
-        row: {f"paper: {name}": [x] for name, x in zip(table.columns, figures, strict=True)}
-        for row, figures in table.published.items()
-    }
-    both = [rows for rows in (ours, paper) if len(rows) > 1]  # one published figure is no picture
-    width = max(1 + len(TASKS), len(table.columns))
-    height = len(both) + 0.3 * sum(map(len, both))
-    figure, panels = pyplot.subplots(
-        len(both), width, figsize=(3 + 1.7 * width, height), layout="constrained", squeeze=False
-    )
-    for rows, line in zip(both, panels, strict=True):
-        names = list(next(iter(rows.values())))
-        for panel in line[len(names) :]:
-            panel.set_visible(False)
-        for name, panel in zip(names, line, strict=False):
-            for place, columns in enumerate(rows.values()):
-                panel.plot(columns[name], [place] * len(columns[name]), "o", color="#0072b2", alpha=0.5)
-                panel.plot([statistics.mean(columns[name])], [place], "|", color="black", markersize=14)
-            panel.set_title(name, fontsize=9)
-            panel.set_yticks(range(len(rows)), list(rows) if panel is line[0] else [""] * len(rows), fontsize=8)
-            panel.set_ylim(len(rows) - 0.5, -0.5)
-            panel.margins(x=0.2)
-            panel.grid(alpha=0.3)
-            panel.tick_params(axis="x", labelsize=8)
-    figure.savefig(file, dpi=90)
-    pyplot.close(figure)
 
 
 if __name__ == "__main__":
