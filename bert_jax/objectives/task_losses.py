@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import TaskConfig
+from bert_jax.objectives.base import Batch
 from bert_jax.objectives.losses import cross_entropy, divergence
 
 NEVER = -1e9  # a cosine that no exponential survives
@@ -19,25 +20,44 @@ def squared_error(outputs: jax.Array, labels: jax.Array) -> tuple[jax.Array, Non
     return (outputs[:, 0] - labels) ** 2, None
 
 
-def in_batch_negatives(outputs: jax.Array, positives: jax.Array, temperature: float) -> tuple[jax.Array, jax.Array]:
+def in_batch_negatives(
+    outputs: jax.Array, positives: jax.Array, input_ids: jax.Array, temperature: float
+) -> tuple[jax.Array, jax.Array]:
     """Return the cross entropy of finding each first text's second one among the other texts of the batch's positives.
 
-    `outputs` float32 `[examples, texts, hidden]`: vectors of length 1 of a first and a second text, and perhaps of more
-    that are negatives; `positives` float32 `[examples]`, 1 where the first two belong together; what the other examples
-    get is of no meaning.
+    The second texts of all examples with an equal first one are right, so that no text equal to these is a negative.
+
+    Args:
+        outputs: float32 `[examples, texts, hidden]`: vectors of length 1 of a first and a second text, and perhaps of
+            more that are negatives.
+        positives: float32 `[examples]`, 1 where the first two belong together; what the other examples get is of no
+            meaning.
+        input_ids: int32 `[examples, texts, length]`, the texts.
+        temperature: of the cosines.
     """
-    examples, texts, hidden = outputs.shape
-    others = outputs[:, 1:].swapaxes(0, 1).reshape(-1, hidden)  # all second texts, then all negatives
-    cosines = jnp.where(jnp.tile(positives, texts - 1) > 0, outputs[:, 0] @ others.T, NEVER)
+    examples, texts = outputs.shape[:2]
+    others, other_ids = (x[:, 1:].swapaxes(0, 1).reshape(-1, x.shape[-1]) for x in (outputs, input_ids))
+    same_first = _equal(input_ids[:, 0], input_ids[:, 0]) * positives
+    right = same_first @ _equal(input_ids[:, 1], other_ids) > 0  # of all second texts, then of all negatives
+    own = jnp.eye(examples, examples * (texts - 1), dtype=bool)
+    known = jnp.tile(positives, texts - 1) > 0
+    cosines = jnp.where(known & (own | ~right), outputs[:, 0] @ others.T, NEVER)
     return cross_entropy(cosines / temperature, jnp.arange(examples))
 
 
-# Losses of tasks: (outputs [targets, ...], labels [targets], settings) -> loss and, where it has a meaning,
+def _equal(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Return 1 where rows of `[m, length]` and `[n, length]` are equal, otherwise 0: float32 `[m, n]`."""
+    return jnp.all(x[:, None] == y, axis=-1).astype(jnp.float32)
+
+
+# Losses of tasks: (outputs [targets, ...], labels [targets], batch, settings) -> loss and, where it has a meaning,
 # correctness.
-LOSSES: dict[str, Callable[[jax.Array, jax.Array, TaskConfig], tuple[jax.Array, jax.Array | None]]] = {
-    "cross_entropy": lambda outputs, labels, settings: cross_entropy(outputs, labels),
-    "squared_error": lambda outputs, labels, settings: squared_error(outputs, labels),
-    "in_batch_negatives": lambda outputs, labels, settings: in_batch_negatives(outputs, labels, settings.temperature),
+LOSSES: dict[str, Callable[[jax.Array, jax.Array, Batch, TaskConfig], tuple[jax.Array, jax.Array | None]]] = {
+    "cross_entropy": lambda outputs, labels, batch, settings: cross_entropy(outputs, labels),
+    "squared_error": lambda outputs, labels, batch, settings: squared_error(outputs, labels),
+    "in_batch_negatives": lambda outputs, labels, batch, settings: in_batch_negatives(
+        outputs, labels, batch["input_ids"], settings.temperature
+    ),
 }
 
 

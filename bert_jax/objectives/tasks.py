@@ -55,7 +55,7 @@ def finetuning(
         for output, label in described.targets:
             labels = batch[label]
             values = _by_target(outputs[output], labels)
-            found, correct = LOSSES[described.name](values, labels.reshape(-1), settings)
+            found, correct = LOSSES[described.name](values, labels.reshape(-1), batch, settings)
             if teacher:
                 soft = TEACHINGS[described.name](values, _by_target(known[output], labels), settings.soft_temperature)
                 found = (1.0 - settings.soft_fraction) * found + settings.soft_fraction * soft

@@ -76,13 +76,34 @@ def test_loss_and_gradients_are_those_of_torch(tmp_path, negatives):
 
 
 def test_the_nearest_of_orthogonal_vectors_is_found():
-    vectors = np.eye(4, dtype=np.float32)
-    loss, correct = in_batch_negatives(jnp.stack([vectors, vectors], axis=1), jnp.ones(4), 0.05)
+    vectors, ids = np.eye(4, dtype=np.float32), np.arange(8).reshape(4, 2, 1)  # all texts differ
+    loss, correct = in_batch_negatives(jnp.stack([vectors, vectors], axis=1), jnp.ones(4), ids, 0.05)
     np.testing.assert_allclose(loss, np.log(1 + 3 * np.exp(-20)), atol=1e-6)
     assert correct.tolist() == [1, 1, 1, 1]
-    loss, correct = in_batch_negatives(jnp.stack([vectors, vectors[[1, 0, 3, 2]]], axis=1), jnp.ones(4), 0.05)
+    loss, correct = in_batch_negatives(jnp.stack([vectors, vectors[[1, 0, 3, 2]]], axis=1), jnp.ones(4), ids, 0.05)
     np.testing.assert_allclose(loss, 20, atol=1e-5)
     assert correct.tolist() == [0, 0, 0, 0]
+
+
+def test_right_answers_are_no_negatives():
+    """A text equal to the second one, and the second text of an equal first one, with texts as words of two letters."""
+    texts = [
+        ("ab", "cd", "xx"),
+        ("ab", "ef", "cd"),  # an equal first text; its negative is the first example's right answer
+        ("gh", "cd", "yy"),  # an equal second text
+        ("ij", "gh", "ef"),  # its second text is another example's first one, which is a negative like any other
+        ("gh", "kl", "ab"),  # not a positive
+    ]
+    rng, positives = np.random.default_rng(0), np.array([1, 1, 1, 1, 0])
+    outputs = rng.normal(size=(5, 3, 8)).astype(np.float32)
+    ids = np.array([[[ord(letter) for letter in text] for text in row] for row in texts])
+    found, _ = in_batch_negatives(jnp.asarray(outputs), jnp.asarray(positives), ids, 0.5)
+    for i in np.flatnonzero(positives):
+        right = {texts[i][1]} | {second for first, second, _ in np.array(texts)[positives > 0] if first == texts[i][0]}
+        rivals = [(j, t) for j in np.flatnonzero(positives) for t in (1, 2) if texts[j][t] not in right]
+        scores = [outputs[i, 0] @ outputs[j, t] / 0.5 for j, t in [(i, 1), *rivals]]
+        assert found[i] == pytest.approx(np.log(np.sum(np.exp(scores))) - scores[0], rel=1e-5)
+    assert len(rivals) == 7  # of the last positive, ij: nothing is left out but its own second text
 
 
 @pytest.fixture(scope="module")
