@@ -1,6 +1,7 @@
 """The examples of a task, from published files, a user's own files, or TensorFlow Datasets."""
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from bert_jax.tasks.reading.formats import read_records
 from bert_jax.tasks.task import Example, Record, Source, Task
 
 SPLITS = ("train", "dev", "test")
+# The place of a row of a TSV file that goes over several lines: meant so, or texts that begin and end with quotes.
+MANY_LINES = re.compile(r"\.tsv(\.gz)?:\d+-\d+$")
 
 
 def _say(line: str) -> None:
@@ -29,7 +32,7 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
         task: a row of the table, or a custom one (`table.resolve`).
         config: directory of the files, and files that replace the published ones.
         split: 'train', 'dev', 'test', or another name that `parts` returns.
-        report: takes a line on each oddity of published data that is counted and not refused.
+        report: takes a line on each oddity of the data that is counted and not refused.
 
     Returns:
         Examples with the fields of their kind, all labeled unless the kind says that those of `split` need not be.
@@ -49,6 +52,10 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
         if name in places:
             raise UserError(f"{record.where}: id '{name}' is also that of {places[name]}; give each example its own id")
         places[name] = record.where
+        tally[
+            "rows go over several lines, inside quotes; where quotes are text, add format=tsv_plain to "
+            "config.task.columns"
+        ] += bool(MANY_LINES.search(record.where))
         try:
             example = kind.usable(record, example, split == "train", tally)
         except UserError:
