@@ -67,10 +67,11 @@ def report_text(report: Report, total: Total) -> str:
     """Return the report as text: a column per phase, then the recipe as a whole."""
     mesh = " x ".join(f"{axis} {size:,}" for axis, size in report.mesh.items())
     figures = report.machine
+    bandwidth = f" at {_scaled(figures.hbm_bandwidth, 1e9, 'GB/s')}" if figures.hbm_bandwidth else ""
     lines = [
         f"{report.devices:,} x {report.name}, mesh {mesh}; {report.parameters:,} parameters",
         f"peak per device: {_scaled(figures.flops, 1e12, 'TFLOP/s')}, "
-        f"memory {_scaled(figures.capacity, 2**30, 'GiB')} at {_scaled(figures.hbm_bandwidth, 1e9, 'GB/s')}, "
+        f"memory {_scaled(figures.capacity, 2**30, 'GiB')}{bandwidth}, "
         f"interconnect {_scaled(figures.interconnect, 1e9, 'GB/s')} sent ({figures.source})",
         *(f"note: {note}" for note in report.notes),
         "",
