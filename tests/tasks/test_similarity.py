@@ -38,9 +38,20 @@ def examples(count, seed=0):
     return made
 
 
+def contrastive_loss(model, batch, temperature):
+    """Mean of the tokens of a `BertModel`, unit length, cosines of the positives over the temperature, cross entropy."""
+    positive, vectors = batch["positives"] > 0, []
+    for side in range(batch["input_ids"].shape[1]):
+        ids, mask = (torch.tensor(batch[name][positive, side]).long() for name in ("input_ids", "attention_mask"))
+        hidden = model(ids, mask).last_hidden_state
+        mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        vectors.append(torch.nn.functional.normalize(mean))
+    cosines = vectors[0] @ torch.cat(vectors[1:]).T
+    return torch.nn.functional.cross_entropy(cosines / temperature, torch.arange(int(positive.sum())))
+
+
 @pytest.mark.parametrize("negatives", [False, True])
 def test_loss_and_gradients_are_those_of_torch(tmp_path, negatives):
-    """Mean of the tokens, unit length, cosines with all other texts over the temperature, cross entropy."""
     save(tmp_path, "bert", "Model", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     loaded, settings = load_model(tmp_path, HEADS), TaskConfig(temperature=0.1, positive_from=2.0)
     tokenizer = load_tokenizer(tmp_path)
@@ -59,14 +70,7 @@ def test_loss_and_gradients_are_those_of_torch(tmp_path, negatives):
 
     model = transformers.BertModel.from_pretrained(tmp_path).eval()
     model.get_input_embeddings().padding_idx = None
-    vectors = []
-    for side in range(2 + negatives):
-        ids, mask = (torch.tensor(batch[name][positive, side]).long() for name in ("input_ids", "attention_mask"))
-        hidden = model(ids, mask).last_hidden_state
-        mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        vectors.append(torch.nn.functional.normalize(mean))
-    cosines = vectors[0] @ torch.cat(vectors[1:]).T
-    expected = torch.nn.functional.cross_entropy(cosines / 0.1, torch.arange(int(positive.sum())))
+    expected = contrastive_loss(model, batch, 0.1)
     expected.backward()
     assert float(loss) == pytest.approx(expected.item(), abs=1e-5)
     assert metrics["task_loss"].value() == pytest.approx(expected.item(), abs=1e-5)

@@ -1,8 +1,8 @@
 """Fifty steps beside torch: the same weights and batches give the same loss at every step, and the same weights after.
 
 The other side is `transformers.BertForPreTraining` or, for the order of sentences, `AlbertForPreTraining`, under
-`torch.optim.AdamW`, with the schedule of `transformers` and the clipping of torch; nothing of it is ours but the initial
-weights, which pass through an exported directory.
+`torch.optim.AdamW`, with the schedule of `transformers` and the clipping of torch; nothing of it is ours but the
+initial weights, which pass through an exported directory.
 """
 
 import functools
