@@ -11,9 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import ComputeConfig, EncoderConfig, MeshConfig
-from bert_jax.models import Head, make_model, pretraining_model
-from bert_jax.objectives.base import training_rngs
-from bert_jax.objectives.tasks import finetuning
+from bert_jax.models import pretraining_model
 from bert_jax.parallel.sharding import check_batch, check_parameters, make_mesh, place_batch, shardings
 
 CONFIG = EncoderConfig(vocab_size=200, hidden_size=64, num_layers=2, num_heads=8, mlp_size=128, max_positions=16)
@@ -35,13 +33,12 @@ CONFIGS = {
         query_key_norm=True,
     ),
     "relative": dataclasses.replace(CONFIG, norm_position="pre", positions="relative", norm="rms_norm"),
-    "similarity": CONFIG,  # whose negatives are the other pairs of the whole batch
 }
 # Drawn on two meshes, parameters are the same bit for bit as a run compiles them, not with the flags of conftest.py.
 AS_A_RUN = {"xla_backend_optimization_level": 1}
 PADDED_VOCAB = 256
 ONE, ALL = (1, 1, 1), (2, 2, 2)
-MESHES = {"bert": [ONE, (1, 1, 8), ALL], "rotary": [ONE, ALL], "relative": [ONE, ALL], "similarity": [ONE, (8, 1, 1)]}
+MESHES = {"bert": [ONE, (1, 1, 8), ALL], "rotary": [ONE, ALL], "relative": [ONE, ALL]}
 
 
 def pretraining(config: EncoderConfig):
@@ -64,26 +61,6 @@ def pretraining(config: EncoderConfig):
     return model, loss, batch
 
 
-def similarity(config: EncoderConfig):
-    """An encoder, the loss of pairs of texts, and a batch."""
-    model = make_model(config, ComputeConfig(), (Head("sentence_embedding"),))
-    objective = finetuning(model, "similarity", False)
-    rng = np.random.default_rng(0)
-    shape = (16, 2, 16)
-    batch = {
-        "input_ids": rng.integers(0, 200, shape, np.int32),
-        "token_type_ids": np.zeros(shape, np.int32),
-        "attention_mask": np.ones(shape, np.int32),
-        "positives": (np.arange(16) % 5 > 0).astype(np.float32),
-    }
-
-    def loss(params, batch):
-        rngs = training_rngs(jax.random.key(7))
-        return objective.loss(params, (), batch, rngs, objective.normalizers(batch))[0]
-
-    return model, loss, batch
-
-
 def moved_tables(program: str, rows: int) -> list[str]:
     """What of a program gathers or permutes an array with the shape of the token table, or of its part for `tensor`."""
     shape = rf"f32\[{rows},{CONFIG.hidden_size}\]"
@@ -91,7 +68,7 @@ def moved_tables(program: str, rows: int) -> list[str]:
 
 
 def compare(name: str) -> None:
-    model, loss, batch = (similarity if name == "similarity" else pretraining)(CONFIGS[name])
+    model, loss, batch = pretraining(CONFIGS[name])
     results = []
     for sizes in MESHES[name]:
         mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: int(np.prod(sizes))])

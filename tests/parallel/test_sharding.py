@@ -37,11 +37,11 @@ def mesh_of(data: int, fsdp: int, tensor: int) -> jax.sharding.AbstractMesh:
     return jax.sharding.AbstractMesh((data, fsdp, tensor), ("data", "fsdp", "tensor"))
 
 
-@pytest.fixture(scope="module")
-def eight_devices() -> list[dict]:
+def on_eight_devices(script: str) -> list[dict]:
+    """The lines that a script prints."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     run = subprocess.run(
-        [sys.executable, HERE / "sharded_loss.py"],
+        [sys.executable, HERE / script],
         # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
         env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HERE.parent)},
         capture_output=True,
@@ -52,6 +52,11 @@ def eight_devices() -> list[dict]:
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
+@pytest.fixture(scope="module")
+def eight_devices() -> list[dict]:
+    return on_eight_devices("sharded_loss.py")
+
+
 def test_eight_devices_compute_the_same_as_one(eight_devices):
     """With dropout, whose masks are the same on every mesh."""
     everything = [2, 2, 2]
@@ -59,13 +64,21 @@ def test_eight_devices_compute_the_same_as_one(eight_devices):
         "bert": [[1, 1, 8], everything],
         "rotary": [everything],
         "relative": [everything],
-        "similarity": [[8, 1, 1]],
     }
     expected = [(model, mesh) for model, several in meshes.items() for mesh in several]
     assert [(row["model"], row["mesh"]) for row in eight_devices] == expected
     for row in eight_devices:
         assert row["loss"] == pytest.approx(row["reference"], abs=1e-5), row
         assert row["gradients"] < 1e-4, row
+
+
+def test_eight_devices_train_other_objectives_as_one():
+    """Three steps with dropout: the losses, and the parameters after them."""
+    rows = on_eight_devices("sharded_steps.py")
+    assert [row["name"] for row in rows] == ["left to right", "distillation", "similarity", "task distillation"]
+    for row in rows:
+        assert row["losses"] == pytest.approx(row["reference"], rel=0, abs=1e-5), row
+        assert row["apart"] < 1e-5 < 1e-3 < row["moved"], row
 
 
 def test_the_token_table_is_gathered_once_and_stays_split_over_the_tensor_axis(eight_devices):

@@ -39,7 +39,7 @@ def examples(count, seed=0):
 
 
 def contrastive_loss(model, batch, temperature):
-    """Mean of the tokens of a `BertModel`, unit length, cosines of the positives over the temperature, cross entropy."""
+    """Mean of the tokens of a `BertModel`, unit length, cosines of positives over the temperature, cross entropy."""
     positive, vectors = batch["positives"] > 0, []
     for side in range(batch["input_ids"].shape[1]):
         ids, mask = (torch.tensor(batch[name][positive, side]).long() for name in ("input_ids", "attention_mask"))
