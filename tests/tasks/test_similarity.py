@@ -20,9 +20,10 @@ from bert_jax.objectives.tasks import finetuning
 from bert_jax.tasks.features import collate
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
-from tests.finetuning_runs import RECIPE, read_lines, write_lines
+from tests.finetuning_runs import RECIPE, read_lines, stop_after, write_lines
 from tests.synthetic import NO_DROPOUT
 from tests.tiny_models import LETTERS, save
+from tests.training.test_resume import newest_whole, outcome
 
 HEADS = (Head("sentence_embedding"),)
 
@@ -139,6 +140,30 @@ def test_a_training_from_the_command_line(world, tmp_path, capsys):
     model, report = transformers.AutoModel.from_pretrained(tmp_path / "run" / "model", output_loading_info=True)
     assert isinstance(model, transformers.BertModel)
     assert not report["unexpected_keys"]
+
+
+def test_a_stopped_training_ends_with_the_same_bits(world, tmp_path, monkeypatch):
+    """Stopped within the first epoch, then crashed within the second, two steps after the checkpoint between them."""
+
+    def training(name):
+        return main(command(world, tmp_path / name)), tmp_path / name / "runs" / "lr0.003_seed0"
+
+    status, place = training("whole")
+    assert status == 0
+    whole = outcome(place, 6)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        place = training("stopped")[1]
+    assert newest_whole(place) == 2
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3, RuntimeError("crash"))  # of steps 3 to 5
+        with pytest.raises(RuntimeError, match="crash"):
+            training("stopped")
+    assert newest_whole(place) == 3
+    assert training("stopped")[0] == 0
+    assert outcome(place, 6) == whole
+    model, resumed = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "stopped"))
+    assert resumed.read_bytes() == model.read_bytes()
 
 
 @pytest.mark.parametrize("value", ["train.grad_accum_steps=2", "train.batch_size=1"])

@@ -2,6 +2,8 @@
 
 SIGTERM saves and exits with 0; SIGKILL stops at once. After both, the same command resumes, and ends with
 the same parameters and optimizer state, bit by bit, and the same metrics, no line missing or twice.
+
+Other objectives are stopped in this process: by SIGTERM, and by an exception, after which nothing is saved.
 """
 
 import itertools
@@ -19,15 +21,18 @@ import jax
 import numpy as np
 import pytest
 
+from bert_jax.cli.main import main
 from bert_jax.config import CheckpointConfig
 from bert_jax.training.checkpoint import Checkpoints
 from bert_jax.training.metrics import read_metrics
+from tests.finetuning_runs import stop_after
 from tests.generated_corpus import generated_corpus
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS, EVERY = 40, 5
 TIMES = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
 
+TWO_PHASES = 'phases({"seq_len": 32, "fraction": 0.6}, {"seq_len": 64, "fraction": 0.4})'
 RECIPE = f"""
 from bert_jax.config import phases, pretrain_config
 
@@ -36,7 +41,7 @@ def get_config():
     config.model.update(hidden_size=64, num_layers=2, num_heads=2, mlp_size=128, max_positions=64)
     config.data.corpus = {{corpus!r}}
     config.train.update(steps={STEPS}, batch_size=32, log_every=1)
-    config.train.phases = phases({{{{"seq_len": 32, "fraction": 0.6}}}}, {{{{"seq_len": 64, "fraction": 0.4}}}})
+    config.train.phases = {TWO_PHASES.replace("{", "{{").replace("}", "}}")}
     config.evaluate.update(every=20, num_sequences=32, batch_size=32)
     config.checkpoint.update(every={EVERY}, keep=2)
     return config
@@ -91,11 +96,11 @@ class Outcome(NamedTuple):
     lines: list[dict]
 
 
-def outcome(workdir: pathlib.Path) -> Outcome:
+def outcome(workdir: pathlib.Path, steps: int = STEPS) -> Outcome:
     """The record of the last checkpoint, with a digest of each leaf of the state, and all metrics but the times."""
     checkpoints = Checkpoints(workdir, CheckpointConfig(), read_only=True)
-    record = checkpoints.record(STEPS)
-    assert max(checkpoints.steps()) == STEPS
+    record = checkpoints.record(steps)
+    assert max(checkpoints.steps()) == steps
     checkpoints.close()
     lines = read_metrics(workdir / "metrics.jsonl")
     return Outcome(record, [{key: value for key, value in line.items() if key not in TIMES} for line in lines])
@@ -219,3 +224,39 @@ def test_many_killed_runs_resume_bit_identically(recipe: pathlib.Path, tmp_path:
     print(f"{nothing} kills before the first checkpoint, {half} during the writing of one")
     assert nothing >= 3
     assert half >= 3
+
+
+# One short phase, with a checkpoint after the third and the sixth of seven steps.
+SHORT = ("train.steps=7", "train.batch_size=8", "evaluate.every=None", "evaluate.num_sequences=8", "checkpoint.every=3")
+OTHERS = {
+    "left to right": ("objective=left_to_right", "model.causal=True", "data.sentence_pairs=full_sentences"),
+    "sentence order": ("data.sentence_pairs=sentence_order",),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_objectives_resume_bit_identically(
+    recipe: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Stopped before a checkpoint is due, then crashed three steps after one, whose lines are written again."""
+    one_phase = recipe.read_text().replace(TWO_PHASES, 'phases({"seq_len": 32})')
+    (tmp_path / "recipe.py").write_text(one_phase)
+
+    def train(workdir: pathlib.Path) -> None:
+        overrides = [f"--config.{value}" for value in (*SHORT, *OTHERS[name])]
+        assert main(["pretrain", f"--config={tmp_path / 'recipe.py'}", f"--workdir={workdir}", *overrides]) == 0
+
+    train(tmp_path / "whole")
+    whole = outcome(tmp_path / "whole", 7)
+    assert [line["step"] for line in whole.lines if line["split"] == "train"] == list(range(1, 8))
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        train(tmp_path / "stopped")
+    assert newest_whole(tmp_path / "stopped") == 2
+    with monkeypatch.context() as patch:
+        stop_after(patch, 4, RuntimeError("crash"))  # of steps 3 to 6, the last as its checkpoint is begun
+        with pytest.raises(RuntimeError, match="crash"):
+            train(tmp_path / "stopped")
+    assert newest_whole(tmp_path / "stopped") == 3
+    train(tmp_path / "stopped")
+    assert outcome(tmp_path / "stopped", 7) == whole
