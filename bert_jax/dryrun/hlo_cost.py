@@ -52,7 +52,8 @@ NO_FLOPS = frozenset(
         "parameter constant iota tuple get-tuple-element bitcast bitcast-convert copy copy-start copy-done slice "
         "slice-start slice-done dynamic-slice dynamic-update-slice pad concatenate reshape broadcast transpose reverse "
         "gather partition-id replica-id custom-call after-all fusion while call conditional "
-        "async-start async-update async-done rng-bit-generator optimization-barrier domain infeed outfeed send recv"
+        "async-start async-update async-done call-start call-done rng-bit-generator optimization-barrier domain infeed "
+        "outfeed send recv"
     )
 )
 ELEMENT_BY_ELEMENT = ("convert", "bitcast", "reduce")  # an element of the result reads its own elements alone
@@ -65,7 +66,7 @@ TRANSCENDENTAL = frozenset(
 NO_BYTES = frozenset(
     str.split(
         "parameter constant tuple get-tuple-element bitcast while call conditional after-all partition-id replica-id "
-        "async-start async-update async-done optimization-barrier domain"
+        "async-start async-update async-done call-start call-done optimization-barrier domain"
     )
 )
 
@@ -113,7 +114,7 @@ def _executed(module: Module, name: str, times: int, loops: bool) -> Iterator[tu
             trips = _trips(module, computation, one) if loops else 1
             for part in called(one, "body", "condition"):
                 yield from _executed(module, part, times * trips, loops)
-        elif one.opcode == "call":
+        elif one.opcode in ("call", "call-start"):  # TPU7x: its SparseCores run collectives beside the program
             for part in called(one, "to_apply"):
                 yield from _executed(module, part, times, loops)
         elif one.opcode == "async-start":

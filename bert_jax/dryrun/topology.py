@@ -13,8 +13,8 @@ from typing import Any
 from bert_jax.dryrun.gpus import GPUS, MAX_GPUS, gpu_devices
 from bert_jax.errors import UserError, did_you_mean
 
-# Number of axes of a slice, by generation.
-AXES = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
+# Number of axes of a slice, by libtpu's name of the generation.
+AXES = {"v4": 3, "v5e": 2, "v5p": 3, "v6e": 2, "tpu7x": 3}
 EXAMPLES = {2: "4x4", 3: "2x2x1"}
 
 

@@ -37,6 +37,7 @@ _V4 = Chip(
 _V5E = Chip("TPU v5e", 197e12, _usable(15.75), 819e9, 200e9, None, 1, "docs.cloud.google.com/tpu/docs/v5e")
 _V5P = Chip("TPU v5p", 459e12, _usable(95.74), 2.765e12, 600e9, None, 2, "docs.cloud.google.com/tpu/docs/v5p")
 _V6E = Chip("TPU v6e", 918e12, _usable(31.25), 1.638e12, 400e9, None, 1, "docs.cloud.google.com/tpu/docs/v6e")
+_TPU7X = Chip("TPU7x", 2307e12, _usable(189.5), 7.38e12, 600e9, None, 2, "docs.cloud.google.com/tpu/docs/tpu7x")
 _A100 = Chip("NVIDIA A100 80 GB", 312e12, _usable(80), 2.039e12, 300e9, 400.0, 1, "NVIDIA A100 data sheet, SXM")
 
 # By jax.Device.device_kind.
@@ -48,6 +49,7 @@ CHIPS = {
     "TPU v5p": _V5P,
     "TPU v6 lite": _V6E,
     "TPU v6e": _V6E,
+    "TPU7x": _TPU7X,
     "NVIDIA A100-SXM4-40GB": _A100._replace(name="NVIDIA A100 40 GB", hbm_bytes=_usable(40), hbm_bandwidth=1.555e12),
     "NVIDIA A100-SXM4-80GB": _A100,
     "NVIDIA H100 80GB HBM3": Chip(

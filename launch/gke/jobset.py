@@ -20,6 +20,7 @@ ACCELERATORS = {
     "v5e": ("tpu-v5-lite-podslice", 2),
     "v5p": ("tpu-v5p-slice", 3),
     "v6e": ("tpu-v6e-slice", 2),
+    "tpu7x": ("tpu7x", 3),
 }
 # Kind of nodes -> their label, which may also be their taint, and the generations without it (GKE's pages, 2026-11-23).
 PROVISIONING: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from bert_jax.dryrun.hlo_cost import Collective, Cost
 from bert_jax.dryrun.report import report_json, report_text
 from bert_jax.errors import UserError
 from bert_jax.models import PRESETS, Head, count_parameters, padded_vocab
-from bert_jax.parallel.chips import CHIPS
+from bert_jax.parallel.chips import CHIPS, fraction_of_chip
 from bert_jax.parallel.memory import BatchSettings, Memory, ways_to_fit
 from bert_jax.training.schedules import Phase
 from tests.dryrun_meshes import LENGTH, ROWS, SIZES
@@ -208,6 +209,13 @@ def test_suggested_changes(parameters: int, memory: Memory, changes: list[str]) 
         assert expected in change
 
 
+def test_a_core_of_a_tpu7x_has_half_of_its_chip() -> None:
+    """By Google's page: 2,307 TFLOP/s and 1,200 GB/s in both directions a chip; 94.75 GiB a device by the compiler."""
+    device = SimpleNamespace(device_kind="TPU7x", num_cores=1)
+    half = machine_of_chip(CHIPS[device.device_kind], fraction_of_chip(device))
+    assert half[:4] == (1153.5e12, 3.69e12, 300e9, 97_024 * 2**20)
+
+
 def test_the_table_of_chips() -> None:
     for chip in CHIPS.values():
         figures = machine_of_chip(chip, 1.0)
@@ -224,6 +232,8 @@ def test_the_table_of_chips() -> None:
         ("v5f:2x2", "did you mean 'v5"),
         ("v5e", "has 2 sizes"),
         ("v4:2x2", "such as v4:2x2x1"),
+        ("tpu7x:4x4", "such as tpu7x:2x2x1"),
+        ("tpu7:4x4", "did you mean 'tpu7x'"),
         ("v5e:0x4", "has 2 sizes"),
         ("v5e:2x2;rm", "has 2 sizes"),
         ("v5e:2x2:0", r"such as v5e:4x4 \(v5e:4x4:2 for two slices\)"),
@@ -245,6 +255,7 @@ def test_names_of_gpus_and_slices() -> None:
     assert topology.parse_topology("l40s:8") == ("l40s", (8,), 1)
     assert topology.parse_topology("v5e:16x8") == ("v5e", (16, 8), 1)
     assert topology.parse_topology("v5p:2x2x4:12") == ("v5p", (2, 2, 4), 12)
+    assert topology.parse_topology("tpu7x:4x4x8") == ("tpu7x", (4, 4, 8), 1)
 
 
 def test_descriptions_of_gpus_agree_with_the_table_of_chips() -> None:

@@ -169,6 +169,38 @@ def test_collectives_of_every_form() -> None:
     )
 
 
+def test_a_collective_beside_the_program_counts_where_it_starts() -> None:
+    """As libtpu writes what the SparseCores of a TPU7x do: a call that starts, with a token to wait for."""
+    text = """HloModule beside
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %z = f32[] add(%x, %y)
+}, execution_thread="sparsecore"
+
+%reduced (p: f32[100], q: f32[20], t: token[]) -> (f32[100], f32[20]) {
+  %t = token[] parameter(2)
+  %p = f32[100]{0} parameter(0)
+  %q = f32[20]{0} parameter(1)
+  ROOT %r = (f32[100]{0}, f32[20]{0}) all-reduce(%p, %q), replica_groups=mesh['a'=8,'b'=1] {'a'}, to_apply=%add
+}, execution_thread="sparsecore"
+
+ENTRY %main (p: f32[100], q: f32[20]) -> f32[100] {
+  %p = f32[100]{0} parameter(0)
+  %q = f32[20]{0} parameter(1)
+  %ready = s32[]{:S(2)} custom-call(), custom_call_target="PrepareAsyncCallStart"
+  %t = token[] custom-call(%ready), custom_call_target="PrepareAsyncCallDone"
+  %s = ((f32[100]{0}, f32[20]{0}, token[]), (f32[100]{0}, f32[20]{0})) call-start(%p, %q, %t), async_execution_thread="sparsecore", to_apply=%reduced
+  %d = (f32[100]{0}, f32[20]{0}) call-done(%s)
+  ROOT %sum = f32[100]{0} get-tuple-element(%d), index=0
+}
+"""
+    found = program_cost(text)
+    assert found.collectives == (Collective("all-reduce", 1, 480, 2 * 7 / 8 * 480),)
+    assert (found.flops, found.hbm_bytes) == (120, 2 * 480)
+
+
 def test_what_goes_to_other_slices_is_counted_apart() -> None:
     """As libtpu writes it: a reduce-scatter within the slice, its result to the host, the sum of all slices back."""
     crossing = 'is_host_transfer=true, frontend_attributes={_xla_megascale_transfer_type="ALL_REDUCE"}'

@@ -122,6 +122,8 @@ def test_the_corpus_is_the_first_argument() -> None:
         ("v6e", "8x8", "tpu-v6e-slice", 16, 4),
         ("v5p", "4x4x8", "tpu-v5p-slice", 32, 4),
         ("v4", "2x2x2", "tpu-v4-podslice", 2, 4),
+        ("tpu7x", "2x2x1", "tpu7x", 1, 4),
+        ("tpu7x", "4x4x8", "tpu7x", 32, 4),
     ],
 )
 def test_slices(accelerator, topology, label, hosts, chips) -> None:

@@ -69,11 +69,22 @@ def test_a_program_that_does_not_fit_suggests_changes() -> None:
     assert run(*words, change).returncode == 0
 
 
-@pytest.mark.parametrize("topology", ["v4:2x2x1", "v5p:2x2x1", "v6e:2x2"])
+@pytest.mark.parametrize("topology", ["v4:2x2x1", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1"])
 def test_other_chips(topology: str) -> None:
     found = dry_run(DEMO, topology, "--config.model.num_layers=1")
     assert found["chips"] == 4
     assert all(one["fits"] for one in found["phases"])
+
+
+def test_what_the_sparse_cores_of_a_tpu7x_reduce_is_counted() -> None:
+    """The gradient of 8 devices on 4 chips, and no more than padding and a second table beside it."""
+    found = dry_run(DEMO, "tpu7x:2x2x1", "--config.model.num_layers=1", "--config.model.vocab_size=512")
+    assert (found["devices"], found["chips"], found["mesh"]["data"]) == (8, 4, 8)
+    (one,) = found["phases"]
+    assert one["capacity_bytes_per_chip"] == int(94.75 * 2**30)
+    (reduced,) = one["collectives"]
+    assert reduced["kind"] == "all-reduce"
+    assert 4 * found["parameters"] <= reduced["bytes"] <= 4 * (found["parameters"] + 640 * 192)
 
 
 @pytest.mark.parametrize("mesh", [("data=8",), ("data=2", "fsdp=4")])
