@@ -277,7 +277,7 @@ def _bytes_read(module: Module, fused: Computation, parameter: Instruction, carr
         first = user.operands[0] == parameter.name
         if first and user.opcode in ("slice", "dynamic-slice", "gather"):
             total += user.arrays[0].stored
-        elif first and user.opcode in ELEMENT_BY_ELEMENT and user is not fused.root:
+        elif first and (user.opcode in ELEMENT_BY_ELEMENT or _retiles(module, user)) and user is not fused.root:
             # What is cut out of the result afterwards is all that is computed of it.
             read = _bytes_read(module, fused, user) / user.arrays[0].stored
             total += min(read, 1.0) * sum(array.stored for array in parameter.arrays)
@@ -292,6 +292,13 @@ def _bytes_read(module: Module, fused: Computation, parameter: Instruction, carr
         elif not whole:
             total, whole = total + sum(array.stored for array in parameter.arrays), True
     return total
+
+
+def _retiles(module: Module, one: Instruction) -> bool:
+    """Whether an instruction of a fusion only reads an array in other tiles (TPU7x: 8 x 128 out of 16 x 128)."""
+    names = called(one, "calls") if one.opcode == "fusion" else ()
+    opcodes = [[inner.opcode for inner in module.computations[name].instructions.values()] for name in names]
+    return opcodes == [["parameter", "copy"]]
 
 
 def _bytes_written(fused: Computation, carries: bool = False) -> list[float]:

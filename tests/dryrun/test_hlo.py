@@ -99,6 +99,36 @@ ENTRY %main (x: f32[12,16,32], y: f32[2,24,32]) -> (bf16[2,16,32], f32[8,32]) {
     assert program_cost(whole).bytes == (4 + 2) * 12 * 16 * 32 + third_of_both + written
 
 
+def test_a_cut_out_of_other_tiles_reads_that_part_alone() -> None:
+    """As libtpu writes it for a TPU7x, whose arrays have tiles of 16 rows in HBM and of 8 in a product."""
+    text = """HloModule tiles
+
+%copy_fusion (input: bf16[12,16,128]) -> bf16[12,16,128] {
+  %input = bf16[12,16,128]{2,1,0:T(16,128)(2,1)} parameter(0)
+  ROOT %copy = bf16[12,16,128]{2,1,0:T(8,128)(2,1)} copy(%input)
+}
+
+%part (p: bf16[12,16,128], i: s32[]) -> bf16[1,16,128] {
+  %p = bf16[12,16,128]{2,1,0:T(16,128)(2,1)} parameter(0)
+  %i = s32[]{:S(6)} parameter(1)
+  %other = bf16[12,16,128]{2,1,0:T(8,128)(2,1)} fusion(%p), kind=kLoop, calls=%copy_fusion
+  %zero = s32[] constant(0)
+  ROOT %cut = bf16[1,16,128]{2,1,0} dynamic-slice(%other, %i, %zero, %zero), dynamic_slice_sizes={1,16,128}
+}
+
+ENTRY %main (p: bf16[12,16,128], i: s32[]) -> bf16[1,16,128] {
+  %p = bf16[12,16,128]{2,1,0:T(16,128)(2,1)} parameter(0)
+  %i = s32[]{:S(6)} parameter(1)
+  ROOT %found = bf16[1,16,128]{2,1,0} fusion(%p, %i), kind=kLoop, calls=%part
+}
+"""
+    assert program_cost(text).hbm_bytes == 2 * (2 * 16 * 128), "read and written"
+    computes = text.replace("ROOT %copy = bf16[12,16,128]{2,1,0:T(8,128)(2,1)} copy(%input)", """\
+%sum = bf16[12,16,128]{2,1,0:T(8,128)(2,1)} reverse(%input), dimensions={0}
+  ROOT %copy = bf16[12,16,128]{2,1,0:T(8,128)(2,1)} copy(%sum)""")
+    assert program_cost(computes).hbm_bytes == 13 * (2 * 16 * 128), "any element may need any other"
+
+
 def test_the_compilers_note_of_a_trip_count_is_preferred() -> None:
     noted = LOOP.replace("body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"5"}}')
     assert program_cost(noted).flops == 5 * program_cost(LOOP, loops=False).flops
