@@ -37,11 +37,16 @@ def _attention(products: int) -> Callable[[Instruction, Sequence[Array]], float]
 
 
 def _tiles(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
-    """The same of models/attention/gpu/triton.py, whose fifth operand is `[batch, length, ..., width]`."""
+    """The same of models/attention/gpu/triton.py, whose fifth operand is `[batch, length, ..., width]`.
+
+    Its name says how many pairs of a query and a key are in the tiles that a head visits.
+    """
 
     def flops(one: Instruction, operands: Sequence[Array]) -> float:
-        batch, length, *_, width = operands[4].shape
-        return 2.0 * products * batch * length * length * width
+        batch, *_, width = operands[4].shape
+        pairs = re.search(r"attention_\w+ward_(\d+)_pairs", one.attributes)
+        assert pairs, one
+        return 2.0 * products * batch * int(pairs[1]) * width
 
     return flops
 
@@ -49,8 +54,8 @@ def _tiles(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
 # By a pattern of custom_call_target and the operation's name; the first that matches. The backward pass computes the
 # scores again, that in Triton twice.
 CALLS = {
-    r"__gpu\$xla\.gpu\.triton .*attention_backward": Call("our attention, backward", _tiles(7)),
-    r"__gpu\$xla\.gpu\.triton .*attention_forward": Call("our attention, forward", _tiles(2)),
+    r"__gpu\$xla\.gpu\.triton .*attention_backward_\d+_pairs": Call("our attention, backward", _tiles(7)),
+    r"__gpu\$xla\.gpu\.triton .*attention_forward_\d+_pairs": Call("our attention, forward", _tiles(2)),
     r"__cublas\$": Call("cuBLAS product", _product),
     r"__cudnn\$fmha\w*Backward": Call("cuDNN attention, backward", _attention(5)),
     r"__cudnn\$fmha": Call("cuDNN attention, forward", _attention(2)),

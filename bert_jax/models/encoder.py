@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention.inputs import MASKED_SCORE, GlobalTokens, Surroundings, Window
+from bert_jax.models.attention.inputs import MASKED_SCORE, NO_LIMIT, GlobalTokens, Surroundings
 from bert_jax.models.attention.self_attention import PROBES, WEIGHTS
 from bert_jax.models.blocks import Block, Flag
 from bert_jax.models.bottleneck import BottleneckBlock
@@ -36,12 +36,11 @@ from bert_jax.models.layers import (
 )
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
-from bert_jax.models.positions.patterns import block_sparse, with_columns
+from bert_jax.models.positions.patterns import block_sparse, local_window, with_columns
 from bert_jax.parallel.platform import traced_platform
 from bert_jax.parallel.sharding import constrain, gathered
 
 VOCAB_MULTIPLE = 128  # the lanes of a TPU; also what a mesh can divide the vocabulary by
-NO_LIMIT = 2**30  # columns, more than any sequence has
 
 KEEP = jax.checkpoint_policies.save_from_both_policies(
     jax.checkpoint_policies.save_only_these_names(KEPT),
@@ -290,7 +289,7 @@ class Encoder(nn.Module):
             within = within._replace(angles=angles(config, config.local_rotary_base, length, segments))
         narrowest = min(config.local_windows or (config.local_window,)) // 2
         if not isinstance(length, int) or length - 1 > narrowest:  # a symbolic length may be any
-            within = within._replace(reach=reach, window=Window(reach, always=config.global_every == 0))
+            within = within._replace(reach=reach, window=local_window(config))
             if to_be_global is not None and isinstance(length, int):
                 within = with_columns(within, to_be_global.beside, to_be_global.at_most)
         if config.global_every == 0:

@@ -123,9 +123,12 @@ ENTRY %main (p: bf16[12,16,128], i: s32[]) -> bf16[1,16,128] {
 }
 """
     assert program_cost(text).hbm_bytes == 2 * (2 * 16 * 128), "read and written"
-    computes = text.replace("ROOT %copy = bf16[12,16,128]{2,1,0:T(8,128)(2,1)} copy(%input)", """\
+    computes = text.replace(
+        "ROOT %copy = bf16[12,16,128]{2,1,0:T(8,128)(2,1)} copy(%input)",
+        """\
 %sum = bf16[12,16,128]{2,1,0:T(8,128)(2,1)} reverse(%input), dimensions={0}
-  ROOT %copy = bf16[12,16,128]{2,1,0:T(8,128)(2,1)} copy(%sum)""")
+  ROOT %copy = bf16[12,16,128]{2,1,0:T(8,128)(2,1)} copy(%sum)""",
+    )
     assert program_cost(computes).hbm_bytes == 13 * (2 * 16 * 128), "any element may need any other"
 
 
@@ -221,7 +224,7 @@ ENTRY %main (p: f32[100], q: f32[20]) -> f32[100] {
   %q = f32[20]{0} parameter(1)
   %ready = s32[]{:S(2)} custom-call(), custom_call_target="PrepareAsyncCallStart"
   %t = token[] custom-call(%ready), custom_call_target="PrepareAsyncCallDone"
-  %s = ((f32[100]{0}, f32[20]{0}, token[]), (f32[100]{0}, f32[20]{0})) call-start(%p, %q, %t), async_execution_thread="sparsecore", to_apply=%reduced
+  %s = ((f32[100], f32[20], token[]), (f32[100], f32[20])) call-start(%p, %q, %t), to_apply=%reduced
   %d = (f32[100]{0}, f32[20]{0}) call-done(%s)
   ROOT %sum = f32[100]{0} get-tuple-element(%d), index=0
 }

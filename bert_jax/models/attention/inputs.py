@@ -10,6 +10,9 @@ from bert_jax.models.dropout import row_keys
 from bert_jax.models.positions import Distances
 
 MASKED_SCORE = -1e9  # far below any score; finite, so that a sequence of padding alone gives no NaN
+NO_LIMIT = 2**30  # columns, more than any sequence has
+
+Reaches = tuple[tuple[int, int], ...]  # columns in reach, and how many layers have that reach
 
 
 @jax.tree_util.register_static
@@ -22,6 +25,7 @@ class Window:
     beside: int = 0  # tokens outside of the window that chunks of queries read too, the first of GlobalTokens
     all_beside: bool = True  # whether there can be no more of them
     always: bool = False  # whether no layer of the program reaches farther
+    layers: Reaches = ()  # of all layers, whose program may be one: what its cost is counted by
 
 
 class GlobalTokens(NamedTuple):

@@ -5,7 +5,7 @@ table.py     POSITIONS, keyed by `model.positions`
 learned.py   a table of embeddings
 rotary.py    rotation of queries and keys
 relative.py  a learned bias of the scores by distance
-patterns.py  which positions attention reads in long sequences, beside windows: global tokens, blocks
+patterns.py  which positions attention reads in long sequences: windows, global tokens, blocks
 disentangled.py    embeddings of distances, which queries and keys read
 """
 

@@ -1,13 +1,27 @@
-"""Which tokens attention reads in long sequences, beside windows of one width."""
+"""Which tokens attention reads in long sequences: windows, and tokens beside them."""
 
 import dataclasses
 import math
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
 
+from bert_jax.config import EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention.inputs import GlobalTokens, Surroundings, Window
+from bert_jax.models.attention.inputs import NO_LIMIT, GlobalTokens, Surroundings, Window
+
+
+def local_window(config: EncoderConfig) -> Window:
+    """Return the window of the local layers of a model that has some."""
+    window, every, number = config.local_window, config.global_every, config.num_layers
+    assert window
+    if config.local_windows:
+        layers = tuple(Counter(size // 2 for size in config.local_windows).items())
+    else:  # without a list of the layers: a file may name any number of them
+        whole = -(-number // every) if every else 0
+        layers = ((NO_LIMIT, whole), (window // 2, number - whole))
+    return Window(window // 2, always=every == 0, layers=layers)
 
 
 def with_columns(surroundings: Surroundings, beside: int, at_most: bool) -> Surroundings:

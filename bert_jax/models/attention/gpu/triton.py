@@ -12,18 +12,19 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from bert_jax.models.attention import xla
 from bert_jax.models.attention.devices import BY_HEAD, JOINT, WIDE, on_each_device
-from bert_jax.models.attention.inputs import MASKED_SCORE, AttentionInputs, Joint, split_heads
+from bert_jax.models.attention.inputs import MASKED_SCORE, NO_LIMIT, AttentionInputs, Joint, Reaches, split_heads
 from bert_jax.models.dropout import keep_mask
 from bert_jax.models.layers import keep
 
 LARGEST_BLOCK, SMALLEST_BLOCK = 64, 16  # rows and columns of a tile; 16 is the least that a tensor core multiplies
 HEAD_SIZES = (16, 32, 64, 128)  # features: a power of 2, as all sizes of a tile
-NO_LIMIT = 2**30  # columns, more than any sequence has
+EVERYWHERE: Reaches = ((NO_LIMIT, 1),)
 
 Stats = tuple[jax.Array, jax.Array]  # largest score and sum of exponentials of each query, [batch, heads, length]
 
@@ -35,24 +36,48 @@ def fits(inputs: AttentionInputs, rate: float) -> bool:
     return whole and (inputs.bias, inputs.distances, inputs.global_tokens) == (None,) * 3
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _attend(inputs: AttentionInputs, rate: float) -> jax.Array:
-    return _forward_on_mesh(inputs, rate)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _attend(inputs: AttentionInputs, rate: float, reaches: Reaches) -> jax.Array:
+    return _forward_on_mesh(inputs, rate, reaches)[0]
 
 
 def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`, with dropout of `rate`; by XLA for lengths and heads that do not fit."""
-    return _attend(inputs._replace(window=None), rate) if fits(inputs, rate) else xla.attend(inputs, rate)
+    if not fits(inputs, rate):
+        return xla.attend(inputs, rate)
+    return _attend(inputs._replace(window=None), rate, _reaches(inputs))
 
 
-def _keep(inputs: AttentionInputs, rate: float) -> tuple[jax.Array, Any]:
-    context, stats = jax.tree.map(keep, _forward_on_mesh(inputs, rate))
+def _reaches(inputs: AttentionInputs) -> Reaches:
+    """Those of the layers that run this program: a scanned program is that of all layers, which may differ."""
+    if isinstance(inputs.reach, int):
+        return ((inputs.reach, 1),)
+    if inputs.reach is None:
+        return EVERYWHERE
+    return inputs.window.layers if inputs.window and inputs.window.layers else EVERYWHERE
+
+
+def visited_pairs(length: int, reaches: Reaches) -> int:
+    """Return how many pairs of a query and a key the tiles have that a head visits; of several layers the mean."""
+    block = _block(length)
+    begin = np.arange(0, length, block)
+
+    def tiles(reach: int) -> int:  # the bounds are those of _Head.near
+        first, last = np.maximum(begin - reach, 0), np.minimum(begin + block - 1 + reach, length - 1)
+        return int((last // block - first // block + 1).sum())
+
+    total = sum(number * tiles(reach) for reach, number in reaches)
+    return round(block**2 * total / sum(number for _, number in reaches))
+
+
+def _keep(inputs: AttentionInputs, rate: float, reaches: Reaches) -> tuple[jax.Array, Any]:
+    context, stats = jax.tree.map(keep, _forward_on_mesh(inputs, rate, reaches))
     return context, (inputs, context, stats)
 
 
-def _pull(rate: float, kept: Any, gradient: jax.Array) -> tuple[AttentionInputs]:
+def _pull(rate: float, reaches: Reaches, kept: Any, gradient: jax.Array) -> tuple[AttentionInputs]:
     inputs, context, stats = kept
-    kernel = functools.partial(backward, rate=rate)
+    kernel = functools.partial(backward, rate=rate, reaches=reaches)
     axes, more = (WIDE, (BY_HEAD, BY_HEAD), WIDE), (context, stats, gradient)
     outputs = (JOINT, JOINT) if inputs.joint else (WIDE, WIDE, WIDE)
     found = on_each_device(kernel, inputs, *more, axes=axes, out_axes=outputs)
@@ -67,18 +92,24 @@ def _pull(rate: float, kept: Any, gradient: jax.Array) -> tuple[AttentionInputs]
 _attend.defvjp(_keep, _pull)
 
 
-def _forward_on_mesh(inputs: AttentionInputs, rate: float) -> tuple[jax.Array, Stats]:
-    kernel = functools.partial(forward, rate=rate)
+def _forward_on_mesh(inputs: AttentionInputs, rate: float, reaches: Reaches) -> tuple[jax.Array, Stats]:
+    kernel = functools.partial(forward, rate=rate, reaches=reaches)
     found: tuple[jax.Array, Stats] = on_each_device(kernel, inputs, axes=(), out_axes=(WIDE, (BY_HEAD, BY_HEAD)))
     return found
 
 
-def forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> tuple[jax.Array, Stats]:
-    """Return the context, and what `backward` reads beside it; `interpret` runs on any platform, slowly."""
+def forward(
+    inputs: AttentionInputs, rate: float, reaches: Reaches = EVERYWHERE, interpret: bool = False
+) -> tuple[jax.Array, Stats]:
+    """Return the context, and what `backward` reads beside it.
+
+    `reaches` are for the name of the kernel, by which its cost is counted; `interpret` runs on any platform, slowly.
+    """
     (batch, length, _), heads = _context(inputs).shape, inputs.keys.shape[1]
     stats = jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)
     writes = (("tile", _context(inputs)), ("row", stats), ("row", stats))
-    context, *found = _call(_forward_kernel, "attention_forward", inputs, (), writes, rate, interpret)
+    name = f"attention_forward_{visited_pairs(length, reaches)}_pairs"
+    context, *found = _call(_forward_kernel, name, inputs, (), writes, rate, interpret)
     return context, tuple(found)
 
 
@@ -88,6 +119,7 @@ def backward(
     stats: Stats,
     gradient: jax.Array,
     rate: float,
+    reaches: Reaches = EVERYWHERE,
     interpret: bool = False,
 ) -> tuple[jax.Array, ...]:
     """Return the gradients of q, k and v from that of the context.
@@ -104,7 +136,8 @@ def backward(
     else:
         writes = [("tile", inputs.q)] * 3
     reads = [("whole", gradient), *(("whole row", x) for x in (*stats, across))]
-    found: tuple[jax.Array, ...] = _call(_backward_kernel, "attention_backward", inputs, reads, writes, rate, interpret)
+    name = f"attention_backward_{visited_pairs(context.shape[1], reaches)}_pairs"
+    found: tuple[jax.Array, ...] = _call(_backward_kernel, name, inputs, reads, writes, rate, interpret)
     return found
 
 
