@@ -72,6 +72,16 @@ def test_one_attention_kernel_per_layer_and_direction_with_dropout(words: tuple[
     assert [attention(one, direction, "our") for direction in ("forward", "backward")] == [LAYERS, LAYERS]
 
 
+def test_a_window_costs_the_flops_of_its_tiles() -> None:
+    """Of 16 x 16 tiles of 64 x 64 pairs, a window of 64 columns on each side reads 46; 9 products in all."""
+    longer = "--config.model.max_positions=1024"
+    whole = h100("mini", 8, 1024, longer)
+    local = h100("mini", 8, 1024, longer, "--config.model.local_window=128", "--config.model.global_every=0")
+    size = architecture("mini")
+    saved = 2 * 9 * size["num_layers"] * 8 * size["hidden_size"] * (256 - 46) * 64**2
+    assert whole["flops_per_chip"] - local["flops_per_chip"] == pytest.approx(saved, rel=0.01)
+
+
 @pytest.mark.parametrize(("rows", "length", "part"), [(64, 128, 0.8), (16, 512, 0.5)])
 def test_the_kernel_with_dropout_moves_fewer_bytes_than_xlas_attention(rows: int, length: int, part: float) -> None:
     ours, xlas = (h100("base", rows, length, words)["hbm_bytes_per_chip"] for words in (TRITON, XLA))
