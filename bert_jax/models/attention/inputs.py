@@ -25,7 +25,7 @@ class Window:
     beside: int = 0  # tokens outside of the window that chunks of queries read too, the first of GlobalTokens
     all_beside: bool = True  # whether there can be no more of them
     always: bool = False  # whether no layer of the program reaches farther
-    layers: Reaches = ()  # of all layers, whose program may be one: what its cost is counted by
+    layers: Reaches = ()  # of all layers; FLOPs of a scanned program are counted by them
 
 
 class GlobalTokens(NamedTuple):
