@@ -1,5 +1,7 @@
-"""Run by test_sharding.py on several CPU devices: trains each objective a few steps on a mesh and on one device, and
-prints the losses of both, how far the parameters are from each other after the last step, and how far they moved."""
+"""Run by test_sharding.py on several CPU devices: trains each objective a few steps on a mesh and on one device.
+
+Prints losses and gradient norms of both, how far the parameters are apart after the last step, and how far they moved.
+"""
 
 import json
 import sys
@@ -85,8 +87,8 @@ def cases() -> dict[str, Case]:
     }
 
 
-def trained(case: Case, sizes: tuple[int, int, int], params: Any, frozen: Any) -> tuple[list[float], Any]:
-    """Losses of all steps, and the parameters after them."""
+def trained(case: Case, sizes: tuple[int, int, int], params: Any, frozen: Any) -> tuple[dict[str, list[float]], Any]:
+    """Losses and gradient norms of all steps, and the parameters after them; the optimizer hides a wrong scale."""
     optimizer = make_optimizer(RUN.optimizer, case.objective.logical_axes, case.objective.sections)
     mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: int(np.prod(sizes))])
     check_batch(mesh, SEQUENCES, case.grad_accum_steps)
@@ -95,12 +97,13 @@ def trained(case: Case, sizes: tuple[int, int, int], params: Any, frozen: Any) -
     with jax.set_mesh(mesh):
         _, placement = state_shardings(RUN, case.objective, optimizer, mesh)
         state = init_state(RUN, case.objective, optimizer, params)._replace(frozen=frozen)
-        state, losses = jax.device_put(jax.device_get(state), placement), []
+        state, losses, norms = jax.device_put(jax.device_get(state), placement), [], []
         step = jit_step(RUN, case.objective, optimizer, (phase,), phase, mesh, placement)
         for number in range(STEPS):
             state, metrics = step(state, place_batch(case.batch(number), mesh))
             losses.append(sum(x.value() for name, x in metrics["means"].items() if name.endswith("_loss")))
-    return losses, jax.device_get(state.params)
+            norms.append(metrics["report"]["grad_norm"].item())
+    return {"losses": losses, "norms": norms}, jax.device_get(state.params)
 
 
 def farthest(ours: Any, theirs: Any) -> float:
@@ -113,7 +116,7 @@ def main() -> None:
         start = jax.device_get((case.objective.init(jax.random.key(0)), case.objective.init_frozen(jax.random.key(1))))
         (one, ours), (eight, theirs) = (trained(case, sizes, *start) for sizes in ((1, 1, 1), case.mesh))
         apart, moved = farthest(ours, theirs), farthest(ours, start[0])
-        print(json.dumps({"name": name, "losses": eight, "reference": one, "apart": apart, "moved": moved}))
+        print(json.dumps({"name": name, "eight": eight, "one": one, "apart": apart, "moved": moved}))
 
 
 if __name__ == "__main__":
