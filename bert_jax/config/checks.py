@@ -26,11 +26,12 @@ REPLACED_BY_PHASES = {
 def check_overrides(config: Config, keys: Collection[str]) -> None:
     """Raise UserError where a key of the command line, such as `train.batch_size`, has no effect in `config`."""
     phases = config.train.phases if isinstance(config, PretrainConfig) else ()
-    with_warmup = {"optimizer": config.optimizer, **{f"train.phases[{i}]": phase for i, phase in enumerate(phases)}}
-    for section, values in with_warmup.items():
-        if f"{section}.warmup_fraction" in keys and values.warmup_steps is not None:
+    warmups = {"optimizer": config.optimizer.warmup_steps}
+    warmups |= {f"train.phases[{number}]": phase.warmup_steps for number, phase in enumerate(phases)}
+    for section, steps in warmups.items():
+        if f"{section}.warmup_fraction" in keys and steps is not None:
             raise UserError(
-                f"config.{section}.warmup_fraction has no effect beside warmup_steps={values.warmup_steps}; add "
+                f"config.{section}.warmup_fraction has no effect beside warmup_steps={steps}; add "
                 f"--config.{section}.warmup_steps=None"
             )
     for key, own in REPLACED_BY_PHASES.items():
