@@ -1,4 +1,4 @@
-"""Seconds that models need for the same sentences, side by side: medians over passes in turn, the first as the measure.
+"""How long models take to encode the same sentences: medians of alternating passes, relative to the first model.
 
 python benchmarks/encode_speed.py --models runs/small runs/student --input sentences.txt
 """

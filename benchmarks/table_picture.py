@@ -12,7 +12,7 @@ def draw(ours: Rows, paper: Mapping[str, Mapping[str, float]], file: pathlib.Pat
 
     Args:
         ours: row -> column -> a value per seed; all rows have the same columns.
-        paper: row -> column -> the published value; left out where it has one row.
+        paper: row -> column -> the published value. What has one row is left out.
         file: of the picture, PNG.
     """
     import matplotlib
@@ -21,7 +21,9 @@ def draw(ours: Rows, paper: Mapping[str, Mapping[str, float]], file: pathlib.Pat
     from matplotlib import pyplot
 
     published: Rows = {row: {f"paper: {name}": [x] for name, x in figures.items()} for row, figures in paper.items()}
-    both = [rows for rows in (ours, published) if len(rows) > 1]  # one published figure is no picture
+    both = [rows for rows in (ours, published) if len(rows) > 1]  # one row is no picture
+    if not both:
+        return
     width = max(len(next(iter(rows.values()))) for rows in both)
     height = len(both) + 0.3 * sum(map(len, both))
     figure, panels = pyplot.subplots(

@@ -58,11 +58,13 @@ def tags(step: int) -> dict[str, np.ndarray]:
 
 
 def pairs(step: int) -> dict[str, np.ndarray]:
-    """Two texts of each example; some examples are no positives."""
+    """Two texts of each example; some examples are no positives, and some texts are copies on another device."""
     both = [random_batch(2 * SEQUENCES * step + first, SEQUENCES, LENGTH) for first in (0, SEQUENCES)]
     texts = {
         name: np.stack([one[name] for one in both], 1) for name in ("input_ids", "token_type_ids", "attention_mask")
     }
+    for x in texts.values():
+        x[9, 0], x[12, 1] = x[1, 0], x[2, 1]
     return texts | {"positives": (np.arange(SEQUENCES) % 5 > 0).astype(np.float32)}
 
 

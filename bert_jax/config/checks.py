@@ -4,10 +4,12 @@
 set a value that its phases replace, but a user who sets it expects an effect.
 """
 
+import importlib
 import math
+import typing
 from collections.abc import Collection
 
-from bert_jax.config.schema import Config, DataConfig, OptimizerConfig, PhaseConfig, PretrainConfig
+from bert_jax.config.schema import Config, DataConfig, FinetuneConfig, OptimizerConfig, PhaseConfig, PretrainConfig
 from bert_jax.errors import UserError
 
 # Key of a run -> the field of a phase that takes its place.
@@ -26,6 +28,14 @@ REPLACED_BY_PHASES = {
 def check_overrides(config: Config, keys: Collection[str]) -> None:
     """Raise UserError where a key of the command line, such as `train.batch_size`, has no effect in `config`."""
     phases = config.train.phases if isinstance(config, PretrainConfig) else ()
+    for key, own in REPLACED_BY_PHASES.items():
+        if key in keys and phases and all(getattr(phase, own) is not None for phase in phases):
+            name = key.rpartition(".")[2]
+            if key == "optimizer.peak_learning_rate" and config.optimizer.name in _optimizers_that_read_the_peak():
+                continue
+            raise UserError(
+                f"config.{key} has no effect: every phase has its own {own}; set config.train.phases[0].{name}"
+            )
     warmups = {"optimizer": config.optimizer.warmup_steps}
     warmups |= {f"train.phases[{number}]": phase.warmup_steps for number, phase in enumerate(phases)}
     for section, steps in warmups.items():
@@ -34,14 +44,13 @@ def check_overrides(config: Config, keys: Collection[str]) -> None:
                 f"config.{section}.warmup_fraction has no effect beside warmup_steps={steps}; add "
                 f"--config.{section}.warmup_steps=None"
             )
-    for key, own in REPLACED_BY_PHASES.items():
-        # Muon's rate for matrices is relative to the peak of the run.
-        is_read = key == "optimizer.peak_learning_rate" and config.optimizer.name == "muon"
-        if key in keys and phases and not is_read and all(getattr(phase, own) is not None for phase in phases):
-            name = key.rpartition(".")[2]
-            raise UserError(
-                f"config.{key} has no effect: every phase has its own {own}; set config.train.phases[0].{name}"
-            )
+    if "optimizer.peak_learning_rate" in keys and isinstance(config, FinetuneConfig) and config.task.learning_rates:
+        raise UserError("config.optimizer.peak_learning_rate has no effect beside task.learning_rates; leave one out")
+
+
+def _optimizers_that_read_the_peak() -> Collection[str]:
+    """The table is in a room above this one, so it is found by name."""
+    return typing.cast(Collection[str], importlib.import_module("bert_jax.training.optimizers").READS_PEAK)
 
 
 def check_pretraining(config: PretrainConfig) -> None:

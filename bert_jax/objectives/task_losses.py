@@ -25,7 +25,8 @@ def in_batch_negatives(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the cross entropy of finding each first text's second one among the other texts of the batch's positives.
 
-    The second texts of all examples with an equal first one are right, so that no text equal to these is a negative.
+    Where several examples have the same first text, the second text of each is right. A text that equals a right one is
+    not a negative.
 
     Args:
         outputs: float32 `[examples, texts, hidden]`: vectors of length 1 of a first and a second text, and perhaps of
@@ -33,7 +34,7 @@ def in_batch_negatives(
         positives: float32 `[examples]`, 1 where the first two belong together; what the other examples get is of no
             meaning.
         input_ids: int32 `[examples, texts, length]`, the texts.
-        temperature: of the cosines.
+        temperature: divides the cosines.
     """
     examples, texts = outputs.shape[:2]
     others, other_ids = (x[:, 1:].swapaxes(0, 1).reshape(-1, x.shape[-1]) for x in (outputs, input_ids))

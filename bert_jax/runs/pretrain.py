@@ -24,6 +24,7 @@ from bert_jax.reports.run_lines import run_lines
 from bert_jax.runs.corpus_data import corpus_data, min_documents
 from bert_jax.runs.evaluate import make_evaluation
 from bert_jax.runs.requirements import lock_versions
+from bert_jax.runs.start.fields import check_fields
 from bert_jax.runs.start.initial_weights import check_exportable, starting_weights
 from bert_jax.runs.start.snapshots import ALL_PREPARED, Rest, check_snapshots
 from bert_jax.runs.start.teacher import read_teacher
@@ -54,7 +55,10 @@ def pretrain(
         raise UserError(
             "no corpus: give --config.data.corpus=DIR, made by `bert-jax prepare`, or --config.data.text=FILES"
         )
-    corpus = open_mixture(config.data.corpus, console.say, workdir.recorded_corpus(directory), console.progress)
+    recorded = workdir.recorded_corpus(directory)
+    if not recorded:  # a run of an earlier version may go on
+        check_fields(config)
+    corpus = open_mixture(config.data.corpus, console.say, recorded, console.progress)
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
         raise UserError("config.data.weights and smoothing have no effect on one corpus; leave them out")
     config = _resolved(config, corpus)

@@ -307,7 +307,7 @@ class _Loop:
         if report["skipped_in_a_row"] >= self.config.train.max_skipped_steps:
             raise UserError(
                 f"step {step:,}: loss or gradient not finite for {report['skipped_in_a_row']} consecutive steps; "
-                "start again in another --workdir with a lower config.optimizer.peak_learning_rate"
+                "start again in another --workdir with a lower config.optimizer.peak_learning_rate, or the phase's own"
             )
         if _due(step, self.config.train.log_every) or step == self.phases[-1].end:
             self._write(step, phase, seq_len, report)

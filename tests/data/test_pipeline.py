@@ -329,10 +329,3 @@ def test_an_error_in_a_thread_is_raised_and_closing_leaves_no_thread():
     while set(threading.enumerate()) - before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert set(threading.enumerate()) <= before
-
-
-@pytest.mark.parametrize("rule", [name for name, row in SENTENCE_PAIRS.items() if row.num_texts == 1])
-def test_short_pairs_are_refused_without_pairs(rule):
-    split = MemorySplit(random_documents(0, 9, (1, 20), (1, 20)))
-    with pytest.raises(UserError, match=f"short_seq_probability has no effect with .*={rule}; leave it out"):
-        make_sequences(split, split.symbols(), SEQ_LEN, 0, DataConfig(sentence_pairs=rule, short_seq_probability=0.0))

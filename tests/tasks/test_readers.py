@@ -399,7 +399,7 @@ def test_rows_over_several_lines_of_a_tsv_are_counted(tmp_path):
     """Where quotes are text, two rows become one."""
     (tmp_path / "a.tsv").write_text('text\tlabel\n"Yes\tno\nno"\tno\nshe\tyes\n')
     settings = {"name": "custom", "kind": "sequence_classification", "data": tmp_path, "train": "a.tsv"}
-    for columns, count, said in (("", 2, ["custom train: 1 rows go over several lines"]), ("format=tsv_plain", 3, [])):
+    for columns, count, said in (("", 2, ["custom train: 1 rows span several lines"]), ("format=tsv_plain", 3, [])):
         lines = []
         examples = load("train", lines, **settings | ({"columns": columns} if columns else {}))
         assert (len(examples), [line.partition(", inside")[0] for line in lines]) == (count, said)

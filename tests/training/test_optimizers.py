@@ -229,3 +229,5 @@ def test_the_gradient_of_a_frozen_encoder_does_not_clip_the_heads() -> None:
             updates, state = optimizer.update(gradient, state, params)
         found.append(np.asarray(updates["head"]["kernel"]))
     np.testing.assert_array_equal(*found)
+    whole = make_optimizer(OptimizerConfig(clip_norm=1.0), axes, sections)(1.0).init(params)
+    assert jax.tree.structure(state[0]) == jax.tree.structure(whole[0])  # checkpoints of earlier versions fit

@@ -17,9 +17,10 @@ def _compile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology",
         metavar="CHIP:SIZES",
-        help="TPU slice, such as v5e:16x16 or v4:2x2x2 (v5e:16x16:2 for two), or GPUs of one host, such as h100:8 "
-        "(a100, h100, h200, b200, l40s); needs the TPU compiler (pip install 'jax[tpu]') or the CUDA compiler (pip "
-        "install 'jax[cuda13-local]' nvidia-cudnn-cu13), each in its own environment (default: the devices present)",
+        help="TPU slice, such as v5e:16x16, v4:2x2x2 or tpu7x:2x2x1 (v5e:16x16:2 for two), or GPUs of one host, as "
+        "h100:8 (a100, h100, h200, b200, l40s); needs the TPU compiler (pip install 'jax[tpu]') or the CUDA compiler "
+        "(pip install 'jax[cuda13-local]' nvidia-cudnn-cu13), each in its own environment (default: the devices "
+        "present)",
     )
     parser.add_argument("--price_per_chip_hour", type=float, metavar="PRICE", help="price, to estimate the run's cost")
     parser.add_argument(

@@ -8,7 +8,7 @@ from typing import Any
 from bert_jax.cli.verbs.outputs import open_console
 from bert_jax.errors import UserError
 
-LESS = "lower config.train.batch_size, or raise config.train.grad_accum_steps"
+LESS = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or those of the phase"
 
 
 def config(args: argparse.Namespace) -> None:

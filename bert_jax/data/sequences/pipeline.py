@@ -116,16 +116,11 @@ def make_sequences(
     Raises:
         UserError: `seq_len` has no room for an example, or for `config.packing` examples; the split has no text;
             `config.weights` is for another number of sources; a source has too few documents for the sentence pairs;
-            a field is set that the masking rule or the sentence pairs do not read.
+            a field is set that the masking rule does not read.
     """
     check_masking(config)
     text = mark_words(split, symbols.vocabulary.continues) if MASKINGS[config.masking].whole_words else split
     rule = SENTENCE_PAIRS[config.sentence_pairs]
-    if rule.num_texts == 1 and config.short_seq_probability != DataConfig().short_seq_probability:
-        raise UserError(
-            f"config.data.short_seq_probability has no effect with config.data.sentence_pairs={config.sentence_pairs}; "
-            "leave it out, or choose a rule of two texts"
-        )
     special = special_tokens(config, symbols.separators)
     _check_room(seq_len, special + rule.num_texts, config)
     is_packed = config.packing > 1

@@ -18,7 +18,7 @@ def local_window(config: EncoderConfig) -> Window:
     assert window
     if config.local_windows:
         layers = tuple(Counter(size // 2 for size in config.local_windows).items())
-    else:  # without a list of the layers: a file may name any number of them
+    else:  # by arithmetic, not layer by layer: a config.json may claim any number of layers
         whole = -(-number // every) if every else 0
         layers = ((NO_LIMIT, whole), (window // 2, number - whole))
     return Window(window // 2, always=every == 0, layers=layers)

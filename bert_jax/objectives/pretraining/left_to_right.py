@@ -4,16 +4,12 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig, PretrainConfig
-from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, make_model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
 from bert_jax.objectives.losses import Targets, cross_entropy_and_log_z
 from bert_jax.objectives.means import Mean
 from bert_jax.objectives.pretraining import masked_tokens
 from bert_jax.objectives.tokens import original_tokens, token_weights
-
-# Fields of DataConfig and PhaseConfig about masks; masking.py refuses those of single rules.
-MASKS = ("masking", "mask_probability", "mask_probability_end", "mask_token_fraction", "random_token_fraction")
 
 
 def heads(config: PretrainConfig) -> tuple[Head, ...]:
@@ -24,10 +20,9 @@ def heads(config: PretrainConfig) -> tuple[Head, ...]:
 def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the mean loss of every token after the first of its example, of sequences without masks.
 
-    Raises UserError with sentence pairs that have labels, and where fields set the masks.
+    Raises UserError with sentence pairs that have labels.
     """
     masked_tokens.refuse_pairs(config)
-    _refuse_masks(config)
     model = make_model(config.model, config.compute, heads(config))
 
     def normalizers(batch: Batch) -> Normalizers:
@@ -63,14 +58,3 @@ def predicted(batch: Batch) -> jax.Array:
     weights = token_weights(batch)[:, 1:]
     segments = batch.get("segment_ids")
     return weights if segments is None else weights * (segments[:, 1:] == segments[:, :-1])
-
-
-def _refuse_masks(config: PretrainConfig) -> None:
-    phases = {f"train.phases[{i}]": phase for i, phase in enumerate(config.train.phases)}
-    for section, values in {"data": config.data, **phases}.items():
-        for name in MASKS:
-            if getattr(values, name, None) != getattr(type(values)(), name, None):
-                raise UserError(
-                    f"config.{section}.{name} has no effect with config.objective=left_to_right, which masks no token; "
-                    "leave it out"
-                )

@@ -17,7 +17,7 @@ from bert_jax.tasks.reading.formats import read_records
 from bert_jax.tasks.task import Example, Record, Source, Task
 
 SPLITS = ("train", "dev", "test")
-# The place of a row of a TSV file that goes over several lines: meant so, or texts that begin and end with quotes.
+# The place of a row that spans several lines of a file named .tsv: meant so, or texts that begin and end with quotes.
 MANY_LINES = re.compile(r"\.tsv(\.gz)?:\d+-\d+$")
 
 
@@ -53,8 +53,7 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
             raise UserError(f"{record.where}: id '{name}' is also that of {places[name]}; give each example its own id")
         places[name] = record.where
         tally[
-            "rows go over several lines, inside quotes; where quotes are text, add format=tsv_plain to "
-            "config.task.columns"
+            "rows span several lines, inside quotes; where quotes are text, add format=tsv_plain to config.task.columns"
         ] += bool(MANY_LINES.search(record.where))
         try:
             example = kind.usable(record, example, split == "train", tally)

@@ -48,6 +48,7 @@ OPTIMIZERS: dict[str, Callable[[Rate, OptimizerConfig, ParamInfo], optax.Gradien
     "muon": muon,
     "stable_adamw": stable_adamw,
 }
+READS_PEAK = ("muon",)  # rows that read the run's peak where phases have their own: rates relative to it
 # Field of OptimizerConfig that some rows alone read -> the field that chooses the row, and these rows.
 READ_BY = {
     "muon_learning_rate": ("name", ("muon",)),
@@ -83,6 +84,9 @@ def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) 
 
 
 def _clip(norm: float, freeze_encoder: bool, sections: Tree) -> optax.GradientTransformation:
-    """Clip the gradient by the norm of what is trained."""
+    """Clip the gradient by the norm of what is trained; the state is empty, as that of optax's own clipping."""
     clip = optax.clip_by_global_norm(norm)
-    return optax.chain(scale_by_depth(0.0, 1.0, sections), clip) if freeze_encoder else clip
+    if not freeze_encoder:
+        return clip
+    of_heads = optax.chain(scale_by_depth(0.0, 1.0, sections), clip)
+    return optax.stateless(lambda updates, params: of_heads.update(updates, of_heads.init(params), params)[0])

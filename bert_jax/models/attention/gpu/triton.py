@@ -49,7 +49,7 @@ def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def _reaches(inputs: AttentionInputs) -> Reaches:
-    """Those of the layers that run this program: a scanned program is that of all layers, which may differ."""
+    """The reaches of the layers that share this program: a scanned program runs all layers."""
     if isinstance(inputs.reach, int):
         return ((inputs.reach, 1),)
     if inputs.reach is None:
@@ -58,7 +58,7 @@ def _reaches(inputs: AttentionInputs) -> Reaches:
 
 
 def visited_pairs(length: int, reaches: Reaches) -> int:
-    """Return how many pairs of a query and a key the tiles have that a head visits; of several layers the mean."""
+    """Return the number of query-key pairs in the tiles that a head visits; of several layers, the mean."""
     block = _block(length)
     begin = np.arange(0, length, block)
 
@@ -103,7 +103,8 @@ def forward(
 ) -> tuple[jax.Array, Stats]:
     """Return the context, and what `backward` reads beside it.
 
-    `reaches` are for the name of the kernel, by which its cost is counted; `interpret` runs on any platform, slowly.
+    `reaches` only go into the kernel's name, from which the dry run counts its FLOPs; `interpret` runs on any platform,
+    slowly.
     """
     (batch, length, _), heads = _context(inputs).shape, inputs.keys.shape[1]
     stats = jax.ShapeDtypeStruct((batch, heads, length), jnp.float32)
