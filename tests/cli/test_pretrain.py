@@ -50,6 +50,18 @@ def test_wrong_overrides_leave_the_work_directory_free(world, tmp_path, run, ref
         pass
 
 
+def test_a_field_without_effect_is_refused_in_a_new_run_alone(world, tmp_path, run, refused, monkeypatch) -> None:
+    """One that an earlier version accepted goes on, and is evaluated."""
+    pairs = "--config.data.sentence_pairs=full_sentences"
+    command = [*pretrain_command(world, tmp_path / "run", pairs), "--config.data.short_seq_probability=0.0"]
+    refused(*command, says=("short_seq_probability has no effect", "set it to 0.1"))
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_jax.runs.pretrain.check_fields", lambda config: None)
+        assert run(*command)[0] == 0
+    assert run(*command)[0] == 0
+    assert run("evaluate", "--workdir", tmp_path / "run")[0] == 0
+
+
 def test_the_end_says_where_the_model_is_and_which_commands_use_it(run_copy, world, run) -> None:
     """Each command is one that the parser takes, up to the data of the task."""
     status, out, _ = run(*pretrain_command(world, run_copy))

@@ -93,7 +93,7 @@ def test_the_nearest_of_orthogonal_vectors_is_found():
 def test_right_answers_are_no_negatives():
     """A text equal to the second one, and the second text of an equal first one, with texts as words of two letters."""
     texts = [
-        ("ab", "cd", "xx"),
+        ("ab", "cd", "kl"),
         ("ab", "ef", "cd"),  # an equal first text; its negative is the first example's right answer
         ("gh", "cd", "yy"),  # an equal second text
         ("ij", "gh", "ef"),  # its second text is another example's first one, which is a negative like any other
