@@ -56,7 +56,7 @@ def pretrain(
             "no corpus: give --config.data.corpus=DIR, made by `bert-jax prepare`, or --config.data.text=FILES"
         )
     recorded = workdir.recorded_corpus(directory)
-    if not recorded:  # a run of an earlier version may go on
+    if not recorded:  # a run of an earlier version may resume
         check_fields(config)
     corpus = open_mixture(config.data.corpus, console.say, recorded, console.progress)
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):

@@ -51,7 +51,7 @@ def test_wrong_overrides_leave_the_work_directory_free(world, tmp_path, run, ref
 
 
 def test_a_field_without_effect_is_refused_in_a_new_run_alone(world, tmp_path, run, refused, monkeypatch) -> None:
-    """One that an earlier version accepted goes on, and is evaluated."""
+    """A run that an earlier version accepted resumes, and can be evaluated."""
     pairs = "--config.data.sentence_pairs=full_sentences"
     command = [*pretrain_command(world, tmp_path / "run", pairs), "--config.data.short_seq_probability=0.0"]
     refused(*command, says=("short_seq_probability has no effect", "set it to 0.1"))

@@ -179,7 +179,7 @@ def test_what_would_learn_nothing_is_refused(world, tmp_path, capsys):
     write_lines(tmp_path / "one.jsonl", [one | {"label": 4 * (number == 7)} for number, one in enumerate(examples(24))])
     argv = [one for one in command(world, tmp_path / "run") if not one.startswith("--config.task.train=")]
     assert main([*argv, f"--config.task.train={tmp_path / 'one.jsonl'}"]) == 2
-    assert "one training pair alone belongs together" in capsys.readouterr().err
+    assert "only one training pair belongs together" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -155,7 +155,7 @@ def _check_positives(settings: TaskConfig, train: Part, console: Console) -> Non
     if left_out == pairs:
         raise UserError(f"all {pairs:,} training pairs are left out: {why}; for labels of 0 and 1, set it to 1")
     if "positives" in train.features[0].targets and pairs - left_out < 2 and len(train.features[0].sequences) < 3:
-        raise UserError("one training pair alone belongs together, and has no other text to be told from; give more")
+        raise UserError("only one training pair belongs together, so that it has no negatives; give more pairs")
     if left_out:
         console.say(f"{left_out:,} of {pairs:,} training pairs are left out: {why}")
 
