@@ -1,4 +1,4 @@
-"""Training as users of torch do it: AdamW, a linear schedule with warmup, clipping. The other side of trajectories."""
+"""Training as users of torch do it: AdamW, a linear schedule with warmup, clipping; and a loss written in torch."""
 
 import torch
 import transformers
@@ -33,3 +33,15 @@ def trajectory(model, loss_of, batches, rate, warmup):
         schedule.step()
         losses.append(loss.item())
     return losses, norms
+
+
+def contrastive_loss(model, batch, temperature):
+    """Mean of the tokens of a `BertModel`, unit length, cosines of positives over the temperature, cross entropy."""
+    positive, vectors = batch["positives"] > 0, []
+    for side in range(batch["input_ids"].shape[1]):
+        ids, mask = (torch.tensor(batch[name][positive, side]).long() for name in ("input_ids", "attention_mask"))
+        hidden = model(ids, mask).last_hidden_state
+        mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        vectors.append(torch.nn.functional.normalize(mean))
+    cosines = vectors[0] @ torch.cat(vectors[1:]).T
+    return torch.nn.functional.cross_entropy(cosines / temperature, torch.arange(int(positive.sum())))

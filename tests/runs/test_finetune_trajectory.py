@@ -31,7 +31,6 @@ from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase
 from bert_jax.training.step import TrainState, train_step
 from tests import torch_training
-from tests.tasks.test_similarity import contrastive_loss
 from tests.tiny_models import CLASSES, LETTERS, MAX_POSITIONS, save
 
 STEPS, WARMUP, BATCH, EXAMPLES = 30, 3, 8, 45
@@ -173,7 +172,7 @@ def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teache
 
     def loss_of(model, batch):
         if kind == "similarity":
-            return contrastive_loss(model, batch, config.task.temperature)
+            return torch_training.contrastive_loss(model, batch, config.task.temperature)
         found = model(**reference_inputs(model, kind, batch))
         if teacher:
             return taught(found, taught_by, reference_inputs(taught_by, kind, batch), config.task)

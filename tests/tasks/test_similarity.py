@@ -23,6 +23,7 @@ from bert_jax.tasks.kinds.kind import make_features
 from tests.finetuning_runs import RECIPE, read_lines, stop_after, write_lines
 from tests.synthetic import NO_DROPOUT
 from tests.tiny_models import LETTERS, save
+from tests.torch_training import contrastive_loss
 from tests.training.test_resume import newest_whole, outcome
 
 HEADS = (Head("sentence_embedding"),)
@@ -37,18 +38,6 @@ def examples(count, seed=0):
             {"id": str(number), "text": text, "text_pair": text[::-1] + "a" * rng.randint(0, 3), "label": label}
         )
     return made
-
-
-def contrastive_loss(model, batch, temperature):
-    """Mean of the tokens of a `BertModel`, unit length, cosines of positives over the temperature, cross entropy."""
-    positive, vectors = batch["positives"] > 0, []
-    for side in range(batch["input_ids"].shape[1]):
-        ids, mask = (torch.tensor(batch[name][positive, side]).long() for name in ("input_ids", "attention_mask"))
-        hidden = model(ids, mask).last_hidden_state
-        mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        vectors.append(torch.nn.functional.normalize(mean))
-    cosines = vectors[0] @ torch.cat(vectors[1:]).T
-    return torch.nn.functional.cross_entropy(cosines / temperature, torch.arange(int(positive.sum())))
 
 
 @pytest.mark.parametrize("negatives", [False, True])
