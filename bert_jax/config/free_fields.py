@@ -1,7 +1,8 @@
 """What a resumed run may change."""
 
-# Fields that a resumed run may change: what is learned stays the same up to rounding. data.corpus, task.data,
-# init_from, generator_from and teacher say where something is, not what it is; evaluate changes what is measured alone.
+# Fields that a resumed run may change: what is learned stays the same up to rounding. data.corpus, task.data and
+# teacher say where something is, not what it is; a run with checkpoints keeps the init_from and generator_from that it
+# began with, and says so; evaluate changes what is measured alone.
 FREE_TO_CHANGE = (
     "compute.scan_layers",
     "compute.attention",

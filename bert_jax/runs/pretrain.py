@@ -25,7 +25,7 @@ from bert_jax.runs.corpus_data import corpus_data, min_documents
 from bert_jax.runs.evaluate import make_evaluation
 from bert_jax.runs.requirements import lock_versions
 from bert_jax.runs.start.fields import check_fields
-from bert_jax.runs.start.initial_weights import check_exportable, starting_weights
+from bert_jax.runs.start.initial_weights import as_begun, check_exportable, from_elsewhere, starting_weights
 from bert_jax.runs.start.snapshots import ALL_PREPARED, Rest, check_snapshots
 from bert_jax.runs.start.teacher import read_teacher
 from bert_jax.training import workdir
@@ -55,20 +55,24 @@ def pretrain(
         raise UserError(
             "no corpus: give --config.data.corpus=DIR, made by `bert-jax prepare`, or --config.data.text=FILES"
         )
-    recorded = workdir.recorded_corpus(directory)
+    recorded = workdir.recorded_config(directory)
     if not recorded:  # a run of an earlier version may resume
         check_fields(config)
-    corpus = open_mixture(config.data.corpus, console.say, recorded, console.progress)
+    known = (recorded.data.corpus or "") if recorded else ""
+    corpus = open_mixture(config.data.corpus, console.say, known, console.progress)
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
         raise UserError("config.data.weights and smoothing have no effect on one corpus; leave them out")
     config = _resolved(config, corpus)
+    resumes = recorded is not None and workdir.has_checkpoints(directory)
+    if recorded and resumes:
+        config = as_begun(config, recorded, console)
     check_snapshots(config, corpus, rest)
     teacher = read_teacher(config, corpus.tokenizer(), console)
     objective, phases = make_objective(config, teacher.config), plan_phases(config.train)
     if watchdog:
         watchdog.check_agreement(run_fingerprint(config, corpus))
     mesh = check_layout(config, objective, phases)  # refused now, it leaves the directory to the corrected command
-    params = starting_weights(config, corpus.tokenizer(), console, teacher)
+    params = None if resumes else starting_weights(config, corpus.tokenizer(), console, teacher)
     data = corpus_data(config, corpus, sharding.batch_blocks(mesh), rest=rest)
     data = data._replace(
         evaluate=make_evaluation(
@@ -107,7 +111,7 @@ def _measured(run: RunContext, config: PretrainConfig, corpus: Mixture) -> RunCo
     entropy = unigram_entropy(split, corpus.vocab_size)
     run = run._replace(data=run.data._replace(unigram_entropy=entropy))
     # Weights from elsewhere have left the plateau before.
-    return run if run.start is not None else run._replace(remarks=Plateau(config, run.phases, entropy).remarks)
+    return run if from_elsewhere(config) else run._replace(remarks=Plateau(config, run.phases, entropy).remarks)
 
 
 def _resolved(config: PretrainConfig, corpus: Mixture) -> PretrainConfig:

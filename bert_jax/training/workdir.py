@@ -166,15 +166,20 @@ def read_run(workdir: pathlib.Path) -> tuple[Config, dict[str, str]]:
         raise UserError(f"{path}: damaged, or of another version of bert_jax ({error}); {RESTORE}") from None
 
 
-def recorded_corpus(workdir: pathlib.Path) -> str:
-    """Return `config.data.corpus` of the run in `workdir`, with the snapshots that it reads; "" where there is none."""
+def recorded_config(workdir: pathlib.Path) -> PretrainConfig | None:
+    """Return the config of the pretraining in `workdir`; None where there is none."""
     config: Config | None = None
     with contextlib.suppress(UserError):  # `claim` reports what is damaged
         if (workdir / "run.json").exists():
             config, _ = read_run(workdir)
         elif record := _newest_record(workdir):
             config = from_json(record["config"])
-    return (config.data.corpus or "") if isinstance(config, PretrainConfig) else ""
+    return config if isinstance(config, PretrainConfig) else None
+
+
+def has_checkpoints(workdir: pathlib.Path) -> bool:
+    """Whether the run in `workdir` has saved a step, from which it resumes."""
+    return bool(saved_steps(checkpoints_in(workdir)))
 
 
 def machine() -> dict[str, str | int]:

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from bert_jax.errors import UserError
 from bert_jax.inference.load import Weights, read_weights
 from bert_jax.models import Head
 from bert_jax.runs.start.longer_positions import with_longer_positions
+from bert_jax.training.workdir import read_run
 from tests.finetuning_runs import finetune, make_world, read_lines
 from tests.generated_corpus import generated_corpus
 
@@ -78,6 +80,31 @@ def test_pretraining_goes_on_with_the_weights_of_a_run_and_of_its_export(world, 
         before, after = tensors(world / "model"), tensors(tmp_path / f"{name}-out")
         assert before.keys() == after.keys()
         assert all(np.array_equal(before[key], after[key]) for key in before)
+
+
+def test_a_resumed_run_keeps_its_start_and_does_not_read_it_again(world, tmp_path, capsys):
+    """It ends with the same bits without the directory that it began from; another one is named as without effect."""
+    start = tmp_path / "start"
+    shutil.copytree(world / "model", start)
+    begin = [f"--config.init_from={start}", "--config.checkpoint.every=1"]
+    for name in ("whole", "stopped"):
+        assert main(pretrain_command(world, tmp_path / name, *begin)) == 0
+    shutil.rmtree(start)
+    shutil.rmtree(tmp_path / "stopped" / "checkpoints" / "2")
+    capsys.readouterr()
+    other = f"--config.init_from={world / 'run'}"
+    assert main(pretrain_command(world, tmp_path / "stopped", other, "--config.checkpoint.every=1")) == 0
+    said = f"config.init_from={world / 'run'} has no effect: the run resumes; it began from {start}"
+    assert said in capsys.readouterr().err
+    assert read_run(tmp_path / "stopped")[0].init_from == str(start)
+    for name in ("whole", "stopped"):
+        assert main(["export", "--workdir", str(tmp_path / name), "--output", str(tmp_path / f"{name}-out")]) == 0
+    whole, resumed = tensors(tmp_path / "whole-out"), tensors(tmp_path / "stopped-out")
+    assert all(np.array_equal(whole[key], resumed[key]) for key in whole)
+    capsys.readouterr()
+    assert main(pretrain_command(world, tmp_path / "stopped", "--config.checkpoint.every=1")) == 0  # left out
+    assert "no effect" not in capsys.readouterr().err
+    assert read_run(tmp_path / "stopped")[0].init_from == str(start)
 
 
 def test_pretraining_goes_on_with_more_positions(world, tmp_path, capsys):

@@ -62,6 +62,27 @@ def _with_pairs(config: PretrainConfig, sentence_pairs: str) -> PretrainConfig:
     return dataclasses.replace(config, data=dataclasses.replace(config.data, sentence_pairs=sentence_pairs))
 
 
+def from_elsewhere(config: PretrainConfig) -> bool:
+    """Whether a run starts from trained weights, its own or a teacher's."""
+    teacher = OBJECTIVES[config.objective].teacher(config)
+    return bool(config.init_from) or (teacher is not None and config.distillation.copy_layers)
+
+
+def as_begun(config: PretrainConfig, begun: PretrainConfig, console: Console) -> PretrainConfig:
+    """Return the config of a resumed run with the start that it had, which its checkpoints have replaced since.
+
+    A line says so where another start is asked for.
+    """
+    generator = dataclasses.replace(config.replaced_tokens, generator_from=begun.replaced_tokens.generator_from)
+    for name, now, then in (
+        ("init_from", config.init_from, begun.init_from),
+        ("replaced_tokens.generator_from", config.replaced_tokens.generator_from, generator.generator_from),
+    ):
+        if now and now != then:
+            console.say(f"config.{name}={now} has no effect: the run resumes; it began from {then or 'random weights'}")
+    return dataclasses.replace(config, init_from=begun.init_from, replaced_tokens=generator)
+
+
 def starting_weights(
     config: PretrainConfig, tokenizer: Tokenizer, console: Console, teacher: Teacher | None = None
 ) -> Params | None:
