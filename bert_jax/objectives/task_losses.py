@@ -25,8 +25,8 @@ def in_batch_negatives(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the cross entropy of finding each first text's second one among the other texts of the batch's positives.
 
-    Where several examples have the same first text, the second text of each is right. A text that equals a right one is
-    not a negative.
+    Where several examples have the same first text, the second text of each is right. A text that equals a right one,
+    or the first text itself, is not a negative.
 
     Args:
         outputs: float32 `[examples, texts, hidden]`: vectors of length 1 of a first and a second text, and perhaps of
@@ -39,7 +39,8 @@ def in_batch_negatives(
     examples, texts = outputs.shape[:2]
     others, other_ids = (x[:, 1:].swapaxes(0, 1).reshape(-1, x.shape[-1]) for x in (outputs, input_ids))
     same_first = _equal(input_ids[:, 0], input_ids[:, 0]) * positives
-    right = same_first @ _equal(input_ids[:, 1], other_ids) > 0  # of all second texts, then of all negatives
+    # Of all second texts, then of all negatives.
+    right = same_first @ _equal(input_ids[:, 1], other_ids) + _equal(input_ids[:, 0], other_ids) > 0
     own = jnp.eye(examples, examples * (texts - 1), dtype=bool)
     known = jnp.tile(positives, texts - 1) > 0
     cosines = jnp.where(known & (own | ~right), outputs[:, 0] @ others.T, NEVER)

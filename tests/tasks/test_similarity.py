@@ -1,5 +1,6 @@
 """Similarity: the loss and its gradients beside torch, and a training from the command line."""
 
+import math
 import random
 
 import jax
@@ -79,24 +80,26 @@ def test_the_nearest_of_orthogonal_vectors_is_found():
 
 
 def test_right_answers_are_no_negatives():
-    """A text equal to the second one, and the second text of an equal first one, with texts as words of two letters."""
+    """A text equal to one of the pair, and the second text of an equal first one; texts are words of two letters."""
     texts = [
         ("ab", "cd", "kl"),
         ("ab", "ef", "cd"),  # an equal first text; its negative is the first example's right answer
         ("gh", "cd", "yy"),  # an equal second text
-        ("ij", "gh", "ef"),  # its second text is another example's first one, which is a negative like any other
+        ("ij", "gh", "ij"),  # its second text is another example's first one; its negative is its own first text
         ("gh", "kl", "ab"),  # not a positive
     ]
     rng, positives = np.random.default_rng(0), np.array([1, 1, 1, 1, 0])
     outputs = rng.normal(size=(5, 3, 8)).astype(np.float32)
+    outputs /= np.linalg.norm(outputs, axis=-1, keepdims=True)
     ids = np.array([[[ord(letter) for letter in text] for text in row] for row in texts])
     found, _ = in_batch_negatives(jnp.asarray(outputs), jnp.asarray(positives), ids, 0.5)
     for i in np.flatnonzero(positives):
         right = {texts[i][1]} | {second for first, second, _ in np.array(texts)[positives > 0] if first == texts[i][0]}
-        rivals = [(j, t) for j in np.flatnonzero(positives) for t in (1, 2) if texts[j][t] not in right]
+        same = right | {texts[i][0]}
+        rivals = [(j, t) for j in np.flatnonzero(positives) for t in (1, 2) if texts[j][t] not in same]
         scores = [outputs[i, 0] @ outputs[j, t] / 0.5 for j, t in [(i, 1), *rivals]]
         assert found[i] == pytest.approx(np.log(np.sum(np.exp(scores))) - scores[0], rel=1e-5)
-    assert len(rivals) == 7  # of the last positive, ij: nothing is left out but its own second text
+    assert len(rivals) == 6  # of the last positive, ij: nothing is left out but its second text and its negative
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +107,7 @@ def world(tmp_path_factory):
     place = tmp_path_factory.mktemp("similar")
     save(place / "start", "bert", "ForMaskedLM")
     (place / "recipe.py").write_text(RECIPE)
-    write_lines(place / "train.jsonl", examples(24))
+    write_lines(place / "train.jsonl", examples(60))
     write_lines(place / "dev.jsonl", examples(12, 1))
     return place
 
@@ -164,17 +167,25 @@ def test_a_batch_without_negatives_is_refused(world, tmp_path, capsys, value):
 def test_what_would_learn_nothing_is_refused(world, tmp_path, capsys):
     assert main(command(world, tmp_path / "run", "optimizer.freeze_encoder=True")) == 2
     assert "freeze_encoder leaves nothing to train" in capsys.readouterr().err
-    write_lines(tmp_path / "one.jsonl", [one | {"label": 4 * (number == 7)} for number, one in enumerate(examples(24))])
+    write_lines(tmp_path / "one.jsonl", [one | {"label": 4 * (number == 7)} for number, one in enumerate(examples(60))])
     argv = [one for one in command(world, tmp_path / "run") if not one.startswith("--config.task.train=")]
     assert main([*argv, f"--config.task.train={tmp_path / 'one.jsonl'}"]) == 2
-    assert "only one training pair belongs together" in capsys.readouterr().err
+    assert "task.train has no negatives" in capsys.readouterr().err
+    write_lines(tmp_path / "one.jsonl", [{"text": "ab", "text_pair": "cd"}] * 20)
+    assert main([*argv, f"--config.task.train={tmp_path / 'one.jsonl'}"]) == 2
+    assert "each second text is right for each first one (1 distinct pairs" in capsys.readouterr().err
+    for more in ((), ("optimizer.freeze_encoder=True",)):
+        assert main(command(world, tmp_path / "run", "task.bilstm=True", *more)) == 2
+        assert "config.task.bilstm has no effect on similarity" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
 def test_pairs_that_are_left_out_are_counted(world, tmp_path, capsys):
     assert main(command(world, tmp_path / "run", "task.epochs=1")) == 0
-    left_out = sum(one["label"] < 4 for one in examples(24))
-    assert f"{left_out} of 24 training pairs are left out" in capsys.readouterr().err
+    left_out = sum(one["label"] < 4 for one in examples(60))
+    err = capsys.readouterr().err
+    assert f"{left_out} of 60 training pairs are left out" in err
+    assert f"{math.ceil((60 - left_out) / 8)} steps of 8 sequences" in err  # none for what is left out
 
 
 @pytest.mark.parametrize(
@@ -183,13 +194,13 @@ def test_pairs_that_are_left_out_are_counted(world, tmp_path, capsys):
         (
             "train",
             1,
-            "all 24 training pairs are left out: their label is below config.task.positive_from=4; for",
+            "all 60 training pairs are left out: their label is below config.task.positive_from=4; for",
         ),
         ("dev", 5, "all labels of the dev set are 5, so that no correlation is defined"),
     ],
 )
 def test_labels_that_teach_or_measure_nothing_are_refused(world, tmp_path, capsys, name, label, says):
-    write_lines(tmp_path / "pairs.jsonl", [one | {"label": label} for one in examples(24)])
+    write_lines(tmp_path / "pairs.jsonl", [one | {"label": label} for one in examples(60)])
     argv = [one for one in command(world, tmp_path / "run") if not one.startswith(f"--config.task.{name}=")]
     assert main([*argv, f"--config.task.{name}={tmp_path / 'pairs.jsonl'}"]) == 2
     assert says in capsys.readouterr().err

@@ -19,6 +19,7 @@ from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_of
 from bert_jax.models import Model, draw_missing, make_model
+from bert_jax.models.heads.table import OF_TASKS
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.tasks import finetuning, head
 from bert_jax.runs.finetuning.task_data import Part, digest, read_part, score_names
@@ -90,6 +91,8 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     class_of(start.config, start.heads)  # the best model is written as one
     if KINDS[task.kind].head == "sentence_embedding":
         _check_sentences(start)
+    if settings.bilstm and task_head.name not in OF_TASKS:
+        raise UserError(f"config.task.bilstm has no effect on {task.kind}: it reads the encoder alone; set it to False")
     if config.optimizer.freeze_encoder and task_head.name in WITHOUT_PARAMETERS and not settings.bilstm:
         raise UserError(
             f"config.optimizer.freeze_encoder leaves nothing to train: {task.kind} has no weights of its own"
@@ -108,7 +111,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     (train,), dev, test = (
         tuple(read_part(task, settings, name, tokenizer, console) for name in names) for names in parts.values()
     )
-    _check_positives(settings, train, console)
+    train = _positives(settings, train, console)
     metric = settings.metric or task.best
     known = score_names(task, dev)
     if metric not in known:
@@ -148,16 +151,28 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     )
 
 
-def _check_positives(settings: TaskConfig, train: Part, console: Console) -> None:
-    """Refuse training pairs of which too few belong together, and say how many are left out."""
-    pairs, left_out = len(train.features), sum(one.targets.get("positives") == 0 for one in train.features)
+def _positives(settings: TaskConfig, train: Part, console: Console) -> Part:
+    """The set with the training pairs alone that belong together; UserError where they have no negatives.
+
+    Kinds of tasks without negatives keep all examples.
+    """
+    if "positives" not in train.features[0].targets:
+        return train
+    kept = [one for one in train.features if one.targets["positives"]]
+    pairs, left_out = len(train.features), len(train.features) - len(kept)
     why = f"their label is below config.task.positive_from={settings.positive_from:g}"
-    if left_out == pairs:
+    if not kept:
         raise UserError(f"all {pairs:,} training pairs are left out: {why}; for labels of 0 and 1, set it to 1")
-    if "positives" in train.features[0].targets and pairs - left_out < 2 and len(train.features[0].sequences) < 3:
-        raise UserError("only one training pair belongs together, so that it has no negatives; give more pairs")
     if left_out:
         console.say(f"{left_out:,} of {pairs:,} training pairs are left out: {why}")
+    texts = {tuple(ids.tobytes() for ids, _ in one.sequences[:2]) for one in kept}
+    firsts, seconds = map(set, zip(*texts, strict=True))
+    if len(texts) == len(firsts) * len(seconds) and len(kept[0].sequences) < 3:
+        raise UserError(
+            f"task.train has no negatives: each second text is right for each first one ({len(texts):,} distinct pairs "
+            f"belong together); give more pairs, or a `negative` text with each"
+        )
+    return train._replace(features=kept)
 
 
 def _check_sentences(start: Weights) -> None:
