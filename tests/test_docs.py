@@ -18,7 +18,9 @@ import pytest
 import bert_jax
 from bert_jax.cli.main import VERBS
 from bert_jax.cli.parser import parse
-from bert_jax.config import FinetuneConfig, PretrainConfig, read_config
+from bert_jax.config import FinetuneConfig, PretrainConfig, read_config, with_vocab_size
+from bert_jax.objectives import make_objective
+from bert_jax.runs.start.initial_weights import check_exportable
 from tests.reports.browser import open_browser
 from tests.tiny_models import save
 
@@ -88,6 +90,21 @@ def test_commands_are_commands(page: pathlib.Path, line: str, monkeypatch: pytes
     if len(kinds) == 1:
         of_the_reader = recipe is not None and recipe.endswith(".py") and not pathlib.Path(recipe).exists()
         read_config(CONFIGS[kinds[0]], None if of_the_reader else recipe, args.overrides)
+
+
+def test_the_recipes_of_each_objective_train_a_model_that_can_be_exported() -> None:
+    """With the fields that the table of objectives names beside them."""
+    page = PAGES[ROOT / "docs" / "pretraining.md"]
+    table = page[page.index("| objective | recipe for a CPU") :].split("\n\n")[0].splitlines()[2:]
+    for small, published in [row.split("|")[2:4] for row in table if "`finetune`" not in row]:
+        codes = re.findall("`(.*?)`", published)
+        fields = [f"--config.{code}" for code in codes if "=" in code]
+        for name in (re.findall("`(.*?)`", small)[0], *(code for code in codes if "=" not in code)):
+            config = with_vocab_size(read_config(PretrainConfig, name, fields if name in codes else []), 30_522)
+            padding = max(0, config.model.position_offset - 1)
+            check_exportable(config, {"pad": padding, "sep": 3})
+            if config.objective != "distillation":  # which needs a teacher
+                make_objective(config)
 
 
 def test_the_site_has_every_page() -> None:

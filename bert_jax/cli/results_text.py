@@ -8,10 +8,15 @@ from bert_jax.config import PretrainConfig
 from bert_jax.console import format_metric
 from bert_jax.inference.scoring.score import BENCHMARKS, Report
 from bert_jax.reports.bias_page.readings import Reading
+from bert_jax.reports.plots import WEIGHTED
 from bert_jax.reports.run_lines import finetuned_commands, pretrained_commands
 
 NOT_METRICS = ("step", "seq_len", "documents")
-NOTES = {"unigram_entropy": "nats; loss of a model that knows only how often each token occurs"}
+NOTES = {
+    "loss": "sum of the losses below",
+    "unigram_entropy": "nats; loss of a model that knows only how often each token occurs",
+    **{name: f"times config.{weight}" for name, weight in WEIGHTED.items()},
+}
 
 
 def evaluation_table(metrics: Mapping[str, float], corpus: str | None = None) -> str:

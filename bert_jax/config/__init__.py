@@ -49,6 +49,7 @@ from bert_jax.config.schema import (
     TaskConfig,
     TrainConfig,
     WatchdogConfig,
+    spelled_out,
 )
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "pretrain_config",
     "read_config",
     "resolve",
+    "spelled_out",
     "table_of",
     "to_json",
     "with_vocab_size",

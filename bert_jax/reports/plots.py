@@ -9,6 +9,12 @@ from bert_jax.training.metrics import Line, damaged_lines, read_metrics
 
 # Panels: the losses and accuracies of whatever objective the run has, by the ending of their names, and these metrics.
 MEASURES = {"_loss": "loss (nats)", "_accuracy": "accuracy"}
+# Losses that metrics hold times a weight, and the field that has it.
+WEIGHTED = {
+    "replaced_loss": "replaced_tokens.weight",
+    **{f"{what}_loss": f"distillation.{what}_weight" for what in ("soft", "cosine", "hidden", "attention")},
+    "z_loss": "train.z_loss",
+}
 PANELS = {"learning_rate": "learning rate", "grad_norm": "gradient norm"}
 MASKED_LOSS = "mlm_loss"  # the one that the unigram entropy is a line for
 IN_WORDS = {"mlm": "masked-token", "nsp": "next-sentence", "sop": "sentence-order", "replaced": "replaced-token"}
@@ -70,7 +76,8 @@ def panel_titles(names: Iterable[str]) -> dict[str, str]:
     titles: dict[str, str] = {}
     for prefix in dict.fromkeys(name.rpartition("_")[0] for name in names if name.endswith(tuple(MEASURES))):
         words = IN_WORDS.get(prefix, prefix.replace("_", " "))
-        titles |= {f"{prefix}{ending}": f"{words} {measure}" for ending, measure in MEASURES.items()}
+        measures = MEASURES | ({"_loss": "loss (weighted)"} if f"{prefix}_loss" in WEIGHTED else {})
+        titles |= {f"{prefix}{ending}": f"{words} {measure}" for ending, measure in measures.items()}
     return {name: title for name, title in (titles | PANELS).items() if name in names}
 
 

@@ -91,7 +91,11 @@ def evaluate(
             f"{other or config.data.corpus} has too few held-out documents to evaluate on; "
             "prepare it again with a higher --heldout_fraction, or from more documents"
         )
-    teacher = read_teacher(config, corpus.tokenizer(), console)
+    try:
+        teacher = read_teacher(config, corpus.tokenizer(), console)
+    except UserError as error:
+        moved = f"`bert-jax pretrain --workdir {directory}` with its new place, as when it is resumed, records it"
+        raise UserError(f"{error}; if it was moved, {moved}") from None
     if teacher.fingerprint.get("teacher") != fingerprint.get("teacher"):
         raise UserError(f"{config.distillation.teacher} is not the model that {directory} learned from")
     objective, phases = make_objective(config, teacher.config), plan_phases(config.train)

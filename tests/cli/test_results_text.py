@@ -56,6 +56,10 @@ def test_the_table_of_an_evaluation() -> None:
         "  mlm accuracy         50.0%",
         "  unigram entropy     6.2500  nats; loss of a model that knows only how often each token occurs",
     ]
+    weighted = evaluation_table({"loss": 37.5, **metrics, "replaced_loss": 35.0, "hidden_loss": 0.1}).splitlines()
+    assert weighted[1].endswith("sum of the losses below")
+    assert weighted[4].endswith("times config.replaced_tokens.weight")
+    assert weighted[5].endswith("times config.distillation.hidden_weight")
     other = evaluation_table(metrics, "other/")
     assert other.startswith("step 3,000: 12 documents of other/, 128 tokens per sequence\n")
 

@@ -245,7 +245,11 @@ def test_flops_are_training_the_student_and_reading_with_the_teacher() -> None:
             teacher_config(num_heads=8),
             r"attention_weight needs as many heads as the teacher's 8 \(here 4\)",
         ),
-        ({}, teacher_config(hidden_size=64), "hidden_size=32 differs from the teacher's 64; or set .*cosine_weight=0"),
+        (
+            {},
+            teacher_config(hidden_size=64),
+            "hidden_size=32 differs from the teacher's 64; .*cosine_weight=0 and copy_layers=False",
+        ),
     ],
 )
 def test_refused_before_anything_is_allocated(
@@ -259,6 +263,18 @@ def test_layers_of_another_shape_are_not_copied() -> None:
     teacher = teacher_config(mlp_size=128)
     with pytest.raises(UserError, match=r"set config\.distillation\.copy_layers=False"):
         student_of(drawn(teacher, 0), teacher, student_config())
+
+
+def test_a_student_is_not_deeper_than_the_teacher_whose_layers_it_starts_from() -> None:
+    teacher = teacher_config(num_layers=1)
+    with pytest.raises(UserError, match=r"num_layers=2, more than the teacher's 1, from which a student starts"):
+        student_of(drawn(teacher, 0), teacher, student_config(model__num_layers=2))
+
+
+def test_a_field_of_none_is_the_value_that_it_stands_for() -> None:
+    teacher = teacher_config(masked_activation=teacher_config().activation)
+    assert student_config().model.masked_activation is None
+    student_of(drawn(teacher, 0), teacher, student_config())
 
 
 def test_the_teacher_is_an_argument_of_the_step_and_no_constant() -> None:

@@ -19,6 +19,8 @@ OBJECTIVES = {
     | {"nsp_loss": "next-sentence loss (nats)", "nsp_accuracy": "next-sentence accuracy"},
     "sentence order": MASKED_TOKENS
     | {"sop_loss": "sentence-order loss (nats)", "sop_accuracy": "sentence-order accuracy"},
+    "replaced tokens": MASKED_TOKENS
+    | {"replaced_loss": "replaced-token loss (weighted)", "replaced_accuracy": "replaced-token accuracy"},
     "unknown to the plots": {
         "replaced_token_loss": "replaced token loss (nats)",
         "replaced_token_accuracy": "replaced token accuracy",

@@ -69,11 +69,18 @@ BAD = {
     "invalid list": (TEXTS, "a.json", '[{"text": "x"},\n{"text"]', "a.json: invalid JSON .*line 2"),
     "deep JSON": (TEXTS, "a.json", "[" * 100_000, "a.json: invalid JSON"),
     "no object": (TEXTS, "a.jsonl", "3", "a.jsonl:1: not a JSON object"),
+    "lines of lists": (TEXTS, "a.jsonl", '["x", "no"]\n["y", "no"]\n', "a.jsonl:1: not a JSON object"),
     "missing key": (
         TEXTS,
         "a.jsonl",
         '{"txt": "x", "label": "no"}',
         r"a.jsonl:1: no key 'text' for text; did you mean 'txt'",
+    ),
+    "no second text": (  # the first one is no help
+        TEXTS | {"columns": "text=text,text_pair=text_pair,label=label"},
+        "a.jsonl",
+        '{"text": "x", "label": "no"}',
+        r"no key 'text_pair' for text_pair \(there are 'text', 'label'\)",
     ),
     "id twice": (
         TEXTS | {"columns": "id=id"},

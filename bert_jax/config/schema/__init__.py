@@ -13,7 +13,7 @@ field.py      what a field says of itself
 """
 
 from bert_jax.config.schema.data import DataConfig
-from bert_jax.config.schema.encoder import ComputeConfig, EncoderConfig
+from bert_jax.config.schema.encoder import ComputeConfig, EncoderConfig, spelled_out
 from bert_jax.config.schema.objectives import DistillationConfig, ReplacedTokensConfig
 from bert_jax.config.schema.run import Config, FinetuneConfig, PretrainConfig
 from bert_jax.config.schema.task import TaskConfig
@@ -48,4 +48,5 @@ __all__ = [
     "TaskConfig",
     "TrainConfig",
     "WatchdogConfig",
+    "spelled_out",
 ]

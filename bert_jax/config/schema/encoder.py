@@ -107,6 +107,21 @@ class EncoderConfig:
     )
 
 
+# Fields of which None means the value of another one.
+SAME_AS = {
+    "local_rotary_base": "rotary_base",
+    "masked_activation": "activation",
+    "masked_norm": "norm",
+    "sequence_activation": "pooler_activation",
+}
+
+
+def spelled_out(config: EncoderConfig) -> EncoderConfig:
+    """Return the architecture without these Nones, so that equal ones compare as equal."""
+    unset = {name: other for name, other in SAME_AS.items() if getattr(config, name) is None}
+    return dataclasses.replace(config, **{name: getattr(config, other) for name, other in unset.items()})
+
+
 @dataclasses.dataclass(frozen=True)
 class ComputeConfig:
     """How the architecture is computed; changes speed and rounding, never what is learned."""

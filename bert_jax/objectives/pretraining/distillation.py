@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import EncoderConfig, PretrainConfig
+from bert_jax.config import EncoderConfig, PretrainConfig, spelled_out
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, attention_weights, make_model, model_flops
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
@@ -59,7 +59,8 @@ def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
     for name in ("vocab_size", *(("hidden_size",) if settings.cosine_weight else ())):
         ours, theirs = getattr(config.model, name), getattr(teacher, name)
         if ours != theirs:
-            advice = "; or set config.distillation.cosine_weight=0" if name == "hidden_size" else ""
+            narrower = "; for a student of another width set config.distillation.cosine_weight=0 and copy_layers=False"
+            advice = narrower if name == "hidden_size" else ""
             raise UserError(f"config.model.{name}={ours} differs from the teacher's {theirs}{advice}")
     read = READ + ((Head("hidden_states"),) if settings.hidden_weight else ())
     student, teaching = (make_model(one, config.compute, read) for one in (config.model, teacher))
@@ -197,11 +198,17 @@ def student_of(params: Params, teacher: EncoderConfig, config: PretrainConfig) -
     params = {name: params[name] for name in model.shapes if name in params}
     found, wanted = (jax.tree.map(np.shape, tree) for tree in (params, model.shapes))
     names = {field.name for field in dataclasses.fields(teacher)} - MAY_DIFFER
-    unlike = sorted(name for name in names if getattr(config.model, name) != getattr(teacher, name))
-    if unlike or config.model.num_layers > teacher.num_layers or found != wanted:
+    ours, theirs = spelled_out(config.model), spelled_out(teacher)
+    unlike = sorted(name for name in names if getattr(ours, name) != getattr(theirs, name))
+    random = "set config.distillation.copy_layers=False for random weights"
+    if config.model.num_layers > teacher.num_layers:
+        raise UserError(
+            f"config.model.num_layers={config.model.num_layers}, more than the teacher's {teacher.num_layers}, from "
+            f"which a student starts; {random}"
+        )
+    if unlike or found != wanted:
         raise UserError(
             "config.distillation.copy_layers needs a student that differs from its teacher in the number of layers "
-            f"alone{f' (here also in {unlike[0]})' if unlike else ''}; set config.distillation.copy_layers=False for "
-            "random weights"
+            f"alone{f' (here also in {unlike[0]})' if unlike else ''}; {random}"
         )
     return params

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 
-from bert_jax.config import EncoderConfig, PretrainConfig, flatten
+from bert_jax.config import EncoderConfig, PretrainConfig, flatten, spelled_out
 from bert_jax.console import Console
 from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
@@ -98,9 +98,10 @@ def starting_weights(
                 "config.replaced_tokens.generator_from needs config.init_from: a generator reads the model's embeddings"
             )
         if teacher and teacher.config and config.distillation.copy_layers:
+            student = student_of(dict(teacher.params), teacher.config, config)
             layers = ", ".join(map(str, layers_of(config.model, teacher.config)))
             console.say(f"starting from the layers {layers} of {config.distillation.teacher}")
-            return student_of(dict(teacher.params), teacher.config, config)
+            return student
         return None
     found = read_weights(config.init_from, row.heads(config), jax.random.key(config.seed), console)
     found = with_longer_positions(found, config.model, console)
@@ -141,10 +142,10 @@ def _part_weights(name: str, part: Part, config: PretrainConfig, console: Consol
 
 
 def _check_architecture(found: Weights, wanted: EncoderConfig, where: str, name: str) -> None:
-    theirs = flatten(dataclasses.asdict(found.config))
+    theirs = flatten(dataclasses.asdict(spelled_out(found.config)))
     wrong = [
         f"{name}.{key}={value} (there {theirs[key]})"
-        for key, value in flatten(dataclasses.asdict(wanted)).items()
+        for key, value in flatten(dataclasses.asdict(spelled_out(wanted))).items()
         if value != theirs[key] and key not in MAY_DIFFER
     ]
     if wrong:

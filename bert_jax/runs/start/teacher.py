@@ -30,7 +30,10 @@ def read_teacher(config: PretrainConfig, tokenizer: Tokenizer, console: Console)
     place = OBJECTIVES[config.objective].teacher(config)
     if place is None:
         return Teacher()
-    found = read_weights(place, (Head("masked_token"),), console=console)
+    try:
+        found = read_weights(place, (Head("masked_token"),), console=console)
+    except UserError as error:
+        raise UserError(f"the teacher, config.distillation.teacher: {error}") from None
     if load_tokenizer(found.directory).tokens != tokenizer.tokens:
         raise UserError(
             f"{config.data.corpus} was prepared with another vocabulary than config.distillation.teacher={place}; "

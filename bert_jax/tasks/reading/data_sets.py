@@ -39,9 +39,9 @@ class DataSet:
         absent = {field: name for field, name in columns.items() if name not in features}
         for field, name in absent.items():
             if field not in optional:
-                listed = ", ".join(features)
+                listed, free = ", ".join(features), set(features) - set(columns.values())
                 raise UserError(
-                    f"{self.place}: no feature '{name}' for {field}{did_you_mean(name, features)} (there are {listed})"
+                    f"{self.place}: no feature '{name}' for {field}{did_you_mean(name, free)} (there are {listed})"
                 )
         present = {field: name for field, name in columns.items() if field not in absent}
         names = {field: self.label_names(name) for field, name in present.items()}

@@ -71,8 +71,8 @@ def _indices(where: str, names: list[str], columns: Columns, optional: Sequence[
         elif name in names:
             raise UserError(f"{where}: two columns are named '{name}'; rename one")
         elif field not in optional:
-            listed = ", ".join(repr(known) for known in names)
-            raise UserError(f"{where}: no column '{name}' for {field}{did_you_mean(name, names)} (there are {listed})")
+            listed, free = ", ".join(repr(known) for known in names), set(names) - set(columns.values())
+            raise UserError(f"{where}: no column '{name}' for {field}{did_you_mean(name, free)} (there are {listed})")
     return indices
 
 

@@ -21,7 +21,8 @@ def read_json(path: str, columns: Columns, optional: Sequence[str], tally: Any =
     """
     text = read_text(path)
     items: Iterator[tuple[str, Any]]
-    if text.lstrip().startswith("["):
+    first, _, rest = text.strip().partition("\n")
+    if first.startswith("[") and not (rest and first.endswith("]")):  # such a line is one of several lists
         items = ((f"{path}: item {number}", item) for number, item in enumerate(parse_json(path, text)))
     else:
         items = read_json_lines(path, text.split("\n"))
@@ -55,8 +56,8 @@ def _fields(where: str, item: Mapping[str, Any], columns: Columns, optional: Seq
         if value is not _ABSENT:
             fields[field] = value
         elif field not in optional:
-            known = ", ".join(repr(key) for key in item)
-            raise UserError(f"{where}: no key '{name}' for {field}{did_you_mean(name, item)} (there are {known})")
+            known, free = ", ".join(repr(key) for key in item), item.keys() - columns.values()
+            raise UserError(f"{where}: no key '{name}' for {field}{did_you_mean(name, free)} (there are {known})")
     return fields
 
 
