@@ -79,6 +79,7 @@ def encode(
     truncate: bool = False,
     dtype: str = "float32",
     normalize: bool | None = None,
+    prompt_name: str | None = None,
 ) -> np.ndarray:
     """Return the vectors of texts, float32 `[texts, width]`, in their order.
 
@@ -94,15 +95,17 @@ def encode(
             reads.
         truncate: cut longer texts, the longer of a pair first; False: they are refused.
         dtype: of matrix products, float32 or bfloat16.
-        normalize: give the vectors the length 1; None: as `modules.json` says, else no. A prompt and lower case, which
-            such a directory may ask for, always apply.
+        normalize: give the vectors the length 1; None: as `modules.json` says, else no. Lower case, which such a
+            directory may ask for, always applies.
+        prompt_name: which of the directory's prompts comes before each text, such as `query`; None: its default one,
+            if it has one.
 
     Raises:
         UserError: an unknown pooling, a layer that the model does not have, or a text that is too long.
     """
     if isinstance(texts, str):
         raise UserError("texts is one string; give a list of them")
-    how = _resolved(model, pooling, normalize, max_seq_len)
+    how = _resolved(model, pooling, normalize, max_seq_len, prompt_name)
     if POOLINGS[how.pooling] is None:
         raise UserError(f"pooling {pooling}: gives no vector per text; choose another, or use `bert-jax embed`")
     limit = _limit(model, how, batch_size)
@@ -128,6 +131,7 @@ def embed(
     truncate: bool = False,
     dtype: str = "float32",
     normalize: bool | None = None,
+    prompt_name: str | None = None,
     progress: Callable[[str, int, int | None], None] = lambda what, done, total: None,
 ) -> Summary:
     """Write the embeddings of the texts of a file, in their order; memory does not grow with their number.
@@ -144,7 +148,7 @@ def embed(
         max_seq_len: as in `encode`.
         truncate: cut and count longer texts; False: they are refused before any work.
         dtype: of matrix products, float32 or bfloat16.
-        normalize: as in `encode`.
+        normalize: as in `encode`, like `prompt_name`.
         progress: is called with "counting", the texts counted so far and None, then with "embedding", those done and
             all.
 
@@ -154,7 +158,7 @@ def embed(
     if pooling not in (None, *POOLINGS):  # before the weights are read
         raise UserError(f"pooling {pooling}: choose from {', '.join(POOLINGS)}")
     model = open_model(directory, HEADS)
-    how = _resolved(model, pooling, normalize, max_seq_len)
+    how = _resolved(model, pooling, normalize, max_seq_len, prompt_name)
     limit = _limit(model, how, batch_size)
     compute, width = _make_compute(model.config, how.pooling, how.normalize, layers, dtype)
     name = name_of(source)
@@ -221,7 +225,7 @@ def _layers(layers: str, number: int, hidden: int) -> tuple[Callable[[jax.Array]
 
 
 def _resolved(
-    model: OpenModel, pooling: str | None, normalize: bool | None, max_seq_len: int | None
+    model: OpenModel, pooling: str | None, normalize: bool | None, max_seq_len: int | None, prompt_name: str | None
 ) -> SentenceModules:
     """What the directory says, except for what is asked for; UserError for what cannot be."""
     how, longest = model.sentences, model.config.max_positions
@@ -232,11 +236,15 @@ def _resolved(
         raise UserError(f"pooling {pooling}: choose from {', '.join(POOLINGS)}")
     if POOLINGS[pooling] is None and normalize:
         raise UserError(f"pooling {pooling}: gives features of tokens, which are not normalized")
+    if prompt_name is not None and prompt_name not in how.prompts:
+        there = f"there are {', '.join(how.prompts)}" if how.prompts else "this model has none"
+        raise UserError(f"prompt_name {prompt_name}: no prompt of that name; {there}")
     of_texts = POOLINGS[pooling] is not None
     return how._replace(
         pooling=pooling,
         normalize=of_texts and (how.normalize if normalize is None else normalize),
         max_seq_len=max_seq_len or how.max_seq_len,
+        default_prompt=how.default_prompt if prompt_name is None else prompt_name,
     )
 
 

@@ -75,9 +75,11 @@ class LoadedModel:
         truncate: bool = False,
         dtype: str = "float32",
         normalize: bool | None = None,
+        prompt_name: str | None = None,
     ) -> np.ndarray:
         """Return the vectors of texts, float32 `[texts, hidden]`; `inference.embed.encode` documents the arguments."""
-        return embed.encode(self.model, texts, pooling, layers, batch_size, max_seq_len, truncate, dtype, normalize)
+        how = layers, batch_size, max_seq_len, truncate, dtype, normalize, prompt_name
+        return embed.encode(self.model, texts, pooling, *how)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[Guess]:
         """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.

@@ -99,6 +99,24 @@ def test_a_prompt_and_lower_case_apply(encoder, tmp_path):
     np.testing.assert_allclose(bert_jax.load(tmp_path / "theirs").encode(["AbC"]), found[:1], rtol=0, atol=1e-6)
 
 
+def test_a_prompt_is_chosen_by_its_name(encoder, tmp_path):
+    prompts = {"prompts": {"query": "d e: ", "passage": "a b: "}, "default_prompt_name": "passage"}
+    model = save_theirs(encoder, tmp_path / "theirs", **prompts)
+    loaded = bert_jax.load(tmp_path / "theirs")
+    for name in ("query", "passage", None):
+        found = loaded.encode(TEXTS, truncate=True, prompt_name=name)
+        np.testing.assert_allclose(found, model.encode(TEXTS, prompt_name=name), rtol=0, atol=1e-5)
+    write_lines(tmp_path / "texts.jsonl", [{"text": text} for text in TEXTS])
+    command = ["embed", "--model", str(tmp_path / "theirs"), "--input", str(tmp_path / "texts.jsonl"), "--truncate"]
+    assert main([*command, "--output", str(tmp_path / "x.npy"), "--prompt_name", "query"]) == 0
+    expected = model.encode(TEXTS, prompt_name="query")
+    np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected, rtol=0, atol=1e-5)
+    with pytest.raises(UserError, match="prompt_name quer: no prompt of that name; there are document, passage, query"):
+        loaded.encode(["a"], prompt_name="quer")
+    with pytest.raises(UserError, match="prompt_name query: no prompt of that name; this model has none"):
+        bert_jax.load(encoder).encode(["a"], prompt_name="query")
+
+
 def test_the_file_of_a_transformer_had_other_names(encoder, tmp_path):
     save_theirs(encoder, tmp_path / "theirs", length=12)
     in_old_words(tmp_path / "theirs", "mean", 7)
@@ -209,7 +227,7 @@ def test_a_training_with_negatives_gives_a_directory_of_the_library(encoder, tmp
 
 def test_prompts_and_similarity_outlive_a_training(encoder, tmp_path):
     (tmp_path / "recipe.py").write_text(RECIPE)
-    write_lines(tmp_path / "train.jsonl", [{"text": "abc", "text_pair": other} for other in "abcdefgh"])
+    write_lines(tmp_path / "train.jsonl", [{"text": f"abc{other}", "text_pair": other} for other in "abcdefgh"])
     write_lines(
         tmp_path / "dev.jsonl", [{"text": "abc", "text_pair": other, "label": n} for n, other in enumerate("abcd")]
     )

@@ -205,6 +205,12 @@ def _embed(parser: argparse.ArgumentParser) -> None:
         help="give the vectors the length 1 (default: as modules.json says, else no)",
     )
     parser.add_argument(
+        "--prompt_name",
+        metavar="NAME",
+        help="which prompt of config_sentence_transformers.json comes before each text, such as query (default: its "
+        "default one, if it names one)",
+    )
+    parser.add_argument(
         "--layers",
         default="last",
         metavar="WHICH",

@@ -181,6 +181,7 @@ def embed(args: argparse.Namespace) -> None:
             args.max_seq_len,
             args.truncate,
             normalize=args.normalize,
+            prompt_name=args.prompt_name,
             progress=functools.partial(console.progress, unit="texts"),
         )
     if args.projector:
