@@ -23,13 +23,14 @@ import numpy as np
 import optax
 from pretraining_gain import SPLITS, TRIALS
 from recipe_table import spread
+from same_inputs import check_inputs
 from table_picture import draw
 
 from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.embed import HEADS
-from bert_jax.inference.load import OpenModel, open_model
+from bert_jax.inference.load import OpenModel, digest, open_model, read_weights
 from bert_jax.models import make_model
 from bert_jax.runs.finetuning.task_data import Part, read_part
 from bert_jax.tasks.batching import plan
@@ -93,6 +94,8 @@ def main() -> None:
         **{key.removeprefix("task."): value for key, value in values.items() if key.startswith("task.")}
     )
     task, model = resolve(settings), open_model(args.model, HEADS)
+    tagger = {name: getattr(args, name) for name in ("epochs", "width", "learning_rate")}
+    check_inputs(output, model=digest(read_weights(args.model)), data=args.data.resolve(), **tagger)
     train, dev = (read_part(task, settings, name, model.tokenizer, Console()) for name in ("train", "dev"))
     for name in (*LAYERS, RANDOM):
         missing = [seed for seed in range(args.seeds) if (name, seed) not in done]

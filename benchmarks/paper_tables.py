@@ -22,7 +22,10 @@ from typing import Any, NamedTuple
 from pretraining_gain import SPLITS, TRIALS, finetuned
 from recipe_rows import BERT, CHANGES, Values, config_of, parsed
 from recipe_table import spread
+from same_inputs import check_inputs
 from table_picture import draw
+
+from bert_jax.data.mixture import open_mixture
 
 # The modern recipe of recipe_ablation.py with a constant masking rate, so that only a row's own choice differs. A mean
 # over all tokens instead of the first one's vector: with left to right the first sees nothing but itself.
@@ -180,6 +183,7 @@ def main() -> None:
     if not args.table:
         if not (args.corpus and args.data):
             parser.error("give --corpus and --data, or --table")
+        check_inputs(output, corpus=open_mixture(args.corpus).fingerprint, data=args.data.resolve())
         for seed in range(args.seeds):
             for row in fnmatch.filter(table.rows, args.only):
                 print(f"{row}, seed {seed}", file=sys.stderr, flush=True)
