@@ -135,6 +135,19 @@ def out_of_memory_as_user_error(settings: BatchSettings) -> Iterator[None]:
         raise UserError(_too_large(settings, needed_bytes(error), None, ())) from error
 
 
+@contextlib.contextmanager
+def evaluation_memory() -> Iterator[None]:
+    """Do the same for the steps of an evaluation, which are forward passes on batches of their own size."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        needed = needed_bytes(error)
+        size = "more memory than a device has" if needed is None else f"{needed / 2**30:.1f} GiB more per device"
+        raise UserError(f"a step of the evaluation needs {size}; set a smaller config.evaluate.batch_size") from error
+
+
 def is_out_of_memory(error: Exception) -> bool:
     """Whether XLA's error is about memory."""
     return "RESOURCE_EXHAUSTED" in str(error) or "Out of memory" in str(error)

@@ -25,7 +25,8 @@ def corpus_data(
 ) -> Data:
     """Return the batches of this process's part of the sequences; sequence numbers run on over phases and epochs.
 
-    `evaluated` is the split that evaluation reads, "heldout" or "train", `rest` what is prepared meanwhile.
+    `evaluated` is the split that evaluation reads, "heldout" or "train", `rest` what is prepared meanwhile. Held-out
+    batches need `config.evaluate.batch_size` (`training.evaluation.sized_evaluation` sets it).
     Raises UserError where sequences of some phase cannot be made.
     """
     needed = min_documents(config)
@@ -59,9 +60,11 @@ def corpus_data(
 
     def heldout(phase: Phase) -> Generator[Batch, None, None]:
         source, stop = evaluated_sequences(phase)
+        assert config.evaluate.batch_size
         return shared(source, 0, config.evaluate.batch_size, stop)
 
     def num_heldout(phase: Phase) -> int:
+        assert config.evaluate.batch_size
         return -(-evaluated_sequences(phase)[1] // config.evaluate.batch_size)
 
     for phase in plan_phases(config.train):

@@ -21,7 +21,7 @@ from bert_jax.parallel import sharding
 from bert_jax.runs.corpus_data import corpus_data, min_documents
 from bert_jax.runs.start.teacher import read_teacher
 from bert_jax.training import workdir
-from bert_jax.training.evaluation import Evaluate, make_evaluate
+from bert_jax.training.evaluation import Evaluate, make_evaluate, sized_evaluation
 from bert_jax.training.schedules import plan_phases
 
 
@@ -80,7 +80,9 @@ def evaluate(
         raise UserError(f"{other}: prepared with another tokenizer than {config.data.corpus}; prepare it with that one")
     split = "train" if other and not corpus.split("heldout").num_documents else "heldout"
     mesh = sharding.make_mesh(MeshConfig())  # of the devices present, not of those that trained
-    whole = -(-config.evaluate.batch_size // mesh.size) * mesh.size  # rows that fill it up weigh nothing
+    size = sized_evaluation(config, mesh).evaluate.batch_size
+    assert size
+    whole = -(-size // mesh.size) * mesh.size  # rows that fill it up weigh nothing
     config = dataclasses.replace(config, evaluate=dataclasses.replace(config.evaluate, batch_size=whole))
     if other is not None:  # how the run mixed its own corpora does not apply
         mixed = dataclasses.replace(config.data, weights=None, smoothing=1.0, max_epochs=None, snapshots=None)

@@ -30,6 +30,7 @@ from bert_jax.runs.start.snapshots import ALL_PREPARED, Rest, check_snapshots
 from bert_jax.runs.start.teacher import read_teacher
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
+from bert_jax.training.evaluation import sized_evaluation
 from bert_jax.training.loop import RunContext, fit
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import check_layout
@@ -73,7 +74,7 @@ def pretrain(
         watchdog.check_agreement(run_fingerprint(config, corpus))
     mesh = check_layout(config, objective, phases)  # refused now, it leaves the directory to the corrected command
     params = None if resumes else starting_weights(config, corpus.tokenizer(), console, teacher)
-    data = corpus_data(config, corpus, sharding.batch_blocks(mesh), rest=rest)
+    data = corpus_data(sized_evaluation(config, mesh), corpus, sharding.batch_blocks(mesh), rest=rest)
     data = data._replace(
         evaluate=make_evaluation(
             config, objective, mesh, corpus.tokenizer(), functools.partial(_beat, interrupt, watchdog)

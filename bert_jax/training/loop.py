@@ -229,7 +229,7 @@ class _Loop:
                         self.programs[key] = self._compile(phase, state, batch)
                         compiled_at = step
                     self._begin(step, compiled_at)
-                    with out_of_memory_as_user_error(self._settings(phase, batch)):
+                    with out_of_memory_as_user_error(self._settings(phase, seq_len)):
                         state, metrics = self.programs[key](state, batch)
                     self._read()  # the step before, while this one runs
                     step += 1
@@ -268,7 +268,7 @@ class _Loop:
         self.watchdog.stage("compile")
         began, objective = time.perf_counter(), self.context.objective
         step = jit_step(self.config, objective, self.optimizer, self.phases, phase, self.mesh, self.shardings)
-        settings = self._settings(phase, batch)
+        settings = self._settings(phase, _size(batch)[1])
         self.console.progress(f"compiling the step for {settings.seq_len} tokens (usually less than a minute)")
         with out_of_memory_as_user_error(settings):
             compiled = step.lower(state, batch).compile()
@@ -277,10 +277,10 @@ class _Loop:
         self.watch.pause(time.perf_counter() - began)
         return compiled
 
-    def _settings(self, phase: Phase, batch: Batch) -> BatchSettings:
+    def _settings(self, phase: Phase, seq_len: int) -> BatchSettings:
         """What the memory of a step follows from."""
         keys = batch_keys(self.config, phase)
-        return BatchSettings(phase.batch_size, _size(batch)[1], phase.grad_accum_steps, self.config.compute.remat, keys)
+        return BatchSettings(phase.batch_size, seq_len, phase.grad_accum_steps, self.config.compute.remat, keys)
 
     def _begin(self, step: int, compiled_at: int) -> None:
         """Start the watchdog's clock of the step after `step`; the first run of a program opens connections as well."""
@@ -297,9 +297,9 @@ class _Loop:
         """Fetch the launched step's metrics, merge them, and write a line where one is due."""
         if self.launched is None:
             return
-        step, phase, sequences, seq_len, metrics = self.launched
-        self.launched = None
-        self.means = merge(self.means, fetched(metrics["means"]))
+        (step, phase, sequences, seq_len, metrics), self.launched = self.launched, None
+        with out_of_memory_as_user_error(self._settings(phase, seq_len)):  # a step ends after it was launched
+            self.means = merge(self.means, fetched(metrics["means"]))
         self.tokens_timed += sequences * seq_len
         self.flops_timed += sequences * self.context.objective.flops(seq_len, phase.number)
         report = {name: value.item() for name, value in jax.device_get(metrics["report"]).items()}

@@ -187,5 +187,6 @@ def check_layout(
     sharding.check_parameters(objective.logical_axes, objective.shapes, mesh)
     for phase in phases:
         sharding.check_batch(mesh, phase.batch_size, phase.grad_accum_steps)
-    sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
+    if config.evaluate.batch_size is not None:
+        sharding.check_batch(mesh, config.evaluate.batch_size, name="config.evaluate.batch_size")
     return mesh

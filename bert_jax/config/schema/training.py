@@ -136,7 +136,11 @@ class EvaluateConfig:
     """Held-out evaluation during training."""
 
     every: int | None = field(10_000, "steps between two evaluations; None: only at the end", AT_LEAST_1)
-    batch_size: int = field(256, "sequences per evaluation step", AT_LEAST_1)
+    batch_size: int | None = field(
+        None,
+        "sequences per evaluation step; None: as many as have 32,768 tokens on each device, at most 256 in all",
+        AT_LEAST_1,
+    )
     num_sequences: int = field(10_000, "sequences of the held-out documents, at most one epoch of them", AT_LEAST_1)
     pairs: str | None = field(
         None,

@@ -16,6 +16,7 @@ from bert_jax.inference.batching import Feed, Outputs, collated, evaluation_plan
 from bert_jax.models import Model, Params
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
+from bert_jax.parallel.memory import evaluation_memory
 from bert_jax.tasks.batching import plan
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
@@ -137,7 +138,8 @@ class Evaluation:
 
     def __call__(self, params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         """Return the scores of all sets; {} where the batches ended early."""
-        outputs = self.predict(params, self.features, self.planned, batches)
+        with evaluation_memory():
+            outputs = self.predict(params, self.features, self.planned, batches)
         if not all(outputs):
             return {}
         scores, begin = dict[str, float](), 0

@@ -1,0 +1,51 @@
+"""The size of an evaluation step, and its errors about memory."""
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config import PretrainConfig, phases, pretrain_config, resolve
+from bert_jax.errors import UserError
+from bert_jax.objectives import make_objective
+from bert_jax.parallel.sharding import AXES
+from bert_jax.training.evaluation import make_evaluate, sized_evaluation
+from tests.synthetic import tiny_config
+
+
+def mesh_of(*sizes: int) -> jax.sharding.AbstractMesh:
+    return jax.sharding.AbstractMesh(sizes, AXES)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "longest", "size"),
+    [
+        (mesh_of(1, 1, 1), 128, 256),
+        (mesh_of(1, 1, 1), 512, 64),
+        (mesh_of(1, 1, 1), 8_192, 4),
+        (mesh_of(1, 1, 1), 65_536, 1),
+        (mesh_of(8, 1, 1), 8_192, 32),
+        (mesh_of(2, 4, 1), 512, 256),
+        (mesh_of(2, 2, 2), 8_192, 16),  # the devices of a tensor axis share sequences
+        (mesh_of(3, 1, 1), 128, 255),
+        (mesh_of(512, 1, 1), 128, 512),
+    ],
+)
+def test_an_evaluation_step_has_32768_tokens_on_a_device_and_at_most_256_sequences(mesh, longest, size) -> None:
+    config = pretrain_config()
+    config.model.max_positions = max(512, longest)
+    config.train.phases = phases({"fraction": 0.9, "seq_len": 64}, {"fraction": 0.1, "seq_len": longest})
+    assert sized_evaluation(resolve(PretrainConfig, config), mesh).evaluate.batch_size == size
+    config.evaluate.batch_size = 24
+    assert sized_evaluation(resolve(PretrainConfig, config), mesh).evaluate.batch_size == 24
+
+
+def test_an_error_of_xla_about_memory_names_the_batch_of_the_evaluation() -> None:
+    objective = make_objective(tiny_config())
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1, 1), AXES)
+
+    def batches():
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12.50GiB.")
+        yield
+
+    with pytest.raises(UserError, match=r"evaluation needs 12\.5 GiB more .* a smaller config\.evaluate\.batch_size"):
+        make_evaluate(objective, mesh)({}, (), batches())
