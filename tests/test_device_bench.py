@@ -30,9 +30,42 @@ report.end_at(time.monotonic() + 1, lambda: print("cleaned", flush=True))
 report.run([Part("one", checked), Part("two", hangs), Part("three", hangs)])
 """
 
+COUNTS_HITS = """
+import collections, jax, sys
+from benchmarks.device.resume_check import without_cache
 
-def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=ROOT, check=False)
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+events = collections.Counter()
+jax.monitoring.register_event_listener(lambda event, **_: events.update([event.rpartition("/")[2]]))
+
+def hits():
+    jax.clear_caches()
+    events.clear()
+    jax.jit(lambda x: x * 2 + 1)(1.0).block_until_ready()
+    return events["cache_hits"]
+
+hits()
+found = [hits()]
+with without_cache():
+    found.append(hits())
+print(*found, hits())
+"""
+LAYS_OUT = """
+from benchmarks.device.model_check import CheckSize
+from benchmarks.device.resume_check import run_config
+from bert_jax.objectives import make_objective
+from bert_jax.training.schedules import plan_phases
+from bert_jax.training.step import check_layout
+
+config = run_config(CheckSize("tiny", "modern_tiny", 32))
+print(dict(check_layout(config, make_objective(config), plan_phases(config.train)).shape)["data"])
+"""
+
+
+def python(code: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | environment, check=False)
 
 
 def test_help_and_parts_need_no_torch() -> None:
@@ -114,6 +147,17 @@ def test_the_cpu_is_there_beside_the_platform_that_is_asked_for() -> None:
         "use_cpu_as_well(); import jax; print(jax.config.values['jax_platforms'])"
     )
     assert python(code).stdout == "cuda,cpu\n"
+
+
+def test_the_resume_check_compiles_anew_and_gives_the_cache_back(tmp_path: pathlib.Path) -> None:
+    ended = python(COUNTS_HITS, str(tmp_path))
+    assert ended.stdout == "1 0 1\n", ended.stderr
+
+
+def test_the_resume_check_takes_three_devices() -> None:
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=3"
+    ended = python(LAYS_OUT, JAX_PLATFORMS="cpu", XLA_FLAGS=flags)
+    assert ended.stdout == "3\n", ended.stderr
 
 
 @pytest.mark.slow

@@ -1,9 +1,10 @@
 """A training that is resumed from a checkpoint ends with the bits of one that was not interrupted.
 
-Both run the project's loop with `compute.deterministic`, dropout and bfloat16. Programs are compiled anew, without the
-cache, so that a choice of kernels by timing would be noticed.
+Both run the project's loop on all devices with `compute.deterministic`, dropout and bfloat16. Programs are compiled
+anew, without the cache, so that a choice of kernels by timing would be noticed.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import shutil
@@ -12,6 +13,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 from benchmarks.device.model_check import CheckSize
 from benchmarks.device.report import Result
@@ -32,11 +34,12 @@ STEPS, SAVED = 12, 6
 
 
 def run_config(size: CheckSize) -> PretrainConfig:
-    """Return a small run on the first device."""
+    """Return a small run on all devices, eight sequences on each."""
     made = c.pretrain_config()
-    made.train.update(
-        steps=STEPS, batch_size=8, log_every=STEPS, phases=c.phases({"seq_len": size.seq_len, "fraction": 1.0})
-    )
+    phases = c.phases({"seq_len": size.seq_len, "fraction": 1.0})
+    batch_size = 8 * jax.device_count()
+    made.train.update(steps=STEPS, batch_size=batch_size, log_every=STEPS, phases=phases)
+    made.evaluate.batch_size = batch_size  # nothing evaluates, but each batch has to divide over the devices
     made.optimizer.update(warmup_fraction=0.0, peak_learning_rate=1e-3)
     made.checkpoint.update(every=SAVED, max_time_fraction=None)
     model = dataclasses.replace(PRESETS[size.bert], vocab_size=512)
@@ -64,20 +67,31 @@ def train(config: PretrainConfig, workdir: pathlib.Path) -> list[Any]:
     return jax.device_get(jax.tree.leaves(state))
 
 
+@contextlib.contextmanager
+def without_cache() -> Iterator[None]:
+    """Compile everything anew inside, without the cache on disk."""
+
+    def use_cache(use: bool) -> None:
+        jax.config.update("jax_enable_compilation_cache", use)
+        compilation_cache.reset_cache()  # JAX reads the option at its first compilation alone
+
+    use_cache(False)
+    try:
+        yield
+    finally:
+        use_cache(True)
+
+
 def check_resume(size: CheckSize) -> Iterator[Result]:
     """Yield the number of arrays that differ."""
     config = run_config(size)
-    jax.config.update("jax_enable_compilation_cache", False)
-    try:
-        with tempfile.TemporaryDirectory() as place:
-            workdir, again = pathlib.Path(place, "whole"), pathlib.Path(place, "resumed")
-            workdir.mkdir()
-            whole = train(config, workdir)
-            shutil.copytree(workdir, again)
-            shutil.rmtree(again / "checkpoints" / str(STEPS))
-            jax.clear_caches()
-            resumed = train(config, again)
-    finally:
-        jax.config.update("jax_enable_compilation_cache", True)
+    with without_cache(), tempfile.TemporaryDirectory() as place:
+        workdir, again = pathlib.Path(place, "whole"), pathlib.Path(place, "resumed")
+        workdir.mkdir()
+        whole = train(config, workdir)
+        shutil.copytree(workdir, again)
+        shutil.rmtree(again / "checkpoints" / str(STEPS))
+        jax.clear_caches()
+        resumed = train(config, again)
     unlike = sum(x.tobytes() != y.tobytes() for x, y in zip(whole, resumed, strict=True))
     yield Result(f"resumed at step {SAVED} of {STEPS}: arrays with other bits", float(unlike), 0.0)
