@@ -10,6 +10,7 @@ import time
 import pytest
 
 from benchmarks.device import __main__ as command
+from benchmarks.device import texts
 from benchmarks.device.report import LeftOutError, Part, Report, Result
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -158,6 +159,20 @@ def test_the_resume_check_takes_three_devices() -> None:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=3"
     ended = python(LAYS_OUT, JAX_PLATFORMS="cpu", XLA_FLAGS=flags)
     assert ended.stdout == "3\n", ended.stderr
+
+
+def test_each_part_reports_why_the_corpus_fails(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise ValueError("planted")
+
+    prepare = texts.prepare
+    monkeypatch.setattr(texts, "prepare", breaks)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="planted"):
+            texts.make_corpus(tmp_path, 20)
+    monkeypatch.setattr(texts, "prepare", prepare)
+    assert list(texts.time_input(tmp_path, 20, 32, 1, 2))
+    assert [found.name for found in tmp_path.iterdir()] == ["corpus"]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import pathlib
+import tempfile
 import time
 from collections.abc import Iterator
 
@@ -37,18 +38,22 @@ def vocabulary(rng: np.random.Generator) -> list[str]:
 
 
 def make_corpus(place: pathlib.Path, documents: int) -> pathlib.Path:
-    """Return the directory of a corpus with a tokenizer beside it; made once."""
-    if not (place / "corpus").is_dir():
+    """Return the directory of a corpus, which holds its tokenizer; made once, whole or not at all."""
+    corpus = place / "corpus"
+    if not corpus.is_dir():
         rng = np.random.default_rng(0)
         words = vocabulary(rng)
-        texts = place / "texts"
-        texts.mkdir()
-        for number in range(documents):  # a file is a document
-            found = " ".join(sentence(rng, words, int(rng.integers(5, 25))) for _ in range(30))
-            (texts / f"{number:04}.txt").write_text(found, encoding="utf-8")
-        train_tokenizer([[str(texts)]], VOCAB, str(place / "tokenizer"))
-        prepare([str(texts)], place / "tokenizer", place / "corpus", workers=1, heldout_fraction=0.0)
-    return place / "corpus"
+        with tempfile.TemporaryDirectory(dir=place) as name:
+            made = pathlib.Path(name)
+            texts = made / "texts"
+            texts.mkdir()
+            for number in range(documents):  # a file is a document
+                found = " ".join(sentence(rng, words, int(rng.integers(5, 25))) for _ in range(30))
+                (texts / f"{number:04}.txt").write_text(found, encoding="utf-8")
+            train_tokenizer([[str(texts)]], VOCAB, str(made / "tokenizer"))
+            prepare([str(texts)], made / "tokenizer", made / "corpus", workers=1, heldout_fraction=0.0)
+            (made / "corpus").rename(corpus)
+    return corpus
 
 
 def time_input(place: pathlib.Path, documents: int, seq_len: int, packing: int, num_batches: int) -> Iterator[Result]:
