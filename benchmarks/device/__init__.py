@@ -2,9 +2,12 @@
 
     make bench-device        # or, from the checkout: python -m benchmarks.device --minutes 9
 
-__main__.py         options, the environment that JAX reads, the run
+__main__.py         options, the environment that JAX reads
+supervise.py        a process for the parts, another after a crash, the deadline
+child.py            that process
+packages.py         which packages are there
 parts.py            all parts, a row each, in the order of their value
-report.py           results, the table, the JSON file, the deadline
+report.py           results, the table, the JSON file
 model_check.py      logits, and 20 steps of training
 dropout_check.py    the fraction that dropout drops, and which elements
 resume_check.py     a resumed training against an uninterrupted one, bit for bit

@@ -1,17 +1,18 @@
-"""The parts of the run, in the order of their value: checks, then speeds. The deadline leaves out the last ones."""
+"""The parts of the run, in the order of their value: checks, then speeds. The deadline leaves out the last ones.
+
+A part imports what it alone needs when it runs, so that the others run where a package of it is not installed.
+"""
 
 import functools
 import pathlib
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.device.attention_check import CASES, check_attention
 from benchmarks.device.dropout_check import check_dropout
 from benchmarks.device.model_check import CheckSize, check_logits, check_training
 from benchmarks.device.report import Part, Result
-from benchmarks.device.resume_check import check_resume
 from benchmarks.device.steps import Repeats, Step, time_step
-from benchmarks.device.texts import time_embed, time_input
 from bert_jax.config.presets import PRESETS
 
 
@@ -20,11 +21,29 @@ def _of_attention(case: str) -> Callable[[CheckSize], Iterable[Result]]:
     return lambda size: check_attention(case)
 
 
+def _resume(size: CheckSize) -> Iterable[Result]:
+    from benchmarks.device.resume_check import check_resume
+
+    return check_resume(size)
+
+
+def _embed(*arguments: Any) -> Iterable[Result]:
+    from benchmarks.device.texts import time_embed
+
+    return time_embed(*arguments)
+
+
+def _input(*arguments: Any) -> Iterable[Result]:
+    from benchmarks.device.texts import time_input
+
+    return time_input(*arguments)
+
+
 CHECKS: dict[str, Callable[[CheckSize], Iterable[Result]]] = {
     "logits": check_logits,
     "training": check_training,
     "dropout": lambda size: check_dropout(),
-    "resume": check_resume,
+    "resume": _resume,
     **{f"attention, {case}": _of_attention(case) for case in CASES},
 }
 
@@ -101,11 +120,11 @@ def parts(scale: Scale, place: pathlib.Path) -> list[Part]:
     corpus = (place, scale.documents)
     size, config = scale.embed, PRESETS[scale.embed]
     texts = [
-        Part("embed", functools.partial(time_embed, *corpus, size, config, scale.num_texts, scale.batch_size)),
+        Part("embed", functools.partial(_embed, *corpus, size, config, scale.num_texts, scale.batch_size)),
         *(
             Part(
                 f"input, {seq_len} tokens, packing {packing}",
-                functools.partial(time_input, *corpus, seq_len, packing, scale.num_batches),
+                functools.partial(_input, *corpus, seq_len, packing, scale.num_batches),
             )
             for seq_len, packing in ((128, 1), (512, 1), (512, 8))
         ),

@@ -1,17 +1,20 @@
-"""Results of the parts: one table on stdout, one JSON file, and the end at a deadline."""
+"""Results of the parts: one table on stdout, and one JSON file, which also says what runs and waits."""
 
 import json
-import os
 import pathlib
-import threading
-import time
-import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 
 class LeftOutError(Exception):
     """A part cannot run on this machine; its text says why."""
+
+
+def reason_to_leave_out(error: Exception) -> str | None:
+    """Return why a part that raised `error` does not count as failed; None: it failed."""
+    if isinstance(error, ModuleNotFoundError) and error.name and "." not in error.name:
+        return f"{error.name} is not installed"
+    return str(error) if isinstance(error, LeftOutError) else None
 
 
 class Result(NamedTuple):
@@ -61,69 +64,63 @@ class Part(NamedTuple):
 
 
 class Report:
-    """All results of a run. Each result is printed and written when it is there.
+    """All results of a run, printed and written as they come, and what is left to do.
 
     Args:
         head: what the JSON file says beside the results.
         place: the JSON file.
+        waiting: names of the parts to run.
     """
 
-    def __init__(self, head: dict[str, Any], place: pathlib.Path) -> None:
-        self.head, self.place = head, place
+    def __init__(self, head: dict[str, Any], place: pathlib.Path, waiting: Iterable[str]) -> None:
+        self.head, self.place, self.waiting = head, place, list(waiting)
+        self.running: str | None = None
         self.results: list[Result] = []
         self.left_out: dict[str, str] = {}  # name of a part -> why
-        self.waiting: list[str] = []  # parts without an end, the running one first
-        self._lock = threading.RLock()  # the deadline comes in a thread of its own
 
-    def run(self, parts: Iterable[Part]) -> int:
-        """Run the parts in their order, whatever becomes of each; return the exit status."""
-        rows = list(parts)
-        self.waiting = [part.name for part in rows]
-        print(HEADER, flush=True)
-        for part in rows:
-            try:
-                for result in part.run():
-                    self._add(result)
-            except LeftOutError as reason:
-                self.left_out[part.name] = str(reason)
-            except Exception as error:  # the other parts get their turn
-                traceback.print_exc()
-                text = str(error).strip().partition("\n")[0]
-                self._add(Result(part.name, fault=f"{type(error).__name__}: {text[:200]}"))
-            self.waiting.pop(0)
-        return self.finish()
+    @classmethod
+    def read(cls, place: pathlib.Path) -> "Report":
+        """Return the report in a file, which the process before wrote."""
+        found = json.loads(place.read_text(encoding="utf-8"))
+        keys = ("checks", "failed", "left_out", "running", "waiting", "results")
+        _, _, left_out, running, waiting, rows = (found.pop(key) for key in keys)
+        report = cls(found, place, waiting)
+        report.left_out, report.running = left_out, running
+        report.results = [Result(**{name: x for name, x in row.items() if name != "failed"}) for row in rows]
+        return report
 
-    def end_at(self, deadline: float, clean: Callable[[], None]) -> None:
-        """End the process at a time of `time.monotonic`, wherever it is; `clean` is called before."""
+    def begin(self, name: str) -> None:
+        """Write which part begins: whoever reads the file after a crash knows where it was."""
+        self.waiting.remove(name)
+        self.running = name
+        self._write()
 
-        def end() -> None:
-            with self._lock:
-                for name in self.waiting:
-                    self.left_out[name] = "no time left"
-                status = self.finish()
-                clean()
-                os._exit(status)  # the main thread may be inside a compilation, which nothing interrupts
+    def add(self, result: Result) -> None:
+        """Print and write a result."""
+        self.results.append(result)
+        print(result.line(), flush=True)
+        self._write()
 
-        timer = threading.Timer(max(0.0, deadline - time.monotonic()), end)
-        timer.daemon = True
-        timer.start()
+    def end(self) -> None:
+        """Write that no part runs."""
+        self.running = None
+        self._write()
+
+    def leave_out_rest(self, why: str) -> None:
+        """Leave out the running part and those that wait."""
+        rest = [self.running, *self.waiting] if self.running else self.waiting
+        self.left_out |= dict.fromkeys(rest, why)
+        self.running, self.waiting = None, []
 
     def finish(self) -> int:
         """Print what failed and what was left out; return the exit status."""
-        with self._lock:
-            failed = [one.name for one in self.results if one.failed]
-            print(f"\n{len(self.results)} results in {self.place}; failed: {'; '.join(failed) or 'none'}")
-            for why in dict.fromkeys(self.left_out.values()):
-                print(f"left out, {why}: {'; '.join(name for name, other in self.left_out.items() if other == why)}")
-            self._write()
-            print(end="", flush=True)
-            return int(bool(failed))
-
-    def _add(self, result: Result) -> None:
-        with self._lock:
-            self.results.append(result)
-            print(result.line(), flush=True)
-            self._write()
+        failed = [one.name for one in self.results if one.failed]
+        print(f"\n{len(self.results)} results in {self.place}; failed: {'; '.join(failed) or 'none'}")
+        for why in dict.fromkeys(self.left_out.values()):
+            print(f"left out, {why}: {'; '.join(name for name, other in self.left_out.items() if other == why)}")
+        self._write()
+        print(end="", flush=True)
+        return int(bool(failed))
 
     def _write(self) -> None:
         """Replace the file, so that a crash leaves what was there."""
@@ -137,6 +134,8 @@ class Report:
             "checks": {"run": len(checks), "failed": [one.name for one in checks if one.failed]},
             "failed": [one.name for one in self.results if one.failed],
             "left_out": self.left_out,
+            "running": self.running,
+            "waiting": self.waiting,
             "results": rows,
         }
         new = self.place.with_name(f".{self.place.name}.new")

@@ -32,7 +32,6 @@ from bert_jax.models import make_model, model_flops
 from bert_jax.models.attention import KERNELS
 from bert_jax.objectives import make_objective
 from bert_jax.objectives.base import Objective
-from bert_jax.objectives.tasks import finetuning, head
 from bert_jax.parallel.chips import peak_flops
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.optimizers import make_optimizer
@@ -100,6 +99,8 @@ def ours(step: Step) -> Run:
     config: Config
     objective: Objective
     if step.task:
+        from bert_jax.objectives.tasks import finetuning, head  # these need tokenizers
+
         config = dataclasses.replace(resolve(FinetuneConfig, finetune_config()), compute=compute)
         phases: tuple[Phase, ...] = (Phase(0, 1_000, 0, step.seq_len, step.sequences, 1),)
         kind = "sequence_classification"

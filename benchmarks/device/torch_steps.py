@@ -5,8 +5,6 @@ their heads read every position.
 """
 
 import gc
-import importlib
-import importlib.util
 from collections.abc import Callable
 
 from benchmarks.device.report import LeftOutError
@@ -14,20 +12,12 @@ from benchmarks.random_batch import Batch
 from bert_jax.config import EncoderConfig
 from bert_jax.interop.huggingface.model_config import model_config_fields
 
-PACKAGES = ("torch", "transformers")
 MODELS = {"bert": ("BertConfig", "BertForPreTraining"), "modernbert": ("ModernBertConfig", "ModernBertForMaskedLM")}
 DEVICES = {"gpu": "cuda", "cpu": "cpu"}
 
 
-def missing_packages() -> list[str]:
-    """Return the packages that are not installed."""
-    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-
-
 def torch_step(config: EncoderConfig, batch: Batch, platform: str, compiled: bool) -> Callable[[int], None]:
     """Return a function that runs a number of steps and waits for the last."""
-    if missing := missing_packages():
-        raise LeftOutError(f"{' and '.join(missing)} not installed")
     import torch
     import transformers
 

@@ -1,0 +1,55 @@
+"""Start the process that runs the parts, again after each death, until no part waits or the time is up."""
+
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from benchmarks.device.report import Report, Result
+
+
+def ending(status: int) -> str:
+    """Return how a process ended, in words."""
+    if status >= 0:
+        return f"the process ended with status {status}"
+    return f"the process ended by {signal.Signals(-status).name}"
+
+
+def run_until(command: Sequence[str], deadline: float) -> int | None:
+    """Return the exit status of a command; None: it ran until `deadline`, a time of `time.monotonic`."""
+    child = subprocess.Popen(command)
+    try:
+        return child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return None
+    finally:  # also where a signal ends this process
+        child.kill()
+        child.wait()
+
+
+def supervise(command: Sequence[str], place: pathlib.Path, deadline: float) -> int:
+    """Run `command` until no part of its report at `place` waits; return the exit status.
+
+    A part in which the process dies has failed, and a new process runs the parts after it. One that ends between two
+    parts asks for a new process.
+    """
+    before = None
+    while True:
+        status = run_until(command, deadline)
+        if not place.exists():  # it ended before the first part, and said why
+            if not status or status < 0:
+                print("no part began:", "no time left" if status is None else ending(status), file=sys.stderr)
+            return status if status and status > 0 else 1
+        report = Report.read(place)
+        if status is None:
+            report.leave_out_rest("no time left")
+        elif report.running:
+            report.add(Result(report.running, fault=ending(status)))
+            report.end()
+        elif report.waiting == before:
+            report.leave_out_rest(f"{ending(status)} before it began")
+        if not report.waiting:
+            return report.finish()
+        before = report.waiting
