@@ -268,5 +268,6 @@ def test_every_part_runs_at_small_sizes(tmp_path: pathlib.Path) -> None:
     assert found["failed"] == []
     assert found["checks"]["run"] > 30
     names = " ".join(one["name"] for one in found["results"])
-    assert all(word in names for word in ("torch compiled", "fine-tuning", "embed", "input", "packed", "resumed"))
+    assert all(word in names for word in ("fine-tuning", "embed", "packed", "resumed"))
+    assert names.index("input") < names.index("torch compiled") < names.index("scanned layers")
     assert {"date", "versions", "device", "results"} <= found.keys()

@@ -59,13 +59,14 @@ class Step(NamedTuple):
     attention_dropout: bool = True  # as the architecture has it; False: none
     packed: bool = False  # four examples in each sequence
     task: bool = False  # fine-tuning with two classes, not pretraining
+    scanned: bool = False  # layers in a loop: a third to a half of the compilation, a seventh slower on an H100
     layers: int | None = None  # of a model with 512 tokens, to try the command; None: the whole size
 
     @property
     def name(self) -> str:
         """What the table calls it."""
         none = "" if self.attention_dropout else ", no attention dropout"
-        more = f"{', packed' * self.packed}{', fine-tuning' * self.task}{none}"
+        more = f"{', packed' * self.packed}{', fine-tuning' * self.task}{', scanned layers' * self.scanned}{none}"
         return f"{self.size} {self.sequences}x{self.seq_len}{more}, {self.by}"
 
     @property
@@ -95,7 +96,7 @@ class Step(NamedTuple):
 
 def ours(step: Step) -> Run:
     """Return the step that `pretrain` or `finetune` runs."""
-    batch, compute = step.batch(), ComputeConfig(dtype="bfloat16", scan_layers=False, attention=step.by)
+    batch, compute = step.batch(), ComputeConfig(dtype="bfloat16", scan_layers=step.scanned, attention=step.by)
     config: Config
     objective: Objective
     if step.task:
