@@ -38,6 +38,8 @@ options:
   --slice N             slice of that host (default: 0)
   --poll SECONDS        interval of babysit (default: 60)
   --max_failures N      consecutive failures without a new checkpoint after which babysit gives up (default: 3)
+  --state_timeout S     seconds that a question for a state may take (default: 120; 0: no limit)
+  --timeout S           seconds that any other command may take, except following a log (default: 1800; 0: no limit)
   --delete_when_done    delete the slice when the last step is saved (babysit)
 TEXT
 }
@@ -56,14 +58,30 @@ quoted() {  # one line that any POSIX shell splits into exactly these words
     printf '%s' "$text"
 }
 
-call() { if ((dry_run)); then quoted "$@"; echo; else "$@" </dev/null; fi; }
+call() {  # in at most $limit seconds, by default --timeout; 0: no limit
+    local limit=${limit:-$timeout} status=0 child
+    if ((dry_run)); then quoted "$@"; echo; return; fi
+    if [[ $limit == 0 ]]; then "$@" </dev/null; return; fi
+    # `timeout` also ends the ssh that gcloud started, since both are in its process group. Ctrl-C does not reach that
+    # group: the command runs in the background, because a trap interrupts `wait` alone.
+    timeout --kill-after=10 "$limit" "$@" </dev/null &
+    child=$!
+    trap 'kill "$child" || true; trap - INT; kill -INT "$BASHPID"' INT TERM HUP
+    wait "$child" || status=$?
+    trap - INT TERM HUP
+    if ((status == 124 || status == 137)); then echo "tpu_pod.sh: no answer within $limit s: ${*:1:6} ..." >&2; fi
+    return "$status"
+}
 note() { if ((dry_run)); then printf '# %s\n' "$*"; fi; }
+limit=''  # of the next call
 track=()  # of gcloud: () or (alpha)
 tpus() { call gcloud "${track[@]}" compute tpus "$@" --project="${of[PROJECT]}" --zone="${of[ZONE]}" --quiet; }
 queued() { tpus queued-resources "$1" "${of[NAME]}" "${@:2}"; }
 hosts() { if ((of[SLICES] > 1)); then tpus queued-resources "$@" --node="$node"; else tpus tpu-vm "$@"; fi; }
-on_workers() { hosts ssh "${of[NAME]}" --worker="$1" --command="$2"; }
-copy() { hosts scp "${@:1:$#-1}" "${of[NAME]}:${!#}" --worker=all; }
+# Of ssh and scp: a host that is gone ends the connection after a minute.
+keepalive=(-oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4)
+on_workers() { hosts ssh "${of[NAME]}" --worker="$1" --command="$2" "${keepalive[@]/#/--ssh-flag=}"; }
+copy() { hosts scp "${@:1:$#-1}" "${of[NAME]}:${!#}" --worker=all "${keepalive[@]/#/--scp-flag=}"; }
 worker() { quoted bash bert_jax/tpu_worker.sh "$@"; }
 
 # ----------------------------------------------------------------------------------------------------------- settings
@@ -78,7 +96,8 @@ declare -A form=(  # setting -> pattern of its values
     [PACKAGE]='.+' [CONFIG]='.+' [WORKDIR]='/.+|gs://[^/]+/+[^/].*' [CORPUS]='/.+|gs://[^/]+/+[^/].*'
 )
 declare -A words=([WORKDIR]='gs://BUCKET/NAME or an absolute path' [CORPUS]='gs://BUCKET/NAME or an absolute path')
-arguments=() create_flags=() dry_run=0 worker=0 slice_number=0 node=all poll=60 max_failures=3 delete_when_done=0
+arguments=() create_flags=() dry_run=0 worker=0 slice_number=0 node=all delete_when_done=0
+poll=60 max_failures=3 state_timeout=120 timeout=1800
 
 parse() {
     local env='' key value
@@ -97,7 +116,10 @@ parse() {
             --env) env=$value ;;
             --worker) [[ $value =~ ^[0-9]+$ ]] || die "--worker takes a number"; worker=$value ;;
             --slice) [[ $value =~ ^[0-9]+$ ]] || die "--slice takes a number"; slice_number=$value ;;
-            --poll) [[ $value =~ ^[0-9]+([.][0-9]+)?$ ]] || die "--poll takes seconds"; poll=$value ;;
+            --poll | --state_timeout | --timeout)
+                [[ $value =~ ^[0-9]+([.][0-9]+)?$ ]] || die "$key takes seconds"
+                printf -v "${key#--}" %s "$value"
+                ;;
             --max_failures) [[ $value =~ ^[1-9][0-9]*$ ]] || die "--max_failures takes a number"; max_failures=$value ;;
             *)
                 key=${key#--}
@@ -224,7 +246,7 @@ logs() {
         case $slice in READY | UNKNOWN) ;; *) kept_log; return ;; esac
     fi
     node=$slice_number
-    on_workers "$worker" "$(worker log 100 follow)"
+    limit=0 on_workers "$worker" "$(worker log 100 follow)"
 }
 
 kept_log() {  # of the last start on the host, as launch/pretrain.sh has copied it
@@ -247,12 +269,12 @@ kept_log() {  # of the last start on the host, as launch/pretrain.sh has copied 
 stop() { on_workers all "$(worker stop)"; }
 delete() { queued delete --force; }
 
-slice_state() { queued describe --format='value(state.state)'; }
+slice_state() { limit=$state_timeout queued describe --format='value(state.state)'; }
 node_state() {  # of the first slice that is not READY
     local name names=("${of[NAME]}") state
     if ((of[SLICES] > 1)); then mapfile -t names < <(seq -f "${of[NAME]}-%.0f" 0 $((of[SLICES] - 1))); fi
     for name in "${names[@]}"; do
-        state=$(tpus tpu-vm describe "$name" --format='value(state)') || return
+        state=$(limit=$state_timeout tpus tpu-vm describe "$name" --format='value(state)') || return
         if ((dry_run)); then echo "$state"; elif [[ $state != READY ]]; then break; fi
     done
     ((dry_run)) || echo "$state"
@@ -260,7 +282,8 @@ node_state() {  # of the first slice that is not READY
 worker_states() {  # tpu_worker.sh does not exist before `setup`
     local absent="echo \"host \$(hostname) bare 0 0 -\""
     need WORKDIR
-    on_workers all "if test -e bert_jax/tpu_worker.sh; then $(worker state "${of[WORKDIR]}"); else $absent; fi"
+    limit=$state_timeout on_workers all \
+        "if test -e bert_jax/tpu_worker.sh; then $(worker state "${of[WORKDIR]}"); else $absent; fi"
 }
 
 status() {
@@ -321,7 +344,7 @@ failed() {
 }
 
 give_up() {  # STATUS REASON
-    if [[ $slice == READY ]]; then on_workers all "$(worker log 20)" >&2 || true; fi
+    if [[ $slice == READY ]]; then limit=$state_timeout on_workers all "$(worker log 20)" >&2 || true; fi
     die "$2. The slice still costs money: fix the cause and run babysit again, or run \`launch/tpu_pod.sh delete\`" "$1"
 }
 
@@ -414,4 +437,5 @@ case $verb in
 esac
 parse "${@:2}"
 need PROJECT ZONE NAME
+((dry_run)) || command -v timeout >/dev/null || die "the command \`timeout\` is missing: install GNU coreutils"
 "$verb"

@@ -33,6 +33,14 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
+def alive(pid: int) -> bool:
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"  # a zombie has ended
+
+
 class Cloud:
     """Two hosts, and a work directory on storage that both have mounted."""
 
@@ -112,6 +120,15 @@ class Cloud:
     def kill(self, host: int, number: int = signal.SIGKILL) -> None:
         """Everything that the run has on a host."""
         os.killpg(int((self.home(host) / "pid").read_text()), number)
+
+    def hang(self, *verbs: str) -> None:
+        """Let calls of these verbs never return, and all others return."""
+        (self.cloud / "hanging").write_text(" ".join(verbs))
+
+    def hung(self) -> list[int]:
+        """The processes of all calls that did not return."""
+        path = self.cloud / "hung"
+        return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def preempt(self) -> None:
         for host in range(int(self.env["HOSTS"])):

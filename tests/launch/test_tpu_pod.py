@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.launch.cloud import HERE, NAME, TPU_POD, URL, Cloud, wait_for
+from tests.launch.cloud import HERE, NAME, TPU_POD, URL, Cloud, alive, wait_for
 
 STEPS = list(range(1, 41))
 FAST = ("--poll", "0.1")
@@ -204,6 +204,7 @@ def test_settings_that_cannot_be(cloud, key, value) -> None:
         (["create", "--project", "my-project"], "create needs ZONE"),
         (["create", "--zone"], "--zone needs a value"),
         (["babysit", "--poll", "soon"], "--poll takes seconds"),
+        (["babysit", "--state_timeout", "2m"], "--state_timeout takes seconds"),
         (["create", "--env", "nowhere"], "nowhere: no such file"),
         (["create", "--a[$(touch canary)]", "x"], "is not an option"),
     ],
@@ -483,6 +484,66 @@ def test_babysit_with_a_host_that_lost_its_run(cloud) -> None:
     assert process.returncode == 0, out
     assert "lost its run" in out
     assert cloud.steps() == STEPS
+
+
+@pytest.mark.parametrize("verb", ["describe", "ssh"])
+def test_babysit_outlives_a_question_that_hangs(cloud, verb) -> None:
+    cloud.env["STANDIN_SECONDS"] = "0.2"
+    process = cloud.start("babysit", *FAST, "--state_timeout", "3")
+    wait_for(lambda: len(cloud.steps()) > 3)
+    cloud.hang(verb)
+    wait_for(cloud.hung)
+    wait_for(lambda: not alive(cloud.hung()[0]))
+    cloud.hang()
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert "tpu_pod.sh: no answer within 3 s: gcloud compute tpus " in out
+    assert not any(map(alive, cloud.hung()))
+    assert len(cloud.starts()) == 1
+
+
+def test_babysit_outlives_a_setup_that_hangs(cloud) -> None:
+    cloud.hang("scp")
+    process = cloud.start("babysit", *FAST, "--timeout", "5")
+    wait_for(cloud.hung)
+    cloud.hang()
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert "tpu_pod.sh: no answer within 5 s: gcloud compute tpus tpu-vm scp " in out
+    assert "failure 1 of 3 without a new checkpoint: setup failed" in out
+    assert not any(map(alive, cloud.hung()))
+    assert cloud.steps() == STEPS
+
+
+@pytest.mark.parametrize("verb", ["create", "describe", "ssh", "scp"])
+def test_ctrl_c_ends_a_call_that_hangs(cloud, verb) -> None:
+    cloud.hang(verb)
+    process = cloud.start("babysit", *FAST)
+    wait_for(cloud.hung)
+    out = cloud.interrupt(process)
+    assert process.returncode == -signal.SIGINT, out
+    wait_for(lambda: not any(map(alive, cloud.hung())))
+    assert cloud.verbs().count(verb) <= 1  # none after it
+
+
+def test_following_a_log_has_no_limit(cloud) -> None:
+    cloud.env["STANDIN_SECONDS"] = "0.1"
+    up(cloud)
+    cloud.call("setup")
+    cloud.call("run")
+    follower = cloud.start("logs", "--timeout", "1")
+    assert any("step 40/40" in line for line in iter(follower.stdout.readline, ""))
+    cloud.interrupt(follower)
+
+
+def test_a_lost_connection_ends(cloud) -> None:
+    """By flags of gcloud 528."""
+    printed = cloud.call("babysit", "--dry_run")
+    for verb in ("ssh", "scp"):
+        calls = [line.split() for line in printed.splitlines() if f" tpu-vm {verb} " in line]
+        assert calls
+        for option in ("ConnectTimeout=30", "ServerAliveInterval=15", "ServerAliveCountMax=4"):
+            assert all(f"--{verb}-flag=-o{option}" in call for call in calls)
 
 
 def test_babysit_gives_up_where_hosts_do_not_answer(cloud) -> None:
