@@ -38,6 +38,7 @@ options:
   --slice N             slice of that host (default: 0)
   --poll SECONDS        interval of babysit (default: 60)
   --max_failures N      consecutive failures without a new checkpoint after which babysit gives up (default: 3)
+  --max_unanswered S    seconds without an answer of the hosts after which babysit warns, each time (default: 900)
   --state_timeout S     seconds that a question for a state may take (default: 120; 0: no limit)
   --timeout S           seconds that any other command may take, except following a log (default: 1800; 0: no limit)
   --delete_when_done    delete the slice when the last step is saved (babysit)
@@ -97,7 +98,7 @@ declare -A form=(  # setting -> pattern of its values
 )
 declare -A words=([WORKDIR]='gs://BUCKET/NAME or an absolute path' [CORPUS]='gs://BUCKET/NAME or an absolute path')
 arguments=() create_flags=() dry_run=0 worker=0 slice_number=0 node=all delete_when_done=0
-poll=60 max_failures=3 state_timeout=120 timeout=1800
+poll=60 max_failures=3 max_unanswered=900 state_timeout=120 timeout=1800
 
 parse() {
     local env='' key value
@@ -120,7 +121,10 @@ parse() {
                 [[ $value =~ ^[0-9]+([.][0-9]+)?$ ]] || die "$key takes seconds"
                 printf -v "${key#--}" %s "$value"
                 ;;
-            --max_failures) [[ $value =~ ^[1-9][0-9]*$ ]] || die "--max_failures takes a number"; max_failures=$value ;;
+            --max_failures | --max_unanswered)
+                [[ $value =~ ^[1-9][0-9]*$ ]] || die "$key takes a number"
+                printf -v "${key#--}" %s "$value"
+                ;;
             *)
                 key=${key#--}
                 [[ $key =~ ^[a-z_]+$ && -v form[${key^^}] ]] || die "--$key is not an option; see --help"
@@ -331,6 +335,7 @@ look() {  # sets slice to READY, ABSENT, GONE (must be deleted first), UNKNOWN, 
 newest=0      # the newest checkpoint seen
 failures=0    # consecutive, without a new checkpoint
 at_failure=0  # newest checkpoint at the last failure
+unanswered=''  # time of the first poll since which no host has answered
 last_said=''
 
 say_once() { [[ $1 == "$last_said" ]] || say "$1"; last_said=$1; }
@@ -343,6 +348,17 @@ failed() {
     ((failures < max_failures)) || give_up 1 "$1; $failures consecutive failures without a new checkpoint"
 }
 
+not_answered() {  # says nothing about the run, which continues without ssh: it is no failure
+    local seconds
+    unanswered=${unanswered:-$SECONDS}
+    seconds=$(((SECONDS - unanswered) / max_unanswered * max_unanswered))
+    if ((seconds)); then
+        say_once "the slice is READY, but its hosts have not answered for $seconds s: look at it. The slice costs money"
+    else
+        say_once "the hosts do not answer; the next poll asks again"
+    fi
+}
+
 give_up() {  # STATUS REASON
     if [[ $slice == READY ]]; then limit=$state_timeout on_workers all "$(worker log 20)" >&2 || true; fi
     die "$2. The slice still costs money: fix the cause and run babysit again, or run \`launch/tpu_pod.sh delete\`" "$1"
@@ -353,6 +369,7 @@ babysit() {
     if ((dry_run)); then print_plan; return; fi
     while :; do  # each action follows only from the state of the slice: babysit can be stopped and restarted at any time
         look
+        case $slice in READY | UNKNOWN) ;; *) unanswered='' ;; esac  # the hosts of the next slice have their own time
         case $slice in
             READY) check_workers ;;
             ABSENT)
@@ -384,7 +401,7 @@ check_workers() {
     local report mark host state saved steps line total=0 count=0 running=0 bare=0 ready=0 finished=0 stopped=0
     local broken='' missed='' refused=''
     if ! report=$(worker_states | sort -V); then
-        failed "a host of the slice does not answer"
+        not_answered
         return
     fi
     while read -r mark host state saved steps line; do
@@ -407,8 +424,11 @@ check_workers() {
     broken=${broken:-$missed}
 
     if ((count == 0)); then
-        failed "no host of the slice reports its state"
-    elif ((running)); then
+        not_answered
+        return
+    fi
+    unanswered=''
+    if ((running)); then
         say_once "running on $running of $count hosts; step $newest of $total is saved"
     elif ((finished)); then
         say "finished: step $newest is saved in ${of[WORKDIR]}"

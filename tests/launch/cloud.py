@@ -47,6 +47,7 @@ class Cloud:
     def __init__(self, place: pathlib.Path, trainer: pathlib.Path, hosts: int = 2) -> None:
         self.place, self.cloud, self.script = place, place / "cloud", place / "script"
         self.buckets = self.cloud / "buckets"
+        self.started: list[subprocess.Popen] = []
         self.workdir = place / "mounted" / "run"
         for directory in (self.cloud, self.script, self.buckets, self.workdir.parent):
             directory.mkdir()
@@ -69,7 +70,7 @@ class Cloud:
 
     def start(self, verb: str, *more: str) -> subprocess.Popen:
         """stdout and stderr come together."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             self.argv(verb, *more),
             env=self.env,
             cwd=self.place,
@@ -78,6 +79,16 @@ class Cloud:
             text=True,
             start_new_session=True,
         )
+        self.started.append(process)
+        return process
+
+    def kill_started(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        for pid in filter(alive, self.hung()):
+            os.kill(pid, signal.SIGKILL)
 
     def interrupt(self, process: subprocess.Popen) -> str:
         """Send Ctrl-C and return the output."""

@@ -31,7 +31,8 @@ HOSTILE = [
 def cloud(tmp_path):
     made = Cloud(tmp_path, HERE / "trainer.py")
     yield made
-    for host in range(2):  # what a failed test may have left behind
+    made.kill_started()  # what a failed test may have left behind
+    for host in range(2):
         with contextlib.suppress(OSError, ValueError):
             made.kill(host)
 
@@ -546,8 +547,37 @@ def test_a_lost_connection_ends(cloud) -> None:
             assert all(f"--{verb}-flag=-o{option}" in call for call in calls)
 
 
-def test_babysit_gives_up_where_hosts_do_not_answer(cloud) -> None:
-    up(cloud)
+def test_babysit_bears_hosts_that_do_not_answer_now_and_then(cloud) -> None:
+    """More often than --max_failures, before the first checkpoint."""
+    cloud.env["STANDIN_SECONDS"] = "60"
+    process = cloud.start("babysit", *FAST, "--max_failures", "2")
+    wait_for((cloud.script / "argv.jsonl").exists)
+    silent = cloud.cloud / "silent"
+    for change in [silent.touch, silent.unlink] * 3:
+        change()
+        polls = cloud.verbs().count("ssh")
+        wait_for(lambda polls=polls: cloud.verbs().count("ssh") > polls + 1)  # one began after the change and ended
+    assert process.poll() is None
+    out = cloud.interrupt(process)
+    assert out.count("the hosts do not answer") == 3
+    assert out.count("running on 2 of 2 hosts") >= 3
+    assert "failure" not in out
+    assert len(cloud.starts()) == 1
+
+
+def test_babysit_warns_where_hosts_do_not_answer_and_replaces_them_where_they_are_gone(cloud) -> None:
+    cloud.env["STANDIN_SECONDS"] = "0.2"
+    process = cloud.start("babysit", *FAST, "--max_unanswered", "1")
+    wait_for(lambda: len(cloud.steps()) > 12)
     (cloud.cloud / "silent").touch()
-    out = cloud.call("babysit", *FAST, status=1)
-    assert "a host of the slice does not answer" in out
+    warning = "the slice is READY, but its hosts have not answered for "
+    for _ in range(2):  # it is repeated
+        assert any(warning in line for line in iter(process.stdout.readline, ""))
+    cloud.preempt()
+    wait_for(lambda: cloud.verbs().count("create") == 2)
+    (cloud.cloud / "silent").unlink()
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert "the slice is gone" in out
+    assert "failure" not in out
+    assert cloud.steps() == STEPS
