@@ -22,11 +22,12 @@ ACCELERATORS = {
     "v6e": ("tpu-v6e-slice", 2),
     "tpu7x": ("tpu7x", 3),
 }
-# Kind of nodes -> their label, which may also be their taint, and the generations without it (GKE's pages, 2026-11-23).
-PROVISIONING: dict[str, tuple[str, tuple[str, ...]]] = {
-    "on-demand": ("", ()),
-    "spot": ("cloud.google.com/gke-spot", ()),
-    "flex-start": ("cloud.google.com/gke-flex-start", ("v4",)),
+# Kind of nodes -> their label, which may also be their taint, the generations without it (GKE's pages, 2026-11-23), and
+# the default of --max_restarts: JobSet counts the loss of a node as a restart, and the count never resets.
+PROVISIONING: dict[str, tuple[str, tuple[str, ...], int]] = {
+    "on-demand": ("", (), 50),
+    "spot": ("cloud.google.com/gke-spot", (), 1000),
+    "flex-start": ("cloud.google.com/gke-flex-start", ("v4",), 1000),
 }
 USER_MISTAKE = 2  # exit status of bert-jax for errors that a restart cannot fix
 
@@ -47,13 +48,18 @@ def parser() -> argparse.ArgumentParser:
     add("--config", required=True, help="recipe in the image, such as configs/bert_base.py")
     add("--corpus", help="gs://BUCKET/NAME, which every pod copies to its node's disk")
     add("--provisioning", choices=sorted(PROVISIONING), default="on-demand", help="kind of nodes (default: on-demand)")
-    add("--max_restarts", type=int, default=50, metavar="N", help="restarts, including preemptions (default: 50)")
+    add(
+        "--max_restarts",
+        type=int,
+        metavar="N",
+        help="restarts in all, including preemptions (default: 50; spot and flex-start: 1000)",
+    )
     add(
         "--grace_seconds",
         type=int,
         default=120,
         metavar="S",
-        help="seconds to save before a pod is killed (default: 120)",
+        help="seconds to save for an evicted pod (default: 120); a preempted spot node gives 15 by default",
     )
     add("arguments", nargs="*", help="arguments of bert-jax pretrain, after --")
     return made
@@ -73,8 +79,9 @@ def jobset(args: argparse.Namespace) -> dict[str, Any]:
     accelerator, hosts, chips = slice_shape(args)
     if args.slices < 1 or (args.slices > 1 and hosts == 1):
         refuse(f"--slices {args.slices}: GKE joins slices of several hosts each; give 1, or a larger --topology")
+    max_restarts = PROVISIONING[args.provisioning][2] if args.max_restarts is None else args.max_restarts
     restarts = {
-        "maxRestarts": args.max_restarts,
+        "maxRestarts": max_restarts,
         "rules": [{"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
     }
     job = {
@@ -111,7 +118,7 @@ def pod(args: argparse.Namespace, accelerator: str, chips: int) -> dict[str, Any
     """Return the pod of one host."""
     selector = {"cloud.google.com/gke-tpu-accelerator": accelerator, "cloud.google.com/gke-tpu-topology": args.topology}
     tolerations = []
-    label, absent = PROVISIONING[args.provisioning]
+    label, absent, _ = PROVISIONING[args.provisioning]
     if args.accelerator in absent:
         refuse(f"--provisioning {args.provisioning} does not exist for {args.accelerator}")
     if label:

@@ -107,6 +107,17 @@ def test_kinds_of_nodes(kind) -> None:
     assert done.stderr == "jobset.py: --provisioning flex-start does not exist for v4\n"
 
 
+@pytest.mark.parametrize(("kind", "restarts"), [("on-demand", 50), ("spot", 1000), ("flex-start", 1000)])
+def test_nodes_that_are_lost_often_have_more_restarts(kind, restarts) -> None:
+    assert manifest(provisioning=kind)["spec"]["failurePolicy"]["maxRestarts"] == restarts
+    assert manifest("--max_restarts=0", provisioning=kind)["spec"]["failurePolicy"]["maxRestarts"] == 0
+
+
+def test_the_help_promises_no_more_than_spot_nodes_give() -> None:
+    done = subprocess.run([sys.executable, JOBSET, "--help"], capture_output=True, text=True, check=True)
+    assert "a preempted spot node gives 15 by default" in " ".join(done.stdout.split())
+
+
 def test_the_corpus_is_the_first_argument() -> None:
     corpus = "gs://my-bucket/$HOME"
     (container,) = job_of(manifest("--", "--config.seed=1", corpus=corpus))["template"]["spec"]["containers"]
