@@ -83,7 +83,8 @@ def main() -> None:
     parser.add_argument("--learning_rate", type=float, default=1e-3)
     args = parser.parse_args()
     output = args.output / args.task
-    output.mkdir(parents=True, exist_ok=True)
+    tagger = {name: getattr(args, name) for name in ("epochs", "width", "learning_rate")}
+    check_inputs(output, model=digest(read_weights(args.model)), data=args.data.resolve(), **tagger)
     results = output / "results.jsonl"
     lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
     done = {(line["layers"], line["seed"]): line["score"] for line in map(json.loads, lines)}
@@ -94,8 +95,6 @@ def main() -> None:
         **{key.removeprefix("task."): value for key, value in values.items() if key.startswith("task.")}
     )
     task, model = resolve(settings), open_model(args.model, HEADS)
-    tagger = {name: getattr(args, name) for name in ("epochs", "width", "learning_rate")}
-    check_inputs(output, model=digest(read_weights(args.model)), data=args.data.resolve(), **tagger)
     train, dev = (read_part(task, settings, name, model.tokenizer, Console()) for name in ("train", "dev"))
     for name in (*LAYERS, RANDOM):
         missing = [seed for seed in range(args.seeds) if (name, seed) not in done]

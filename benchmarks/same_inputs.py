@@ -8,6 +8,8 @@ def check_inputs(output: pathlib.Path, **inputs: object) -> None:
     """Write the inputs of the first command to `output/inputs.json`; exit where a later one has others."""
     given = {name: str(value) for name, value in inputs.items()}
     file = output / "inputs.json"
+    if not file.exists() and any(output.glob("results*")):
+        raise SystemExit(f"{output} has results of unknown inputs, without {file.name}; choose another --output")
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else given
     changed = [f"{name} {known.get(name)}, not {value}" for name, value in given.items() if known.get(name) != value]
     if changed:

@@ -36,7 +36,7 @@ from bert_jax.objectives.base import Batch, Params
 from bert_jax.parallel import sharding
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.runs.corpus_data import corpus_data
-from bert_jax.training.evaluation import make_evaluate
+from bert_jax.training.evaluation import make_evaluate, sized_evaluation
 from bert_jax.training.loop import Data
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
@@ -173,7 +173,7 @@ def masked_loss(model: transformers.PreTrainedModel, batch: Batch) -> tuple[torc
 
 def compare(config: PretrainConfig, corpus: Mixture, output: pathlib.Path) -> dict[str, Any]:
     """Train both sides and return their losses; `start/` of the output has the initial weights."""
-    data = corpus_data(config, corpus, BatchBlocks((0,), 1))
+    data = corpus_data(sized_evaluation(config, sharding.make_mesh(config.mesh)), corpus, BatchBlocks((0,), 1))
     if data.heldout is None:
         raise UserError(f"{config.data.corpus} has no held-out documents: prepare it with --heldout_fraction")
     start = output / "start"

@@ -70,7 +70,10 @@ call() {  # in at most $limit seconds, by default --timeout; 0: no limit
     trap 'kill "$child" || true; trap - INT; kill -INT "$BASHPID"' INT TERM HUP
     wait "$child" || status=$?
     trap - INT TERM HUP
-    if ((status == 124 || status == 137)); then echo "tpu_pod.sh: no answer within $limit s: ${*:1:6} ..." >&2; fi
+    case $status in
+        124) echo "tpu_pod.sh: no answer within $limit s: ${*:1:6} ..." >&2 ;;
+        137) echo "tpu_pod.sh: killed, or no answer within $limit s: ${*:1:6} ..." >&2 ;;
+    esac
     return "$status"
 }
 note() { if ((dry_run)); then printf '# %s\n' "$*"; fi; }
@@ -259,7 +262,7 @@ kept_log() {  # of the last start on the host, as launch/pretrain.sh has copied 
     if ((of[SLICES] > 1)); then whose+=" of slice $slice_number" pattern="_slice-$slice_number-.*$pattern"; fi
     place=${of[WORKDIR]%/}
     if [[ $place == gs://* ]]; then
-        list=(gcloud storage ls) read=(gcloud storage cat)
+        list=(call gcloud storage ls) read=(call gcloud storage cat)
     elif [[ ! -d $place/logs ]]; then
         die "the slice is ${slice,,}${reason:+ ($reason)}, and its logs are in $place/logs, which is not on this machine"
     fi
@@ -400,10 +403,7 @@ print_plan() {
 check_workers() {
     local report mark host state saved steps line total=0 count=0 running=0 bare=0 ready=0 finished=0 stopped=0
     local broken='' missed='' refused=''
-    if ! report=$(worker_states | sort -V); then
-        not_answered
-        return
-    fi
+    report=$(worker_states | sort -V) || true  # gcloud fails where one host does not answer: the others may have
     while read -r mark host state saved steps line; do
         [[ $mark == host && "$saved $steps" =~ ^[0-9]+\ [0-9]+$ ]] || continue
         count=$((count + 1))

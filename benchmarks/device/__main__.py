@@ -8,8 +8,8 @@ new process runs the rest. Steps are compiled, warmed up and timed over 20 that 
 such stretches; `ready` is the seconds until then, most of them compilation, which the next run finds in the cache.
 torch and transformers are optional, as are packages that only some parts need.
 
-The exit status is 1 where a part failed or a check did not pass, 2 where JAX or another package that all parts need is
-not installed, else 0, also where parts were left out.
+The exit status is 1 where a part failed, a check did not pass or there is no GPU or TPU, 2 where JAX or another package
+that all parts need is not installed, else 0, also where parts were left out.
 """
 
 import argparse
@@ -45,7 +45,8 @@ def main() -> None:
         print(f"not installed: {', '.join(lacking)}", file=sys.stderr)
         sys.exit(2)
     share_memory(torch_uses_cuda())
-    arguments.json.unlink(missing_ok=True)  # a file that is there is this run's
+    if arguments.json.exists():  # a file that is there is this run's
+        arguments.json.replace(arguments.json.with_suffix(".previous.json"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the child ends as well
     with tempfile.TemporaryDirectory(prefix="device_bench", ignore_cleanup_errors=True) as directory:
         words = ["tiny" if arguments.tiny else "full", str(arguments.json), directory, str(arguments.minutes)]

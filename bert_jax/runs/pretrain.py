@@ -71,7 +71,7 @@ def pretrain(
     teacher = read_teacher(config, corpus.tokenizer(), console)
     objective, phases = make_objective(config, teacher.config), plan_phases(config.train)
     if watchdog:
-        watchdog.check_agreement(run_fingerprint(config, corpus))
+        watchdog.check_agreement(run_fingerprint(config, corpus) | {"resumes": str(resumes)})
     mesh = check_layout(config, objective, phases)  # refused now, it leaves the directory to the corrected command
     params = None if resumes else starting_weights(config, corpus.tokenizer(), console, teacher)
     data = corpus_data(sized_evaluation(config, mesh), corpus, sharding.batch_blocks(mesh), rest=rest)

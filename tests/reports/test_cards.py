@@ -64,6 +64,11 @@ def test_the_card_of_a_pretraining_run(tmp_path: pathlib.Path) -> None:
     assert "| machine | 1 x cpu; processes: ?; cores per host: ? |" in card.text
     assert str(tmp_path) not in text
     assert "snapshots" not in card.text
+    assert "Losses and entropies are in nats.\n" in card.text
+    electra = tmp_path / "electra"
+    write_run(electra, [one | {"replaced_loss": 15.0} for one in lines], machine, train={"steps": 1000})
+    said = "Losses and entropies are in nats, times their weight: replaced loss.\n"
+    assert said in model_card(weights("replaced_token", step=650), electra)
     growing = tmp_path / "growing"
     write_run(growing, lines, machine, data={"corpus": corpus, "snapshots": 3}, train={"steps": 1000})
     assert "absent. This is the first of 3 snapshots of" in model_card(weights("masked_token", step=650), growing)

@@ -8,8 +8,9 @@ from bert_jax.config import PretrainConfig, phases, pretrain_config, resolve
 from bert_jax.errors import UserError
 from bert_jax.objectives import make_objective
 from bert_jax.parallel.sharding import AXES
+from bert_jax.training import loop
 from bert_jax.training.evaluation import make_evaluate, sized_evaluation
-from tests.synthetic import tiny_config
+from tests.synthetic import synthetic_data, tiny_config, train
 
 
 def mesh_of(*sizes: int) -> jax.sharding.AbstractMesh:
@@ -37,6 +38,16 @@ def test_an_evaluation_step_has_32768_tokens_on_a_device_and_at_most_256_sequenc
     assert sized_evaluation(resolve(PretrainConfig, config), mesh).evaluate.batch_size == size
     config.evaluate.batch_size = 24
     assert sized_evaluation(resolve(PretrainConfig, config), mesh).evaluate.batch_size == 24
+
+
+def test_an_error_about_memory_of_a_step_that_surfaces_at_its_end_suggests_settings(tmp_path, monkeypatch) -> None:
+    def fetched(means):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12.50GiB.")
+
+    config = tiny_config()
+    monkeypatch.setattr(loop, "fetched", fetched)
+    with pytest.raises(UserError, match=r"a step of 8 sequences of 16 tokens needs 12\.5 GiB"):
+        train(config, synthetic_data(config), tmp_path)
 
 
 def test_an_error_of_xla_about_memory_names_the_batch_of_the_evaluation() -> None:

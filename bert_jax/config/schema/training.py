@@ -138,7 +138,8 @@ class EvaluateConfig:
     every: int | None = field(10_000, "steps between two evaluations; None: only at the end", AT_LEAST_1)
     batch_size: int | None = field(
         None,
-        "sequences per evaluation step; None: as many as have 32,768 tokens on each device, at most 256 in all",
+        "sequences per evaluation step; None: as many as have 32,768 tokens on each device, at most 256 in all, but at "
+        "least one a device",
         AT_LEAST_1,
     )
     num_sequences: int = field(10_000, "sequences of the held-out documents, at most one epoch of them", AT_LEAST_1)

@@ -13,6 +13,7 @@ from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_for
 from bert_jax.reports.cards.bias import bias_sentences
 from bert_jax.reports.cards.provenance import Provenance, provenance_of
+from bert_jax.reports.plots import WEIGHTED
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.similarity import SIMILARITY
 
@@ -130,7 +131,10 @@ def _text(
     yield _fenced(_loading(use, in_transformers), "python")
     if known.scores:
         yield "## Scores\n"
-        yield f"{_inline(known.measured)} Losses and entropies are in nats.\n"
+        shown = dict(known.scores)
+        weighted = ", ".join(name for name in (one.replace("_", " ") for one in WEIGHTED) if name in shown)
+        but = f", times their weight: {weighted}" if weighted else ""
+        yield f"{_inline(known.measured)} Losses and entropies are in nats{but}.\n"
         yield _table(("measure", "value"), known.scores)
     if known.recipe:
         yield "## Training\n"

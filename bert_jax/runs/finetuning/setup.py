@@ -172,7 +172,8 @@ def _positives(settings: TaskConfig, train: Part, console: Console) -> Part:
             f"task.train has no negatives: each second text is right for each first one ({len(texts):,} distinct pairs "
             f"belong together); give more pairs, or a `negative` text with each"
         )
-    return train._replace(features=kept)
+    examples = [train.examples[one.example] for one in kept]
+    return train._replace(examples=examples, features=[one._replace(example=n) for n, one in enumerate(kept)])
 
 
 def _check_sentences(start: Weights) -> None:

@@ -1,5 +1,6 @@
 """JSON lines, JSON lists and SQuAD's JSON as records."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ def read_json(path: str, columns: Columns, optional: Sequence[str], tally: Any =
     text = read_text(path)
     items: Iterator[tuple[str, Any]]
     first, _, rest = text.strip().partition("\n")
-    if first.startswith("[") and not (rest and first.endswith("]")):  # such a line is one of several lists
+    if first.startswith("[") and not (rest and _is_json(first)):  # a whole list with lines after it is one of several
         items = ((f"{path}: item {number}", item) for number, item in enumerate(parse_json(path, text)))
     else:
         items = read_json_lines(path, text.split("\n"))
@@ -30,6 +31,14 @@ def read_json(path: str, columns: Columns, optional: Sequence[str], tally: Any =
         if not isinstance(item, dict):
             raise UserError(f"{where}: not a JSON object; write one {{...}} for each example")
         yield Record(where, _fields(where, item, columns, optional))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def read_squad(path: str, columns: Columns, optional: Sequence[str], tally: Any = None) -> Iterator[Record]:
