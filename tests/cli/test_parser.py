@@ -36,8 +36,8 @@ OPTIONS = {
     "attention": "--model --output --words --layer --head --first_token",
     "finetune": f"--config --workdir --json --platform {PROCESSES}",
     "predict": "--model --input --output --batch_size",
-    "embed": "--model --input --output --pooling --normalize --layers --batch_size --max_seq_len --truncate "
-    "--projector",
+    "embed": "--model --input --output --pooling --normalize --prompt_name --layers --batch_size --max_seq_len "
+    "--truncate --projector",
     "score": f"--model --pairs --text {BIAS} --masking --temperature --fraction --output --json",
     "bias": f"--model {BIAS} --fraction --output --json",
 }

@@ -58,6 +58,7 @@ def configured(count: int | None, **phase: Any) -> PretrainConfig:
     made.train.update(steps=STEPS, batch_size=BATCH)
     made.train.phases = phases({"seq_len": 32, "fraction": 0.5}, {"seq_len": 48, "fraction": 0.5, **phase})
     made.data.update(sentence_pairs="full_sentences", num_threads=1, snapshots=count)
+    made.evaluate.batch_size = 8
     return resolve(PretrainConfig, made)
 
 

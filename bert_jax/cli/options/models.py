@@ -204,12 +204,8 @@ def _embed(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="give the vectors the length 1 (default: as modules.json says, else no)",
     )
-    parser.add_argument(
-        "--prompt_name",
-        metavar="NAME",
-        help="which prompt of config_sentence_transformers.json comes before each text, such as query (default: its "
-        "default one, if it names one)",
-    )
+    prompt = "prompt before each text, such as query (default: that of config_sentence_transformers.json, if any)"
+    parser.add_argument("--prompt_name", metavar="NAME", help=prompt)
     parser.add_argument(
         "--layers",
         default="last",
