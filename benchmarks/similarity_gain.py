@@ -8,7 +8,6 @@ the mean of the tokens before, and mean and standard deviation over the seeds af
 """
 
 import argparse
-import gzip
 import json
 import pathlib
 import platform
@@ -19,6 +18,7 @@ from typing import Any
 
 import jax
 import scipy.stats
+from korean_text import rows
 
 import bert_jax
 
@@ -68,9 +68,7 @@ def main() -> None:
 
 def read(path: pathlib.Path) -> Pairs:
     """Return the pairs of a file of KorSTS."""
-    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-        rows = [line.split("\t") for line in file.read().removesuffix("\n").split("\n")[1:]]
-    return [{"text": row[5], "text_pair": row[6], "label": float(row[4])} for row in rows]
+    return [{"text": row[5], "text_pair": row[6], "label": float(row[4])} for row in rows(path)]
 
 
 def spearman(model: pathlib.Path, pairs: Pairs) -> float:

@@ -429,7 +429,7 @@ check_workers() {
     fi
     unanswered=''
     if ((running)); then
-        say_once "running on $running of $count hosts; step $newest of $total is saved"
+        say_once "running on $running of $count hosts that answer; step $newest of $total is saved"
     elif ((finished)); then
         say "finished: step $newest is saved in ${of[WORKDIR]}"
         if ((delete_when_done)); then delete; fi

@@ -112,13 +112,16 @@ def test_torch_of_a_cpu_needs_no_memory_of_a_gpu(
     assert packages.torch_uses_cuda() is expected
 
 
-def test_a_full_run_on_a_cpu_is_refused() -> None:
+def test_a_full_run_on_a_cpu_is_refused(tmp_path: pathlib.Path) -> None:
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    words = [sys.executable, "-m", "benchmarks.device"]
+    place = tmp_path / "bench.json"
+    place.write_text("of an earlier run")
+    words = [sys.executable, "-m", "benchmarks.device", "--json", str(place)]
     ended = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert ended.returncode == 1
     assert "--tiny" in ended.stderr
     assert "Traceback" not in ended.stderr
+    assert (tmp_path / "bench.previous.json").read_text() == "of an earlier run"
 
 
 def test_a_failed_part_leaves_the_others_their_turn(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture) -> None:

@@ -52,7 +52,7 @@ def device_computes() -> bool:
 
     try:
         jax.block_until_ready(jnp.arange(8) + 1)
-    except Exception:
+    except Exception:  # whatever it is: a device that raises does not compute
         traceback.print_exc()
         return False
     return True
@@ -68,7 +68,7 @@ def run_parts(report: Report, parts: Iterable[Part], computes: Callable[[], bool
         try:
             for result in part.run():
                 report.add(result)
-        except Exception as error:
+        except Exception as error:  # of any kind: the other parts are to run
             if reason := reason_to_leave_out(error):
                 report.left_out[part.name] = reason
             else:

@@ -8,8 +8,8 @@ from bert_jax.config import PretrainConfig
 from bert_jax.console import format_metric
 from bert_jax.inference.scoring.score import BENCHMARKS, Report
 from bert_jax.reports.bias_page.readings import Reading
-from bert_jax.reports.plots import WEIGHTED
 from bert_jax.reports.run_lines import finetuned_commands, pretrained_commands
+from bert_jax.training.metrics import WEIGHTED
 
 NOT_METRICS = ("step", "seq_len", "documents")
 NOTES = {

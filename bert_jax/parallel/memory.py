@@ -4,7 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -124,28 +124,30 @@ def check_memory(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh, setting
         raise UserError(_too_large(settings, needed.total, capacity, changes))
 
 
-@contextlib.contextmanager
-def out_of_memory_as_user_error(settings: BatchSettings) -> Iterator[None]:
-    """Turn XLA's RESOURCE_EXHAUSTED, raised while a step compiles or runs, into a UserError."""
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        raise UserError(_too_large(settings, needed_bytes(error), None, ())) from error
+def out_of_memory_as_user_error(settings: BatchSettings) -> contextlib.AbstractContextManager[None]:
+    """Turn XLA's RESOURCE_EXHAUSTED, raised while a step of training compiles or runs, into a UserError."""
+    return _explained(lambda needed: _too_large(settings, needed, None, ()))
 
 
-@contextlib.contextmanager
-def evaluation_memory() -> Iterator[None]:
-    """Do the same for the steps of an evaluation, which are forward passes on batches of their own size."""
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        needed = needed_bytes(error)
+def out_of_memory_in_evaluation_as_user_error() -> contextlib.AbstractContextManager[None]:
+    """Do the same for a step of an evaluation: a forward pass on a batch of its own size."""
+
+    def explain(needed: int | None) -> str:
         size = "more memory than a device has" if needed is None else f"{needed / 2**30:.1f} GiB more per device"
-        raise UserError(f"a step of the evaluation needs {size}; set a smaller config.evaluate.batch_size") from error
+        return f"a step of the evaluation needs {size}; set a smaller config.evaluate.batch_size"
+
+    return _explained(explain)
+
+
+@contextlib.contextmanager
+def _explained(explain: Callable[[int | None], str]) -> Iterator[None]:
+    """Turn errors about memory into a UserError that `explain` writes, from the bytes that are needed, if known."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(explain(needed_bytes(error))) from error
 
 
 def is_out_of_memory(error: Exception) -> bool:

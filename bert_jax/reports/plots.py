@@ -5,16 +5,10 @@ import pathlib
 from collections.abc import Callable, Iterable
 
 from bert_jax.errors import UserError
-from bert_jax.training.metrics import Line, damaged_lines, read_metrics
+from bert_jax.training.metrics import WEIGHTED, Line, damaged_lines, read_metrics
 
 # Panels: the losses and accuracies of whatever objective the run has, by the ending of their names, and these metrics.
 MEASURES = {"_loss": "loss (nats)", "_accuracy": "accuracy"}
-# Losses that metrics hold times a weight, and the field that has it.
-WEIGHTED = {
-    "replaced_loss": "replaced_tokens.weight",
-    **{f"{what}_loss": f"distillation.{what}_weight" for what in ("soft", "cosine", "hidden", "attention")},
-    "z_loss": "train.z_loss",
-}
 PANELS = {"learning_rate": "learning rate", "grad_norm": "gradient norm"}
 MASKED_LOSS = "mlm_loss"  # the one that the unigram entropy is a line for
 IN_WORDS = {"mlm": "masked-token", "nsp": "next-sentence", "sop": "sentence-order", "replaced": "replaced-token"}

@@ -9,7 +9,7 @@ from bert_jax.config import PretrainConfig
 from bert_jax.objectives.base import Batch, Objective, Params, Rngs
 from bert_jax.objectives.means import Mean, fetched, merge, values
 from bert_jax.parallel import sharding
-from bert_jax.parallel.memory import evaluation_memory
+from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 
 TOKENS, SEQUENCES = 32_768, 256  # on a device and in all, of an evaluation step whose size is not set
 
@@ -47,7 +47,7 @@ def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
     def evaluate(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         merged: dict[str, Mean] = {}
         waiting = None  # one batch is computed while the next one is read
-        with evaluation_memory():
+        with out_of_memory_in_evaluation_as_user_error():
             for number, batch in enumerate(batches):
                 launched = measure(params, frozen, sharding.place_batch(batch, mesh), number)
                 if waiting is not None:

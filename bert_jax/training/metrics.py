@@ -20,6 +20,12 @@ from bert_jax.training.trackers.tensorboard import ENERGY, TensorBoard
 Line = dict[str, Any]
 SPLITS = ("train", "heldout")
 NOT_SCORES = ("step", "split", "seq_len", "ema_decay")  # of a line about held-out data
+# Losses that a line holds times a weight, and the field that has it; all others are in nats.
+WEIGHTED = {
+    "replaced_loss": "replaced_tokens.weight",
+    **{f"{what}_loss": f"distillation.{what}_weight" for what in ("soft", "cosine", "hidden", "attention")},
+    "z_loss": "train.z_loss",
+}
 GRAD_NORMS = "train/grad_norms"  # TensorBoard shows a name as numbers or as histograms, not as both
 TIMED = (
     "tokens_per_second",

@@ -565,6 +565,19 @@ def test_babysit_bears_hosts_that_do_not_answer_now_and_then(cloud) -> None:
     assert len(cloud.starts()) == 1
 
 
+def test_babysit_reads_the_hosts_that_answer_beside_a_silent_one(cloud) -> None:
+    """The run has ended on both: it is finished, whatever the silent host would say."""
+    cloud.env["STANDIN_SECONDS"] = "0.2"
+    process = cloud.start("babysit", *FAST)
+    wait_for(lambda: len(cloud.steps()) > 3)
+    (cloud.cloud / "silent").write_text("1")
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert "running on 1 of 1 hosts that answer" in out
+    assert f"finished: step {STEPS[-1]} is saved" in out
+    assert "do not answer" not in out
+
+
 def test_babysit_warns_where_hosts_do_not_answer_and_replaces_them_where_they_are_gone(cloud) -> None:
     cloud.env["STANDIN_SECONDS"] = "0.2"
     process = cloud.start("babysit", *FAST, "--max_unanswered", "1")

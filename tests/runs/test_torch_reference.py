@@ -16,7 +16,7 @@ def get_config():
     config.model.update(hidden_size=32, num_layers=2, num_heads=4, mlp_size=64, max_positions=32)
     config.train.update(batch_size=8, phases=phases({"seq_len": 16, "fraction": 0.5}, {"seq_len": 32, "fraction": 0.5}))
     config.optimizer.update(peak_learning_rate=3e-3, warmup_fraction=0.1, schedule="linear", weight_decay=0.1)
-    config.evaluate.update(batch_size=8, num_sequences=32)
+    config.evaluate.num_sequences = 32
     return config
 """
 

@@ -13,9 +13,9 @@ from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_for
 from bert_jax.reports.cards.bias import bias_sentences
 from bert_jax.reports.cards.provenance import Provenance, provenance_of
-from bert_jax.reports.plots import WEIGHTED
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.similarity import SIMILARITY
+from bert_jax.training.metrics import WEIGHTED
 
 LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")  # an identifier of the Hub, such as apache-2.0
 HUB_ID = re.compile(r"([\w.-]+/)?[\w.-]+")

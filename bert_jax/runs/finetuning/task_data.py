@@ -16,7 +16,7 @@ from bert_jax.inference.batching import Feed, Outputs, collated, evaluation_plan
 from bert_jax.models import Model, Params
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
-from bert_jax.parallel.memory import evaluation_memory
+from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
 from bert_jax.tasks.batching import plan
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
@@ -138,7 +138,7 @@ class Evaluation:
 
     def __call__(self, params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         """Return the scores of all sets; {} where the batches ended early."""
-        with evaluation_memory():
+        with out_of_memory_in_evaluation_as_user_error():
             outputs = self.predict(params, self.features, self.planned, batches)
         if not all(outputs):
             return {}

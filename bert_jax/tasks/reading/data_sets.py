@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_jax.data.sources.data_sets import PREFIX, open_builder
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError
+from bert_jax.tasks.reading.columns import absent_column
 from bert_jax.tasks.task import Columns, Record
 
 __all__ = ["PREFIX", "DataSet"]
@@ -36,13 +37,10 @@ class DataSet:
             splits = ", ".join(self._builder.info.splits)
             raise UserError(f"{self.place}: no split '{split}'; there are {splits}: name one in config.task")
         features = list(self._builder.info.features)
-        absent = {field: name for field, name in columns.items() if name not in features}
-        for field, name in absent.items():
+        absent = [field for field, name in columns.items() if name not in features]
+        for field in absent:
             if field not in optional:
-                listed, free = ", ".join(features), set(features) - set(columns.values())
-                raise UserError(
-                    f"{self.place}: no feature '{name}' for {field}{did_you_mean(name, free)} (there are {listed})"
-                )
+                raise absent_column(self.place, "feature", field, columns, features)
         present = {field: name for field, name in columns.items() if field not in absent}
         names = {field: self.label_names(name) for field, name in present.items()}
         for number, item in enumerate(self._builder.as_data_source(split)):

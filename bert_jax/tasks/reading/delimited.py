@@ -4,7 +4,8 @@ import csv
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError
+from bert_jax.tasks.reading.columns import absent_column
 from bert_jax.tasks.reading.files import read_text
 from bert_jax.tasks.task import Columns, Record
 
@@ -71,8 +72,7 @@ def _indices(where: str, names: list[str], columns: Columns, optional: Sequence[
         elif name in names:
             raise UserError(f"{where}: two columns are named '{name}'; rename one")
         elif field not in optional:
-            listed, free = ", ".join(repr(known) for known in names), set(names) - set(columns.values())
-            raise UserError(f"{where}: no column '{name}' for {field}{did_you_mean(name, free)} (there are {listed})")
+            raise absent_column(where, "column", field, columns, names)
     return indices
 
 

@@ -1,11 +1,11 @@
 """JSON lines, JSON lists and SQuAD's JSON as records."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_jax.data.json_lines import parse_json, read_json_lines
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError
+from bert_jax.tasks.reading.columns import absent_column
 from bert_jax.tasks.reading.files import read_text
 from bert_jax.tasks.task import Columns, Record
 
@@ -35,8 +35,8 @@ def read_json(path: str, columns: Columns, optional: Sequence[str], tally: Any =
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text)
-    except (ValueError, RecursionError):
+        parse_json("", text)
+    except UserError:
         return False
     return True
 
@@ -65,8 +65,7 @@ def _fields(where: str, item: Mapping[str, Any], columns: Columns, optional: Seq
         if value is not _ABSENT:
             fields[field] = value
         elif field not in optional:
-            known, free = ", ".join(repr(key) for key in item), item.keys() - columns.values()
-            raise UserError(f"{where}: no key '{name}' for {field}{did_you_mean(name, free)} (there are {known})")
+            raise absent_column(where, "key", field, columns, item)
     return fields
 
 
