@@ -55,17 +55,16 @@ for ((i = 0; i < count; i++)); do
     fi
     pids+=($!)
 done
-trap 'signalled=1; kill -INT "${pids[@]}" 2>/dev/null' INT
-trap 'signalled=1; kill -TERM "${pids[@]}" 2>/dev/null' TERM
+set +m
+trap 'kill -INT "${pids[@]}" 2>/dev/null' INT
+trap 'kill -TERM "${pids[@]}" 2>/dev/null' TERM
 
 result=0
 for pid in "${pids[@]}"; do
-    signalled=1
-    while ((signalled)); do  # a signal interrupts `wait`
-        signalled=0
-        wait "$pid"
-        status=$?
-    done
+    # Not `wait` alone: a signal that interrupts it just when a process ends loses the status of the process.
+    while kill -0 "$pid" 2>/dev/null; do (trap '' INT TERM; exec sleep 0.2); done
+    wait "$pid"
+    status=$?
     if ((status && (result == 0 || (result == 124 && status != 124)))); then result=$status; fi
 done
 exit "$result"

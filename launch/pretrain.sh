@@ -46,17 +46,15 @@ set -uo pipefail
         bert-jax pretrain --workdir "$workdir" "$@" &
     fi
     child=$!
-    trap 'signalled=1; kill -TERM "$child" 2>/dev/null' TERM INT
+    trap 'kill -TERM "$child" 2>/dev/null' TERM INT
     if [[ $every ]]; then
         (trap '' TERM INT; exec tail --lines=+1 --follow --sleep-interval=0.2 --pid="$child" "$log" 3>&-) &
         relay=$!
     fi
-    status=0 signalled=1
-    while ((signalled)); do  # a signal interrupts `wait`
-        signalled=0
-        wait "$child"
-        status=$?
-    done
+    # Not `wait` alone: a signal that interrupts it just when the child ends loses the child's status.
+    while kill -0 "$child" 2>/dev/null; do (trap '' TERM INT; exec sleep 0.2); done
+    wait "$child"
+    status=$?
     if [[ $every ]]; then
         wait "$relay"
         exec 3>&-
