@@ -28,7 +28,13 @@ def test_a_child_that_ends_with_the_signal_keeps_its_status(tmp_path, launcher) 
     env = os.environ | {"PATH": path, "STANDIN_UP": str(tmp_path / "up"), "JAX_PLATFORMS": "cpu"}
     argv = [ROOT / "launch" / launcher[0], *launcher[1:]]
     runs = [subprocess.Popen(argv, env=env, cwd=tmp_path, start_new_session=True) for _ in range(40)]
-    wait_for(lambda: len(list((tmp_path / "up").iterdir())) == len(runs))
-    for run in runs:
-        os.killpg(run.pid, signal.SIGTERM)
-    assert {run.wait(60) for run in runs} == {75}
+    try:
+        wait_for(lambda: len(list((tmp_path / "up").iterdir())) == len(runs))
+        for run in runs:
+            os.killpg(run.pid, signal.SIGTERM)
+        assert {run.wait(60) for run in runs} == {75}
+    finally:
+        for run in runs:
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
+                run.wait()
