@@ -55,14 +55,14 @@ for ((i = 0; i < count; i++)); do
     fi
     pids+=($!)
 done
-set +m
 trap 'kill -INT "${pids[@]}" 2>/dev/null' INT
 trap 'kill -TERM "${pids[@]}" 2>/dev/null' TERM
 
+exec {nothing}<> <(:)  # `read` on it sleeps, and lets a trap run at once
 result=0
 for pid in "${pids[@]}"; do
     # Not `wait` alone: a signal that interrupts it just when a process ends loses the status of the process.
-    while kill -0 "$pid" 2>/dev/null; do (trap '' INT TERM; exec sleep 0.2); done
+    while kill -0 "$pid" 2>/dev/null; do read -r -t 0.2 -u "$nothing"; done
     wait "$pid"
     status=$?
     if ((status && (result == 0 || (result == 124 && status != 124)))); then result=$status; fi

@@ -52,7 +52,8 @@ set -uo pipefail
         relay=$!
     fi
     # Not `wait` alone: a signal that interrupts it just when the child ends loses the child's status.
-    while kill -0 "$child" 2>/dev/null; do (trap '' TERM INT; exec sleep 0.2); done
+    exec {nothing}<> <(:)  # `read` on it sleeps, and lets a trap run at once
+    while kill -0 "$child" 2>/dev/null; do read -r -t 0.2 -u "$nothing"; done
     wait "$child"
     status=$?
     if [[ $every ]]; then
