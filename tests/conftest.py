@@ -6,6 +6,7 @@ import lzma
 import os
 import pathlib
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -26,6 +27,9 @@ if LEVEL not in (given := os.environ.get("XLA_FLAGS", "")):
     os.environ["XLA_FLAGS"] = f"{given} {FLAGS}".strip()
 # Tracing makes millions of objects, which Python's collector would visit again and again.
 gc.set_threshold(200_000, 50, 1_000)
+
+# A shell that runs the tests in the background ignores Ctrl-C for them and for all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Workers of `pytest -n` share out the cores: threads of two workers on the same cores keep each other waiting.
 worker, workers = (os.environ.get(name) for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"))
