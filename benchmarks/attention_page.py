@@ -18,14 +18,14 @@ from typing import Any
 
 import jax
 
+from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.config import ComputeConfig
 from bert_jax.config.presets import PRESETS
-from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
-from bert_jax.data.tokenizer.training.train import train_tokenizer
-from bert_jax.inference.load import OpenModel
-from bert_jax.inference.scoring.log_probabilities import HEADS
 from bert_jax.models import make_model
-from bert_jax.reports.attention_page.page import attention_page
+from bert_jax.reports.attention.page import attention_page
+from bert_jax.scoring.log_probabilities import HEADS
+from bert_jax.tokenizer import Tokenizer, load_tokenizer
+from bert_jax.tokenizer.train import train_tokenizer
 
 LARGER = 16  # queries than at the start of training
 WORDS = "the old ship left harbour with nine men and a cat because wind had turned to north again"

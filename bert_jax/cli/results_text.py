@@ -6,9 +6,9 @@ from typing import Any
 
 from bert_jax.config import PretrainConfig
 from bert_jax.console import format_metric
-from bert_jax.inference.scoring.score import BENCHMARKS, Report
-from bert_jax.reports.bias_page.readings import Reading
-from bert_jax.reports.run_lines import finetuned_commands, pretrained_commands
+from bert_jax.reports.bias_metric_notes import Reading
+from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands
+from bert_jax.scoring.score import BENCHMARKS, Report
 from bert_jax.training.metrics import WEIGHTED
 
 NOT_METRICS = ("step", "seq_len", "documents")

@@ -11,9 +11,9 @@ import types
 
 import pytest
 
-from bert_jax.reports.corpus_checks import CHECKS, SEQUENCE_CHECKS, Source
-from bert_jax.reports.sequences_text import columns
-from tests.written_corpus import LETTERS, WORDS, sentence, text, write_corpus
+from bert_jax.reports.corpus.checks import CHECKS, SEQUENCE_CHECKS, Source
+from bert_jax.reports.corpus.sequences_text import columns
+from tests.helpers.written_corpus import LETTERS, WORDS, sentence, text, write_corpus
 
 RECIPE = """
 from bert_jax.config import phases, pretrain_config

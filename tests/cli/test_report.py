@@ -7,9 +7,9 @@ import math
 import pytest
 
 from bert_jax.console import Console
-from bert_jax.reports.run_page.guesses import guesses_of, heldout_batch
-from bert_jax.reports.run_page.record import read_runs
-from bert_jax.reports.run_page.sections import find_corpus
+from bert_jax.reports.run.predictions import guesses_of, heldout_batch
+from bert_jax.reports.run.record import read_runs
+from bert_jax.reports.run.sections import find_corpus
 from tests.cli.commands import is_empty
 from tests.reports.written_pages import Page
 

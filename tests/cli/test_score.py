@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from bert_jax.inference.loaded_model import load
-from bert_jax.inference.scoring.minimal_pairs import read
-from bert_jax.runs import pretrain as pretraining
+from bert_jax.loaded_model import load
+from bert_jax.pretraining import pretrain as pretraining
+from bert_jax.scoring.minimal_pairs import read
 from bert_jax.training.metrics import read_metrics
 from tests.cli.commands import is_empty, pretrain_command, vocabulary
 

@@ -23,7 +23,7 @@ from bert_jax.models import PRESETS, Head, count_parameters, padded_vocab
 from bert_jax.parallel.chips import CHIPS, fraction_of_chip
 from bert_jax.parallel.memory import BatchSettings, Memory, ways_to_fit
 from bert_jax.training.schedules import Phase
-from tests.dryrun_meshes import LENGTH, ROWS, SIZES
+from tests.helpers.dryrun_meshes import LENGTH, ROWS, SIZES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNS = {

@@ -8,14 +8,14 @@ import PIL.Image
 import pytest
 import transformers
 
+from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.errors import UserError
-from bert_jax.inference.load import OpenModel, open_model
-from bert_jax.reports.attention_page.flow import by_word, relevance, rollout
-from bert_jax.reports.attention_page.page import page_of
-from bert_jax.reports.attention_page.picture import draw, write_picture
-from bert_jax.reports.attention_page.text import ReadText, between_words, read_text, readings_of, shown
+from bert_jax.reports.attention.head_roles import by_word, relevance, rollout
+from bert_jax.reports.attention.page import page_of
+from bert_jax.reports.attention.picture import draw, write_picture
+from bert_jax.reports.attention.text import ReadText, between_words, read_text, readings_of, shown
+from tests.helpers.tiny_models import CLASSES, save
 from tests.reports.written_pages import HOSTILE, Page
-from tests.tiny_models import CLASSES, save
 
 TASKS = {"modernbert": "ForMaskedLM", "electra": "ForSequenceClassification"}
 TEXT = "ab c [MASK] de f gaa."
@@ -100,7 +100,7 @@ def test_a_text_through_the_model_as_transformers_computes_it(
     best = int(logits.argmax())
     name = tokenizer.convert_ids_to_tokens(best) if is_mask else str(best)
     assert found.relevance.answer.endswith(f", {name}") or found.relevance.answer.endswith(f", LABEL_{best}")
-    monkeypatch.setattr("bert_jax.reports.attention_page.text.MAX_TOKENS", 5)
+    monkeypatch.setattr("bert_jax.reports.attention.text.MAX_TOKENS", 5)
     part = read_text(model, TEXT, first=4)
     assert (part.tokens, part.rollout, part.relevance, part.window) == (found.tokens, None, None, slice(4, 9))
     for layer, shorter, other in zip(part.weights, shown(part).weights, weights, strict=True):

@@ -9,19 +9,19 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.errors import UserError
-from bert_jax.inference.load import OpenModel, open_model
-from bert_jax.reports.attention_page.detail import CELLS, LINES_FROM, ROW, detail, lines
-from bert_jax.reports.attention_page.maps import CELL, MARGIN, MOST, block, pooled
-from bert_jax.reports.attention_page.page import attention_page, page_of, write_attention
-from bert_jax.reports.attention_page.patterns import reading_of
-from bert_jax.reports.attention_page.picture import draw
-from bert_jax.reports.attention_page.text import ReadText, read_text
+from bert_jax.reports.attention.detail import CELLS, LINES_FROM, ROW, detail, lines
+from bert_jax.reports.attention.maps import CELL, MARGIN, MOST, block, pooled
+from bert_jax.reports.attention.page import attention_page, page_of, write_attention
+from bert_jax.reports.attention.patterns import reading_of
+from bert_jax.reports.attention.picture import draw
+from bert_jax.reports.attention.text import ReadText, read_text
 from bert_jax.reports.html.markup import UNPRINTABLE
 from bert_jax.reports.html.png import data_uri
+from tests.helpers.tiny_models import save
 from tests.reports.browser import Opened
 from tests.reports.written_pages import HOSTILE, Page
-from tests.tiny_models import save
 
 IDS = np.array([2, 7, 8, 3, 9, 3])  # [CLS] a b [SEP] c [SEP]
 SPECIAL = {"cls": 2, "sep": 3}

@@ -6,10 +6,10 @@ import re
 import pytest
 from scipy.stats import binomtest
 
-from bert_jax.inference.scoring.score import BENCHMARKS, Report
-from bert_jax.reports.bias_page.page import TITLES, bias_json, bias_page
-from bert_jax.reports.bias_page.pictures import PICTURES
-from bert_jax.reports.bias_page.readings import MEANINGS, interval, readings
+from bert_jax.reports.bias_metric_notes import MEANINGS, interval, readings
+from bert_jax.reports.bias_page import TITLES, bias_json, bias_page
+from bert_jax.reports.bias_pictures import PICTURES
+from bert_jax.scoring.score import BENCHMARKS, Report
 from tests.reports.browser import Browser, Opened
 from tests.reports.written_pages import HOSTILE, Page
 

@@ -15,7 +15,7 @@ import pytest
 
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.reports.run_page.follow import _handler, follow_runs
+from bert_jax.reports.run.follow import _handler, follow_runs
 from tests.cli.commands import command
 from tests.reports.written_pages import Page, curve, write_run
 

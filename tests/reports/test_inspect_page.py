@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from bert_jax.console import Console
-from bert_jax.data.manifest import seal
-from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.tokenizer.training.train import train_tokenizer
-from bert_jax.reports.inspect import inspect_corpus
-from bert_jax.reports.inspect_page.page import PER_PAGE
-from bert_jax.reports.inspect_page.signs import SIGNS, Text, signs_of
+from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.manifest import seal
+from bert_jax.reports.corpus.inspect import inspect_corpus
+from bert_jax.reports.corpus.page import PER_PAGE
+from bert_jax.reports.corpus.warnings import SIGNS, Text, signs_of
+from bert_jax.tokenizer.train import train_tokenizer
+from tests.helpers.written_corpus import LETTERS, WORDS, text, write_corpus
 from tests.reports.browser import SHIFT, TAB, Opened
 from tests.reports.written_pages import HOSTILE, Page
-from tests.written_corpus import LETTERS, WORDS, text, write_corpus
 
 CARD = re.compile(r'<div class="(card[^"]*)">(.*?)(?=<div class="(?:card|page)|<p class="shown)', re.DOTALL)
 PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "."]

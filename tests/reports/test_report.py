@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from bert_jax.console import Console
-from bert_jax.data.manifest import seal
-from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.tokenizer import load_tokenizer
-from bert_jax.data.tokenizer.training.train import train_tokenizer
+from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.manifest import seal
 from bert_jax.errors import UserError
-from bert_jax.reports.run_page import guesses
-from bert_jax.reports.run_page.page import report_page
-from bert_jax.reports.run_page.record import read_runs
-from bert_jax.reports.run_page.sections import Assumed
-from bert_jax.reports.run_page.summary import summarize
+from bert_jax.reports.run import predictions as guesses
+from bert_jax.reports.run.page import report_page
+from bert_jax.reports.run.record import read_runs
+from bert_jax.reports.run.sections import Assumed
+from bert_jax.reports.run.warnings import summarize
+from bert_jax.tokenizer import load_tokenizer
+from bert_jax.tokenizer.train import train_tokenizer
 from tests.reports.browser import Opened
 from tests.reports.written_pages import HOSTILE, Page, curve, write_run
 
@@ -352,7 +352,7 @@ def test_guesses_are_at_their_tokens(hostile) -> None:
 
 
 def guesses_corpus(run):
-    from bert_jax.reports.run_page.sections import find_corpus
+    from bert_jax.reports.run.sections import find_corpus
 
     corpus = find_corpus(run)
     assert not isinstance(corpus, str), corpus

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_jax.data.tokenizer import load_tokenizer
-from bert_jax.reports.sequences_text import (
+from bert_jax.reports.corpus.sequences_text import (
     columns,
     example_lines,
     examples_of,
@@ -13,6 +12,7 @@ from bert_jax.reports.sequences_text import (
     printable,
     wrapped,
 )
+from bert_jax.tokenizer import load_tokenizer
 
 FIRST = "The unbelievable cat, who sat there: it purred!"
 SECOND = "Nobody else was playing."

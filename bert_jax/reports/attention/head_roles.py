@@ -1,0 +1,140 @@
+"""Attention through all layers: rollout, and relevance weighted by gradients; from tokens to words."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.checkpoints.load_model import OpenModel
+from bert_jax.models import Head, Params, attention_weights
+from bert_jax.models.model import apply_with_weights
+
+Batch = Mapping[str, Any]  # of arrays
+
+
+class Target(NamedTuple):
+    """What a relevance explains: a score of the model, the token whose vector it comes from, and its name."""
+
+    score: Callable[[Mapping[str, jax.Array]], tuple[jax.Array, jax.Array]]  # arrays -> score, index of the class
+    words: str
+
+
+class Relevance(NamedTuple):
+    """How much each token speaks for an answer of the model, float `[tokens]`, and that answer."""
+
+    tokens: np.ndarray
+    answer: str
+
+
+# Head -> what is explained: the likeliest answer by its logit.
+TARGETS: dict[str, Target] = {
+    "masked_token": Target(lambda arrays: _largest(arrays["mlm_logits"][0, 0]), "the token at the first mask"),
+    "sequence_classification": Target(lambda arrays: _largest(arrays["sequence_logits"][0]), "the class"),
+}
+
+
+def rollout(weights: Sequence[np.ndarray]) -> np.ndarray:
+    """Return how much of each input token reaches each output token, float `[tokens, tokens]`, rows that sum to 1.
+
+    Attention rollout (Abnar and Zuidema 2020): the heads of a layer are averaged, half of each token is what the
+    residual connection brings, and the layers are multiplied.
+
+    Args:
+        weights: float `[heads, queries, keys]` per layer, first layer first.
+    """
+    found = np.eye(weights[0].shape[-1])
+    for layer in weights:
+        found = (layer.mean(0) + np.eye(len(found))) / 2 @ found
+    return found
+
+
+def relevance(weights: Sequence[np.ndarray], gradients: Sequence[np.ndarray]) -> np.ndarray:
+    """Return how much each input token matters for each output token, float `[tokens, tokens]`.
+
+    Gradient-weighted relevance (Chefer et al. 2021, "Generic Attention-model Explainability", self-attention): R starts
+    as the identity, and each layer adds the mean over heads of max(0, gradient * weight), times R.
+
+    Args:
+        weights: as in `rollout`.
+        gradients: of the score by each weight, in the same shapes.
+    """
+    found = np.eye(weights[0].shape[-1])
+    for layer, gradient in zip(weights, gradients, strict=True):
+        found = found + np.maximum(layer * gradient, 0).mean(0) @ found
+    return found
+
+
+def weights_of(model: OpenModel, batch: Batch, queries: slice = slice(None)) -> list[np.ndarray]:
+    """Return what each head reads: float32 `[heads, queries, keys]` of each layer, first layer first.
+
+    Args:
+        model: any.
+        batch: of one sequence.
+        queries: the tokens that read; the weights of all tokens of a long text would fill the memory.
+    """
+    compute = jax.jit(lambda params, batch: attention_weights(model.config, params, batch, queries))
+    return list(np.asarray(compute(model.params["encoder"], batch))[:, 0])
+
+
+def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarray], Relevance | None]:
+    """Return what each head reads, as `weights_of`, and the relevance of each token for the likeliest answer.
+
+    A masked-token head answers at the first mask of the text, a classifier at the first token. The relevance is None
+    where the model or the text asks for none.
+
+    Args:
+        model: read with its heads.
+        batch: of one sequence.
+    """
+    masks = np.flatnonzero(batch["input_ids"][0] == model.tokenizer.mask_id)
+    heads = [head for head in model.heads if head.name in TARGETS]
+    head = next((head for head in heads if head.classes), heads[0] if heads and masks.size else None)
+    if head is None:
+        return weights_of(model, batch), None
+    place = int(masks[0]) if masks.size and not head.classes else 0
+    asked = {**batch, "masked_positions": np.array([[place]], np.int32)}
+    weights, gradients, answer = _gradients(model, head, asked)
+    row = relevance(weights, gradients)[place]
+    row[place] -= 1  # its own part of the identity
+    names = model.labels if head.classes else model.tokenizer.tokens
+    name = names[answer] if answer < len(names) else str(answer)
+    return weights, Relevance(row, f"{TARGETS[head.name].words}, {name}")
+
+
+def by_word(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
+    """Return attention between words from that between tokens, rows that sum to the same.
+
+    As in Clark et al. 2019: what is read of a word is the sum over its tokens, what a word reads is their mean. A word
+    of which not all tokens are queries has no row.
+
+    Args:
+        matrix: float `[..., queries, tokens]`.
+        words: int `[tokens]`, the number of the word of each token, rising from 0.
+        first: token that is the first query.
+    """
+    starts = np.flatnonzero(np.diff(words, prepend=-1))
+    spans = zip(starts - first, np.append(starts[1:], len(words)) - first, strict=True)
+    inside = [slice(begin, end) for begin, end in spans if begin >= 0 and end <= matrix.shape[-2]]
+    rows = [matrix[..., span, :].mean(-2) for span in inside]
+    return np.add.reduceat(np.stack(rows, -2), starts, -1)
+
+
+def _gradients(model: OpenModel, head: Head, batch: Batch) -> tuple[list[np.ndarray], list[np.ndarray], int]:
+    """The attention weights, the gradient of the largest logit by each, and its class: one pass for all three."""
+
+    def score(probes: jax.Array, params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        arrays, weights = apply_with_weights(model.config, (head,), params, batch, probes)
+        value, answer = TARGETS[head.name].score(arrays)
+        return value, (answer, weights)
+
+    config, length = model.config, batch["input_ids"].shape[1]
+    zeros = jnp.zeros((config.num_layers, 1, config.num_heads, length, length), jnp.float32)
+    # The parameters are an argument: a constant would be folded.
+    gradients, (answer, weights) = jax.jit(jax.grad(score, has_aux=True))(zeros, model.params)
+    return list(np.asarray(weights)[:, 0]), list(np.asarray(gradients)[:, 0]), int(answer)
+
+
+def _largest(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return logits.max(), logits.argmax()
