@@ -1,4 +1,4 @@
-"""Encoder and heads in Flax linen, which stays in this package: batch -> arrays. Models know no objective, data or task.
+"""Encoder and heads in Flax linen: batch -> arrays. Linen stays here; objectives, data and tasks are unknown here.
 
 attention/    Attention
 blocks.py     the block; add a way to normalize around its sublayers as a function and its row in BLOCKS
