@@ -78,8 +78,9 @@ class LoadedModel:
         prompt_name: str | None = None,
     ) -> np.ndarray:
         """Return the vectors of texts, float32 `[texts, hidden]`; `inference.embed.encode` documents the arguments."""
-        how = layers, batch_size, max_seq_len, truncate, dtype, normalize, prompt_name
-        return embed.encode(self.model, texts, pooling, *how)
+        return embed.encode(
+            self.model, texts, pooling, layers, batch_size, max_seq_len, truncate, dtype, normalize, prompt_name
+        )
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[Guess]:
         """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
@@ -99,8 +100,8 @@ class LoadedModel:
         if isinstance(examples, str):
             raise UserError("examples is one string; give a list of them")
         inputs = [
-            Input(f"example {number}", number, {"text": one} if isinstance(one, str) else one)
-            for number, one in enumerate(examples)
+            Input(f"example {index}", index, {"text": example} if isinstance(example, str) else example)
+            for index, example in enumerate(examples)
         ]
         return list(predict(self._predictor, inputs, Counter()))
 
@@ -120,7 +121,7 @@ class LoadedModel:
         if isinstance(texts, str):
             raise UserError("texts is one string; give a list of them")
         model = self._scoring_model(masking, temperature)
-        return np.array([one.sum() for one in sentence_scores(model, texts, progress)])
+        return np.array([log_probabilities.sum() for log_probabilities in sentence_scores(model, texts, progress)])
 
     def benchmark(
         self,

@@ -28,7 +28,7 @@ def report_json(report: Report, total: Total) -> dict[str, Any]:
         },
         "notes": list(report.notes),
         "phases": [_phase_json(report, phase) for phase in report.phases],
-        "total": total._asdict(),
+        "total": dataclasses.asdict(total),
     }
 
 

@@ -10,7 +10,7 @@ def pretrained_commands(workdir: str, config: PretrainConfig, mask: str) -> list
     """Return commands that use the model of a pretraining; `mask` is the mask token of its tokenizer."""
     place, stem = shlex.quote(workdir), workdir.rstrip("/")
     text = shlex.quote(f"The capital of {mask} is Paris.")
-    fills = any(head.name == "masked_token" for head in OBJECTIVES[config.objective].heads(config))
+    fills = any(head.name == "masked_token" for head in OBJECTIVES[config.objective].heads(config.data.sentence_pairs))
     return [
         f"bert-jax evaluate  --workdir {place}",
         *([f"bert-jax fill-mask --model {place} {text}"] if fills else []),

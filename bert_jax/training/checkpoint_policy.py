@@ -14,7 +14,7 @@ MIN_SECONDS = 10.0  # of work between two checkpoints by the clock (docs/reliabi
 MAX_RATE = 10e6  # bytes per second that these checkpoints write on average: disks wear, buckets have a price
 
 
-class Cadence:
+class CheckpointPolicy:
     """When a run saves: at multiples of `every` and `keep_period`, and between them by the clock.
 
     By the clock, MIN_SECONDS of work or more lie between two checkpoints, enough for saving to take at most
@@ -22,8 +22,8 @@ class Cadence:
     processes know.
     """
 
-    def __init__(self, config: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
-        self._config, self._clock = config, clock
+    def __init__(self, settings: CheckpointConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings, self._clock = settings, clock
         self._save_seconds = (0.0, 0.0)  # that the last two saves held up the steps
         self._size = 0  # bytes of the last
         self._since: tuple[int, float] | None = None  # step and time from which on work is not saved
@@ -31,9 +31,9 @@ class Cadence:
 
     def due(self, step: int) -> bool:
         """Whether to save after `step`. Every process calls it after every step."""
-        if any(every and step % every == 0 for every in (self._config.every, self._config.keep_period)):
+        if any(every and step % every == 0 for every in (self._settings.every, self._settings.keep_period)):
             return True
-        fraction = self._config.max_time_fraction
+        fraction = self._settings.max_time_fraction
         if fraction is None or step < self._look:
             return False
         if self._since is None:  # the step before compiled
@@ -60,20 +60,20 @@ def steps_until_save(steps: int, seconds: float, wanted: float) -> int:
     return 0 if seconds >= wanted else min(steps, math.ceil((wanted - seconds) * steps / max(seconds, 1e-9)))
 
 
-def kept_steps(steps: Sequence[int], config: CheckpointConfig) -> set[int]:
+def kept_steps(steps: Sequence[int], settings: CheckpointConfig) -> set[int]:
     """Return which of the ascending steps keep their checkpoints; of those between multiples of `every`, the newest."""
-    regular = [step for step in steps if step % (config.every or 1) == 0]
-    forever = [step for step in steps if config.keep_period and step % config.keep_period == 0]
-    return {*steps[-1:], *regular[-config.keep :], *forever}
+    regular = [step for step in steps if step % (settings.every or 1) == 0]
+    forever = [step for step in steps if settings.keep_period and step % settings.keep_period == 0]
+    return {*steps[-1:], *regular[-settings.keep :], *forever}
 
 
 class KeptSteps:
     """`kept_steps`, as Orbax asks for it."""
 
-    def __init__(self, config: CheckpointConfig) -> None:
-        self._config = config
+    def __init__(self, settings: CheckpointConfig) -> None:
+        self._settings = settings
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         """Return for each checkpoint whether it stays."""
-        kept = kept_steps([one.step for one in checkpoints], self._config)
-        return [one.step in kept for one in checkpoints]
+        kept = kept_steps([checkpoint.step for checkpoint in checkpoints], self._settings)
+        return [checkpoint.step in kept for checkpoint in checkpoints]

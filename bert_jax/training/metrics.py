@@ -6,7 +6,6 @@ import json
 import math
 import os
 import pathlib
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from bert_jax.errors import writing
 from bert_jax.files import write_text
 from bert_jax.parallel.energy import Meter
 from bert_jax.training.tensorboard import ENERGY, TensorBoard
-from bert_jax.training.trackers import Sending
+from bert_jax.training.trackers import MetricsSender
 
 Line = dict[str, Any]
 SPLITS = ("train", "heldout")
@@ -68,7 +67,7 @@ class MetricsFile:
     ) -> None:
         self.path = workdir / "metrics.jsonl"
         self._meter, self._step, self._used_bytes = meter, step, used_bytes
-        self._tracker = Sending(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
+        self._tracker = MetricsSender(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
         with self._writing():
             keep_lines_until(self.path, step, say)
             if digest and not has_digest(self.path, digest):
@@ -211,24 +210,3 @@ def keep_lines_until(path: pathlib.Path, step: int, say: Callable[[str], None] =
         say(f"{path}: damaged lines: {len(damaged)}, moved to {aside}")
     lines = [json.dumps(line) + "\n" for line in read_metrics(path) if line["step"] <= step]
     write_text(path, "".join(lines))
-
-
-class Stopwatch:
-    """Times a stretch of steps and the waiting for input in it; pauses (evaluation, saving) are left out."""
-
-    def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin a new stretch."""
-        self._began = time.perf_counter()
-        self._paused = 0.0
-        self.waited = 0.0
-
-    def pause(self, seconds: float) -> None:
-        """Leave `seconds` out of the stretch."""
-        self._paused += seconds
-
-    def seconds(self) -> float:
-        """Return the seconds of the stretch so far, without its pauses."""
-        return time.perf_counter() - self._began - self._paused

@@ -67,7 +67,7 @@ def test_each_kind_of_sentence_pairs_has_its_heads_and_metrics(pairing: str, pac
     init, loss = loss_of(config)
     params = jax.eval_shape(init, jax.random.key(0))
     _, metrics = jax.eval_shape(loss, params, batch_of(config))
-    heads = {head.name for head in OBJECTIVES[config.objective].heads(config)}
+    heads = {head.name for head in OBJECTIVES[config.objective].heads(config.data.sentence_pairs)}
     assert heads == ({"masked_token", "next_sentence"} if pairing in PAIRED else {"masked_token"})
     assert metrics.keys() == METRICS[pairing]
     assert params.keys() == {"encoder"} | heads | ({"pooler"} if pairing in PAIRED else set())
@@ -107,7 +107,7 @@ def test_z_loss_is_the_squared_log_of_the_partition_function(packing: int) -> No
     weight, config = 0.01, config_of("none", packing)
     batch = packed_batch(0, 8, 24, 4) if packing > 1 else random_batch(0, 8, 24)
     with_loss = dataclasses.replace(config, train=dataclasses.replace(config.train, z_loss=weight))
-    model = make_model(config.model, config.compute, OBJECTIVES["masked_tokens"].heads(config))
+    model = make_model(config.model, config.compute, OBJECTIVES["masked_tokens"].heads(config.data.sentence_pairs))
     params = jax.jit(model.init)(jax.random.key(0))
 
     def closed_form(params: typing.Any) -> jax.Array:
@@ -205,4 +205,4 @@ def test_masked_tokens_alone_are_a_model_of_every_family(family: str, fields: di
     shapes = jax.eval_shape(init, jax.random.key(0))
     assert jax.eval_shape(loss, shapes, batch_of(config))[0].shape == ()
     params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-    assert to_tensors(params, config.model, OBJECTIVES[config.objective].heads(config))
+    assert to_tensors(params, config.model, OBJECTIVES[config.objective].heads(config.data.sentence_pairs))

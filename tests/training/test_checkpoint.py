@@ -15,7 +15,7 @@ from bert_jax.config import CheckpointConfig
 from bert_jax.errors import UserError
 from bert_jax.training import checkpoint_policy as cadence_module
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, digests
-from bert_jax.training.checkpoint_policy import Cadence, kept_steps, steps_until_save
+from bert_jax.training.checkpoint_policy import CheckpointPolicy, kept_steps, steps_until_save
 
 
 def state(seed: int = 0) -> dict:
@@ -76,7 +76,7 @@ def clocked_saves(
 ) -> list[int]:
     """The steps that a run saves after, where steps and saves always take the same time."""
     now, saved = 0.0, []
-    cadence = Cadence(config, lambda: now)
+    cadence = CheckpointPolicy(config, lambda: now)
     for step in range(1, steps + 1):
         now += step_seconds
         if cadence.due(step):
@@ -125,7 +125,10 @@ def test_the_clock_of_process_0_decides_for_all(monkeypatch: pytest.MonkeyPatch)
     sent: list[np.ndarray] = []
     monkeypatch.setattr(cadence_module.multihost_utils, "broadcast_one_to_all", lambda x: sent.append(x) or x)
     rng, now = np.random.default_rng(0), 0.0
-    cadence, fast = Cadence(CheckpointConfig(), lambda: now), Cadence(CheckpointConfig(), lambda: 10 * now)
+    cadence, fast = (
+        CheckpointPolicy(CheckpointConfig(), lambda: now),
+        CheckpointPolicy(CheckpointConfig(), lambda: 10 * now),
+    )
     saved = 0
     for step in range(1, 300):
         now += rng.uniform(0.1, 2)

@@ -13,7 +13,7 @@ from bert_jax.reports.html.markup import POLICY, element, page
 from bert_jax.reports.html.style import STYLE
 from bert_jax.reports.run.page import report_page
 from bert_jax.reports.run.sections import Assumed
-from bert_jax.training.remote_workdir import fetched
+from bert_jax.training.remote_workdir import local_copy
 from bert_jax.training.workdir import read_run
 
 LOOPBACK = "127.0.0.1"
@@ -35,7 +35,7 @@ def follow_runs(workdirs: Sequence[str], port: int, assumed: Assumed, console: C
         UserError: a directory holds no run, or the port is taken.
     """
     for workdir in workdirs:
-        read_run(fetched(workdir))
+        read_run(local_copy(workdir))
     if not 0 <= port < 1 << 16:
         raise UserError(f"--port {port}: give a number from 0 to 65535")
     try:
@@ -63,7 +63,7 @@ class _Latest:
         """Return the page; where the runs cannot be read now, one that says so."""
         with self._lock:
             try:
-                places = [fetched(workdir) for workdir in self._workdirs]
+                places = [local_copy(workdir) for workdir in self._workdirs]
                 if (state := _files(places)) != self._state:
                     text = report_page(places, Console(silent=True), self._assumed, num_sequences=0)
                     self._state, self._page = state, text.encode()

@@ -87,8 +87,8 @@ def heldout_batch(run: Run, config: PretrainConfig, corpus: Mixture, number: int
         raise UserError("too few documents are held out")
     step = run.trainings[0].last_step
     phase = next((one for one in run.phases if step <= one.end), run.phases[-1])
-    masked = phase_masking(config.data, config.train.phases[phase.number])
-    data = evaluated_data(masked, OBJECTIVES[config.objective].own_mix)
+    masked = phase_masking(config.data, config.train.phases[phase.index])
+    data = evaluated_data(masked, OBJECTIVES[config.objective].eval_uses_training_masks)
     source = make_sequences(held, symbols_of(corpus.tokenizer()), phase.seq_len, config.seed, data, num_token_types=2)
     return source.batch(np.arange(min(number, source.num_per_epoch)))
 

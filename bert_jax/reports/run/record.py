@@ -12,7 +12,7 @@ from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.metrics import Line, damaged_lines, read_metrics
 from bert_jax.training.remote_workdir import checkpoints_in
 from bert_jax.training.schedules import Phase, plan_phases
-from bert_jax.training.tensorboard import Session, read_sessions
+from bert_jax.training.tensorboard import RunStart, read_starts
 from bert_jax.training.workdir import read_machine, read_run
 
 Point = tuple[float, float | None]  # step and value
@@ -24,7 +24,7 @@ class Training(NamedTuple):
 
     label: str
     lines: list[Line]
-    sessions: list[Session]
+    sessions: list[RunStart]
     checkpoints: list[int]  # steps on disk
     damaged: int = 0  # lines of its metrics that cannot be read
 
@@ -90,7 +90,7 @@ def _read_training(place: pathlib.Path, label: str) -> Training:
     path = place / "metrics.jsonl"
     lines = [{name: _finite(value) for name, value in line.items()} for line in read_metrics(path)]
     checkpoints = sorted(saved_steps(checkpoints_in(place)))
-    return Training(label, lines, read_sessions(place), checkpoints, len(damaged_lines(path)))
+    return Training(label, lines, read_starts(place), checkpoints, len(damaged_lines(path)))
 
 
 def _finite(value: Any) -> Any:

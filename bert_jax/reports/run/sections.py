@@ -21,7 +21,7 @@ from bert_jax.reports.run.curves import FRACTIONS, NOT_CURVES, SPLITS, titles
 from bert_jax.reports.run.record import Run, Training
 from bert_jax.reports.run.warnings import tokens_read
 from bert_jax.tokenizer import load_tokenizer
-from bert_jax.training.tensorboard import Session
+from bert_jax.training.tensorboard import RunStart
 
 WATTS_PER_CORE = 12.0  # of a CPU, where nothing better is known; Lannelongue et al. 2021, "Green Algorithms"
 MAX_EVALUATIONS = 200  # in a table
@@ -242,7 +242,7 @@ def _machine(run: Run) -> str:
     return f"{devices} x {kind}; processes: {processes}; cores per host: {cores}"
 
 
-def _energy(run: Run, sessions: Sequence[Session], seconds: float, assumed: Assumed) -> tuple[dict[str, float], str]:
+def _energy(run: Run, sessions: Sequence[RunStart], seconds: float, assumed: Assumed) -> tuple[dict[str, float], str]:
     """Joules by how they are known, and that in words; {} where they are not."""
     measured = sum(one.measured - one.began for one in sessions if one.measured is not None)
     source = str(run.machine.get("energy", ""))

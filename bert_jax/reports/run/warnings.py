@@ -49,7 +49,8 @@ def left_plateau(run: Run, training: Training) -> int | None:
     entropy = training.last("unigram_entropy", "train")
     if entropy is None or not isinstance(run.config, PretrainConfig):
         return None
-    watch = Plateau(run.config, run.phases, entropy)
+    last_step = run.phases[-1].end
+    watch = Plateau(entropy, last_step, last_step, ())
     for line in training.lines:
         watch.remarks(line)
     return watch.left_at
@@ -79,7 +80,7 @@ def _on_plateau(run: Run, training: Training) -> str:
     config = run.config
     if loss is None or entropy is None or not isinstance(config, PretrainConfig) or config.init_from:
         return ""
-    due = min(expected_step(config, run.phases), run.phases[-1].end)
+    due = min(expected_step(config.train.plateau_steps, config.optimizer, run.phases), run.phases[-1].end)
     if training.last_step < due or left_plateau(run, training) is not None:
         return ""
     return (
@@ -124,7 +125,7 @@ def _pretraining(run: Run) -> tuple[str, str, str]:
     model, total = config.model, run.phases[-1].end
     rule = SENTENCE_PAIRS.get(config.data.sentence_pairs)
     pairs = f" and {config.data.sentence_pairs.replace('_', ' ')}" if rule and rule.label_meanings else ""
-    parameters = _count(model, OBJECTIVES[config.objective].heads(config))
+    parameters = _count(model, OBJECTIVES[config.objective].heads(config.data.sentence_pairs))
     lengths = ", then ".join(dict.fromkeys(f"{phase.seq_len:,}" for phase in run.phases))
     start = f"weights of {_name(config.init_from)}" if config.init_from else "random weights"
     what = (

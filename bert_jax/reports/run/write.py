@@ -18,10 +18,10 @@ def write_report(
         _leave_devices()
         from bert_jax.reports.run.page import report_page
         from bert_jax.reports.run.sections import Assumed
-        from bert_jax.training.remote_workdir import fetched
+        from bert_jax.training.remote_workdir import local_copy
 
         with contextlib.closing(Console()) as console, console.working("making the page"):
-            return report_page([fetched(place) for place in workdirs], console, Assumed(watts, grams_per_kwh))
+            return report_page([local_copy(place) for place in workdirs], console, Assumed(watts, grams_per_kwh))
 
     return write_page(output, make)
 
