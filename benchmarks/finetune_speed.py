@@ -64,14 +64,13 @@ def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> No
     from bert_jax.config import FinetuneConfig, resolve, to_json
     from bert_jax.config.recipes import finetuning as recipe
     from bert_jax.console import Console
-    from bert_jax.finetuning.inputs import make_feed, objective_of_task, phase_of_task, read_task_inputs
+    from bert_jax.finetuning.inputs import objective_of_task, plan_batches, read_task_inputs
     from bert_jax.finetuning.task_data import training_batches
     from bert_jax.objectives.base import Batch
     from bert_jax.parallel.sharding import batch_blocks, make_mesh
     from bert_jax.training.loop import fit
-    from bert_jax.training.plan import Data, Plan
+    from bert_jax.training.plan import Data, Plan, open_session
     from bert_jax.training.schedules import Phase
-    from bert_jax.training.session import open_session
     from bert_jax.training.start import begin, initial_state
 
     def compiled(event: str, duration_secs: float, **of: Any) -> None:
@@ -85,17 +84,8 @@ def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> No
     with open(place / "ours.log", "w", encoding="utf-8") as log:
         console, config = Console(log), resolve(FinetuneConfig, values)
         settings, train = config.task, config.train
-        inputs = read_task_inputs(
-            config.init_from,
-            settings,
-            batch_size=train.batch_size,
-            grad_accum_steps=train.grad_accum_steps,
-            freeze_encoder=False,
-            seed=config.seed,
-            console=console,
-        )
-        feed = make_feed(inputs, settings, train.batch_size)
-        phase = phase_of_task(len(inputs.train.features), settings.epochs, feed, train.grad_accum_steps)
+        inputs = read_task_inputs(config.init_from, settings, train, False, config.seed, console)
+        feed, phase = plan_batches(inputs, settings, train)
         plan = Plan(
             workdir=place / "ours",
             root=place / "ours",

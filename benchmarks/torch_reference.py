@@ -26,7 +26,6 @@ import numpy as np
 import torch
 import transformers
 
-from bert_jax.batches.pipeline import symbols_of
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.batches.statistics import unigram_entropy
 from bert_jax.config import OptimizerConfig, PretrainConfig, read_config, with_vocab_size
@@ -37,7 +36,7 @@ from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import Batch, Params
 from bert_jax.parallel import sharding
 from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.pretraining.data import SequenceRules, heldout_batches, training_batches
+from bert_jax.pretraining.data import heldout_batches, sequence_rules, training_batches
 from bert_jax.training.evaluation import evaluation_batch_size, make_evaluate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.plan import Data
@@ -180,13 +179,7 @@ def compare(config: PretrainConfig, corpus: Mixture, output: pathlib.Path) -> di
     split = corpus.split("heldout", SENTENCE_PAIRS[config.data.sentence_pairs].min_documents)
     if not split.num_documents:
         raise UserError(f"{config.data.corpus} has no held-out documents: prepare it with --heldout_fraction")
-    rules = SequenceRules(
-        symbols=symbols_of(corpus.tokenizer()),
-        data=config.data,
-        phases=config.train.phases,
-        seed=config.seed,
-        num_token_types=config.model.num_token_types,
-    )
+    rules = sequence_rules(config, corpus.tokenizer())
     blocks, phases, longest = (
         BatchBlocks((0,), 1),
         plan_phases(config.train),

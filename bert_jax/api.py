@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import ml_collections
 
-from bert_jax.batches.pipeline import symbols_of
 from bert_jax.config import Config, FinetuneConfig, PretrainConfig, read_config, resolve, with_vocab_size
 from bert_jax.console import Console, notebook_table
 from bert_jax.corpus.mixture import open_mixture
@@ -18,13 +17,13 @@ from bert_jax.objectives.base import Batch
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.pretraining import pretrain as pretraining
 from bert_jax.pretraining.budget.plan import config_for_budget
-from bert_jax.pretraining.data import SequenceRules, training_batches
+from bert_jax.pretraining.data import sequence_rules, training_batches
 from bert_jax.pretraining.text import text_as_corpus
 from bert_jax.reports.run.record import Training, read_runs
 from bert_jax.reports.run.warnings import Summary, summarize
+from bert_jax.training.plan import open_session
 from bert_jax.training.remote_workdir import local_copy
 from bert_jax.training.schedules import plan_phases
-from bert_jax.training.session import open_session
 
 AnyConfig = TypeVar("AnyConfig", PretrainConfig, FinetuneConfig)
 Overrides = Mapping[str, Any]  # {"train.steps": 9}
@@ -118,13 +117,7 @@ def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Gener
     phases = plan_phases(config.train)
     if not 0 <= phase < len(phases):
         raise UserError(f"phase {phase}: the config has {len(phases)} phases, from 0 on")
-    rules = SequenceRules(
-        symbols=symbols_of(corpus.tokenizer()),
-        data=config.data,
-        phases=config.train.phases,
-        seed=config.seed,
-        num_token_types=config.model.num_token_types,
-    )
+    rules = sequence_rules(config, corpus.tokenizer())
     return training_batches(corpus, rules, phases, BatchBlocks((0,), 1))(phases[phase], step)
 
 

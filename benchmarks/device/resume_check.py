@@ -26,9 +26,8 @@ from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
 from bert_jax.training.checkpoint import Checkpoints
 from bert_jax.training.loop import fit
-from bert_jax.training.plan import Data, Plan
+from bert_jax.training.plan import Data, Plan, open_session
 from bert_jax.training.schedules import Phase, plan_phases
-from bert_jax.training.session import open_session
 from bert_jax.training.start import begin, initial_state, restore
 from bert_jax.training.step import abstract_state
 

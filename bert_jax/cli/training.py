@@ -23,8 +23,8 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
     from bert_jax.parallel.joining import find_peers, joined
     from bert_jax.parallel.platform import use_platform
     from bert_jax.parallel.preemption import Interrupt
+    from bert_jax.training.plan import Session
     from bert_jax.training.remote_workdir import local_copy
-    from bert_jax.training.session import Session
 
     peers = find_peers(args.coordinator, args.num_processes, args.process_id)
     first = peers is None or peers.process_id == 0

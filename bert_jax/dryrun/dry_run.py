@@ -28,9 +28,8 @@ from bert_jax.dryrun.hlo_cost import Cost, program_cost
 from bert_jax.dryrun.topology import quiet
 from bert_jax.finetuning.inputs import (
     learning_rates,
-    make_feed,
     objective_of_task,
-    phase_of_task,
+    plan_batches,
     read_task_inputs,
 )
 from bert_jax.objectives import OBJECTIVES, make_objective
@@ -158,17 +157,8 @@ def finetuning(config: FinetuneConfig, console: Console) -> Work:
     """
     check_choices(config)
     settings, train, freeze_encoder = config.task, config.train, config.optimizer.freeze_encoder
-    inputs = read_task_inputs(
-        config.init_from,
-        settings,
-        batch_size=train.batch_size,
-        grad_accum_steps=train.grad_accum_steps,
-        freeze_encoder=freeze_encoder,
-        seed=config.seed,
-        console=console,
-    )
-    feed, features = make_feed(inputs, settings, train.batch_size), inputs.train.features
-    phase = phase_of_task(len(features), settings.epochs, feed, train.grad_accum_steps)
+    inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console)
+    (feed, phase), features = plan_batches(inputs, settings, train), inputs.train.features
     check_warmup(config.optimizer, phase.end)
 
     def shapes(phase: Phase) -> dict[str, tuple[tuple[int, ...], Any]]:

@@ -16,9 +16,8 @@ import jax
 from bert_jax.config import FinetuneConfig, check_choices, check_warmup, flatten, to_json
 from bert_jax.finetuning.inputs import (
     learning_rates,
-    make_feed,
     objective_of_task,
-    phase_of_task,
+    plan_batches,
     read_task_inputs,
 )
 from bert_jax.finetuning.results import summarize, write_results
@@ -27,9 +26,8 @@ from bert_jax.parallel import sharding
 from bert_jax.pretraining.initial_weights import describe_start
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
-from bert_jax.training.plan import Plan
+from bert_jax.training.plan import Plan, Session
 from bert_jax.training.profile import profiled_steps
-from bert_jax.training.session import Session
 from bert_jax.training.step import check_layout
 
 
@@ -51,18 +49,11 @@ def finetune(config: FinetuneConfig, directory: pathlib.Path, session: Session) 
     rates = learning_rates(settings.learning_rates, config.optimizer.peak_learning_rate)
     with console.working("reading the task"):
         inputs = read_task_inputs(
-            config.init_from,
-            settings,
-            batch_size=config.train.batch_size,
-            grad_accum_steps=config.train.grad_accum_steps,
-            freeze_encoder=config.optimizer.freeze_encoder,
-            seed=config.seed,
-            console=console,
+            config.init_from, settings, config.train, config.optimizer.freeze_encoder, config.seed, console
         )
 
     # Resolve the config: lengths to pad to, steps, absolute paths.
-    feed = make_feed(inputs, settings, config.train.batch_size)
-    phase = phase_of_task(len(inputs.train.features), settings.epochs, feed, config.train.grad_accum_steps)
+    feed, phase = plan_batches(inputs, settings, config.train)
     config = resolve(config, steps_per_epoch=math.ceil(len(inputs.train.features) / feed.batch_size))
     check_warmup(config.optimizer, phase.end)
     dev_sizes = ", ".join(f"{len(split.examples):,} in {split.name}" for split in inputs.dev)
@@ -89,7 +80,7 @@ def finetune(config: FinetuneConfig, directory: pathlib.Path, session: Session) 
         train=config.train,
         evaluate_every=config.evaluate.every,
         checkpoint=config.checkpoint,
-        profiled_steps=profiled_steps(config.profile.steps, phase.end),
+        profiled_steps=profiled_steps(config.profile.steps, phase.end) if config.profile.steps else None,
     )
     check_layout(plan.mesh, plan.objective, plan.phases, config.evaluate.batch_size)
 

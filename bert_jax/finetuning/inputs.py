@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.checkpoints.load_model import digest as weights_digest
-from bert_jax.config import ComputeConfig, EncoderConfig, TaskConfig
+from bert_jax.config import ComputeConfig, EncoderConfig, FinetuneTrainConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.finetuning.task_data import TaskSplit, read_split, score_names, splits_digest
@@ -58,9 +58,7 @@ class TaskInputs:
 def read_task_inputs(
     init_from: str | None,
     settings: TaskConfig,
-    *,
-    batch_size: int,
-    grad_accum_steps: int,
+    train: FinetuneTrainConfig,
     freeze_encoder: bool,
     seed: int,
     console: Console,
@@ -70,8 +68,7 @@ def read_task_inputs(
     Args:
         init_from: model directory to start from.
         settings: of the task.
-        batch_size: of training.
-        grad_accum_steps: of training.
+        train: sizes of batches.
         freeze_encoder: whether the heads alone are trained.
         seed: of weights that are missing and drawn at random.
         console: for what was cut, left out or learned from.
@@ -80,7 +77,7 @@ def read_task_inputs(
         raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
     task = resolve(settings)
     kind, head = KINDS[task.kind], task_head(task.kind, len(task.labels))
-    if kind.loss.whole_batch and (grad_accum_steps > 1 or batch_size < 2):
+    if kind.loss.whole_batch and (train.grad_accum_steps > 1 or train.batch_size < 2):
         raise UserError(
             f"task '{task.name}' learns from the other pairs of a batch: set config.train.batch_size to 2 or more, and "
             "config.train.grad_accum_steps=1"
@@ -119,10 +116,9 @@ def read_task_inputs(
             raise UserError(
                 f"task '{task.name}': no {split} set in {settings.data or '.'}; name a file in config.task.{split}"
             )
-    (train,), dev, test = (
+    (train_set,), dev, test = (
         tuple(read_split(task, settings, name, tokenizer, console) for name in in_split) for in_split in names.values()
     )
-    train = _positives(settings, train, console)
     metric, known = settings.metric or task.best, score_names(task, dev)
     if metric not in known:
         raise UserError(f"config.task.metric={metric} is none of {', '.join(known)}{did_you_mean(metric, known)}")
@@ -133,7 +129,7 @@ def read_task_inputs(
         architecture=dataclasses.replace(weights.config, **dict.fromkeys(dropouts, settings.dropout)),
         teacher=teacher,
         tokenizer=tokenizer,
-        train=train,
+        train=_positives(settings, train_set, console),
         dev=dev,
         test=test,
         metric=metric,
@@ -151,8 +147,11 @@ def objective_of_task(
     return make_task_objective(model, inputs.task.kind, freeze_encoder, settings, teacher)
 
 
-def make_feed(inputs: TaskInputs, settings: TaskConfig, batch_size: int) -> Feed:
-    """Return how inputs become batches: padded to lengths chosen by the labeled sets, so that every sequence fits."""
+def plan_batches(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> tuple[Feed, Phase]:
+    """Return how inputs become batches, and the one phase of a training: passes over the training set.
+
+    Batches are padded to lengths that are chosen by the labeled sets, so that every sequence fits.
+    """
     lengths = np.array([features.length for split in (inputs.train, *inputs.dev) for features in split.features])
     longest = max(features.length for split in (inputs.train, *inputs.dev, *inputs.test) for features in split.features)
     max_positions = inputs.weights.config.max_positions
@@ -162,21 +161,16 @@ def make_feed(inputs: TaskInputs, settings: TaskConfig, batch_size: int) -> Feed
             f"config.task.buckets={settings.buckets}: the last must lie from {longest}, the longest sequence, to "
             f"{max_positions}, the longest that the model reads"
         )
-    # A model without token types does not read those that another one needs.
-    token_types = max(
-        inputs.weights.config.num_token_types, inputs.teacher.config.num_token_types if inputs.teacher else 0
+    # A model without token types does not read those that its teacher needs.
+    models = [inputs.weights.config, *([inputs.teacher.config] if inputs.teacher else [])]
+    feed = Feed(buckets, train.batch_size, max(model.num_token_types for model in models), inputs.tokenizer.pad_id)
+    phase = Phase(
+        end=max(1, round(settings.epochs * math.ceil(len(inputs.train.features) / train.batch_size))),
+        seq_len=buckets[-1],
+        batch_size=train.batch_size,
+        grad_accum_steps=train.grad_accum_steps,
     )
-    return Feed(buckets, batch_size, token_types, inputs.tokenizer.pad_id)
-
-
-def phase_of_task(num_inputs: int, epochs: float, feed: Feed, grad_accum_steps: int) -> Phase:
-    """Return the one phase of a training: `epochs` passes over the training set."""
-    return Phase(
-        end=max(1, round(epochs * math.ceil(num_inputs / feed.batch_size))),
-        seq_len=feed.buckets[-1],
-        batch_size=feed.batch_size,
-        grad_accum_steps=grad_accum_steps,
-    )
+    return feed, phase
 
 
 def learning_rates(rates: tuple[float, ...] | None, peak_learning_rate: float) -> tuple[float, ...]:

@@ -24,8 +24,7 @@ from bert_jax.models import Params, draw_missing, make_model
 from bert_jax.parallel import sharding
 from bert_jax.training.loop import fit
 from bert_jax.training.metrics import NOT_SCORES, read_metrics
-from bert_jax.training.plan import Data, Plan
-from bert_jax.training.session import Session
+from bert_jax.training.plan import Data, Plan, Session
 from bert_jax.training.start import begin, initial_state, restore
 
 ELSEWHERE = "make room, or choose another --workdir"

@@ -9,13 +9,14 @@ import numpy as np
 
 from bert_jax.batches.iteration import batches as read_batches
 from bert_jax.batches.masking import changing_rate, evaluated_data, phase_masking
-from bert_jax.batches.pipeline import Sequences, Symbols, make_sequences
-from bert_jax.config import DataConfig, PhaseConfig
+from bert_jax.batches.pipeline import Sequences, Symbols, make_sequences, symbols_of
+from bert_jax.config import DataConfig, PhaseConfig, PretrainConfig
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.store import Split
 from bert_jax.objectives import Batch
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, batches_by_snapshot
+from bert_jax.tokenizer import Tokenizer
 from bert_jax.training.plan import Heldout
 from bert_jax.training.schedules import Phase
 
@@ -31,6 +32,17 @@ class SequenceRules:
     phases: tuple[PhaseConfig, ...]  # by `Phase.index`; each may have masks of its own
     seed: int
     num_token_types: int
+
+
+def sequence_rules(config: PretrainConfig, tokenizer: Tokenizer) -> SequenceRules:
+    """Return the rules of a run, whose config is complete."""
+    return SequenceRules(
+        symbols=symbols_of(tokenizer),
+        data=config.data,
+        phases=config.train.phases,
+        seed=config.seed,
+        num_token_types=config.model.num_token_types,
+    )
 
 
 def training_batches(

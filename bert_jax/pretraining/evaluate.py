@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 import jax
 
-from bert_jax.batches.pipeline import symbols_of
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.batches.statistics import unigram_entropy
 from bert_jax.checkpoints.load_model import restore_params
@@ -18,8 +17,8 @@ from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import Batch, Objective, Params
 from bert_jax.parallel import sharding
-from bert_jax.pretraining.data import SequenceRules, heldout_batches
-from bert_jax.pretraining.teacher import read_teacher
+from bert_jax.pretraining.data import heldout_batches, sequence_rules
+from bert_jax.pretraining.teacher import Teacher, read_teacher
 from bert_jax.scoring.score import pairs_accuracy
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
@@ -30,12 +29,11 @@ from bert_jax.training.schedules import plan_phases
 def make_evaluation(
     objective: Objective,
     mesh: jax.sharding.Mesh,
-    *,
-    tokenizer: Tokenizer,
     model: EncoderConfig,
     dtype: str,
     heads: tuple[Head, ...],
     settings: EvaluateConfig,
+    tokenizer: Tokenizer,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluate:
     """Return what an evaluation of a run measures: the means of its objective, and `pairs_accuracy` where asked for.
@@ -43,11 +41,11 @@ def make_evaluation(
     Args:
         objective: of the run.
         mesh: of the run.
-        tokenizer: of its corpus.
         model: its architecture.
         dtype: of its matrix products.
         heads: that it trains.
         settings: `pairs` and `num_pairs` are read.
+        tokenizer: of its corpus.
         should_stop: called after each batch of pairs; where it says so, their accuracy is left out.
 
     Raises:
@@ -109,13 +107,7 @@ def evaluate(
             f"{corpus_name} has too few held-out documents to evaluate on; "
             "prepare it again with a higher --heldout_fraction, or from more documents"
         )
-    rules = SequenceRules(
-        symbols=symbols_of(tokenizer),
-        data=data,
-        phases=config.train.phases,
-        seed=config.seed,
-        num_token_types=config.model.num_token_types,
-    )
+    rules = sequence_rules(dataclasses.replace(config, data=data), tokenizer)
     batch_size = config.evaluate.batch_size or evaluation_batch_size(longest, mesh)
     heldout = heldout_batches(
         split,
@@ -128,25 +120,18 @@ def evaluate(
     phase = next((phase for phase in phases if step <= phase.end), phases[-1])
 
     # Make the objective, with its teacher, and what it measures.
+    teacher = Teacher()
     try:
-        teacher = read_teacher(
-            teacher_path if row.has_teacher else None, tokenizer, longest, config.data.corpus, console
-        )
+        if row.has_teacher:
+            teacher = read_teacher(teacher_path, tokenizer, longest, config.data.corpus, console)
     except UserError as error:
         moved = f"`bert-jax pretrain --workdir {directory}` with its new place, as when it is resumed, records it"
         raise UserError(f"{error}; if it was moved, {moved}") from None
     if teacher.fingerprint.get("teacher") != fingerprint.get("teacher"):
         raise UserError(f"{teacher_path} is not the model that {directory} learned from")
     objective = make_objective(config, teacher.config)
-    measure = make_evaluation(
-        objective,
-        mesh,
-        tokenizer=tokenizer,
-        model=config.model,
-        dtype=config.compute.dtype,
-        heads=row.heads(data.sentence_pairs),
-        settings=config.evaluate,
-    )
+    heads, dtype = row.heads(data.sentence_pairs), config.compute.dtype
+    measure = make_evaluation(objective, mesh, config.model, dtype, heads, config.evaluate, tokenizer)
 
     # Evaluate.
     with jax.set_mesh(mesh):

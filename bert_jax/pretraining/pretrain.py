@@ -7,7 +7,6 @@ import pathlib
 
 import jax
 
-from bert_jax.batches.pipeline import symbols_of
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.batches.statistics import unigram_entropy
 from bert_jax.config import PretrainConfig, check_choices, flatten, to_json, with_vocab_size
@@ -16,7 +15,7 @@ from bert_jax.corpus.mixture import Mixture, name_snapshots, open_mixture
 from bert_jax.errors import UserError
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
-from bert_jax.pretraining.data import SequenceRules, heldout_batches, training_batches
+from bert_jax.pretraining.data import heldout_batches, sequence_rules, training_batches
 from bert_jax.pretraining.evaluate import make_evaluation
 from bert_jax.pretraining.fields import check_fields
 from bert_jax.pretraining.initial_weights import (
@@ -28,18 +27,17 @@ from bert_jax.pretraining.initial_weights import (
 from bert_jax.pretraining.requirements import lock_versions
 from bert_jax.pretraining.run_lines import run_lines
 from bert_jax.pretraining.snapshots import ALL_PREPARED, BackgroundPreparation, check_snapshots
-from bert_jax.pretraining.teacher import read_teacher
+from bert_jax.pretraining.teacher import Teacher, read_teacher
 from bert_jax.scoring.minimal_pairs import PACKAGED
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.training import workdir
 from bert_jax.training.checkpoint import versions
 from bert_jax.training.evaluation import evaluation_batch_size
 from bert_jax.training.loop import fit
-from bert_jax.training.plan import Data, Plan, no_remarks
+from bert_jax.training.plan import Data, Plan, Session, no_remarks
 from bert_jax.training.plateau import Plateau, expected_step, likely_causes
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import plan_phases
-from bert_jax.training.session import Session
 from bert_jax.training.start import begin, initial_state, restore
 from bert_jax.training.step import check_layout
 
@@ -78,14 +76,11 @@ def pretrain(
     longest = max(phase.seq_len for phase in phases)
     check_fields(config)
     check_exportable(config.model, config.objective, config.data.sentence_pairs, tokenizer.special_ids)
-    check_snapshots(config.data.snapshots or 1, corpus, preparation)
-    teacher = read_teacher(
-        config.distillation.teacher if objective_row.has_teacher else None,
-        tokenizer,
-        longest,
-        corpus_name,
-        console,
-    )
+    if config.data.snapshots:
+        check_snapshots(config.data.snapshots, corpus, preparation)
+    teacher = Teacher()
+    if objective_row.has_teacher:
+        teacher = read_teacher(config.distillation.teacher, tokenizer, longest, corpus_name, console)
     objective = make_objective(config, teacher.config)
     recorded_values = to_json(config)
     fingerprint = {"corpus": corpus.fingerprint, "tokenizer": corpus.tokenizer_sha256, **teacher.fingerprint}
@@ -105,7 +100,7 @@ def pretrain(
         train=config.train,
         evaluate_every=config.evaluate.every,
         checkpoint=config.checkpoint,
-        profiled_steps=profiled_steps(config.profile.steps, config.train.steps),
+        profiled_steps=profiled_steps(config.profile.steps, config.train.steps) if config.profile.steps else None,
     )
     check_layout(plan.mesh, objective, phases, config.evaluate.batch_size)
 
@@ -128,13 +123,7 @@ def pretrain(
         params = copy_teacher_layers(dict(teacher.params), teacher.config, config.model, place, console)
 
     # Make the data: batches by step, held-out batches, what an evaluation measures, what the console says about it.
-    rules = SequenceRules(
-        symbols=symbols_of(tokenizer),
-        data=config.data,
-        phases=config.train.phases,
-        seed=config.seed,
-        num_token_types=config.model.num_token_types,
-    )
+    rules = sequence_rules(config, tokenizer)
     blocks, min_documents = sharding.batch_blocks(plan.mesh), SENTENCE_PAIRS[config.data.sentence_pairs].min_documents
     heldout_split = corpus.split("heldout", min_documents)
     has_heldout = heldout_split.num_documents >= min_documents
@@ -150,9 +139,9 @@ def pretrain(
             )
             expected = expected_step(config.train.plateau_steps, config.optimizer, phases)
             remarks = Plateau(entropy, expected, plan.last_step, causes).remarks
-    data = Data(
-        batches=training_batches(corpus, rules, phases, blocks, preparation),
-        heldout=heldout_batches(
+    heldout, evaluate, heads = None, None, objective_row.heads(config.data.sentence_pairs)
+    if has_heldout:
+        heldout = heldout_batches(
             heldout_split,
             rules,
             blocks,
@@ -160,18 +149,14 @@ def pretrain(
             batch_size=config.evaluate.batch_size or evaluation_batch_size(longest, plan.mesh),
             eval_uses_training_masks=objective_row.eval_uses_training_masks,
         )
-        if has_heldout
-        else None,
-        evaluate=make_evaluation(
-            objective,
-            plan.mesh,
-            tokenizer=tokenizer,
-            model=config.model,
-            dtype=config.compute.dtype,
-            heads=objective_row.heads(config.data.sentence_pairs),
-            settings=config.evaluate,
-            should_stop=session.heartbeat,
-        ),
+        dtype, should_stop = config.compute.dtype, session.heartbeat
+        evaluate = make_evaluation(
+            objective, plan.mesh, config.model, dtype, heads, config.evaluate, tokenizer, should_stop
+        )
+    data = Data(
+        batches=training_batches(corpus, rules, phases, blocks, preparation),
+        heldout=heldout,
+        evaluate=evaluate,
         frozen=teacher.params,
         unigram_entropy=entropy,
         remarks=remarks,

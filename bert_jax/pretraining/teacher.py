@@ -22,12 +22,12 @@ class Teacher(NamedTuple):
 
 
 def read_teacher(path: str | None, tokenizer: Tokenizer, longest: int, corpus: str, console: Console) -> Teacher:
-    """Return the teacher of a run, with the head of masked tokens; an empty one where `path` is None.
+    """Return the teacher of a distillation, with the head of masked tokens; an empty one where `path` is None.
 
     `longest` is the number of tokens of the run's longest sequences; `corpus` names its corpus in messages. Raises
     UserError where the teacher has another vocabulary than the corpus, fewer positions than a phase, or no such head.
     """
-    if path is None:
+    if path is None:  # which the objective refuses
         return Teacher()
     try:
         weights = read_weights(path, (Head("masked_token"),), console=console)

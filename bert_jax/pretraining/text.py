@@ -4,7 +4,8 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
+import pathlib
+from collections.abc import Iterator, Sequence
 
 import jax
 
@@ -56,28 +57,9 @@ def text_as_corpus(
         raise UserError("config.data.text and config.data.corpus: give one of them")
     if jax.process_count() > 1:
         raise UserError("config.data.text is for one process: make a corpus with `bert-jax prepare`")
-    inputs, options = data.text.split(","), PrepareSettings().read_options
-    files = readers.find_files(inputs, options, say)
-    made_of = identity(files, [readers.total_bytes([path]) for path in files], None, PrepareSettings(), None, False)
-    vocab_size = vocab_size or VOCAB_SIZE
-    made_of["the tokenizer"] = load_tokenizer(data.tokenizer).sha256 if data.tokenizer else vocab_size
-    made_of["the parts"] = count = data.snapshots or num_parts(files, options)
-    name = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
-    directory = user_cache() / "text" / name
-    directory.mkdir(parents=True, exist_ok=True)
-    corpus, tokenizer = directory / "corpus", directory / "tokenizer"
-    if corpus.exists():
-        say(f"the corpus of {data.text} was made before: {corpus}")
-    else:
-        show = console.preparation
-        first, read = divide(files, options, 0, count)
-        if not data.tokenizer and not tokenizer.exists():
-            say(train_tokenizer([first], vocab_size, str(tokenizer), read_options=read, progress=show, say=say))
-        manifest = prepare(first, data.tokenizer or tokenizer, corpus, read, progress=show, say=say)
-        warnings = (f"warning: {warning}" for warning in manifest["warnings"])
-        for line in (*warnings, format_summary(manifest, corpus), OTHERWISE):
-            say(line)
-    corpus, snapshots = corpus.resolve(), fingerprints(read_manifest(corpus))
+    inputs = data.text.split(",")
+    corpus, count = _corpus_of_text(inputs, data.tokenizer, data.snapshots, vocab_size or VOCAB_SIZE, console)
+    snapshots = fingerprints(read_manifest(corpus))
     data = dataclasses.replace(data, text=None, tokenizer=None, corpus=str(corpus))
     if count > 1:
         data = dataclasses.replace(data, corpus=f"{corpus}@{snapshots[0][:SHORT]}", snapshots=count)
@@ -88,3 +70,30 @@ def text_as_corpus(
     say(f"{done:.1%} of the text is prepared; the rest follows while the run reads it")
     with prepare_in_background(inputs, corpus, count) as is_running:
         yield data, BackgroundPreparation(is_running, say)
+
+
+def _corpus_of_text(
+    inputs: Sequence[str], tokenizer: str | None, num_snapshots: int | None, vocab_size: int, console: Console
+) -> tuple[pathlib.Path, int]:
+    """The corpus of a text's first part, made where it is not there yet, and the number of the text's parts."""
+    options, say = PrepareSettings().read_options, console.say
+    files = readers.find_files(inputs, options, say)
+    made_of = identity(files, [readers.total_bytes([path]) for path in files], None, PrepareSettings(), None, False)
+    made_of["the tokenizer"] = load_tokenizer(tokenizer).sha256 if tokenizer else vocab_size
+    made_of["the parts"] = count = num_snapshots or num_parts(files, options)
+    name = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
+    directory = user_cache() / "text" / name
+    directory.mkdir(parents=True, exist_ok=True)
+    corpus, trained = directory / "corpus", directory / "tokenizer"
+    if corpus.exists():
+        say(f"the corpus of {','.join(inputs)} was made before: {corpus}")
+    else:
+        show = console.preparation
+        first, read = divide(files, options, 0, count)
+        if not tokenizer and not trained.exists():
+            say(train_tokenizer([first], vocab_size, str(trained), read_options=read, progress=show, say=say))
+        manifest = prepare(first, tokenizer or trained, corpus, read, progress=show, say=say)
+        warnings = (f"warning: {warning}" for warning in manifest["warnings"])
+        for line in (*warnings, format_summary(manifest, corpus), OTHERWISE):
+            say(line)
+    return corpus.resolve(), count

@@ -19,13 +19,11 @@ from bert_jax.parallel import sharding
 from bert_jax.parallel.chips import peak_flops
 from bert_jax.parallel.energy import Meter, find_counters
 from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error, used_bytes
-from bert_jax.training.checkpoint import Checkpoints
-from bert_jax.training.checkpoint_policy import CheckpointPolicy
+from bert_jax.training.checkpoint import CheckpointPolicy, Checkpoints
 from bert_jax.training.metrics import Line, MetricsFile, read_metrics
-from bert_jax.training.plan import Data, Plan
+from bert_jax.training.plan import Data, Plan, Session
 from bert_jax.training.profile import Profile
 from bert_jax.training.schedules import Phase
-from bert_jax.training.session import Session
 from bert_jax.training.start import Start
 from bert_jax.training.step import TrainState, evaluated_params, jit_step
 
@@ -117,7 +115,9 @@ class _Loop:
     ) -> None:
         self.plan, self.data, self.session = plan, data, session
         self.checkpoints, self.policy, self.file = checkpoints, CheckpointPolicy(plan.checkpoint), file
-        self.profile = Profile(plan.profiled_steps, plan.workdir / "profile", session.console.say)
+        self.profile: Profile | None = None
+        if plan.profiled_steps:
+            self.profile = Profile(plan.profiled_steps, plan.workdir / "profile", session.console.say)
         self.pending: PendingStep | None = None  # the newest step
         self.interval = Interval(means)
         self.is_stopped = False  # by data.should_stop
@@ -144,16 +144,17 @@ class _Loop:
                         programs[key] = self._compile(phase, state, batch)
                         compiled_at = step
                     self._arm_watchdog(step, compiled_at)
-                    if self.profile.begins_at(step):
+                    if self.profile and self.profile.begins_at(step):
                         self._switch_profile(self.profile.begin)
-                    with out_of_memory_as_user_error(self._batch_settings(phase, seq_len)):
+                    named = self.profile.annotation(step) if self.profile else contextlib.nullcontext()
+                    with named, out_of_memory_as_user_error(self._batch_settings(phase, seq_len)):
                         state, metrics = programs[key](state, batch)
                     self._collect_pending_step()  # the step before, while this one runs
                     step += 1
                     self.pending = PendingStep(
                         step=step, phase=phase, num_sequences=num_sequences, seq_len=seq_len, metrics=metrics
                     )
-                    if self.profile.ends_at(step):
+                    if self.profile and self.profile.ends_at(step):
                         self._switch_profile(self.profile.end)
                     is_last = step == plan.last_step
                     if is_last or _is_due(step, plan.evaluate_every):
@@ -177,7 +178,8 @@ class _Loop:
 
     def close(self) -> None:
         """Flush and close the profile and the metrics."""
-        self.profile.end()
+        if self.profile:
+            self.profile.end()
         if self.file:
             self.file.close()
 

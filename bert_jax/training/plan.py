@@ -1,15 +1,19 @@
-"""A training run with nothing left to decide, and what it reads beside its state."""
+"""What the loop is given: a plan, a run with nothing left to decide; data; and the session of a process."""
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 
-from bert_jax.config import CheckpointConfig, ComputeConfig, FinetuneTrainConfig, OptimizerConfig
+from bert_jax.config import CheckpointConfig, ComputeConfig, FinetuneTrainConfig, OptimizerConfig, WatchdogConfig
+from bert_jax.console import Console
 from bert_jax.objectives.base import Batch, Objective, Params
+from bert_jax.parallel.preemption import Interrupt
+from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.training.evaluation import Evaluate
 from bert_jax.training.metrics import Line
 from bert_jax.training.optimizers import Optimizer, make_optimizer
@@ -90,3 +94,25 @@ class Data:
     frozen: Params = ()
     unigram_entropy: float | None = None
     remarks: Callable[[Line], Iterable[str]] = no_remarks
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Session:
+    """One process at work; the command line makes it for one process of several, `open_session` for one alone."""
+
+    console: Console
+    interrupt: Interrupt
+    watchdog: Watchdog
+
+    def heartbeat(self) -> bool:
+        """Restart the watchdog's clock between two parts of long work; return whether the run is to stop."""
+        self.watchdog.alive()
+        return self.interrupt.check()
+
+
+@contextlib.contextmanager
+def open_session(console: Console, limits: WatchdogConfig) -> Iterator[Session]:
+    """Yield the session of a process that trains alone."""
+    with Interrupt() as interrupt, contextlib.closing(Watchdog(limits)) as watchdog:
+        console.beat = watchdog.alive
+        yield Session(console=console, interrupt=interrupt, watchdog=watchdog)

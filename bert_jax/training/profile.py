@@ -1,5 +1,6 @@
 """A trace of some steps of a run by jax.profiler, for XProf or Perfetto (docs/performance.md)."""
 
+import contextlib
 import pathlib
 import re
 from collections.abc import Callable
@@ -9,13 +10,11 @@ import jax
 from bert_jax.errors import UserError
 
 
-def profiled_steps(text: str | None, num_steps: int) -> range | None:
-    """Return the steps that `config.profile.steps` names, counted from 0; None: none.
+def profiled_steps(text: str, num_steps: int) -> range:
+    """Return the steps that `config.profile.steps` names, counted from 0.
 
     Raises UserError unless it is FIRST:END with 0 <= FIRST < END <= `num_steps`.
     """
-    if text is None:
-        return None
     numbers = re.fullmatch(r"(\d+):(\d+)", text)
     steps = range(*map(int, numbers.groups())) if numbers else range(0)
     if not steps or steps.stop > num_steps:
@@ -30,18 +29,24 @@ class Profile:
     """The trace of one start of a run; each process writes its own files.
 
     Args:
-        steps: to trace, counted from 0; None: none. A run that resumes among them traces the rest.
+        steps: to trace, counted from 0. A run that resumes among them traces the rest.
         directory: of the trace.
         say: called with a line where a trace is complete.
     """
 
-    def __init__(self, steps: range | None, directory: pathlib.Path, say: Callable[[str], None]) -> None:
-        self._steps, self._directory, self._say = steps or range(0), directory, say
+    def __init__(self, steps: range, directory: pathlib.Path, say: Callable[[str], None]) -> None:
+        self._steps, self._directory, self._say = steps, directory, say
         self._is_tracing = False
 
     def begins_at(self, step: int) -> bool:
         """Whether the trace begins before `step` is launched."""
         return step in self._steps and not self._is_tracing
+
+    def annotation(self, step: int) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which `step` is launched: the trace then has its number."""
+        return (
+            jax.profiler.StepTraceAnnotation("train", step_num=step) if self._is_tracing else contextlib.nullcontext()
+        )
 
     def ends_at(self, step: int) -> bool:
         """Whether the trace ends once all steps before `step` are computed."""
@@ -49,7 +54,9 @@ class Profile:
 
     def begin(self) -> None:
         """Begin to trace what this process and its devices do."""
-        jax.profiler.start_trace(self._directory)
+        options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0  # every call of a Python function would hide the devices' work
+        jax.profiler.start_trace(self._directory, profiler_options=options)
         self._is_tracing = True
 
     def end(self) -> None:

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import optax
 
 from bert_jax.config import OptimizerConfig, TrainConfig
-from bert_jax.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,16 +55,6 @@ def plan_phases(train: TrainConfig) -> tuple[Phase, ...]:
         phases.append(phase)
         begin, sequence = end, phase.first_sequence(end)
     return tuple(phases)
-
-
-def check_micro_batches(phases: tuple[Phase, ...]) -> None:
-    """Raise UserError where a batch does not divide into its micro-batches."""
-    for phase in phases:
-        if phase.batch_size % phase.grad_accum_steps:
-            raise UserError(
-                f"a batch of {phase.batch_size} sequences does not divide into {phase.grad_accum_steps} micro-batches; "
-                "change config.train.batch_size or grad_accum_steps, or those of the phase where it has its own"
-            )
 
 
 def warmup_steps(steps: int | None, fraction: float, total: int) -> int:

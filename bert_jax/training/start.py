@@ -15,9 +15,8 @@ from bert_jax.objectives.means import Mean
 from bert_jax.parallel import sharding
 from bert_jax.training.checkpoint import Checkpoints, Record, versions
 from bert_jax.training.optimizers import Optimizer
-from bert_jax.training.plan import Plan
+from bert_jax.training.plan import Plan, Session
 from bert_jax.training.resuming import refused_changes
-from bert_jax.training.session import Session
 from bert_jax.training.step import TrainState, abstract_state, init_state
 
 

@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from bert_jax.errors import UserError
 from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs, training_rngs
 from bert_jax.objectives.means import Mean
 from bert_jax.parallel import sharding
 from bert_jax.parallel.compilation import compiler_options
 from bert_jax.training.optimizers import AveragedState, Optimizer
-from bert_jax.training.schedules import Phase, check_micro_batches
+from bert_jax.training.schedules import Phase
 
 LearningRate = Callable[[jax.Array], jax.Array]  # int32 step -> float32 rate of its update
 
@@ -178,10 +179,14 @@ def check_layout(
 
     `evaluation_batch_size` is that of the config; None: not set there.
     """
-    check_micro_batches(phases)
     sharding.check_heads(mesh, objective.num_heads)
     sharding.check_parameters(objective.logical_axes, objective.shapes, mesh)
     for phase in phases:
+        if phase.batch_size % phase.grad_accum_steps:
+            raise UserError(
+                f"a batch of {phase.batch_size} sequences does not divide into {phase.grad_accum_steps} micro-batches; "
+                "change config.train.batch_size or grad_accum_steps, or those of the phase where it has its own"
+            )
         sharding.check_batch(mesh, phase.batch_size, phase.grad_accum_steps)
     if evaluation_batch_size is not None:
         sharding.check_batch(mesh, evaluation_batch_size, name="config.evaluate.batch_size")

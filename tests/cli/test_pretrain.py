@@ -15,11 +15,11 @@ from bert_jax.cli.parser import parse
 from bert_jax.config import FinetuneConfig, PhaseConfig, PretrainConfig, read_config
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.store import open_corpus
+from bert_jax.pretraining.data import sequence_rules
 from bert_jax.pretraining.run_lines import run_lines
 from bert_jax.training import workdir
 from bert_jax.training.schedules import plan_phases
 from tests.cli.commands import check_refusal, command, is_empty, losses, pretrain_command
-from tests.helpers.run_data import rules_of
 from tests.helpers.written_corpus import sentence, write_corpus
 
 
@@ -52,7 +52,7 @@ def test_wrong_overrides_leave_the_work_directory_free(world, tmp_path, run, ref
 
 
 def lines_of(config: PretrainConfig, corpus: Mixture) -> list[str]:
-    rules = rules_of(config, corpus)
+    rules = sequence_rules(config, corpus.tokenizer())
     return list(run_lines(corpus, rules, plan_phases(config.train), config.model, config.compute))
 
 

@@ -11,7 +11,7 @@ import pytest
 from bert_jax.loaded_model import load
 from bert_jax.scoring.minimal_pairs import read
 from bert_jax.training.metrics import read_metrics
-from bert_jax.training.session import Session
+from bert_jax.training.plan import Session
 from tests.cli.commands import is_empty, pretrain_command, vocabulary
 
 WORDS = vocabulary()

@@ -23,9 +23,8 @@ from bert_jax.console import Console
 from bert_jax.parallel import sharding
 from bert_jax.parallel.joining import find_peers, joined
 from bert_jax.parallel.preemption import Interrupt
-from bert_jax.training.plan import Data, Heldout
+from bert_jax.training.plan import Data, Heldout, Session
 from bert_jax.training.schedules import Phase
-from bert_jax.training.session import Session
 from tests.helpers.mesh_run import STEPS, mesh_config
 from tests.helpers.synthetic import random_batch, synthetic_data, train
 

@@ -13,10 +13,9 @@ from bert_jax.objectives import Rngs, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.training.evaluation import make_evaluate
 from bert_jax.training.loop import fit
-from bert_jax.training.plan import Data, Heldout, Plan
+from bert_jax.training.plan import Data, Heldout, Plan, Session, open_session
 from bert_jax.training.profile import profiled_steps
 from bert_jax.training.schedules import Phase, plan_phases
-from bert_jax.training.session import Session, open_session
 from bert_jax.training.start import begin, initial_state, restore
 from bert_jax.training.step import check_layout
 
@@ -148,7 +147,7 @@ def plan_of(config: PretrainConfig, workdir: pathlib.Path) -> Plan:
         train=config.train,
         evaluate_every=config.evaluate.every,
         checkpoint=config.checkpoint,
-        profiled_steps=profiled_steps(config.profile.steps, config.train.steps),
+        profiled_steps=profiled_steps(config.profile.steps, config.train.steps) if config.profile.steps else None,
     )
 
 

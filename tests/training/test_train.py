@@ -13,7 +13,7 @@ from bert_jax.config import MeshConfig, PretrainConfig
 from bert_jax.errors import UserError
 from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
-from bert_jax.training import checkpoint_policy as cadence
+from bert_jax.training import checkpoint as cadence
 from bert_jax.training.checkpoint import digests
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.optimizers import make_optimizer

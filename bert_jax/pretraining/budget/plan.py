@@ -11,7 +11,6 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from bert_jax import strict_json
-from bert_jax.batches.pipeline import symbols_of
 from bert_jax.config import EncoderConfig, PretrainConfig, check_choices, check_warmup, with_vocab_size
 from bert_jax.console import Console, format_seconds
 from bert_jax.corpus.build.prepare_parts import text_tokens
@@ -34,7 +33,7 @@ from bert_jax.pretraining.budget.rule import (
     batch_sizes,
     choose,
 )
-from bert_jax.pretraining.data import SequenceRules, training_batches
+from bert_jax.pretraining.data import sequence_rules, training_batches
 from bert_jax.training.remote_workdir import checkpoints_in, mirror_of
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import check_layout
@@ -86,14 +85,8 @@ def config_for_budget(
         sized = apply(config, choice)
         objective, phases, mesh = make_objective(sized), plan_phases(sized.train), sharding.make_mesh(sized.mesh)
         check_layout(mesh, objective, phases, sized.evaluate.batch_size)
-        rules = SequenceRules(
-            symbols=symbols_of(corpus.tokenizer()),
-            data=sized.data,
-            phases=sized.train.phases,
-            seed=sized.seed,
-            num_token_types=sized.model.num_token_types,
-        )
-        batches = training_batches(corpus, rules, phases, sharding.batch_blocks(mesh))(phases[0], 0)
+        rules, blocks = sequence_rules(sized, corpus.tokenizer()), sharding.batch_blocks(mesh)
+        batches = training_batches(corpus, rules, phases, blocks)(phases[0], 0)
         deterministic = sized.compute.deterministic
         rate = measure(objective, sized.optimizer, phases, mesh, batches, seed=sized.seed, deterministic=deterministic)
         return float(multihost_utils.broadcast_one_to_all(np.array(rate)))
