@@ -1,0 +1,43 @@
+"""Today's behavior is the recorded one: see README.md."""
+
+import pathlib
+
+import pytest
+
+from tests.record import batches, texts
+from tests.record.compare import check, check_entries, check_texts
+from tests.record.world import make_world
+
+RECIPES = batches.recipes()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def wide() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", texts.COLUMNS)
+        yield
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return make_world(tmp_path_factory.mktemp("record"))
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES, *batches.MORE])
+def test_batches(recipe: str, world: pathlib.Path) -> None:
+    check("batches", recipe, batches.batches_of(recipe, world))
+
+
+def test_batches_are_of_the_recipes() -> None:
+    check_entries("batches", [*RECIPES, *batches.MORE])
+
+
+def test_help() -> None:
+    check_texts("help", texts.helps())
+
+
+def test_configs() -> None:
+    found = texts.configs()
+    for name, value in found.items():
+        check("configs", name, value)
+    check_entries("configs", found)
