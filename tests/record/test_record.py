@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from tests.record import batches, texts
+from tests.record import batches, texts, training
 from tests.record.compare import check, check_entries, check_texts
 from tests.record.world import make_world
 
@@ -41,3 +41,18 @@ def test_configs() -> None:
     for name, value in found.items():
         check("configs", name, value)
     check_entries("configs", found)
+
+
+@pytest.mark.parametrize("name", training.OBJECTIVES)
+def test_pretraining(name: str, world: pathlib.Path) -> None:
+    check("pretraining", name, training.of_objective(name, world))
+
+
+@pytest.mark.parametrize("kind", training.TASKS)
+def test_finetuning(kind: str, world: pathlib.Path) -> None:
+    check("finetuning", kind, training.of_task(kind, world))
+
+
+def test_trainings_are_these() -> None:
+    check_entries("pretraining", training.OBJECTIVES)
+    check_entries("finetuning", training.TASKS)
