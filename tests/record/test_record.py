@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from tests.record import batches, texts, training
+from tests.record import batches, exports, texts, training
 from tests.record.compare import check, check_entries, check_texts
 from tests.record.world import make_world
 
@@ -56,3 +56,17 @@ def test_finetuning(kind: str, world: pathlib.Path) -> None:
 def test_trainings_are_these() -> None:
     check_entries("pretraining", training.OBJECTIVES)
     check_entries("finetuning", training.TASKS)
+
+
+@pytest.mark.parametrize("family", exports.families())
+def test_exports(family: str, tmp_path: pathlib.Path) -> None:
+    check("exports", family, exports.exported_classes(family, tmp_path))
+
+
+@pytest.mark.parametrize("family", exports.families())
+def test_answers(family: str, tmp_path: pathlib.Path) -> None:
+    check("answers", family, exports.answers(family, tmp_path))
+
+
+def test_answers_are_of_the_families() -> None:
+    check_entries("answers", exports.families())

@@ -13,6 +13,10 @@ import numpy as np
 import safetensors.numpy
 
 TOLERANCE = 1e-5  # relative: floats differ between CPUs
+# The least size that the tolerance is of, by a part of the key; else 0.1, as losses are means of differences of numbers
+# of about 1, and their errors do not become smaller with them.
+LEAST = {"learning_rate": 0.0, "pearson": 1.0}
+LEAST_NORM = 0.1  # likewise, of a tensor
 MANY = 12  # keys from which on the members of an object are taken for data, such as a vocabulary
 
 
@@ -98,16 +102,17 @@ def _content(file: pathlib.Path) -> Any:
 
 
 def differences(recorded: Any, found: Any, where: str = "") -> list[str]:
-    """A line for each value that differs; floats may by TOLERANCE, a mean by TOLERANCE of the values' size."""
+    """A line for each value that differs; floats may by TOLERANCE, a mean by TOLERANCE of the tensor's size."""
     if isinstance(recorded, dict) and isinstance(found, dict):
         told = [f"{where}: {key!r} is gone" for key in recorded if key not in found]
         told += [f"{where}: {key!r} is new" for key in found if key not in recorded]
         if recorded.keys() == found.keys() == {"mean", "norm", "shape"}:
-            size = max(abs(recorded["norm"]), 1e-3) / math.sqrt(math.prod(recorded["shape"]))
+            norm = max(recorded["norm"], LEAST_NORM)
+            mean = norm / math.sqrt(math.prod(recorded["shape"]))
             return told + [
                 f"{where}: {name} was {recorded[name]}, is {found[name]}"
-                for name, slack in (("mean", size), ("norm", max(abs(recorded["norm"]), 1e-3)), ("shape", 0))
-                if not _close(recorded[name], found[name], slack)
+                for name, size in (("mean", mean), ("norm", norm), ("shape", 0.0))
+                if not _close(recorded[name], found[name], size)
             ]
         return told + [
             line for key in recorded if key in found for line in differences(recorded[key], found[key], f"{where}/{key}")
@@ -116,7 +121,8 @@ def differences(recorded: Any, found: Any, where: str = "") -> list[str]:
         pairs = zip(recorded, found, strict=True)
         return [line for n, (old, new) in enumerate(pairs) for line in differences(old, new, f"{where}[{n}]")]
     if isinstance(recorded, float) and isinstance(found, float):
-        same = _close(recorded, found, max(abs(recorded), 1e-3))
+        least = next((size for key, size in LEAST.items() if key in where), 0.1)
+        same = _close(recorded, found, max(abs(recorded), least))
     else:
         same = type(recorded) is type(found) and recorded == found
     return [] if same else [f"{where}: was {_short(recorded)}, is {_short(found)}"]
