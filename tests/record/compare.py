@@ -12,13 +12,14 @@ from tests.record.values import differences
 
 RECORDED = pathlib.Path(__file__).parent / "recorded"
 WRITE = "BERT_JAX_WRITE_RECORD"  # the environment variable that `python -m tests.record` sets
+MEASURED = ("pretraining", "finetuning", "answers")  # whose floats are compared with a tolerance
 MOST_LINES = 20
 ANEW = "on purpose? write the record anew: python -m tests.record -k"
 
 
 def check(part: str, entry: str, found: Any) -> None:
     """Fail where a value differs from the recorded one; `python -m tests.record` writes it instead."""
-    found = json.loads(json.dumps(found))
+    found = json.loads(json.dumps(found), parse_float=_rounded if part in MEASURED else float)
     recorded = read(part)
     if os.environ.get(WRITE):
         write(part, recorded | {entry: found})
@@ -55,6 +56,10 @@ def check_entries(part: str, entries: Iterable[str]) -> None:
         return
     stale = sorted(recorded.keys() - wanted)
     assert not stale, f"recorded/{part}.json has {', '.join(stale)}, which is gone; {ANEW} {part}"
+
+
+def _rounded(number: str) -> float:
+    return float(f"{float(number):.9g}")
 
 
 def read(part: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from tests.record import batches, exports, texts, training
+from tests.record import batches, exports, formats, texts, training
 from tests.record.compare import check, check_entries, check_texts
 from tests.record.world import make_world
 
@@ -70,3 +70,15 @@ def test_answers(family: str, tmp_path: pathlib.Path) -> None:
 
 def test_answers_are_of_the_families() -> None:
     check_entries("answers", exports.families())
+
+
+SLOW = [pytest.param(verb, marks=pytest.mark.slow) for verb in formats.SLOW]
+
+
+@pytest.mark.parametrize("verb", [*formats.VERBS, *SLOW])
+def test_formats(verb: str, world: pathlib.Path) -> None:
+    check("formats", verb, formats.of_verb(verb, world))
+
+
+def test_formats_are_of_these_verbs() -> None:
+    check_entries("formats", formats.VERBS | formats.SLOW)

@@ -2,7 +2,7 @@
 
 import io
 import json
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from typing import Any
 
 from tests.record.inside import run, verbs
@@ -13,10 +13,8 @@ COLUMNS = "100"  # of the terminal for which help is wrapped
 def said(*words: str) -> str:
     """What a command prints."""
     with redirect_stdout(io.StringIO()) as out:
-        try:
+        with suppress(SystemExit):  # argparse's way, after help
             run(*words)
-        except SystemExit as stop:  # argparse's way, after help
-            assert not stop.code
     return out.getvalue()
 
 
@@ -42,4 +40,9 @@ def configs() -> dict[str, Any]:
             if value != field["default"] or "[" in key:
                 found.setdefault(name, {"verb": verb})[key] = value
         found.setdefault(name, {"verb": verb})["number of fields"] = len(fields)
+    same = "as in pretrain"
+    pretraining, finetuning = found["fields of pretrain"], found["fields of finetune"]
+    found["fields of finetune"] = {
+        key: same if pretraining.get(key) == field else field for key, field in finetuning.items()
+    }
     return found

@@ -30,8 +30,14 @@ OBJECTIVES: dict[str, tuple[str, tuple[str, ...]]] = {
 TASKS: dict[str, tuple[str, ...]] = {
     "sequence_classification": ("task.max_seq_len=32",),
     "regression": ("task.max_seq_len=32",),
-    "token_classification": ("task.max_seq_len=32",),
-    "question_answering": ("task.max_seq_len=48", "task.doc_stride=12", "task.max_query_length=10", "task.buckets=(48,)", "task.epochs=0.1111"),
+    "token_classification": ("task.max_seq_len=48",),
+    "question_answering": (
+        "task.max_seq_len=48",
+        "task.doc_stride=12",
+        "task.max_query_length=10",
+        "task.buckets=(48,)",
+        "task.epochs=0.1111",
+    ),
     "multiple_choice": ("task.max_seq_len=48", "task.buckets=(48,)"),
     "similarity": ("task.max_seq_len=32",),
 }

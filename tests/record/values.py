@@ -71,14 +71,16 @@ def keys(value: Any, prefix: str = "") -> Iterator[str]:
 
 def keys_of_file(file: pathlib.Path) -> list[str]:
     values = lines(file) if file.suffix == ".jsonl" else [json.loads(file.read_text(encoding="utf-8"))]
-    return sorted({key for value in values for key in keys(value)})
+    found = {key for value in values for key in keys(value)}
+    return sorted(key for key in found if not key.startswith(OF_A_MACHINE))
 
 
 # What other libraries name, with hosts, times and versions in the names.
 FOREIGN = (
     (re.compile(r"events\.out\.tfevents\..*"), "events.out.tfevents.*"),
-    (re.compile(r"((?:^|.*/)checkpoints/\d+)/.*"), r"\1/*"),
+    (re.compile(r"((?:^|.*/)checkpoints/\d+)/(?!run/metadata).*"), r"\1/*"),
 )
+OF_A_MACHINE = ("energy_joules", "memory_bytes", "model_flops_utilization")  # keys that only some have
 
 
 def formats(place: pathlib.Path) -> dict[str, Any]:
@@ -93,8 +95,11 @@ def formats(place: pathlib.Path) -> dict[str, Any]:
 
 
 def _content(file: pathlib.Path) -> Any:
-    if file.suffix in (".json", ".jsonl"):
+    if file.suffix in (".json", ".jsonl") or file.name == "metadata":
         return keys_of_file(file)
+    if file.suffix == ".safetensors" and file.name != "model.safetensors":
+        tensors = safetensors.numpy.load_file(file)
+        return {name: f"{x.dtype} of {x.ndim} dimensions" for name, x in sorted(tensors.items())}
     if file.suffix == ".npy":
         x = np.load(file)
         return f"{x.dtype} of {x.ndim} dimensions"
@@ -115,7 +120,10 @@ def differences(recorded: Any, found: Any, where: str = "") -> list[str]:
                 if not _close(recorded[name], found[name], size)
             ]
         return told + [
-            line for key in recorded if key in found for line in differences(recorded[key], found[key], f"{where}/{key}")
+            line
+            for key in recorded
+            if key in found
+            for line in differences(recorded[key], found[key], f"{where}/{key}")
         ]
     if isinstance(recorded, list) and isinstance(found, list) and len(recorded) == len(found):
         pairs = zip(recorded, found, strict=True)
