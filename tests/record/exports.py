@@ -51,11 +51,15 @@ def compact(found: dict[str, Content]) -> dict[str, Any]:
         }
         for part in ("config", "tensors")
     }
+    files = next(iter(whole.values()))["files"]
     own = {
-        name: {part: {key: x for key, x in one[part].items() if key not in common[part]} for part in common}
-        | {"files": one["files"]}
+        name: {
+            part: {key: x for key, x in one[part].items() if key not in common[part]} for part in ("config", "tensors")
+        }
+        | ({} if one["files"] == files else {"files": one["files"]})
         for name, one in whole.items()
     }
+    common["files"] = files
     return {"prefix": prefix, "without the prefix": bare, "common": common, "classes": own}
 
 
@@ -66,7 +70,7 @@ def expanded(recorded: dict[str, Any]) -> dict[str, Content]:
         config, tensors = (recorded["common"][part] | own[part] for part in ("config", "tensors"))
         prefix = recorded["prefix"] if name in recorded["without the prefix"] else ""
         tensors = {key.removeprefix(prefix): shape for key, shape in tensors.items()}
-        found[name] = {"config": config, "tensors": tensors, "files": own["files"]}
+        found[name] = {"config": config, "tensors": tensors, "files": own.get("files", recorded["common"]["files"])}
     return found
 
 

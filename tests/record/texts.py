@@ -12,9 +12,8 @@ COLUMNS = "100"  # of the terminal for which help is wrapped
 
 def said(*words: str) -> str:
     """What a command prints."""
-    with redirect_stdout(io.StringIO()) as out:
-        with suppress(SystemExit):  # argparse's way, after help
-            run(*words)
+    with redirect_stdout(io.StringIO()) as out, suppress(SystemExit):  # argparse's way, after help
+        run(*words)
     return out.getvalue()
 
 
@@ -24,7 +23,7 @@ def helps() -> dict[str, str]:
 
 
 def configs() -> dict[str, Any]:
-    """Each root's fields with defaults and meanings, each recipe's values that differ from them, and their order."""
+    """Each root's fields with defaults and meanings, and each recipe's values that differ from them."""
     found: dict[str, Any] = {}
     default = json.loads(said("config", "--json"))
     found["recipes"] = default["recipes"]

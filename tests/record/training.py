@@ -41,8 +41,9 @@ TASKS: dict[str, tuple[str, ...]] = {
     "multiple_choice": ("task.max_seq_len=48", "task.buckets=(48,)"),
     "similarity": ("task.max_seq_len=32",),
 }
-# Of a machine and a moment, or a count of equal numbers that rounding may turn over.
-UNRECORDED = ("per_second", "utilization", "wait", "joules", "bytes", "accuracy", "recall", "seconds")
+# Of a machine and a moment; a count of equal numbers, which rounding may turn over; or the same in every line.
+OF_A_MOMENT = ("per_second", "utilization", "wait", "joules", "bytes", "seconds")
+UNRECORDED = (*OF_A_MOMENT, "accuracy", "recall", "unigram_entropy", "skipped_steps", "batch_size")
 # The loss does not depend on them: what moves them is rounding.
 UNMOVED = {"question_answering": ["qa_outputs.bias"], "multiple_choice": ["classifier.bias"]}
 
@@ -106,6 +107,6 @@ def of_task(kind: str, world: pathlib.Path) -> dict[str, Any]:
     return {
         "run": training.name,
         "metrics": _metrics(training),
-        "results": {key: x for key, x in results.items() if not any(word in key for word in UNRECORDED[:5])},
+        "results": {key: x for key, x in results.items() if not any(word in key for word in OF_A_MOMENT)},
         "parameters": parameters,
     }

@@ -21,9 +21,9 @@ MANY = 12  # keys from which on the members of an object are taken for data, suc
 
 
 def digest(x: np.ndarray) -> str:
-    """SHA-256 of dtype, shape and bytes, the first 16 digits."""
+    """SHA-256 of dtype, shape and bytes, the first 12 digits."""
     x = np.ascontiguousarray(x)
-    return hashlib.sha256(f"{x.dtype.str}{x.shape}".encode() + x.tobytes()).hexdigest()[:16]
+    return hashlib.sha256(f"{x.dtype.str}{x.shape}".encode() + x.tobytes()).hexdigest()[:12]
 
 
 def digests(batch: Mapping[str, np.ndarray]) -> dict[str, str]:
