@@ -1,5 +1,6 @@
 """The recorded values as files, and a value found beside its recorded one."""
 
+import difflib
 import json
 import os
 import pathlib
@@ -44,8 +45,9 @@ def check_texts(part: str, found: dict[str, str]) -> None:
         return
     for name in sorted(recorded.keys() | found.keys()):
         old, new = recorded.get(name, "").splitlines(), found.get(name, "").splitlines()
-        said = f"recorded/{part}/{name}.txt differs; {ANEW} {part}"
-        assert new == old, said
+        if new != old:
+            told = "\n  ".join(list(difflib.unified_diff(old, new, "recorded", "today", n=0, lineterm=""))[:MOST_LINES])
+            pytest.fail(f"recorded/{part}/{name}.txt differs:\n  {told}\n{ANEW} {part}", pytrace=False)
 
 
 def check_entries(part: str, entries: Iterable[str]) -> None:
