@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import pytest
-from memory_corpus import CLS, FIRST_TOKEN, PAD, SEP, MemorySplit, random_documents
 from stored_corpus import store
 
 from bert_jax.batches.iteration import batches
@@ -18,6 +17,7 @@ from bert_jax.config import DataConfig
 from bert_jax.corpus.build.corpus_writer import token_dtype
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
+from tests.helpers.memory_corpus import CLS, FIRST_TOKEN, PAD, SEP, MemorySplit, random_documents
 
 SEQ_LEN = 64
 
