@@ -200,6 +200,8 @@ def test_larger_sizes_are_measured_until_none_is_chosen(corpus, tmp_path, monkey
         return 1e9 * scale.shape[1]
 
     monkeypatch.setattr(planning, "measure", measure)
+    monkeypatch.setattr(planning, "sequence_rules", lambda *_: None)
+    monkeypatch.setattr(planning, "training_batches", lambda *_: lambda phase, step: None)
     monkeypatch.setattr(planning, "open_mixture", lambda *_, **__: _Large(corpus))
     out = io.StringIO()
     config = config_for_budget(small(corpus), "30m", tmp_path / "run", Console(out))
@@ -218,7 +220,7 @@ class _Large:
     """A corpus of so many tokens that a budget does not read it through."""
 
     def __init__(self, corpus: pathlib.Path) -> None:
-        self.vocab_size = open_corpus(corpus).vocab_size
+        self.vocab_size, self.tokenizer = open_corpus(corpus).vocab_size, lambda: None
 
     def split(self, name: str):
         return type("Split", (), {"num_tokens": LARGE})
