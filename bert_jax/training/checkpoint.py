@@ -114,8 +114,8 @@ class KeptSteps:
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         """Return for each checkpoint whether it stays."""
-        kept = kept_steps([checkpoint.step for checkpoint in checkpoints], self._settings)
-        return [checkpoint.step in kept for checkpoint in checkpoints]
+        remaining = kept_steps([checkpoint.step for checkpoint in checkpoints], self._settings)
+        return [checkpoint.step in remaining for checkpoint in checkpoints]
 
 
 @functools.cache  # once per process

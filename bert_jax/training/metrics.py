@@ -22,17 +22,12 @@ NOT_SCORES = ("step", "split", "seq_len", "ema_decay")  # of a line about held-o
 # Losses that a line holds times a weight, and the field that has it; all others are in nats.
 WEIGHTED = {
     "replaced_loss": "replaced_tokens.weight",
-    **{f"{what}_loss": f"distillation.{what}_weight" for what in ("soft", "cosine", "hidden", "attention")},
+    **{f"{term}_loss": f"distillation.{term}_weight" for term in ("soft", "cosine", "hidden", "attention")},
     "z_loss": "train.z_loss",
 }
 GRAD_NORMS = "train/grad_norms"  # TensorBoard shows a name as numbers or as histograms, not as both
-TIMED = (
-    "tokens_per_second",
-    "model_flops_utilization",
-    "input_wait_fraction",
-    "energy_joules",
-    "memory_bytes",
-)  # measured
+# Measured by the clock or on the devices: another run of the same config has other numbers.
+TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
 
 
 class MetricsFile:
@@ -139,16 +134,16 @@ class MetricsFile:
 
 
 def read_metrics(path: pathlib.Path) -> list[Line]:
-    """The lines of a metrics file that are whole; `damaged_lines` returns the others."""
+    """Return the undamaged lines of a metrics file."""
     return [line for _, line in _lines(path) if line is not None]
 
 
-def digest_of(path: pathlib.Path, number: int | None = None) -> str:
+def digest_of(path: pathlib.Path, num_lines: int | None = None) -> str:
     """Return `NUMBER:SHA256` of the first lines, or of all: without what depends on the clock, as a run repeats them.
 
     Of the first ones, since a resumed run may add a line of the step of its checkpoint.
     """
-    return str(_Digest(read_metrics(path)[:number]))
+    return str(_Digest(read_metrics(path)[:num_lines]))
 
 
 def has_digest(path: pathlib.Path, digest: str) -> bool:
@@ -160,23 +155,23 @@ class _Digest:
     """What `digest_of` returns, as lines are added: SHA-256 of a JSON list of them."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
-        self._number, self._hash = 0, hashlib.sha256(b"[")
+        self._num_lines, self._hash = 0, hashlib.sha256(b"[")
         for line in lines:
             self.add(line)
 
     def add(self, line: Line) -> None:
         timeless = {name: value for name, value in line.items() if name not in TIMED}
-        self._hash.update(f"{', ' if self._number else ''}{json.dumps(timeless, sort_keys=True)}".encode())
-        self._number += 1
+        self._hash.update(f"{', ' if self._num_lines else ''}{json.dumps(timeless, sort_keys=True)}".encode())
+        self._num_lines += 1
 
     def __str__(self) -> str:
-        whole = self._hash.copy()
-        whole.update(b"]")
-        return f"{self._number}:{whole.hexdigest()}"
+        complete = self._hash.copy()
+        complete.update(b"]")
+        return f"{self._num_lines}:{complete.hexdigest()}"
 
 
 def damaged_lines(path: pathlib.Path) -> list[bytes]:
-    """The other lines, but for a last one that a killed run left half-written."""
+    """Return the damaged lines of a metrics file, without a last line that a killed run left half-written."""
     return [text for text, line in _lines(path) if line is None]
 
 
@@ -190,10 +185,10 @@ def _line(text: bytes) -> Line | None:
     try:
         line = strict_json.parse(text.decode())
         numbers = [value for name, value in line.items() if name != "split"]
-        whole = line["split"] in SPLITS and type(line["step"]) is int
+        is_known = line["split"] in SPLITS and type(line["step"]) is int
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return line if whole and all(type(one) in (int, float, type(None)) for one in numbers) else None
+    return line if is_known and all(type(x) in (int, float, type(None)) for x in numbers) else None
 
 
 def keep_lines_until(path: pathlib.Path, step: int, say: Callable[[str], None] = lambda line: None) -> None:
