@@ -142,7 +142,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
     try:
         if step is None:
-            found = checkpoints.newest_params(console.say)
+            found = checkpoints.newest(checkpoints.restore_params, console.say)
             if found is None:
                 raise UserError(f"{directory}: no checkpoint yet")
             step, params, record = found

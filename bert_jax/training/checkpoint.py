@@ -22,7 +22,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import absl.logging
 import jax
@@ -106,15 +106,14 @@ def kept_steps(steps: Sequence[int], settings: CheckpointConfig) -> set[int]:
     return {*steps[-1:], *regular[-settings.keep :], *forever}
 
 
-class KeptSteps:
+class KeptSteps(NamedTuple):
     """`kept_steps`, as Orbax asks for it."""
 
-    def __init__(self, settings: CheckpointConfig) -> None:
-        self._settings = settings
+    settings: CheckpointConfig
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         """Return for each checkpoint whether it stays."""
-        remaining = kept_steps([checkpoint.step for checkpoint in checkpoints], self._settings)
+        remaining = kept_steps([checkpoint.step for checkpoint in checkpoints], self.settings)
         return [checkpoint.step in remaining for checkpoint in checkpoints]
 
 
@@ -285,22 +284,15 @@ class Checkpoints:
             return functools.reduce(operator.getitem, path, reader.restore(place, args=args))
 
     def newest(
-        self, abstract: Tree, say: Callable[[str], None], check: Check = lambda record: None
+        self, restore: Callable[[int], tuple[Tree, Record]], say: Callable[[str], None]
     ) -> tuple[int, Tree, Record] | None:
         """Return step, state and record of the newest undamaged checkpoint; None where there is no checkpoint.
+
+        `restore(step)` is `restore` with what it needs, or `restore_params`.
 
         Raises:
             UserError: every checkpoint is damaged; starting over is the user's decision.
         """
-        return self._newest(lambda step: self.restore(step, abstract, check), say)
-
-    def newest_params(self, say: Callable[[str], None]) -> tuple[int, Tree, Record] | None:
-        """Return step, parameters and record of the newest undamaged checkpoint; None where there is no checkpoint."""
-        return self._newest(self.restore_params, say)
-
-    def _newest(
-        self, restore: Callable[[int], tuple[Tree, Record]], say: Callable[[str], None]
-    ) -> tuple[int, Tree, Record] | None:
         steps = self.steps()
         for step in steps:
             try:

@@ -20,7 +20,7 @@ from bert_jax.parallel.chips import peak_flops
 from bert_jax.parallel.energy import Meter, find_counters
 from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_as_user_error, used_bytes
 from bert_jax.training.checkpoint import CheckpointPolicy, Checkpoints
-from bert_jax.training.metrics import Line, MetricsFile, read_metrics
+from bert_jax.training.metrics import Line, MetricsFile
 from bert_jax.training.plan import Data, Plan, Session
 from bert_jax.training.profile import Profile
 from bert_jax.training.schedules import Phase
@@ -56,7 +56,7 @@ def fit(plan: Plan, data: Data, start: Start, checkpoints: Checkpoints, session:
             meter=Meter(find_counters()),
             used_bytes=used_bytes,
         )
-        for line in read_metrics(file.path):
+        for line in file.earlier_lines:
             list(data.remarks(line))  # said before the run was stopped
     loop = _Loop(plan, data, checkpoints, session, file, start.means)
     state = start.state._replace(frozen=jax.device_put(data.frozen, plan.state_layout[1].frozen))
@@ -77,7 +77,7 @@ class PendingStep:
     step: int
     phase: Phase
     num_sequences: int
-    seq_len: int
+    settings: BatchSettings
     metrics: Any
 
 
@@ -138,21 +138,24 @@ class _Loop:
                 batch = self._next_batch(batches)
                 compiled_at = step
                 while step < phase.end and not self.is_stopped and not interrupt.check():
-                    num_sequences, seq_len = _size(batch)
+                    # Several choices of one example are sequences of their own.
+                    *shape, seq_len = batch["input_ids"].shape
+                    remat = plan.compute.remat
+                    settings = BatchSettings(phase.batch_size, seq_len, phase.grad_accum_steps, remat, phase.batch_keys)
                     key = (phase, tuple((name, x.shape) for name, x in sorted(batch.items())))
                     if key not in programs:
-                        programs[key] = self._compile(phase, state, batch)
+                        programs[key] = self._compile(settings, state, batch)
                         compiled_at = step
                     self._arm_watchdog(step, compiled_at)
                     if self.profile and self.profile.begins_at(step):
                         self._switch_profile(self.profile.begin)
                     named = self.profile.annotation(step) if self.profile else contextlib.nullcontext()
-                    with named, out_of_memory_as_user_error(self._batch_settings(phase, seq_len)):
+                    with named, out_of_memory_as_user_error(settings):
                         state, metrics = programs[key](state, batch)
                     self._collect_pending_step()  # the step before, while this one runs
                     step += 1
                     self.pending = PendingStep(
-                        step=step, phase=phase, num_sequences=num_sequences, seq_len=seq_len, metrics=metrics
+                        step=step, phase=phase, num_sequences=math.prod(shape), settings=settings, metrics=metrics
                     )
                     if self.profile and self.profile.ends_at(step):
                         self._switch_profile(self.profile.end)
@@ -183,7 +186,7 @@ class _Loop:
         if self.file:
             self.file.close()
 
-    def _compile(self, phase: Phase, state: TrainState, batch: Batch) -> jax.stages.Compiled:
+    def _compile(self, settings: BatchSettings, state: TrainState, batch: Batch) -> jax.stages.Compiled:
         """The step of a phase, compiled before its clock starts."""
         self._collect_pending_step()
         self.session.watchdog.stage("compile")
@@ -192,12 +195,11 @@ class _Loop:
             plan.objective,
             plan.update,
             plan.learning_rate,
-            phase.grad_accum_steps,
+            settings.grad_accum_steps,
             mesh=plan.mesh,
             shardings=plan.state_layout[1],
             deterministic=plan.compute.deterministic,
         )
-        settings = self._batch_settings(phase, _size(batch)[1])
         console.progress(f"compiling the step for {settings.seq_len} tokens (usually less than a minute)")
         with out_of_memory_as_user_error(settings):
             compiled: jax.stages.Compiled = step.lower(state, batch).compile()
@@ -205,11 +207,6 @@ class _Loop:
         seconds = self.interval.pause_since(began)
         console.say(f"compiled the step for {settings.seq_len} tokens in {seconds:.1f} s")
         return compiled
-
-    def _batch_settings(self, phase: Phase, seq_len: int) -> BatchSettings:
-        """What the memory of a step follows from."""
-        remat = self.plan.compute.remat
-        return BatchSettings(phase.batch_size, seq_len, phase.grad_accum_steps, remat, phase.batch_keys)
 
     def _arm_watchdog(self, step: int, compiled_at: int) -> None:
         """Start the watchdog's clock of the step after `step`; the first run of a program opens connections as well."""
@@ -234,12 +231,12 @@ class _Loop:
         pending, self.pending = self.pending, None
         if pending is None:
             return
-        step, interval, train = pending.step, self.interval, self.plan.train
+        step, seq_len, interval, train = pending.step, pending.settings.seq_len, self.interval, self.plan.train
         # A step ends after it was launched, and may run out of memory until then.
-        with out_of_memory_as_user_error(self._batch_settings(pending.phase, pending.seq_len)):
+        with out_of_memory_as_user_error(pending.settings):
             interval.means = merge(interval.means, to_host(pending.metrics["means"]))
-        interval.num_tokens += pending.num_sequences * pending.seq_len
-        interval.flops += pending.num_sequences * self.plan.objective.flops(pending.seq_len, pending.phase.index)
+        interval.num_tokens += pending.num_sequences * seq_len
+        interval.flops += pending.num_sequences * self.plan.objective.flops(seq_len, pending.phase.index)
         report = {name: value.item() for name, value in jax.device_get(pending.metrics["report"]).items()}
         interval.grad_norms.append(report["grad_norm"])
         if report["skipped_in_a_row"] >= train.max_skipped_steps:
@@ -252,7 +249,7 @@ class _Loop:
         seconds = interval.seconds()
         line: Line = {"step": step, "split": "train"} | values(interval.means)
         line |= {"learning_rate": report["learning_rate"], "grad_norm": report["grad_norm"]}
-        line |= {"skipped_steps": report["skipped"], "seq_len": pending.seq_len}
+        line |= {"skipped_steps": report["skipped"], "seq_len": seq_len}
         line |= {"batch_size": pending.phase.batch_size, "tokens_per_second": interval.num_tokens / seconds}
         if self.peak_flops:
             line["model_flops_utilization"] = interval.flops / seconds / self.peak_flops
@@ -304,8 +301,10 @@ class _Loop:
         is_due = step == self.plan.last_step or _is_due(step, self.plan.evaluate_every)
         if self.data.heldout is None or not is_due:
             return False
-        missing = self.file is not None and not self.file.has(step, "heldout")
-        return bool(multihost_utils.broadcast_one_to_all(np.array(missing)))
+        evaluated = (
+            [line["step"] for line in self.file.earlier_lines if line["split"] == "heldout"] if self.file else []
+        )
+        return bool(multihost_utils.broadcast_one_to_all(np.array(step not in evaluated)))
 
     def _save(self, step: int, phase: Phase, state: TrainState) -> None:
         """Save a checkpoint after the metrics: it is never newer than the lines up to its step."""
@@ -322,12 +321,6 @@ class _Loop:
         }
         size = self.checkpoints.save(step, state._replace(frozen=()), record)
         self.policy.saved(step, self.interval.pause_since(began), size)
-
-
-def _size(batch: Batch) -> tuple[int, int]:
-    """The number of sequences and their length; several choices of one example are sequences of their own."""
-    shape = batch["input_ids"].shape
-    return math.prod(shape[:-1]), shape[-1]
 
 
 def _is_due(step: int, every: int | None) -> bool:

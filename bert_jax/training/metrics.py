@@ -25,6 +25,7 @@ WEIGHTED = {
     **{f"{term}_loss": f"distillation.{term}_weight" for term in ("soft", "cosine", "hidden", "attention")},
     "z_loss": "train.z_loss",
 }
+MAKE_ROOM = "make room, then start again: the run resumes"
 GRAD_NORMS = "train/grad_norms"  # TensorBoard shows a name as numbers or as histograms, not as both
 # Measured by the clock or on the devices: another run of the same config has other numbers.
 TIMED = ("tokens_per_second", "model_flops_utilization", "input_wait_fraction", "energy_joules", "memory_bytes")
@@ -63,13 +64,14 @@ class MetricsFile:
         self.path = workdir / "metrics.jsonl"
         self._meter, self._step, self._used_bytes = meter, step, used_bytes
         self._tracker = MetricsSender(tracker, workdir, root or workdir, settings or {}, say) if tracker else None
-        with self._writing():
-            keep_lines_until(self.path, step, say)
+        with writing(self.path, MAKE_ROOM):
+            # Lines from before this start; a new run has none.
+            self.earlier_lines = keep_lines_until(self.path, step, say) if self.path.exists() else []
             if digest and not has_digest(self.path, digest):
                 say(
                     f"{self.path}: differs from what the checkpoint of step {step:,} recorded; its numbers may be wrong"
                 )
-            self._digest = _Digest(read_metrics(self.path))
+            self._digest = _Digest(self.earlier_lines)
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
             self._board = TensorBoard(workdir, step)
             if settings:
@@ -87,7 +89,7 @@ class MetricsFile:
             line = line | self._energy() | ({} if memory is None else {"memory_bytes": memory})
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
         numbers = {f"{line['split']}/{name}": value for name, value in line.items() if name not in ("step", "split")}
-        with self._writing():
+        with writing(self.path, MAKE_ROOM):
             self._file.write(json.dumps(finite, allow_nan=False) + "\n")
             self._board.write(line["step"], numbers)
             if finite_norms := [norm for norm in grad_norms if math.isfinite(norm)]:
@@ -96,11 +98,6 @@ class MetricsFile:
         if self._tracker:
             self._tracker.write(line["step"], numbers)
 
-    def has(self, step: int, split: str) -> bool:
-        """Whether a line of `step` and `split` is in the file."""
-        self.flush()
-        return any(line["step"] == step and line["split"] == split for line in read_metrics(self.path))
-
     def digest(self) -> str:
         """Make every line durable, and return their number and digest."""
         self.flush()
@@ -108,7 +105,7 @@ class MetricsFile:
 
     def flush(self) -> None:
         """Make every line durable; called before a checkpoint, which must never be newer than its metrics."""
-        with self._writing():
+        with writing(self.path, MAKE_ROOM):
             self._file.flush()
             os.fsync(self._file.fileno())
             self._board.flush()
@@ -117,7 +114,7 @@ class MetricsFile:
         """Flush and close."""
         if self._tracker:
             self._tracker.close()
-        with self._writing(), contextlib.closing(self._board), self._file:
+        with writing(self.path, MAKE_ROOM), contextlib.closing(self._board), self._file:
             if energy := self._energy():  # with the last evaluation
                 self._board.write(self._step, {ENERGY: energy["energy_joules"]})
             self.flush()
@@ -128,9 +125,6 @@ class MetricsFile:
         """What the meter says, to a tenth of a joule; {} where it measures nothing."""
         joules = self._meter.joules() if self._meter else None
         return {} if joules is None else {"energy_joules": round(joules, 1)}
-
-    def _writing(self) -> contextlib.AbstractContextManager[None]:
-        return writing(self.path, "make room, then start again: the run resumes")
 
 
 def read_metrics(path: pathlib.Path) -> list[Line]:
@@ -191,8 +185,8 @@ def _line(text: bytes) -> Line | None:
     return line if is_known and all(type(x) in (int, float, type(None)) for x in numbers) else None
 
 
-def keep_lines_until(path: pathlib.Path, step: int, say: Callable[[str], None] = lambda line: None) -> None:
-    """Drop every line after `step`, atomically: the resumed run writes them again.
+def keep_lines_until(path: pathlib.Path, step: int, say: Callable[[str], None]) -> list[Line]:
+    """Drop every line after `step`, atomically, and return the others: the resumed run writes the dropped ones again.
 
     Damaged lines are appended to `metrics.damaged` beside the file, and counted in what is said.
     """
@@ -203,5 +197,6 @@ def keep_lines_until(path: pathlib.Path, step: int, say: Callable[[str], None] =
             file.flush()
             os.fsync(file.fileno())
         say(f"{path}: damaged lines: {len(damaged)}, moved to {aside}")
-    lines = [json.dumps(line) + "\n" for line in read_metrics(path) if line["step"] <= step]
-    write_text(path, "".join(lines))
+    lines = [line for line in read_metrics(path) if line["step"] <= step]
+    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+    return lines

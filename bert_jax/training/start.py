@@ -71,7 +71,7 @@ def restore(plan: Plan, checkpoints: Checkpoints, console: Console) -> Start | N
 
     shapes, shardings = plan.state_layout
     abstract = abstract_state(shapes._replace(frozen=()), shardings._replace(frozen=()))
-    newest = checkpoints.newest(abstract, console.say, check)
+    newest = checkpoints.newest(lambda step: checkpoints.restore(step, abstract, check), console.say)
     if newest is None:
         return None
     step, state, record = newest

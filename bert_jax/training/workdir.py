@@ -82,10 +82,11 @@ def claim(workdir: pathlib.Path, config: Values, fingerprint: Fingerprint, token
     elif saved_steps(directory):
         raise UserError(f"{workdir} holds damaged checkpoints without their run.json; choose another --workdir")
     with writing(workdir, ELSEWHERE):
-        if not (workdir / "tokenizer").exists():
+        if (workdir / "tokenizer").exists():
+            _check_tokenizer(workdir, fingerprint["tokenizer"])
+        else:
             with new_directory(workdir / "tokenizer") as partial:
                 copy_tokenizer(tokenizer, partial)
-        _check_tokenizer(workdir, fingerprint["tokenizer"])
         run = {"config": config, "fingerprint": fingerprint, "machine": machine()}
         write_text(path, json.dumps(run, indent=1) + "\n")
     if mirror := mirror_of(workdir):

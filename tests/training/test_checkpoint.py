@@ -1,5 +1,6 @@
 """A checkpoint is restored bit for bit, or refused."""
 
+import functools
 import itertools
 import math
 import pathlib
@@ -196,7 +197,7 @@ def test_a_flipped_bit_on_disk_falls_back_to_the_checkpoint_before(tmp_path: pat
         files[0].write_bytes(data)
         said: list[str] = []
         checkpoints = Checkpoints(workdir, CheckpointConfig())
-        found = checkpoints.newest(abstract(), said.append)
+        found = checkpoints.newest(functools.partial(checkpoints.restore, abstract=abstract()), said.append)
         assert found is not None
         step, restored, _ = found
         assert digests(restored) == digests(state(step)), "a wrong state was taken for whole"
@@ -218,7 +219,7 @@ def test_truncated_and_missing_files_are_damage(tmp_path: pathlib.Path) -> None:
     said: list[str] = []
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
     with pytest.raises(UserError, match="no undamaged checkpoint"):
-        checkpoints.newest(abstract(), said.append)
+        checkpoints.newest(functools.partial(checkpoints.restore, abstract=abstract()), said.append)
     assert len(said) == 2
     checkpoints.close()
 
@@ -260,7 +261,7 @@ def test_damage_in_every_array_is_reported_in_one_line(tmp_path: pathlib.Path) -
 
 def test_an_empty_directory_is_not_an_error(tmp_path: pathlib.Path) -> None:
     checkpoints = Checkpoints(tmp_path, CheckpointConfig())
-    assert checkpoints.newest(abstract(), print) is None
+    assert checkpoints.newest(lambda step: checkpoints.restore(step, abstract()), print) is None
     checkpoints.close()
 
 
