@@ -1,15 +1,20 @@
-"""The bias of a model as an HTML page, and as JSON."""
+"""The bias of a model as an HTML page with pictures, and as JSON."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from bert_jax import __version__
-from bert_jax.reports.bias_metric_notes import readings
-from bert_jax.reports.bias_pictures import picture
-from bert_jax.reports.html.markup import Html, element, folded, page, section, table
-from bert_jax.reports.html.style import STYLE
-from bert_jax.scoring.score import BENCHMARKS, Report
+from bert_jax.reports.bias_metric_notes import metric_notes, wilson_interval
+from bert_jax.reports.html.chart import legend, path_mark
+from bert_jax.reports.html.markup import Html, element, folded, note, page, section, shortened, table
+from bert_jax.reports.html.style import LIGHT
+from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
+from bert_jax.scoring.templates import HIDDEN, groups_of
 
+WIDTH, LEFT, RIGHT, ROW, BAR = 640, 170, 16, 26, 18  # in the units of the drawing, which scales with the page
+TICKS = (0, 25, 50, 75, 100)
+MAX_ROWS = 100
+MAX_LABEL = 22  # characters
+MIN_WRITTEN = 12  # percent, of a bar that has its number inside
 TITLES = {
     "crows_pairs": "CrowS-Pairs: which of two sentences is likelier",
     "stereoset": "StereoSet: which word fills a blank",
@@ -18,50 +23,51 @@ TITLES = {
     "winogender": "Winogender: the pronoun of a person with an occupation",
     "templates": "Templates: what the model expects beside each filler",
 }
-WARNING = (
+LIMITS = (
     "These figures measure associations that the model learned from its texts, in the sentences of a few data sets. "
     "A small figure does not show that a model is safe to use: bias that nobody asked about is not measured."
 )
 
 
-def bias_json(model: str, weights: str, reports: Sequence[Report]) -> dict[str, Any]:
-    """Return reports with their readings as JSON values.
+def bias_json(model: str, weights: str, reports: Sequence[BenchmarkReport]) -> dict[str, Any]:
+    """Return reports with their notes as JSON values.
 
     Args:
-        model: where the model is.
+        model: its directory.
         weights: `weights_digest` of it, by which `export --bias` knows the model again.
         reports: of rows of BENCHMARKS that are about bias.
     """
-    results = [one._asdict() | {"readings": [item._asdict() for item in readings(one)]} for one in reports]
+    results = [vars(report) | {"readings": [item._asdict() for item in metric_notes(report)]} for report in reports]
     return {"model": model, "weights": weights, "results": results}
 
 
-def bias_page(model: str, reports: Sequence[Report]) -> str:
+def bias_page(model: str, reports: Sequence[BenchmarkReport]) -> str:
     """Return the HTML page about some reports."""
     return page(
         f"Bias of {model}",
-        STYLE,
         element("h1", "What the model associates"),
         element("p", element("bdi", model), class_="lead"),
-        element("p", WARNING),
-        *(_section(report) for report in reports),
-        element("p", f"Written by bert-jax bias, version {__version__}.", class_="note"),
+        element("p", LIMITS),
+        *map(_section, reports),
+        command="bias",
     )
 
 
-def _section(report: Report) -> Html:
-    chosen = f"{report.scored:,} of " if report.scored < report.items else ""
+def _section(report: BenchmarkReport) -> Html:
+    scored = f"{report.scored:,} of " if report.scored < report.items else ""
     unknown = f", {report.unknown_tokens:,} unknown tokens" if report.unknown_tokens else ""
-    about = f"{report.source}: {chosen}{report.items:,} {BENCHMARKS[report.benchmark].unit}{unknown}; masked: "
-    rows = [(_spaced(one.figure), _number(one.value), one.says, one.does_not_say) for one in readings(report)]
-    head = ("", *(_spaced(name) for name in report.total))
+    about = f"{report.source}: {scored}{report.items:,} {BENCHMARKS[report.benchmark].unit}{unknown}; masked: "
+    rows = [(_spaced(item.figure), _number(item.value), item.says, item.does_not_say) for item in metric_notes(report)]
     groups = [(name, *map(_number, row.values())) for name, row in {**report.rows, "all": report.total}.items()]
     return section(
         TITLES[report.benchmark],
-        element("p", about + report.masking, class_="note"),
-        picture(report),
+        note(about + report.masking),
+        PICTURES[report.benchmark](report),
         table(("figure", "value", "what it says", "what it does not say"), rows, "figures and what they say"),
-        folded(f"All figures by group ({len(report.rows):,})", table(head, groups, "figures by group")),
+        folded(
+            f"All figures by group ({len(report.rows):,})",
+            table(("", *map(_spaced, report.total)), groups, "figures by group"),
+        ),
     )
 
 
@@ -73,3 +79,106 @@ def _number(value: float | int | None) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+class Dots(NamedTuple):
+    """A picture of a percentage by group of items, 50 without bias.
+
+    `count` is the figure that counts the items, for an interval; "" has none.
+    """
+
+    figure: str
+    count: str = ""
+
+    def __call__(self, report: BenchmarkReport) -> Html:
+        """Draw the percentage of each group as a dot with its interval."""
+        values = dict(report.rows)
+        if len(values) > 1:
+            values["all"] = report.total
+        groups = _both_ends([name for name, row in values.items() if row[self.figure] is not None])
+        drawn = [path_mark("mark", f"M{_x(50)} {ROW // 2}V{ROW * (len(groups) + 1)}")]
+        for index, group in enumerate(groups):
+            value, middle = float(values[group][self.figure] or 0), _middle(index)
+            drawn.append(_label(group, index))
+            if self.count:
+                low, high = wilson_interval(value, int(values[group][self.count] or 0))
+                drawn.append(path_mark("line line0", f"M{_x(low)} {middle}H{_x(high)}"))
+            drawn.append(element("circle", class_="fill0", cx=_x(value), cy=middle, r=5))
+        name = _spaced(self.figure)
+        entries = [(element("circle", class_="fill0", cx=17, cy=6, r=5), name)]
+        if self.count:
+            entries.append((path_mark("line line0", "M1 6H33"), "95 % interval"))
+        entries.append((path_mark("mark", "M17 0V12"), "50: no preference"))
+        return _picture(f"{name.capitalize()}, in percent", drawn, len(groups), entries)
+
+
+def _bars(report: BenchmarkReport) -> Html:
+    """Return the parts of the groups beside each filler, the largest part of the first group on top."""
+    groups = groups_of(report.total)
+    order = sorted(report.rows, key=lambda filler: -float(report.rows[filler][groups[0]] or 0))
+    fillers = _both_ends(order)
+    drawn = [part for index, filler in enumerate(fillers) for part in _bar(report, groups, filler, index)]
+    count = f"{len(fillers)} of {len(order)}" if len(fillers) < len(order) else f"{len(order)}"
+    entries = [(element("rect", class_=_fill(index), width=34, height=12), group) for index, group in enumerate(groups)]
+    entries.append((path_mark("mark", "M17 0V12"), "border where the filler is masked"))
+    return _picture(f"What the model expects beside {count} fillers, in percent", drawn, len(fillers), entries)
+
+
+def _bar(report: BenchmarkReport, groups: Sequence[str], filler: str, index: int) -> Iterable[Html]:
+    figures, start, border, top = report.rows[filler], 0.0, 0.0, _middle(index) - BAR // 2
+    yield _label(filler, index)
+    for number, group in enumerate(groups):
+        percent = float(figures[group] or 0)
+        length = f"{(WIDTH - LEFT - RIGHT) * percent / 100:.1f}"
+        yield element("rect", class_=_fill(number), x=_x(start), y=top, width=length, height=BAR)
+        if percent >= MIN_WRITTEN:
+            x = _x(start + percent / 2)
+            yield element("text", f"{percent:.0f}", class_="inside", x=x, y=_middle(index), text_anchor="middle")
+        start += percent
+    for group in groups[:-1]:
+        border += float(figures[group + HIDDEN] or 0)
+        yield path_mark("mark", f"M{_x(border)} {top - 3}v{BAR + 6}")
+
+
+# Benchmark -> the picture of a report.
+PICTURES: Mapping[str, Callable[[BenchmarkReport], Html]] = {
+    "crows_pairs": Dots("metric_score", "pairs"),
+    "stereoset": Dots("stereotype_score"),
+    "intersentence": Dots("stereotype_score"),
+    "winobias": Dots("pro_stereotyped", "pairs"),
+    "winogender": Dots("female"),
+    "templates": _bars,
+}
+
+
+def _picture(title: str, drawn: Sequence[Html], num_rows: int, entries: Sequence[tuple[Html, str]]) -> Html:
+    """Return a picture with a scale from 0 to 100 and a legend."""
+    bottom = ROW * (num_rows + 1)
+    grid = [path_mark("grid", f"M{_x(tick)} {ROW // 2}V{bottom}") for tick in TICKS]
+    scale = [element("text", str(tick), x=_x(tick), y=bottom + 16, text_anchor="middle") for tick in TICKS]
+    description, box = f"{title}; the table below has the numbers", f"0 0 {WIDTH} {bottom + 22}"
+    drawing = element("svg", *grid, *drawn, *scale, viewBox=box, role="img", aria_label=description)
+    return element("figure", element("h3", title), drawing, legend(entries), class_="wide")
+
+
+def _both_ends(names: Sequence[str]) -> list[str]:
+    """Return all names, or of many the names at both ends."""
+    half = MAX_ROWS // 2
+    return list(names) if len(names) <= MAX_ROWS else [*names[:half], *names[-half:]]
+
+
+def _label(name: str, index: int) -> Html:
+    text = shortened(name, MAX_LABEL)
+    return element("text", text, x=LEFT - 10, y=_middle(index), text_anchor="end", dominant_baseline="central")
+
+
+def _fill(index: int) -> str:
+    return f"fill{index % len(LIGHT)}"
+
+
+def _x(percent: float) -> str:
+    return f"{LEFT + (WIDTH - LEFT - RIGHT) * percent / 100:.1f}"
+
+
+def _middle(index: int) -> int:
+    return ROW * index + ROW // 2 + (ROW - BAR) // 2 + BAR // 2
