@@ -11,11 +11,11 @@ Z = 1.959964  # of a normal distribution, 95 % lie within so many deviations
 
 
 class Meaning(NamedTuple):
-    """The sentences of a figure; `{name}` in the first is any figure. `count` is the figure that counts its items."""
+    """The sentences of a figure; `{name}` in the first is any figure. `counted_by` is the figure of its items."""
 
     says: str
     does_not_say: str
-    count: str = ""
+    counted_by: str = ""
 
 
 class MetricNote(NamedTuple):
@@ -177,9 +177,9 @@ def metric_notes(report: BenchmarkReport) -> list[MetricNote]:
     notes = []
     for name, meaning in MEANINGS[report.benchmark](report).items():
         value, says = report.total[name] or 0, meaning.says
-        if meaning.count:
-            low, high = wilson_interval(value, int(report.total[meaning.count] or 0))
-            says += f" The 95 % interval for so many {meaning.count} is {low:.1f} to {high:.1f}."
+        if meaning.counted_by:
+            low, high = wilson_interval(value, int(report.total[meaning.counted_by] or 0))
+            says += f" The 95 % interval for so many {meaning.counted_by} is {low:.1f} to {high:.1f}."
         notes.append(MetricNote(name, value, says, meaning.does_not_say))
     return notes
 

@@ -1,7 +1,8 @@
 """The bias of a model as an HTML page with pictures, and as JSON."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_jax.reports.bias_metric_notes import metric_notes, wilson_interval
 from bert_jax.reports.html.chart import legend, path_mark
@@ -81,35 +82,29 @@ def _number(value: float | int | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
-class Dots(NamedTuple):
-    """A picture of a percentage by group of items, 50 without bias.
+def _dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Html:
+    """Return a percentage by group of items, 50 without bias, as dots.
 
-    `count` is the figure that counts the items, for an interval; "" has none.
+    `counted_by` is the figure that counts the items, for an interval; "" has none.
     """
-
-    figure: str
-    count: str = ""
-
-    def __call__(self, report: BenchmarkReport) -> Html:
-        """Draw the percentage of each group as a dot with its interval."""
-        values = dict(report.rows)
-        if len(values) > 1:
-            values["all"] = report.total
-        groups = _both_ends([name for name, row in values.items() if row[self.figure] is not None])
-        drawn = [path_mark("mark", f"M{_x(50)} {ROW // 2}V{ROW * (len(groups) + 1)}")]
-        for index, group in enumerate(groups):
-            value, middle = float(values[group][self.figure] or 0), _middle(index)
-            drawn.append(_label(group, index))
-            if self.count:
-                low, high = wilson_interval(value, int(values[group][self.count] or 0))
-                drawn.append(path_mark("line line0", f"M{_x(low)} {middle}H{_x(high)}"))
-            drawn.append(element("circle", class_="fill0", cx=_x(value), cy=middle, r=5))
-        name = _spaced(self.figure)
-        entries = [(element("circle", class_="fill0", cx=17, cy=6, r=5), name)]
-        if self.count:
-            entries.append((path_mark("line line0", "M1 6H33"), "95 % interval"))
-        entries.append((path_mark("mark", "M17 0V12"), "50: no preference"))
-        return _picture(f"{name.capitalize()}, in percent", drawn, len(groups), entries)
+    values = dict(report.rows)
+    if len(values) > 1:
+        values["all"] = report.total
+    groups = _both_ends([name for name, row in values.items() if row[figure] is not None])
+    drawn = [path_mark("mark", f"M{_x(50)} {ROW // 2}V{ROW * (len(groups) + 1)}")]
+    for index, group in enumerate(groups):
+        value, middle = float(values[group][figure] or 0), _middle(index)
+        drawn.append(_label(group, index))
+        if counted_by:
+            low, high = wilson_interval(value, int(values[group][counted_by] or 0))
+            drawn.append(path_mark("line line0", f"M{_x(low)} {middle}H{_x(high)}"))
+        drawn.append(element("circle", class_="fill0", cx=_x(value), cy=middle, r=5))
+    name = _spaced(figure)
+    entries = [(element("circle", class_="fill0", cx=17, cy=6, r=5), name)]
+    if counted_by:
+        entries.append((path_mark("line line0", "M1 6H33"), "95 % interval"))
+    entries.append((path_mark("mark", "M17 0V12"), "50: no preference"))
+    return _picture(f"{name.capitalize()}, in percent", drawn, len(groups), entries)
 
 
 def _bars(report: BenchmarkReport) -> Html:
@@ -142,11 +137,11 @@ def _bar(report: BenchmarkReport, groups: Sequence[str], filler: str, index: int
 
 # Benchmark -> the picture of a report.
 PICTURES: Mapping[str, Callable[[BenchmarkReport], Html]] = {
-    "crows_pairs": Dots("metric_score", "pairs"),
-    "stereoset": Dots("stereotype_score"),
-    "intersentence": Dots("stereotype_score"),
-    "winobias": Dots("pro_stereotyped", "pairs"),
-    "winogender": Dots("female"),
+    "crows_pairs": functools.partial(_dots, figure="metric_score", counted_by="pairs"),
+    "stereoset": functools.partial(_dots, figure="stereotype_score"),
+    "intersentence": functools.partial(_dots, figure="stereotype_score"),
+    "winobias": functools.partial(_dots, figure="pro_stereotyped", counted_by="pairs"),
+    "winogender": functools.partial(_dots, figure="female"),
     "templates": _bars,
 }
 

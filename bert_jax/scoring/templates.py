@@ -58,7 +58,8 @@ def _read_templates(path: pathlib.Path) -> list[Item]:
 
 def _check_fields(where: str, fields: Mapping[str, Any]) -> tuple[str, list[str], dict[str, list[str]]]:
     """Return template, fillers and groups of a line; UserError where a value is not in the format."""
-    template, fillers, groups = (fields.get(name) for name in ("template", "fillers", "groups"))
+    values: list[Any] = [fields.get(name) for name in ("template", "fillers", "groups")]
+    template, fillers, groups = values
     if not isinstance(template, str) or any(template.count(part) != 1 for part in (MASK, FILLER)):
         raise UserError(f"{where}: give a 'template' with {FILLER} and {MASK}, once each")
     if not _are_texts(fillers):

@@ -63,7 +63,7 @@ def comparison_charts(trainings: Sequence[Training]) -> dict[str, Chart]:
 def curve_titles(trainings: Sequence[Training]) -> dict[str, str]:
     """Return metric -> title of its curves: losses and accuracies, scores, then optimization and speed."""
     names = dict.fromkeys(name for training in trainings for split in SPLITS for name in training.names(split))
-    titles = {}
+    titles = dict[str, str]()
     for prefix in dict.fromkeys(name.rpartition("_")[0] for name in names if name.endswith(OBJECTIVE_ENDINGS)):
         words = OBJECTIVE_WORDS.get(prefix, prefix.replace("_", " "))
         unit = "weighted" if f"{prefix}_loss" in WEIGHTED else "nats"

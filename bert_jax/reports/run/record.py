@@ -143,8 +143,10 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
     config, fingerprint = read_run(path)
     directories = sorted(directory for directory in (path / "runs").glob("*") if directory.is_dir()) or [path]
     trainings = [read_training(directory, directory.name if directory != path else label) for directory in directories]
-    pretraining = None
-    if isinstance(config, PretrainConfig):
+    pretraining, task, random_weights = None, "", False
+    if isinstance(config, FinetuneConfig):
+        task, random_weights = config.task.name or "", config.task.random_weights
+    else:
         pretraining = _pretraining_facts(config)
         trainings = [
             dataclasses.replace(training, left_plateau_at=_left_plateau_at(config, pretraining.phases, training))
@@ -157,7 +159,6 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
         field = f"train.phases[0].{key.rpartition('.')[2]}" if key.startswith("train.phases.") else key
         default = default_of(key, defaults)
         settings.append(Setting(key, f"{value}", f"{default}", meanings.get(field, ""), key in differing))
-    is_finetuning = isinstance(config, FinetuneConfig)
     return Run(
         path=path,
         label=label,
@@ -171,8 +172,8 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
         recipe=recipe_text(config),
         published_recipe=recipe_text(from_json(_without_directories(to_json(config)))),
         pretraining=pretraining,
-        task=(config.task.name or "") if is_finetuning else "",
-        random_weights=is_finetuning and config.task.random_weights,
+        task=task,
+        random_weights=random_weights,
     )
 
 
