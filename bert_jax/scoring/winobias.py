@@ -89,7 +89,7 @@ def _without_brackets(line: str) -> str:
 
 def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
     """Return the queries of all tokens of both sentences, and of the other pronoun in the first sentence."""
-    queries = all_token_queries(context, item, tokens[:2])
+    queries = all_token_queries(context, item._replace(texts=item.texts[:2]), tokens[:2])
     for swapped in tokens[2:]:
         queries.append(stretch_queries(context, swapped, tokens_in(swapped, item.details.anti_span)))
     return queries
