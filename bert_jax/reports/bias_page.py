@@ -11,7 +11,9 @@ from bert_jax.reports.html.style import LIGHT
 from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
 from bert_jax.scoring.templates import HIDDEN, groups_of
 
-WIDTH, LEFT, RIGHT, ROW, BAR = 640, 170, 16, 26, 18  # in the units of the drawing, which scales with the page
+# In the units of the drawing, which scales with the page.
+WIDTH, ROW, BAR = 640, 26, 18
+LEFT, RIGHT = 170, 16  # margins
 TICKS = (0, 25, 50, 75, 100)
 MAX_ROWS = 100
 MAX_LABEL = 22  # characters
@@ -120,12 +122,13 @@ def _bars(report: BenchmarkReport) -> Html:
 
 
 def _bar(report: BenchmarkReport, groups: Sequence[str], filler: str, index: int) -> Iterable[Html]:
-    figures, start, border, top = report.rows[filler], 0.0, 0.0, _middle(index) - BAR // 2
+    figures, top = report.rows[filler], _middle(index) - BAR // 2
+    start = border = 0.0
     yield _label(filler, index)
-    for number, group in enumerate(groups):
+    for group_index, group in enumerate(groups):
         percent = float(figures[group] or 0)
         length = f"{(WIDTH - LEFT - RIGHT) * percent / 100:.1f}"
-        yield element("rect", class_=_fill(number), x=_x(start), y=top, width=length, height=BAR)
+        yield element("rect", class_=_fill(group_index), x=_x(start), y=top, width=length, height=BAR)
         if percent >= MIN_WRITTEN:
             x = _x(start + percent / 2)
             yield element("text", f"{percent:.0f}", class_="inside", x=x, y=_middle(index), text_anchor="middle")

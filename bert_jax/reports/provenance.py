@@ -87,18 +87,16 @@ def _pretrained(run: Run, facts: PretrainingFacts, step: int) -> dict[str, Any]:
 def _finetuned(run: Run) -> dict[str, Any]:
     """Return the fields of `Provenance` that differ between pretraining and fine-tuning."""
     task, results = run.task, run.results
-    try:
-        best, mean, runs = results["best"], results["mean"], results["runs"]
-    except KeyError as error:
-        raise UserError(f"{run.path}: no readable results.json; run `bert-jax finetune` to its end") from error
-    scores, rate = _scores(best["scores"]), f"{best['learning_rate']:g}"
-    if (num_seeds := len(runs) // len(mean)) > 1:
-        for name, figures in mean[rate].items():
-            value = " ± ".join(format_metric(name, figures[key]) for key in ("mean", "standard_deviation"))
-            scores.append((f"{name.replace('_', ' ')}, mean and deviation of {num_seeds} seeds", value))
+    if results is None:
+        raise UserError(f"{run.path}: no readable results.json; run `bert-jax finetune` to its end")
+    best, scores = results.best, _scores(results.best["scores"])
+    if results.num_seeds > 1:
+        suffix = f", mean and deviation of {results.num_seeds} seeds"
+        scores += [(name.replace("_", " ") + suffix, results.mean_and_deviation(name)) for name in best["scores"]]
     return {
         "origin": f"Fine-tuned for {task} from the weights of {os.path.basename(run.init_from)}, with learning rate "
-        f"{rate} and seed {best['seed']}: the best of {len(runs)} by {results['metric']} on the dev set.",
+        f"{best['learning_rate']:g} and seed {best['seed']}: the best of {len(results.trainings)} by {results.metric} "
+        "on the dev set.",
         "eval_set": f"The dev set of {task}, which also chose this model.",
         "scores": scores,
         "datasets": [DATASETS[task]] if task in DATASETS else [],

@@ -164,7 +164,7 @@ def sentence_scores(
     sentences = dataclasses.replace(
         TEXT, queries=lambda context, item, tokens: [sentence_queries(context, tokens[0])], splits_texts=False
     )
-    items = [Item(f"text {number}", "", (text,)) for number, text in enumerate(texts)]
+    items = [Item(f"text {index}", "", (text,)) for index, text in enumerate(texts)]
     return [scored.log_probabilities[0] for scored in score_items(model, sentences, items, progress)]
 
 
@@ -248,7 +248,7 @@ def sample_items(items: Sequence[Item], fraction: float) -> list[Item]:
     sampled = list[int]()
     for indexes in groups.values():
         order = np.argsort(random_bits(SAMPLE_SEED, np.arange(len(indexes))), kind="stable")
-        sampled += [indexes[place] for place in order[: max(1, round(fraction * len(indexes)))]]
+        sampled += [indexes[rank] for rank in order[: max(1, round(fraction * len(indexes)))]]
     return [items[index] for index in sorted(sampled)]
 
 

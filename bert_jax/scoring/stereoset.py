@@ -60,8 +60,8 @@ def _read_items(path: pathlib.Path, half: str, make_item: Callable[[str, Any], I
     items = []
     for file in files_in(path, (".json", ".json.gz")):
         values = parse_json(str(file), read_utf8(file))
-        for number, fields in enumerate(values if isinstance(values, list) else _published_items(values, half)):
-            where = f"{file}, item {number}"
+        for index, fields in enumerate(values if isinstance(values, list) else _published_items(values, half)):
+            where = f"{file}, item {index}"
             try:
                 item = make_item(where, fields)
                 "".join((item.group, item.details[0], *item.texts)).encode()  # all are texts, and of whole characters

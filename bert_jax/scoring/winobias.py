@@ -50,20 +50,18 @@ def _read_pairs(path: pathlib.Path) -> list[Item]:
             raise UserError(
                 f"{pro_file} has {len(pro)} sentences, {anti_file.name} {len(anti)}; take both from one version"
             )
-        items += [
-            _item(f"{pro_file}:{number}", name, *pair) for number, pair in enumerate(zip(pro, anti, strict=True), 1)
-        ]
+        items += [_item(f"{pro_file}:{line}", name, *pair) for line, pair in enumerate(zip(pro, anti, strict=True), 1)]
     return items
 
 
 def _sentences(file: pathlib.Path) -> list[str]:
     """Return the sentences of a file of WinoBias, without their numbers."""
     sentences = []
-    for number, line in enumerate(read_utf8(file).splitlines(), 1):
+    for line_number, line in enumerate(read_utf8(file).splitlines(), 1):
         match = NUMBERED.fullmatch(line.strip())
         if not match:
             raise UserError(
-                f"{file}:{number}: {line!r:.40} does not begin with a number and a space; is it of WinoBias?"
+                f"{file}:{line_number}: {line!r:.40} does not begin with a number and a space; is it of WinoBias?"
             )
         sentences.append(match[1])
     return sentences

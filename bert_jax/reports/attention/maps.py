@@ -14,9 +14,9 @@ MAX_PIXELS = 128  # of a side of a small map; more tokens are not named beside i
 def token_labels(tokens: list[str]) -> Html:
     """Return the tokens beside and above a map, drawn once; each map refers to them."""
     names = [(MARGIN + CELL * index + FONT - 1, shortened(token, MAX_LABEL)) for index, token in enumerate(tokens)]
-    beside = [element("text", name, x=MARGIN - 3, y=middle, text_anchor="end") for middle, name in names]
+    left = [element("text", name, x=MARGIN - 3, y=middle, text_anchor="end") for middle, name in names]
     above = [element("text", name, transform=f"translate({middle} {MARGIN - 3}) rotate(-90)") for middle, name in names]
-    group = element("g", *beside, *above, id="tokens", class_="label")
+    group = element("g", *left, *above, id="tokens", class_="label")
     return element("svg", element("defs", group), class_="defined", width=0, height=0, aria_hidden="true")
 
 

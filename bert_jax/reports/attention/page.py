@@ -11,7 +11,8 @@ from bert_jax.reports.attention.text import MAX_TOKENS, TextAttention, chosen_in
 from bert_jax.reports.html.markup import Html, element, folded, page, section, shortened, table
 
 MAX_LINED = 32  # tokens, up to which each head has its lines: about 2 MB for 144 heads
-LEFT, BAR, RIGHT, ROW = 130, 420, 60, 20  # of the bars of a relevance
+LEFT, RIGHT = 130, 60  # margins of the bars of a relevance
+BAR, ROW = 420, 20  # length of the longest bar, height of a row
 CENTRAL = {"dominant_baseline": "central"}
 
 ROLLOUT = (

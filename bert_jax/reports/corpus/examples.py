@@ -63,12 +63,12 @@ def text_positions(batch: Batch, row: int) -> list[tuple[list[np.ndarray], int |
     segments, types = batch.get("segment_ids", batch["attention_mask"])[row], batch["token_type_ids"][row]
     if "next_sentence_labels" not in batch:
         return [
-            ([np.flatnonzero((segments == number) & (types == 0))], None) for number in range(1, segments.max() + 1)
+            ([np.flatnonzero((segments == segment) & (types == 0))], None) for segment in range(1, segments.max() + 1)
         ]
     labels = np.atleast_1d(batch["next_sentence_labels"][row])
     return [
-        ([np.flatnonzero((segments == number) & (types == kind)) for kind in (0, 1)], int(labels[number - 1]))
-        for number in range(1, segments.max() + 1)
+        ([np.flatnonzero((segments == segment) & (types == kind)) for kind in (0, 1)], int(labels[segment - 1]))
+        for segment in range(1, segments.max() + 1)
     ]
 
 

@@ -169,8 +169,8 @@ def figures_json(
         "coverage": figures.coverage and {"one epoch": figures.coverage[0], "two epochs": figures.coverage[1]},
         "warnings": dict(warnings),
         "examples": [
-            {"sequence": number, "label": example.label, "texts": [plain_text(text) for text in example.texts]}
-            for number, of_sequence in examples.items()
+            {"sequence": sequence_number, "label": example.label, "texts": [plain_text(text) for text in example.texts]}
+            for sequence_number, of_sequence in examples.items()
             for example in of_sequence
         ],
     }
@@ -181,5 +181,5 @@ def _distribution_json(lengths: Distribution) -> dict[str, Any]:
         "number": lengths.number,
         "mean": lengths.mean,
         "quantiles": {f"{quantile:g}": value for quantile, value in zip(QUANTILES, lengths.quantiles, strict=True)},
-        "from_powers_of_two": {str(1 << power): number for power, number in enumerate(lengths.doublings)},
+        "from_powers_of_two": {str(1 << power): count for power, count in enumerate(lengths.doublings)},
     }

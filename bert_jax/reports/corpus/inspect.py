@@ -30,12 +30,12 @@ def inspect_corpus(
     corpus: str,
     recipe: str | None,
     overrides: Sequence[str],
-    number: int | None,
+    sequence_number: int | None,
     as_json: bool,
     console: Console,
     html: str | None = None,
 ) -> None:
-    """Print figures, warnings and the first sequences of a corpus or mixture; with `number`, that sequence alone.
+    """Print figures, warnings and the first sequences of a corpus or mixture, or a single sequence.
 
     With `html`, write them to that .html file instead, and print its name.
 
@@ -43,21 +43,21 @@ def inspect_corpus(
         corpus: as `config.data.corpus`, which it replaces.
         recipe: name or file of a recipe; the sequences are of its first phase. None: the defaults.
         overrides: of the recipe.
-        number: of a sequence, from 0; the numbers continue from one epoch to the next.
+        sequence_number: of the only sequence to print, from 0; the numbers continue from epoch to epoch.
         as_json: print one JSON object with all figures, and with that sequence or the first sequences.
         console: for the time that the figures of a large corpus take.
         html: .html file for a page with all figures, and sequences from that number on.
 
     Raises:
-        UserError: as `read_config`, `open_mixture`, `make_sequences` and `write_page`; `number` is out of range.
+        UserError: as in the functions that are called; `sequence_number` is out of range.
     """
     config = read_config(PretrainConfig, recipe, overrides)
     data, phase, train = config.data, config.train.phases[0], config.train
     check_choices(data, "config.data")
     if any(override.startswith("--config.data.corpus") for override in overrides):
         raise UserError(f"--config.data.corpus and {corpus} both name a corpus; leave out the option")
-    if number is not None and not 0 <= number <= MAX_NUMBER:
-        raise UserError(f"--sequence {number}: give a number from 0 to {MAX_NUMBER}")
+    if sequence_number is not None and not 0 <= sequence_number <= MAX_NUMBER:
+        raise UserError(f"--sequence {sequence_number}: give a number from 0 to {MAX_NUMBER}")
     mixture = open_mixture(corpus)
     tokenizer, split = mixture.tokenizer(), mixture.split("train")
     # As `plan_phases`, whose module imports JAX.
@@ -70,7 +70,7 @@ def inspect_corpus(
         masked = phase_masking(data, phase)
         sequences = make_sequences(split, symbols_of(tokenizer), phase.seq_len, config.seed, masked, 2, rate)
     except UserError as error:
-        if number is not None or np.diff(split.source_documents).min() > 1:
+        if sequence_number is not None or np.diff(split.source_documents).min() > 1:
             raise
         no_sequences = str(error)  # a corpus of too few documents still has figures
 
@@ -79,9 +79,9 @@ def inspect_corpus(
             return corpus_figures(mixture, tokenizer, sequences, no_sequences, phase.seq_len, data)
 
     if html is not None:
-        print(write_page(html, lambda: inspect_page(count(), tokenizer, sequences, number or 0)))
+        print(write_page(html, lambda: inspect_page(count(), tokenizer, sequences, sequence_number or 0)))
         return
-    numbers = range(NUM_SHOWN) if number is None else [number]
+    numbers = range(NUM_SHOWN) if sequence_number is None else [sequence_number]
     examples = {}
     if sequences:
         examples = {each: sequence_examples(sequences.batch(np.array([each])), 0, tokenizer) for each in numbers}
@@ -92,7 +92,7 @@ def inspect_corpus(
     width = min(max(MIN_WIDTH, shutil.get_terminal_size().columns), MAX_WIDTH)
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     lines: list[str] = []
-    if number is None:
+    if sequence_number is None:
         figures = count()
         lines += figures_lines(figures, tokenizer, width, color)
         lines += warning_lines(corpus_warnings(figures), width, color)

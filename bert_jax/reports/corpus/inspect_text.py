@@ -62,17 +62,18 @@ def sequences_lines(
     width: int,
     color: bool,
 ) -> list[str]:
-    """Return sequences as text under a legend; `examples` are by number of the sequence."""
+    """Return sequences as text under a legend; `examples` are by the number of their sequence."""
     lines = styled_lines(LEGEND, width, color)
-    for number, of_sequence in examples.items():
+    for sequence_number, of_sequence in examples.items():
         styles = [piece.style for example in of_sequence for text in example.texts for piece in text]
-        hidden, random, kept = (styles.count(style) for style in ("mask", "random", "kept"))
-        epoch, index = divmod(number, num_per_epoch)
+        num_hidden, num_random, num_kept = (styles.count(style) for style in ("mask", "random", "kept"))
+        epoch, index = divmod(sequence_number, num_per_epoch)
         about = (
-            f" ({index + 1:,} of {num_per_epoch:,} in epoch {epoch + 1:,}; {seq_len} tokens, {hidden + random + kept} "
-            f"to predict: {hidden} hidden, {random} random, {kept} kept)"
+            f" ({index + 1:,} of {num_per_epoch:,} in epoch {epoch + 1:,}; {seq_len} tokens, "
+            f"{num_hidden + num_random + num_kept} to predict: {num_hidden} hidden, {num_random} random, "
+            f"{num_kept} kept)"
         )
-        lines += ["", *styled_lines([(f"sequence {number:,}", "title"), (about, "text")], width, color)]
+        lines += ["", *styled_lines([(f"sequence {sequence_number:,}", "title"), (about, "text")], width, color)]
         lines += example_lines(of_sequence, sentence_pairs, width, color)
     return lines
 
@@ -81,8 +82,8 @@ def example_lines(examples: Sequence[SequenceExample], sentence_pairs: str, widt
     """Return the lines of the examples of a sequence, at most `width` wide: label and its meaning, then the texts."""
     meanings = SENTENCE_PAIRS[sentence_pairs].label_meanings or ("", "")
     lines = []
-    for number, example in enumerate(examples, 1):
-        titles = [f"example {number} of {len(examples)}"] if len(examples) > 1 else []
+    for rank, example in enumerate(examples, 1):
+        titles = [f"example {rank} of {len(examples)}"] if len(examples) > 1 else []
         if example.label is not None:
             titles.append(f"label {example.label}: {meanings[example.label]}")
         if titles:

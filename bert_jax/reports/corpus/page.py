@@ -89,8 +89,8 @@ def _sequences(
         PageFilter("Warning", "w", warnings, [[warnings.index(name) for name in seq.warnings] for seq in shown]),
     ]
     cards = [
-        _card(row, number, f"{names[source]}, {language_of[source]}", sequence, filters)
-        for row, (number, source, sequence) in enumerate(zip(numbers.tolist(), sources, shown, strict=True))
+        _card(row, sequence_number, f"{names[source]}, {language_of[source]}", sequence, filters)
+        for row, (sequence_number, source, sequence) in enumerate(zip(numbers.tolist(), sources, shown, strict=True))
     ]
     begins = range(0, len(cards), PER_PAGE)
     pages = [
@@ -122,12 +122,12 @@ def _choose_sequences(sequences: Sequences, num_sources: int, first_number: int)
     return numbers[chosen], sources[chosen].tolist()
 
 
-def _card(row: int, number: int, source: str, sequence: ShownSequence, filters: Sequence[PageFilter]) -> Html:
+def _card(row: int, sequence_number: int, source: str, sequence: ShownSequence, filters: Sequence[PageFilter]) -> Html:
     classes = [f"{filter_.letter}{value}" for filter_ in filters for value in filter_.values[row]]
     warnings = [element("span", f"⚠ {warning}", class_="bad") for warning in sequence.warnings]
     return element(
         "div",
-        element("h3", f"Sequence {number:,}"),
+        element("h3", f"Sequence {sequence_number:,}"),
         note(f"{source}; {sequence.figures}"),
         element("p", *warnings) if warnings else "",
         sequence.body,

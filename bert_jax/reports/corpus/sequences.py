@@ -47,9 +47,9 @@ def show_sequence(
     read, (ids, predicted) = batch["input_ids"][row], targets_of(batch, row)
     real = batch["attention_mask"][row] == 1
     special = np.isin(read, [tokenizer.cls_id, tokenizer.sep_id]) & ~predicted
-    hidden, kept = predicted & (read == tokenizer.mask_id), predicted & (read == ids)
+    hidden, unchanged = predicted & (read == tokenizer.mask_id), predicted & (read == ids)
     styles = np.select(
-        [special, hidden, kept, predicted, ids == tokenizer.unk_id],
+        [special, hidden, unchanged, predicted, ids == tokenizer.unk_id],
         ["special", "hidden", "kept", "random", "unknown"],
         "",
     )
@@ -69,7 +69,7 @@ def show_sequence(
     )
     figures = (
         f"{len(real)} tokens, {(~real).sum()} of them padding; {text.num_predicted} to predict: {hidden.sum()} hidden, "
-        f"{text.num_predicted - hidden.sum() - kept.sum()} random, {kept.sum()} kept"
+        f"{text.num_predicted - hidden.sum() - unchanged.sum()} random, {unchanged.sum()} kept"
     )
     return ShownSequence(figures, text_warnings(text), _examples(text_positions(batch, row), tokens, data))
 
@@ -95,8 +95,8 @@ def _examples(
 ) -> Html:
     """Return the texts of each example, under its number where several are packed and the label of a pair."""
     meanings, parts = SENTENCE_PAIRS[data.sentence_pairs].label_meanings or ("", ""), []
-    for number, (texts, label) in enumerate(examples, 1):
-        titles = [f"example {number} of {len(examples)}"] if len(examples) > 1 else []
+    for rank, (texts, label) in enumerate(examples, 1):
+        titles = [f"example {rank} of {len(examples)}"] if len(examples) > 1 else []
         titles += [] if label is None else [f"label {label}: {meanings[label]}"]
         lines = [note("; ".join(titles))] if titles else []
         for name, positions in zip(TEXT_NAMES, texts, strict=False):

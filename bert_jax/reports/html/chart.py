@@ -9,7 +9,8 @@ from bert_jax.reports.html.markup import Html, element, note
 from bert_jax.reports.html.style import DASHES, LIGHT
 
 WIDTH, HEIGHT = 480, 280  # in the units of the drawing, which scales with the page
-LEFT, RIGHT, TOP, BOTTOM = 74, 10, 20, 26  # margins
+LEFT, RIGHT = 74, 10  # margins
+TOP, BOTTOM = 20, 26
 BASE = HEIGHT - BOTTOM  # of the horizontal axis
 LEVEL = "line4 dash2"  # look of a level
 NUM_TICKS = 5  # about, on the vertical axis
@@ -101,7 +102,7 @@ def chart_in_words(chart: Chart) -> str:
 def downsample(points: Sequence[Point], buckets: int) -> list[Point]:
     """Return the points, or the lowest and the highest of each of `buckets` stretches of x, with both ends.
 
-    Points without a number stay, one after each stretch that has one, so that the line is broken there.
+    Points without a number stay, at most one in each stretch, so that the line is broken there.
     """
     if len(points) <= 2 * buckets:
         return list(points)

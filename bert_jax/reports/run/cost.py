@@ -16,6 +16,7 @@ JOULES_PER_KWH = 3.6e6
 WATTS_OPTION = "bert-jax report --watts takes the power of all devices."
 DURATIONS = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 MACHINE = ("devices", "device_kind", "processes", "cores")
+MACHINE_TEXT = "{devices} x {device_kind}; processes: {processes}; cores per host: {cores}"
 NOT_VERSIONS = (*MACHINE, "energy")  # keys of a machine in run.json; the others are versions
 
 
@@ -38,8 +39,7 @@ def cost_rows(run: Run, assumed: AssumedPower) -> tuple[list[tuple[str, str]], s
         rows.append(("tokens, padding included", f"{run.pretraining.tokens_read(run.trainings[0].last_step):,}"))
     machine = "not recorded"
     if run.machine:
-        devices, kind, processes, cores = (run.machine.get(name, "?") for name in MACHINE)
-        machine = f"{devices} x {kind}; processes: {processes}; cores per host: {cores}"
+        machine = MACHINE_TEXT.format_map({name: run.machine.get(name, "?") for name in MACHINE})
     rows.append(("machine", machine))
     joules, energy_note = _energy(run.machine, sessions, seconds, assumed.watts)
     rows += [(f"energy, {source}", f"{value / JOULES_PER_KWH:.3g} kWh") for source, value in joules.items()]

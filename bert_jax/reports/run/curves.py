@@ -1,4 +1,4 @@
-"""The charts of one training, or of several on top of each other, for the page and for `bert-jax plot`."""
+"""The charts of a training, or of several on top of each other, for the page and for `bert-jax plot`."""
 
 from collections.abc import Sequence
 

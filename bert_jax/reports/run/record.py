@@ -19,6 +19,7 @@ from bert_jax.config import (
     to_json,
 )
 from bert_jax.config.write_recipe import changed, default_of, defaults_of, recipe_text
+from bert_jax.console import format_metric
 from bert_jax.errors import UserError
 from bert_jax.models import Head
 from bert_jax.objectives import OBJECTIVES
@@ -64,6 +65,25 @@ class Training:
         return list(dict.fromkeys(name for line in self.lines if line["split"] == split for name in line))
 
 
+class FinetuningResults(NamedTuple):
+    """The content of results.json, which a `finetune` writes at its end."""
+
+    metric: str  # that chose the best training
+    best: dict[str, Any]  # learning rate, seed, step and scores
+    mean: dict[str, Any]  # learning rate -> metric -> "mean" and "standard_deviation" over the seeds
+    trainings: list[dict[str, Any]]
+
+    @property
+    def num_seeds(self) -> int:
+        """The trainings of a learning rate."""
+        return len(self.trainings) // len(self.mean)
+
+    def mean_and_deviation(self, metric: str) -> str:
+        """Return a metric over the seeds of the best learning rate."""
+        figures = self.mean[f"{self.best['learning_rate']:g}"][metric]
+        return " ± ".join(format_metric(metric, figures[name]) for name in ("mean", "standard_deviation"))
+
+
 class Setting(NamedTuple):
     """A field of the config of a run, as texts."""
 
@@ -107,7 +127,7 @@ class Run:
     fingerprint: dict[str, str]
     machine: dict[str, str | int]  # {}: not recorded
     trainings: tuple[Training, ...]
-    results: dict[str, Any]  # of a `finetune` that has ended; else {}
+    results: FinetuningResults | None  # of a `finetune` that has ended
     seed: int
     init_from: str  # "": random weights
     settings: tuple[Setting, ...]
@@ -228,12 +248,18 @@ def _drawable(value: Any) -> Any:
     return value if isinstance(value, str) or (value is not None and abs(value) < MAX_VALUE) else None
 
 
-def _read_results(path: pathlib.Path) -> dict[str, Any]:
+def _read_results(path: pathlib.Path) -> FinetuningResults | None:
+    """Return the results of a fine-tuning; None where it has not ended, or results.json is damaged."""
     try:
-        results = strict_json.parse((path / "results.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return results if isinstance(results, dict) else {}
+        values = strict_json.parse((path / "results.json").read_text(encoding="utf-8"))
+        results = FinetuningResults(values["metric"], values["best"], values["mean"], values["runs"])
+        for training in [results.best, *results.trainings]:
+            sum(training["scores"].values())  # all are numbers
+        for metric in results.best["scores"]:
+            results.mean_and_deviation(metric)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return results
 
 
 def _without_directories(value: Any) -> Any:

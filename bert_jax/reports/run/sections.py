@@ -2,8 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from bert_jax.reports.html.markup import Html, element, folded, joined, note, se
 from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands
 from bert_jax.reports.run.cost import NOT_VERSIONS, AssumedPower, cost_rows
 from bert_jax.reports.run.curves import FRACTIONS, NOT_CURVES, SPLITS, curve_titles
-from bert_jax.reports.run.record import PretrainingFacts, Run, Setting, Training
+from bert_jax.reports.run.record import FinetuningResults, PretrainingFacts, Run, Setting, Training
 from bert_jax.tokenizer import load_tokenizer
 
 MAX_EVALUATIONS = 200  # in a table
@@ -218,18 +217,12 @@ def reproduction_section(run: Run) -> Html:
     )
 
 
-def dev_scores(results: Mapping[str, Any]) -> Html:
-    """Return the dev scores of each training in the results.json of a `finetune`."""
-    trainings = results.get("runs")
-    rows = [
-        training
-        for training in (trainings if isinstance(trainings, list) else [])
-        if isinstance(training, dict) and isinstance(training.get("scores"), dict)
-    ]
-    if not rows:
+def dev_scores(results: FinetuningResults | None) -> Html:
+    """Return the dev scores of each training of a `finetune` that has ended."""
+    if results is None:
         return Html("")
-    names = list(dict.fromkeys(str(name) for row in rows for name in row["scores"]))
-    body = [[*map(row.get, RESULT_TITLES), *map(row["scores"].get, names)] for row in rows]
-    cells = [[f"{cell:.4g}" if isinstance(cell, float) else cell for cell in row] for row in body]
+    names = dict.fromkeys(name for training in results.trainings for name in training["scores"])
+    rows = [[*map(training.get, RESULT_TITLES), *map(training["scores"].get, names)] for training in results.trainings]
+    cells = [[f"{cell:.4g}" if isinstance(cell, float) else cell for cell in row] for row in rows]
     head = [*RESULT_TITLES.values(), *(name.replace("_", " ") for name in names)]
     return joined([element("h3", "Dev scores of each training"), table(head, cells, "dev scores")])

@@ -168,35 +168,23 @@ def _finetuning_sentences(run: Run) -> tuple[str, str, str]:
     trainings = "one training" if count == 1 else f"{count} trainings"
     ended = "has ended" if run.results else "has not ended"
     how_far = f"It {ended}, with {trainings} of {ends} steps{_restarts(run.trainings)}."
-    best = _best_scores(run)
-    if not best:
+    scores, over_seeds = _last_scores(run.trainings), ""
+    if results := run.results:
+        scores = results.best["scores"]
+        if results.num_seeds > 1:
+            metric = results.metric
+            over_seeds = f"; {metric.replace('_', ' ')} over the seeds {results.mean_and_deviation(metric)}"
+    if not scores:
         return what, how_far, "No score is recorded yet."
-    scores = ", ".join(f"{key.replace('_', ' ')} {format_metric(key, value)}" for key, value in best.items())
-    return what, how_far, f"On the dev set the best training scores {scores}{_spread(run)}."
+    figures = ", ".join(f"{name.replace('_', ' ')} {format_metric(name, score)}" for name, score in scores.items())
+    return what, how_far, f"On the dev set the best training scores {figures}{over_seeds}."
 
 
-def _best_scores(run: Run) -> dict[str, float]:
-    """Return the dev scores of the best training, or where none has ended, the last scores of a training."""
-    best = run.results.get("best")
-    scores = best.get("scores") if isinstance(best, dict) else None
-    if isinstance(scores, dict):
-        return {str(name): value for name, value in scores.items() if type(value) in (int, float)}
-    lines = [line for training in run.trainings for line in training.lines if line["split"] == "heldout"]
+def _last_scores(trainings: Sequence[Training]) -> dict[str, float]:
+    """Return the dev scores of the last evaluation; {} where there was none."""
+    lines = [line for training in trainings for line in training.lines if line["split"] == "heldout"]
     last = lines[-1] if lines else {}
     return {name: value for name, value in last.items() if name not in NOT_SCORES and value is not None}
-
-
-def _spread(run: Run) -> str:
-    """Return mean and deviation over the seeds of the learning rate of the best training."""
-    metric, best, mean = (run.results.get(name) for name in ("metric", "best", "mean"))
-    if not isinstance(best, dict) or not isinstance(mean, dict) or len(run.trainings) <= len(mean):
-        return ""
-    try:
-        of_rate = mean[f"{best['learning_rate']:g}"][metric]
-        figures = " ± ".join(format_metric(str(metric), of_rate[name]) for name in ("mean", "standard_deviation"))
-    except (KeyError, TypeError, ValueError):
-        return ""
-    return f"; {str(metric).replace('_', ' ')} over the seeds {figures}"
 
 
 def _short_paths(paths: str) -> str:
