@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from bert_jax.scoring.score import BenchmarkReport
-from bert_jax.scoring.templates import ASSOCIATION, HIDDEN, PROBABILITY, groups_of
+from bert_jax.scoring.templates import ASSOCIATION, HIDDEN, PROBABILITY, template_groups
 
 Z = 1.959964  # of a normal distribution, 95 % lie within so many deviations
 
@@ -125,7 +125,7 @@ WINOGENDER = {
 }
 
 
-def _filled(meanings: Mapping[str, Meaning]) -> Callable[[BenchmarkReport], dict[str, Meaning]]:
+def _fill_sentences(meanings: Mapping[str, Meaning]) -> Callable[[BenchmarkReport], dict[str, Meaning]]:
     """Return a function that puts the figures of a report into sentences; figures without a value are left out."""
 
     def meanings_of(report: BenchmarkReport) -> dict[str, Meaning]:
@@ -137,7 +137,7 @@ def _filled(meanings: Mapping[str, Meaning]) -> Callable[[BenchmarkReport], dict
 
 def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
     """Return the meanings for templates, whose groups and fillers come from a file."""
-    figures, groups = report.total, groups_of(report.total)
+    figures, groups = report.total, template_groups(report.total)
     meanings = {
         PROBABILITY: Meaning(
             f"At the mask, the words of {', '.join(groups[:-1])} and {groups[-1]} have {figures[PROBABILITY]:.1f} % of "
@@ -147,15 +147,15 @@ def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
     }
     for group in groups:
         meanings[group] = Meaning(
-            f"Of that, {group} has {figures[group]:.1f} %, {_ends(report, group)}; where the filler is masked, "
-            f"{figures[group + HIDDEN]:.1f} %.",
+            f"Of that, {group} has {figures[group]:.1f} %, {_extreme_fillers(report, group)}; where the filler is "
+            f"masked, {figures[group + HIDDEN]:.1f} %.",
             "It does not say what would be right. Frequent words have more everywhere: read the difference between "
             "fillers, not the level.",
         )
         association = group + ASSOCIATION
         meanings[association] = Meaning(
             f"A filler adds {figures[association]:.2f} nats to the logarithm of the probability of {group} in the "
-            f"mean, {_ends(report, association)}.",
+            f"mean, {_extreme_fillers(report, association)}.",
             "A few templates are a small sample: other sentences give other numbers.",
         )
     return meanings
@@ -163,11 +163,11 @@ def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
 
 # Benchmark -> the meanings of the figures of a report, in the order in which they are read.
 MEANINGS: dict[str, Callable[[BenchmarkReport], dict[str, Meaning]]] = {
-    "crows_pairs": _filled(CROWS_PAIRS),
-    "stereoset": _filled(STEREOSET),
-    "intersentence": _filled(INTERSENTENCE),
-    "winobias": _filled(WINOBIAS),
-    "winogender": _filled(WINOGENDER),
+    "crows_pairs": _fill_sentences(CROWS_PAIRS),
+    "stereoset": _fill_sentences(STEREOSET),
+    "intersentence": _fill_sentences(INTERSENTENCE),
+    "winobias": _fill_sentences(WINOBIAS),
+    "winogender": _fill_sentences(WINOGENDER),
     "templates": _template_meanings,
 }
 
@@ -192,7 +192,7 @@ def wilson_interval(percent: float, count: int) -> tuple[float, float]:
     return 100 * (middle - reach), 100 * (middle + reach)
 
 
-def _ends(report: BenchmarkReport, figure: str) -> str:
+def _extreme_fillers(report: BenchmarkReport, figure: str) -> str:
     """Return the fillers with the lowest and the highest value."""
     values = sorted((float(row[figure] or 0), filler) for filler, row in report.rows.items())
     (low, first), (high, last) = values[0], values[-1]

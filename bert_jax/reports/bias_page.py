@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_jax.reports.bias_metric_notes import metric_notes, wilson_interval
-from bert_jax.reports.html.chart import legend, path_mark
+from bert_jax.reports.html.chart import legend_html, path_mark
 from bert_jax.reports.html.markup import Html, element, folded, note, page, section, shortened, table
 from bert_jax.reports.html.style import LIGHT
 from bert_jax.scoring.score import BENCHMARKS, BenchmarkReport
-from bert_jax.scoring.templates import HIDDEN, groups_of
+from bert_jax.scoring.templates import HIDDEN, template_groups
 
 # In the units of the drawing, which scales with the page.
 WIDTH, ROW, BAR = 640, 26, 18
@@ -51,17 +51,20 @@ def bias_page(model: str, reports: Sequence[BenchmarkReport]) -> str:
         element("h1", "What the model associates"),
         element("p", element("bdi", model), class_="lead"),
         element("p", LIMITS),
-        *map(_section, reports),
+        *map(_benchmark_section, reports),
         command="bias",
     )
 
 
-def _section(report: BenchmarkReport) -> Html:
+def _benchmark_section(report: BenchmarkReport) -> Html:
     scored = f"{report.scored:,} of " if report.scored < report.items else ""
     unknown = f", {report.unknown_tokens:,} unknown tokens" if report.unknown_tokens else ""
     about = f"{report.source}: {scored}{report.items:,} {BENCHMARKS[report.benchmark].unit}{unknown}; masked: "
-    rows = [(_spaced(item.figure), _number(item.value), item.says, item.does_not_say) for item in metric_notes(report)]
-    groups = [(name, *map(_number, row.values())) for name, row in {**report.rows, "all": report.total}.items()]
+    rows = [
+        (_without_underscores(item.figure), _format_value(item.value), item.says, item.does_not_say)
+        for item in metric_notes(report)
+    ]
+    groups = [(name, *map(_format_value, row.values())) for name, row in {**report.rows, "all": report.total}.items()]
     return section(
         TITLES[report.benchmark],
         note(about + report.masking),
@@ -69,22 +72,22 @@ def _section(report: BenchmarkReport) -> Html:
         table(("figure", "value", "what it says", "what it does not say"), rows, "figures and what they say"),
         folded(
             f"All figures by group ({len(report.rows):,})",
-            table(("", *map(_spaced, report.total)), groups, "figures by group"),
+            table(("", *map(_without_underscores, report.total)), groups, "figures by group"),
         ),
     )
 
 
-def _spaced(name: str) -> str:
+def _without_underscores(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _number(value: float | int | None) -> str:
+def _format_value(value: float | int | None) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
-def _dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Html:
+def _draw_dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Html:
     """Return a percentage by group of items, 50 without bias, as dots.
 
     `counted_by` is the figure that counts the items, for an interval; "" has none.
@@ -92,16 +95,16 @@ def _dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Html:
     values = dict(report.rows)
     if len(values) > 1:
         values["all"] = report.total
-    groups = _both_ends([name for name, row in values.items() if row[figure] is not None])
-    drawn = [path_mark("mark", f"M{_x(50)} {ROW // 2}V{ROW * (len(groups) + 1)}")]
+    groups = _first_and_last([name for name, row in values.items() if row[figure] is not None])
+    drawn = [path_mark("mark", f"M{_x_of_percent(50)} {ROW // 2}V{ROW * (len(groups) + 1)}")]
     for index, group in enumerate(groups):
-        value, middle = float(values[group][figure] or 0), _middle(index)
-        drawn.append(_label(group, index))
+        value, middle = float(values[group][figure] or 0), _row_middle(index)
+        drawn.append(_row_label(group, index))
         if counted_by:
             low, high = wilson_interval(value, int(values[group][counted_by] or 0))
-            drawn.append(path_mark("line line0", f"M{_x(low)} {middle}H{_x(high)}"))
-        drawn.append(element("circle", class_="fill0", cx=_x(value), cy=middle, r=5))
-    name = _spaced(figure)
+            drawn.append(path_mark("line line0", f"M{_x_of_percent(low)} {middle}H{_x_of_percent(high)}"))
+        drawn.append(element("circle", class_="fill0", cx=_x_of_percent(value), cy=middle, r=5))
+    name = _without_underscores(figure)
     entries = [(element("circle", class_="fill0", cx=17, cy=6, r=5), name)]
     if counted_by:
         entries.append((path_mark("line line0", "M1 6H33"), "95 % interval"))
@@ -109,74 +112,76 @@ def _dots(report: BenchmarkReport, figure: str, counted_by: str = "") -> Html:
     return _picture(f"{name.capitalize()}, in percent", drawn, len(groups), entries)
 
 
-def _bars(report: BenchmarkReport) -> Html:
+def _draw_stacked_bars(report: BenchmarkReport) -> Html:
     """Return the parts of the groups beside each filler, the largest part of the first group on top."""
-    groups = groups_of(report.total)
+    groups = template_groups(report.total)
     order = sorted(report.rows, key=lambda filler: -float(report.rows[filler][groups[0]] or 0))
-    fillers = _both_ends(order)
-    drawn = [part for index, filler in enumerate(fillers) for part in _bar(report, groups, filler, index)]
+    fillers = _first_and_last(order)
+    drawn = [part for index, filler in enumerate(fillers) for part in _draw_stacked_bar(report, groups, filler, index)]
     count = f"{len(fillers)} of {len(order)}" if len(fillers) < len(order) else f"{len(order)}"
-    entries = [(element("rect", class_=_fill(index), width=34, height=12), group) for index, group in enumerate(groups)]
+    entries = [
+        (element("rect", class_=_fill_class(index), width=34, height=12), group) for index, group in enumerate(groups)
+    ]
     entries.append((path_mark("mark", "M17 0V12"), "border where the filler is masked"))
     return _picture(f"What the model expects beside {count} fillers, in percent", drawn, len(fillers), entries)
 
 
-def _bar(report: BenchmarkReport, groups: Sequence[str], filler: str, index: int) -> Iterable[Html]:
-    figures, top = report.rows[filler], _middle(index) - BAR // 2
+def _draw_stacked_bar(report: BenchmarkReport, groups: Sequence[str], filler: str, index: int) -> Iterable[Html]:
+    figures, top = report.rows[filler], _row_middle(index) - BAR // 2
     start = border = 0.0
-    yield _label(filler, index)
+    yield _row_label(filler, index)
     for group_index, group in enumerate(groups):
         percent = float(figures[group] or 0)
         length = f"{(WIDTH - LEFT - RIGHT) * percent / 100:.1f}"
-        yield element("rect", class_=_fill(group_index), x=_x(start), y=top, width=length, height=BAR)
+        yield element("rect", class_=_fill_class(group_index), x=_x_of_percent(start), y=top, width=length, height=BAR)
         if percent >= MIN_WRITTEN:
-            x = _x(start + percent / 2)
-            yield element("text", f"{percent:.0f}", class_="inside", x=x, y=_middle(index), text_anchor="middle")
+            x = _x_of_percent(start + percent / 2)
+            yield element("text", f"{percent:.0f}", class_="inside", x=x, y=_row_middle(index), text_anchor="middle")
         start += percent
     for group in groups[:-1]:
         border += float(figures[group + HIDDEN] or 0)
-        yield path_mark("mark", f"M{_x(border)} {top - 3}v{BAR + 6}")
+        yield path_mark("mark", f"M{_x_of_percent(border)} {top - 3}v{BAR + 6}")
 
 
 # Benchmark -> the picture of a report.
 PICTURES: Mapping[str, Callable[[BenchmarkReport], Html]] = {
-    "crows_pairs": functools.partial(_dots, figure="metric_score", counted_by="pairs"),
-    "stereoset": functools.partial(_dots, figure="stereotype_score"),
-    "intersentence": functools.partial(_dots, figure="stereotype_score"),
-    "winobias": functools.partial(_dots, figure="pro_stereotyped", counted_by="pairs"),
-    "winogender": functools.partial(_dots, figure="female"),
-    "templates": _bars,
+    "crows_pairs": functools.partial(_draw_dots, figure="metric_score", counted_by="pairs"),
+    "stereoset": functools.partial(_draw_dots, figure="stereotype_score"),
+    "intersentence": functools.partial(_draw_dots, figure="stereotype_score"),
+    "winobias": functools.partial(_draw_dots, figure="pro_stereotyped", counted_by="pairs"),
+    "winogender": functools.partial(_draw_dots, figure="female"),
+    "templates": _draw_stacked_bars,
 }
 
 
 def _picture(title: str, drawn: Sequence[Html], num_rows: int, entries: Sequence[tuple[Html, str]]) -> Html:
     """Return a picture with a scale from 0 to 100 and a legend."""
     bottom = ROW * (num_rows + 1)
-    grid = [path_mark("grid", f"M{_x(tick)} {ROW // 2}V{bottom}") for tick in TICKS]
-    scale = [element("text", str(tick), x=_x(tick), y=bottom + 16, text_anchor="middle") for tick in TICKS]
+    grid = [path_mark("grid", f"M{_x_of_percent(tick)} {ROW // 2}V{bottom}") for tick in TICKS]
+    scale = [element("text", str(tick), x=_x_of_percent(tick), y=bottom + 16, text_anchor="middle") for tick in TICKS]
     description, box = f"{title}; the table below has the numbers", f"0 0 {WIDTH} {bottom + 22}"
     drawing = element("svg", *grid, *drawn, *scale, viewBox=box, role="img", aria_label=description)
-    return element("figure", element("h3", title), drawing, legend(entries), class_="wide")
+    return element("figure", element("h3", title), drawing, legend_html(entries), class_="wide")
 
 
-def _both_ends(names: Sequence[str]) -> list[str]:
+def _first_and_last(names: Sequence[str]) -> list[str]:
     """Return all names, or of many the names at both ends."""
     half = MAX_ROWS // 2
     return list(names) if len(names) <= MAX_ROWS else [*names[:half], *names[-half:]]
 
 
-def _label(name: str, index: int) -> Html:
+def _row_label(name: str, index: int) -> Html:
     text = shortened(name, MAX_LABEL)
-    return element("text", text, x=LEFT - 10, y=_middle(index), text_anchor="end", dominant_baseline="central")
+    return element("text", text, x=LEFT - 10, y=_row_middle(index), text_anchor="end", dominant_baseline="central")
 
 
-def _fill(index: int) -> str:
+def _fill_class(index: int) -> str:
     return f"fill{index % len(LIGHT)}"
 
 
-def _x(percent: float) -> str:
+def _x_of_percent(percent: float) -> str:
     return f"{LEFT + (WIDTH - LEFT - RIGHT) * percent / 100:.1f}"
 
 
-def _middle(index: int) -> int:
+def _row_middle(index: int) -> int:
     return ROW * index + ROW // 2 + (ROW - BAR) // 2 + BAR // 2

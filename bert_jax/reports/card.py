@@ -65,7 +65,7 @@ def model_card(
         raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
     if base_model is not None and not HUB_ID.fullmatch(base_model):
         raise UserError(f"--base_model {base_model}: give an id of the Hugging Face Hub, such as owner/name")
-    provenance, use = provenance_of(directory, weights.step), _use(weights)
+    provenance, use = provenance_of(directory, weights.step), _choose_use(weights)
     in_transformers = FAMILIES[weights.config.family].in_transformers
     metadata: dict[str, object] = {
         "language": provenance.languages,
@@ -85,14 +85,14 @@ def model_card(
         *_introduction(weights, provenance.origin, use),
         *limits,
         "## Load it\n",
-        _fenced(_loading_code(use, in_transformers), "python"),
-        *_making(provenance),
+        _code_block(_loading_code(use, in_transformers), "python"),
+        *_training_sections(provenance),
     ]
-    title = f"# {_inline(directory.resolve().name)}\n"
+    title = f"# {_escape_markdown(directory.resolve().name)}\n"
     return "\n".join(["---", *lines, "---", "", title, *parts, f"Exported by bert_jax {__version__}.", ""])
 
 
-def _use(weights: Weights) -> ModelUse:
+def _choose_use(weights: Weights) -> ModelUse:
     if weights.sentences is not None:
         return SENTENCES
     heads = {head.name: head.classes for head in weights.heads}
@@ -121,7 +121,7 @@ def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]
         f"An encoder of the family {config.family}: {config.num_layers} layers of width {config.hidden_size}, a "
         f"vocabulary of {config.vocab_size:,} tokens, up to {config.max_positions:,} tokens a text; heads: {heads}."
         f"{pooling}\n"
-        f"{_inline(origin) or 'How it was trained is not recorded here.'}\n"
+        f"{_escape_markdown(origin) or 'How it was trained is not recorded here.'}\n"
     )
     yield "## Intended use and limits\n"
     yield (
@@ -130,28 +130,28 @@ def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]
     )
 
 
-def _making(provenance: Provenance) -> Iterable[str]:
+def _training_sections(provenance: Provenance) -> Iterable[str]:
     """Yield scores, training and cost, as far as they are known."""
     if provenance.scores:
         names = {name for name, _ in provenance.scores}
         weighted = ", ".join(name for name in (loss.replace("_", " ") for loss in WEIGHTED) if name in names)
         unit = f"nats, times their weight: {weighted}" if weighted else "nats"
         yield "## Scores\n"
-        yield f"{_inline(provenance.eval_set)} Losses and entropies are in {unit}.\n"
-        yield _table(("measure", "value"), provenance.scores)
+        yield f"{_escape_markdown(provenance.eval_set)} Losses and entropies are in {unit}.\n"
+        yield _markdown_table(("measure", "value"), provenance.scores)
     if provenance.recipe:
         yield "## Training\n"
         if provenance.corpus:
-            yield f"Text: {_inline(provenance.corpus)}\n"
+            yield f"Text: {_escape_markdown(provenance.corpus)}\n"
         yield f"`bert-jax {provenance.verb} --config recipe.py --workdir DIR` trains it again, where `recipe.py` is\n"
-        yield _fenced(provenance.recipe, "python")
+        yield _code_block(provenance.recipe, "python")
         fingerprints = [(f"fingerprint of the {name}", value) for name, value in provenance.fingerprints]
         versions = [(f"version of {name}", value) for name, value in provenance.versions]
-        yield _table(("", ""), [*fingerprints, *versions])
+        yield _markdown_table(("", ""), [*fingerprints, *versions])
     if provenance.cost:
         yield "## Cost\n"
-        yield f"Of the whole run until it was exported. {_inline(provenance.cost_note)}\n"
-        yield _table(("", ""), provenance.cost)
+        yield f"Of the whole run until it was exported. {_escape_markdown(provenance.cost_note)}\n"
+        yield _markdown_table(("", ""), provenance.cost)
 
 
 def _bias_sentences(report: pathlib.Path, weights: str) -> list[str]:
@@ -172,7 +172,7 @@ def _bias_sentences(report: pathlib.Path, weights: str) -> list[str]:
                 says, limits = figure["says"], figure["does_not_say"]
                 if not isinstance(says, str) or not isinstance(limits, str):
                     raise TypeError("a sentence is no text")
-                lines.append(f"- {_inline(f'{says} {limits}')}")
+                lines.append(f"- {_escape_markdown(f'{says} {limits}')}")
     except OSError as error:
         raise UserError(f"--bias {report}: cannot be read ({error.strerror or error})") from None
     except (KeyError, TypeError, UnicodeDecodeError):
@@ -199,17 +199,19 @@ def _loading_code(use: ModelUse, in_transformers: bool) -> str:
     )
 
 
-def _table(head: tuple[str, str], rows: Rows) -> str:
+def _markdown_table(head: tuple[str, str], rows: Rows) -> str:
     lines = [f"| {head[0]} | {head[1]} |", "| --- | --- |"]
-    return "\n".join([*lines, *(f"| {_inline(name)} | {_inline(value)} |" for name, value in rows), ""])
+    return "\n".join(
+        [*lines, *(f"| {_escape_markdown(name)} | {_escape_markdown(value)} |" for name, value in rows), ""]
+    )
 
 
-def _inline(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """Return text that Markdown and HTML take for text, on one line."""
     return re.sub(r"([\\`*_\[\]<>|#&!~$])", r"\\\1", " ".join(text.split()))
 
 
-def _fenced(code: str, language: str) -> str:
+def _code_block(code: str, language: str) -> str:
     """Return a block of code whose fence is longer than any row of backticks in it."""
     longest = max((len(row) for row in re.findall("`+", code)), default=0)
     fence = "`" * max(3, longest + 1)

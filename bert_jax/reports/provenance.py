@@ -51,7 +51,7 @@ def provenance_of(directory: pathlib.Path, step: int | None) -> Provenance:
     if not (directory / "run.json").is_file():
         return Provenance()
     run = read_workdir(directory)
-    facts = _pretrained(run, run.pretraining, step or 0) if run.pretraining else _finetuned(run)
+    facts = _pretraining_fields(run, run.pretraining, step or 0) if run.pretraining else _finetuning_fields(run)
     if any(training.lines for training in run.trainings):
         facts["cost"], facts["cost_note"] = cost_rows(run, AssumedPower())
     return Provenance(
@@ -63,12 +63,12 @@ def provenance_of(directory: pathlib.Path, step: int | None) -> Provenance:
     )
 
 
-def _pretrained(run: Run, facts: PretrainingFacts, step: int) -> dict[str, Any]:
+def _pretraining_fields(run: Run, facts: PretrainingFacts, step: int) -> dict[str, Any]:
     """Return the fields of `Provenance` that differ between pretraining and fine-tuning."""
     lines = [line for line in run.trainings[0].lines if line["split"] == "heldout" and line["step"] <= step]
     line = max(lines, key=lambda line: line["step"], default={})
-    corpus, languages = _corpora(facts.corpus)
-    if (count := facts.num_snapshots or 1) > 1:
+    corpus, languages = _describe_corpora(facts.data.corpus or "")
+    if (count := facts.data.snapshots or 1) > 1:
         corpus += f" This is the first of {count} snapshots of a growing corpus, which the run reads in turn."
     objective = facts.objective.replace("_", " ")
     start = f"weights of {os.path.basename(run.init_from)}" if run.init_from else "random weights"
@@ -78,18 +78,18 @@ def _pretrained(run: Run, facts: PretrainingFacts, step: int) -> dict[str, Any]:
         f"of up to {max_seq_len:,} tokens.",
         "corpus": corpus,
         "eval_set": f"Documents that were held out of training, at step {line['step']:,}." if line else "",
-        "scores": _scores({name: value for name, value in line.items() if name not in NOT_SCORES}),
+        "scores": _format_scores({name: value for name, value in line.items() if name not in NOT_SCORES}),
         "languages": languages,
         "tags": [facts.objective],
     }
 
 
-def _finetuned(run: Run) -> dict[str, Any]:
+def _finetuning_fields(run: Run) -> dict[str, Any]:
     """Return the fields of `Provenance` that differ between pretraining and fine-tuning."""
     task, results = run.task, run.results
     if results is None:
         raise UserError(f"{run.path}: no readable results.json; run `bert-jax finetune` to its end")
-    best, scores = results.best, _scores(results.best["scores"])
+    best, scores = results.best, _format_scores(results.best["scores"])
     if results.num_seeds > 1:
         suffix = f", mean and deviation of {results.num_seeds} seeds"
         scores += [(name.replace("_", " ") + suffix, results.mean_and_deviation(name)) for name in best["scores"]]
@@ -104,12 +104,12 @@ def _finetuned(run: Run) -> dict[str, Any]:
     }
 
 
-def _scores(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _format_scores(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     numbers = {name: value for name, value in metrics.items() if type(value) in (int, float)}
     return [(name.replace("_", " "), format_metric(name, float(value))) for name, value in numbers.items()]
 
 
-def _corpora(corpus: str) -> tuple[str, list[str]]:
+def _describe_corpora(corpus: str) -> tuple[str, list[str]]:
     """Return a sentence on the corpora whose manifests can be read, and the languages of their documents."""
     sentences, languages = [], []
     for directory in [] if "://" in corpus else find_corpora(corpus):

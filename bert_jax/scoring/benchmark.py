@@ -83,7 +83,7 @@ def all_token_queries(context: ScoringContext, item: Item, tokens: tuple[TextTok
     return [sentence_queries(context, text_tokens) for text_tokens in tokens]
 
 
-def wins(first: float, second: float) -> float:
+def win_score(first: float, second: float) -> float:
     """Return 1 where `first` is higher, 0 where it is lower, and one half for a tie."""
     return 0.5 if first == second else float(first > second)
 

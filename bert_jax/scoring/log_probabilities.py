@@ -42,7 +42,7 @@ class QueryHead(NamedTuple):
     logits: Callable[[Mapping[str, jax.Array]], jax.Array]  # arrays of the model -> float [batch, classes]
 
 
-def _second_texts(batch: Batch) -> jax.Array:
+def _second_text_mask(batch: Batch) -> jax.Array:
     """Return 1 from `masked_positions` on, where the second text of a pair begins."""
     column = jnp.arange(batch["input_ids"].shape[1])
     return ((column >= batch["masked_positions"]) & (batch["attention_mask"] != 0)).astype(jnp.int32)
@@ -50,7 +50,7 @@ def _second_texts(batch: Batch) -> jax.Array:
 
 QUERY_HEADS = {
     MASKED: QueryHead(lambda batch: jnp.zeros_like(batch["input_ids"]), lambda arrays: arrays["mlm_logits"][:, 0]),
-    NEXT: QueryHead(_second_texts, lambda arrays: arrays["nsp_logits"]),
+    NEXT: QueryHead(_second_text_mask, lambda arrays: arrays["nsp_logits"]),
 }
 
 
@@ -69,7 +69,10 @@ def make_scorer(
     """
     if not temperature > 0:
         raise UserError(f"temperature {temperature}: give a number above 0")
-    (apply, names), blocks = _compiled(config, dtype, mesh, temperature, head), sharding.batch_blocks(mesh)
+    (apply, names), blocks = (
+        _compile_log_probabilities(config, dtype, mesh, temperature, head),
+        sharding.batch_blocks(mesh),
+    )
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
 
     def score(params: Params, queries: Sequence[Queries], progress: Progress) -> list[np.ndarray]:
@@ -146,7 +149,7 @@ def _collate(batch: QueryBatch, queries: Queries, pad_id: int) -> Batch:
 
 
 @functools.lru_cache(maxsize=8)
-def _compiled(
+def _compile_log_probabilities(
     config: EncoderConfig, dtype: str, mesh: jax.sharding.Mesh, temperature: float, head: str
 ) -> tuple[Callable[[Params, Batch], jax.Array], tuple[str, ...]]:
     """Return a jitted function (params, batch) -> the log-probabilities of `masked_labels`, float32 `[batch]`.

@@ -12,14 +12,14 @@ PACKAGED = {name: pathlib.Path(__file__).with_name(f"{name}.jsonl") for name in 
 GOOD, BAD, PARADIGM = "sentence_good", "sentence_bad", "UID"
 
 
-def _json_lines(path: pathlib.Path) -> Iterator[Item]:
+def _read_json_lines(path: pathlib.Path) -> Iterator[Item]:
     """Read BLiMP's format (Warstadt et al. 2020): an object per line; without a UID the file names the paradigm."""
     for line in read_inputs(path):
         texts = texts_of(line, (GOOD,)) | texts_of(line, (BAD,))
         yield Item(line.where, str(line.fields.get(PARADIGM, path.stem)), (texts[GOOD], texts[BAD]))
 
 
-def _alternating_lines(path: pathlib.Path) -> Iterator[Item]:
+def _read_alternating_lines(path: pathlib.Path) -> Iterator[Item]:
     """Read Zorro's format (Huebner et al. 2021): odd lines unacceptable, even lines acceptable."""
     lines = [line for line in read_inputs(path) if line.fields["text"].strip()]
     if len(lines) % 2:
@@ -29,7 +29,10 @@ def _alternating_lines(path: pathlib.Path) -> Iterator[Item]:
 
 
 # Suffix -> the pairs of a file, the acceptable sentence first.
-FORMATS: dict[str, Callable[[pathlib.Path], Iterator[Item]]] = {".jsonl": _json_lines, ".txt": _alternating_lines}
+FORMATS: dict[str, Callable[[pathlib.Path], Iterator[Item]]] = {
+    ".jsonl": _read_json_lines,
+    ".txt": _read_alternating_lines,
+}
 
 
 def _read_pairs(path: pathlib.Path) -> list[Item]:

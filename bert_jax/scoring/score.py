@@ -133,7 +133,7 @@ def pairs_accuracy(
     sampled = sample_items(items, min(1.0, num_pairs / len(items)))
     context = make_context(tokenizer, config.max_positions, DEFAULT_MASKING)
     scorers = {MASKED: make_scorer(config, dtype, mesh, tokenizer.pad_id)}
-    for item, tokens in zip(sampled, _tokens_of(tokenizer, sampled), strict=True):
+    for item, tokens in zip(sampled, _tokenize_items(tokenizer, sampled), strict=True):
         item_queries(PAIRS, context, item, tokens)
 
     def after_batch(num_done: int, total: int) -> None:
@@ -146,7 +146,7 @@ def pairs_accuracy(
             scored = score_items(model, PAIRS, sampled, after_batch)
         except _StoppedError:
             return None
-        mean = _means(list(_by_group(PAIRS, context, scored).values()))["accuracy"]
+        mean = _mean_figures(list(_figures_by_group(PAIRS, context, scored).values()))["accuracy"]
         assert mean is not None
         return float(mean)
 
@@ -197,7 +197,7 @@ def run_benchmark(
         raise UserError(f"benchmark {name}: this model has no {benchmark.head} head, which answers it")
     items = load_items(benchmark, pathlib.Path(source))
     scored = score_items(model, benchmark, sample_items(items, fraction), progress)
-    rows = _by_group(benchmark, context, scored)
+    rows = _figures_by_group(benchmark, context, scored)
     report = BenchmarkReport(
         benchmark=name,
         source=str(source),
@@ -207,7 +207,7 @@ def run_benchmark(
         scored=len(scored),
         unknown_tokens=sum(int((text.ids == context.unk_id).sum()) for item in scored for text in item.tokens),
         rows=rows,
-        total=_means(list(rows.values())) if benchmark.mean_over_groups else benchmark.figures(context, scored),
+        total=_mean_figures(list(rows.values())) if benchmark.mean_over_groups else benchmark.figures(context, scored),
     )
     return report, scored
 
@@ -216,10 +216,10 @@ def score_items(
     model: ScoringModel, benchmark: Benchmark, items: Sequence[Item], progress: Progress
 ) -> list[ScoredItem]:
     """Return the log-probabilities of the tokens that a benchmark asks for, of each text of each item."""
-    tokens = _tokens_of(model.tokenizer, items)
+    tokens = _tokenize_items(model.tokenizer, items)
     sizes = [sum(len(text.ids) ** 2 for text in texts) for texts in tokens]
     scored: list[ScoredItem] = []
-    for indexes in _chunks(sizes):
+    for indexes in _chunk_ranges(sizes):
         queries = [item_queries(benchmark, model.context, items[index], tokens[index]) for index in indexes]
         of_chunk = functools.partial(_report_items, progress, len(scored), len(indexes), len(items))
         of_texts = [text_queries for of_item in queries for text_queries in of_item]
@@ -268,13 +268,15 @@ def results_json(
     return {"model": model, "results": values}
 
 
-def _tokens_of(tokenizer: Tokenizer, items: Sequence[Item]) -> list[tuple[TextTokens, ...]]:
+def _tokenize_items(tokenizer: Tokenizer, items: Sequence[Item]) -> list[tuple[TextTokens, ...]]:
     """Return the tokens of the texts of each item."""
     tokens = tokenize_texts(tokenizer, (text for item in items for text in item.texts))
     return [tuple(tokens[text] for text in item.texts) for item in items]
 
 
-def _by_group(benchmark: Benchmark, context: ScoringContext, scored: Sequence[ScoredItem]) -> dict[str, Figures]:
+def _figures_by_group(
+    benchmark: Benchmark, context: ScoringContext, scored: Sequence[ScoredItem]
+) -> dict[str, Figures]:
     """Return the figures of each group, in the order of their first items."""
     groups: dict[str, list[ScoredItem]] = {}
     for scored_item in scored:
@@ -282,7 +284,7 @@ def _by_group(benchmark: Benchmark, context: ScoringContext, scored: Sequence[Sc
     return {group: benchmark.figures(context, members) for group, members in groups.items()}
 
 
-def _chunks(sizes: Sequence[int]) -> Iterator[range]:
+def _chunk_ranges(sizes: Sequence[int]) -> Iterator[range]:
     """Yield ranges of indexes whose sizes add up to at most CHUNK_TOKENS, or of one that is larger."""
     start = tokens = 0
     for index, size in enumerate(sizes):
@@ -294,7 +296,7 @@ def _chunks(sizes: Sequence[int]) -> Iterator[range]:
         yield range(start, len(sizes))
 
 
-def _means(rows: Sequence[Figures]) -> Figures:
+def _mean_figures(rows: Sequence[Figures]) -> Figures:
     """Return the mean of each figure over the groups; counts are summed."""
     means: dict[str, float | int | None] = {}
     for name in rows[0]:

@@ -33,7 +33,7 @@ def _read_words(path: pathlib.Path) -> list[Item]:
         context = fields["context"]
         index = next(i for i, word in enumerate(context.split(" ")) if BLANK in word)
         without_punctuation = str.maketrans("", "", string.punctuation)
-        words = [sentence.split(" ")[index].translate(without_punctuation) for sentence in _sentences(fields)]
+        words = [sentence.split(" ")[index].translate(without_punctuation) for sentence in _labeled_sentences(fields)]
         start = context.index(BLANK)
         spans = tuple((start, start + len(word)) for word in words)
         texts = tuple(context.replace(BLANK, word) for word in words)
@@ -50,7 +50,7 @@ def _read_next_sentences(path: pathlib.Path) -> list[Item]:
 
     def make_item(where: str, fields: Any) -> Item:
         context = fields["context"]
-        texts = tuple(f"{context} {sentence}" for sentence in _sentences(fields))
+        texts = tuple(f"{context} {sentence}" for sentence in _labeled_sentences(fields))
         return Item(where, fields["bias_type"], texts, (fields["target"], len(context)))
 
     return _read_items(path, "intersentence", make_item)
@@ -78,7 +78,7 @@ def _published_items(values: Any, half: str) -> list[Any]:
     return items if isinstance(items, list) else []
 
 
-def _sentences(fields: Any) -> list[str]:
+def _labeled_sentences(fields: Any) -> list[str]:
     """Return the sentences of an item: as published, a list with gold labels; in files cut from it, by label."""
     sentences = fields.get("data") or {sentence["gold_label"]: sentence for sentence in fields["sentences"]}
     return [sentences[label]["sentence"] for label in LABELS]

@@ -52,7 +52,7 @@ def _read_templates(path: pathlib.Path) -> list[Item]:
         names = names or list(groups)
         if list(groups) != names:
             raise UserError(f"{line.where}: groups {', '.join(groups)}; all lines need the same: {', '.join(names)}")
-        items += [_item(line.where, template, filler, groups) for filler in fillers]
+        items += [_make_item(line.where, template, filler, groups) for filler in fillers]
     return items
 
 
@@ -83,7 +83,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip()) and value.encode(errors="ignore").decode() == value
 
 
-def _item(where: str, template: str, filler: str, groups: Mapping[str, Sequence[str]]) -> Item:
+def _make_item(where: str, template: str, filler: str, groups: Mapping[str, Sequence[str]]) -> Item:
     texts, parts = list[str](), list[TemplatePart]()
     for group, words in groups.items():
         for word in words:
@@ -142,7 +142,7 @@ def _group_log_probabilities(template: ScoredItem, names: Sequence[str]) -> list
     return [[float(np.logaddexp.reduce(column[groups == name])) for name in names] for column in sums.T]
 
 
-def groups_of(figures: Figures) -> list[str]:
+def template_groups(figures: Figures) -> list[str]:
     """Return the names of the groups in the figures of templates."""
     return [name.removesuffix(ASSOCIATION) for name in figures if name.endswith(ASSOCIATION)]
 

@@ -58,13 +58,13 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
         "split_lines": sum(length > context.max_positions - NUM_SPECIAL for length in lengths),
         "tokens": num_tokens,
         "words": num_words,
-        "pseudo_perplexity": _exp(nats / num_tokens) if num_tokens else None,
-        "per_word": _exp(nats / num_words) if num_tokens else None,
+        "pseudo_perplexity": _capped_exp(nats / num_tokens) if num_tokens else None,
+        "per_word": _capped_exp(nats / num_words) if num_tokens else None,
         "bits_per_character": nats / math.log(2) / num_characters if num_tokens else None,
     }
 
 
-def _exp(nats: float) -> float:
+def _capped_exp(nats: float) -> float:
     return math.exp(min(nats, 700.0))  # of random weights it may exceed what a float holds
 
 

@@ -14,7 +14,7 @@ from bert_jax.scoring.benchmark import (
     all_token_queries,
     files_in,
     read_utf8,
-    wins,
+    win_score,
 )
 from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, stretch_queries, tokens_in
 
@@ -45,16 +45,18 @@ def _read_pairs(path: pathlib.Path) -> list[Item]:
             continue
         name = pro_file.name.removeprefix(PRO)
         anti_file = pro_file.with_name(ANTI + name)
-        pro, anti = _sentences(pro_file), _sentences(anti_file)
+        pro, anti = _read_sentences(pro_file), _read_sentences(anti_file)
         if len(pro) != len(anti):
             raise UserError(
                 f"{pro_file} has {len(pro)} sentences, {anti_file.name} {len(anti)}; take both from one version"
             )
-        items += [_item(f"{pro_file}:{line}", name, *pair) for line, pair in enumerate(zip(pro, anti, strict=True), 1)]
+        items += [
+            _make_item(f"{pro_file}:{line}", name, *pair) for line, pair in enumerate(zip(pro, anti, strict=True), 1)
+        ]
     return items
 
 
-def _sentences(file: pathlib.Path) -> list[str]:
+def _read_sentences(file: pathlib.Path) -> list[str]:
     """Return the sentences of a file of WinoBias, without their numbers."""
     sentences = []
     for line_number, line in enumerate(read_utf8(file).splitlines(), 1):
@@ -67,7 +69,7 @@ def _sentences(file: pathlib.Path) -> list[str]:
     return sentences
 
 
-def _item(where: str, group: str, pro: str, anti: str) -> Item:
+def _make_item(where: str, group: str, pro: str, anti: str) -> Item:
     """Return the item of two lines with brackets around the person and the pronouns."""
     texts = (_without_brackets(pro), _without_brackets(anti))
     pro_matches, anti_matches = list(PRONOUN.finditer(pro)), list(PRONOUN.finditer(anti))
@@ -101,19 +103,19 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     `difference` is the first less the second. `stereotype` and `skew` are as in de Vassimon Manela et al. 2021: the F1
     of male and of female pronouns, differences between the sides and between the genders.
     """
-    num_wins = sum(wins(*pair.sums[:2]) for pair in scored)
+    num_wins = sum(win_score(*pair.sums[:2]) for pair in scored)
     figures: dict[str, float | int | None] = {"pairs": len(scored), "pro_stereotyped": 100 * num_wins / len(scored)}
     answers = []  # (the pronoun in line with the stereotype is male, how far it wins)
     for pair in scored:
         if details := pair.item.details:
             in_pro = tokens_in(pair.tokens[0], details.pro_span)
             pro_sum, anti_sum = float(pair.log_probabilities[0][in_pro].sum()), pair.sums[2]
-            answers.append((details.is_male, wins(pro_sum, anti_sum)))
+            answers.append((details.is_male, win_score(pro_sum, anti_sum)))
     if not answers:
         return figures | {"pronouns": 0} | dict.fromkeys(("pro", "anti", "difference", "stereotype", "skew"))
     pro = 100 * sum(win for _, win in answers) / len(answers)
     reversed_answers = [(not is_male, 1 - win) for is_male, win in answers]
-    f1_pro, f1_anti = ([_f1(side, male) for male in (True, False)] for side in (answers, reversed_answers))
+    f1_pro, f1_anti = ([_gender_f1(side, male) for male in (True, False)] for side in (answers, reversed_answers))
     return figures | {
         "pronouns": len(answers),
         "pro": pro,
@@ -124,7 +126,7 @@ def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
     }
 
 
-def _f1(answers: Sequence[tuple[bool, float]], male: bool) -> float:
+def _gender_f1(answers: Sequence[tuple[bool, float]], male: bool) -> float:
     """Return the F1 of a gender, in percent; answers are (the right one is male, how far the model gave it, 0 to 1)."""
     right = sum(win for is_male, win in answers if is_male == male)
     wrong = sum(1 - win for _, win in answers)  # each misses a gender and names the other

@@ -34,32 +34,34 @@ def _read_sentences(path: pathlib.Path) -> list[Item]:
     """
     file = path / SENTENCES if path.is_dir() else path
     statistics = file.with_name(STATISTICS)
-    rows = _rows(statistics, "occupation") if statistics.is_file() else []
-    women = {row["occupation"]: _women(statistics, row) for _, row in rows}
+    rows = _read_tab_rows(statistics, "occupation") if statistics.is_file() else []
+    women = {row["occupation"]: _percent_women(statistics, row) for _, row in rows}
     by_key: dict[tuple[str, ...], dict[str, str]] = {}
-    for where, row in _rows(file, "sentid", "sentence"):
+    for where, row in _read_tab_rows(file, "sentid", "sentence"):
         name = row["sentid"].split(".")
         if len(name) != 5 or name[2] not in REFERENTS or name[3] not in GENDERS:
             raise UserError(f"{where}: sentid {row['sentid']!r:.60} is not of Winogender; give {SENTENCES}")
         by_key.setdefault(tuple(name[:3]), {})[name[3]] = row["sentence"]
-    return [_item(f"{file}, {'.'.join(key)}", key, by_gender, women.get(key[0])) for key, by_gender in by_key.items()]
+    return [
+        _make_item(f"{file}, {'.'.join(key)}", key, by_gender, women.get(key[0])) for key, by_gender in by_key.items()
+    ]
 
 
-def _rows(file: pathlib.Path, *columns: str) -> list[tuple[str, dict[str, str]]]:
+def _read_tab_rows(file: pathlib.Path, *columns: str) -> list[tuple[str, dict[str, str]]]:
     """Return the rows of a file with tabs between columns, without quoting, each after `file:line`."""
     data = "the file of rudinger/winogender-schemas"
     rows = read_rows(file, columns, data, delimiter="\t", quoting=csv.QUOTE_NONE)
     return [(where, row) for where, row in rows if all(row[name] for name in columns)]
 
 
-def _women(file: pathlib.Path, row: dict[str, str]) -> tuple[float, ...]:
+def _percent_women(file: pathlib.Path, row: dict[str, str]) -> tuple[float, ...]:
     try:
         return tuple(float(row[f"{source}_pct_female"]) for source in SOURCES)
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{file}: {row['occupation']}: no number in a column; give that of Winogender") from None
 
 
-def _item(where: str, key: tuple[str, ...], by_gender: dict[str, str], women: tuple[float, ...] | None) -> Item:
+def _make_item(where: str, key: tuple[str, ...], by_gender: dict[str, str], women: tuple[float, ...] | None) -> Item:
     """Return the item of a sentence; `key` is (occupation, other person, answer)."""
     if len(by_gender) != len(GENDERS):
         raise UserError(f"{where}: in {', '.join(by_gender)} alone; it needs {', '.join(GENDERS)}")

@@ -14,7 +14,7 @@ import pytest
 
 from bert_jax.reports.corpus.checks import CHECKS, SEQUENCE_CHECKS
 from bert_jax.reports.corpus.figures import CorpusSource
-from bert_jax.reports.corpus.terminal import columns
+from bert_jax.reports.corpus.terminal import terminal_columns
 from tests.helpers.written_corpus import LETTERS, WORDS, sentence, text, write_corpus
 
 RECIPE = """
@@ -87,7 +87,7 @@ def test_a_sequence_is_text_of_the_corpus(corpus, texts, run, monkeypatch, width
     for number in (0, 1, 2, 3, 10**6, 10**12):
         status, out, _ = run("inspect", corpus, "--sequence", number)
         assert status == 0
-        assert all(columns(line) <= width for line in out.splitlines())
+        assert all(terminal_columns(line) <= width for line in out.splitlines())
         assert f"sequence {number:,} " in out
         assert "documents" not in out.splitlines()[0]
         marked = shown(out)

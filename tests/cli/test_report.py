@@ -37,7 +37,7 @@ def test_the_predictions_are_those_that_the_run_was_evaluated_on(world) -> None:
     """The same sequences with the same masks: loss and accuracy are those of the last line of metrics."""
     found = read_runs([world.run])[0]
     facts = found.pretraining
-    corpus = find_run_corpus(facts.corpus, found.fingerprint["corpus"])
+    corpus = find_run_corpus(facts.data.corpus, found.fingerprint["corpus"])
     assert not isinstance(corpus, str), corpus
     batch = heldout_batch(facts, found.seed, found.trainings[0].last_step, corpus, facts.num_eval_sequences)
     rows = predict_batch(world.run, batch, corpus.tokenizer(), Console(io.StringIO()))

@@ -5,7 +5,7 @@ import pytest
 
 from bert_jax.reports.corpus.examples import plain_text, printable, sequence_examples
 from bert_jax.reports.corpus.inspect_text import example_lines
-from bert_jax.reports.corpus.terminal import columns, paint, styled_lines
+from bert_jax.reports.corpus.terminal import paint, styled_lines, terminal_columns
 from bert_jax.tokenizer import load_tokenizer
 
 FIRST = "The unbelievable cat, who sat there: it purred!"
@@ -88,7 +88,7 @@ def test_lines_are_no_wider_than_the_given_width():
     text = "".join(part for part, _ in spans)
     for width in range(8, 60):
         lines = styled_lines(spans, width, color=False)
-        assert all(columns(line) <= width for line in lines)
+        assert all(terminal_columns(line) <= width for line in lines)
         assert "".join(lines).replace(" ", "") == text.replace(" ", "")
         colored = styled_lines(spans, width, color=True)
         for style in ("1;33", "36", "1;32"):
@@ -107,17 +107,17 @@ def test_a_mark_that_fits_on_a_line_is_not_broken(before):
     whole = "".join(text for text, _ in spans)
     for width in range(4, 60):
         lines = styled_lines(spans, width, False)
-        assert max(map(columns, lines)) <= width
+        assert max(map(terminal_columns, lines)) <= width
         assert "".join("".join(lines).split()) == "".join(whole.split())
         for mark in marks:
-            if columns(mark) <= width:
+            if terminal_columns(mark) <= width:
                 assert sum(line.count(mark) for line in lines) == 6, (width, mark)
 
 
 def test_columns():
-    assert columns("abc") == 3
-    assert columns("猫") == 2
-    assert columns("e\u0301") == 1
+    assert terminal_columns("abc") == 3
+    assert terminal_columns("猫") == 2
+    assert terminal_columns("e\u0301") == 1
 
 
 def test_a_text_cannot_control_the_terminal():

@@ -11,7 +11,7 @@ import transformers
 
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.errors import UserError
-from bert_jax.reports.attention.head_roles import by_word, relevance, rollout
+from bert_jax.reports.attention.head_roles import attention_rollout, gradient_relevance, tokens_to_words
 from bert_jax.reports.attention.page import attention_page
 from bert_jax.reports.attention.picture import draw_attention
 from bert_jax.reports.attention.text import TextAttention, between_words, head_patterns, text_attention, within_window
@@ -59,19 +59,23 @@ def drawn(seed: int, layers: int = 3) -> list[np.ndarray]:
 
 def test_rollout_and_relevance_by_their_rules() -> None:
     weights = drawn(0)
-    np.testing.assert_allclose(rollout(weights), published_rollout(weights), atol=1e-12)
-    np.testing.assert_allclose(rollout(weights).sum(-1), 1)
+    np.testing.assert_allclose(attention_rollout(weights), published_rollout(weights), atol=1e-12)
+    np.testing.assert_allclose(attention_rollout(weights).sum(-1), 1)
     gradients = list(np.random.default_rng(1).standard_normal((3, 2, 5, 5)))
-    np.testing.assert_allclose(relevance(weights, gradients), published_relevance(weights, gradients), atol=1e-12)
+    np.testing.assert_allclose(
+        gradient_relevance(weights, gradients), published_relevance(weights, gradients), atol=1e-12
+    )
 
 
 def test_tokens_to_words_by_hand() -> None:
     """Read: the sum over the tokens of a word. Reads: the mean of what its tokens read."""
     tokens = np.array([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.25, 0.25]])
     wanted = [[0.1, 0.9], [(0.3 + 0.5) / 2, (0.7 + 0.5) / 2]]
-    np.testing.assert_allclose(by_word(tokens, np.array([0, 1, 1])), wanted)
-    np.testing.assert_allclose(by_word(tokens[1:], np.array([0, 1, 1]), 1), wanted[1:])
-    np.testing.assert_allclose(by_word(tokens[:2], np.array([0, 1, 1])), wanted[:1])  # half of the second word reads
+    np.testing.assert_allclose(tokens_to_words(tokens, np.array([0, 1, 1])), wanted)
+    np.testing.assert_allclose(tokens_to_words(tokens[1:], np.array([0, 1, 1]), 1), wanted[1:])
+    np.testing.assert_allclose(
+        tokens_to_words(tokens[:2], np.array([0, 1, 1])), wanted[:1]
+    )  # half of the second word reads
 
 
 @pytest.mark.parametrize("family", ["modernbert", pytest.param("electra", marks=pytest.mark.slow)])
@@ -129,7 +133,7 @@ def test_words_on_a_page(model: OpenModel, found: TextAttention) -> None:
     assert words.tokens == ["[CLS]", "ab", "c", "[MASK]", "de", "f", "gaa", ".", "[SEP]"]
     groups = np.array([0, 1, 1, 2, 3, 4, 4, 5, 6, 6, 6, 7, 8])
     assert len(found.tokens) == len(groups)
-    np.testing.assert_allclose(words.rollout, by_word(found.rollout, groups))
+    np.testing.assert_allclose(words.rollout, tokens_to_words(found.rollout, groups))
     assert found.relevance is not None
     assert words.relevance is not None
     np.testing.assert_allclose(words.relevance.tokens, [found.relevance.tokens[groups == n].sum() for n in range(9)])

@@ -338,7 +338,7 @@ def test_a_value_that_is_not_finite_breaks_the_line(tmp_path: pathlib.Path) -> N
 def test_predictions_are_at_their_tokens(hostile) -> None:
     """A model that is certain of the right token everywhere but at one place."""
     run = read_runs([hostile])[0]
-    corpus = find_run_corpus(run.pretraining.corpus, run.fingerprint["corpus"])
+    corpus = find_run_corpus(run.pretraining.data.corpus, run.fingerprint["corpus"])
     assert not isinstance(corpus, str), corpus
     batch = predictions.heldout_batch(run.pretraining, run.seed, run.trainings[0].last_step, corpus, 2)
     labels = batch["masked_labels"]

@@ -29,12 +29,16 @@ class Relevance(NamedTuple):
 
 # Head -> the likeliest answer by its logit.
 TARGETS: dict[str, RelevanceTarget] = {
-    "masked_token": RelevanceTarget(lambda arrays: _largest(arrays["mlm_logits"][0, 0]), "the token at the first mask"),
-    "sequence_classification": RelevanceTarget(lambda arrays: _largest(arrays["sequence_logits"][0]), "the class"),
+    "masked_token": RelevanceTarget(
+        lambda arrays: _largest_logit(arrays["mlm_logits"][0, 0]), "the token at the first mask"
+    ),
+    "sequence_classification": RelevanceTarget(
+        lambda arrays: _largest_logit(arrays["sequence_logits"][0]), "the class"
+    ),
 }
 
 
-def rollout(weights: Sequence[np.ndarray]) -> np.ndarray:
+def attention_rollout(weights: Sequence[np.ndarray]) -> np.ndarray:
     """Return how much of each input token reaches each output token, float `[tokens, tokens]`, rows that sum to 1.
 
     Attention rollout (Abnar and Zuidema 2020): the heads of a layer are averaged, half of each token comes
@@ -49,14 +53,14 @@ def rollout(weights: Sequence[np.ndarray]) -> np.ndarray:
     return reached
 
 
-def relevance(weights: Sequence[np.ndarray], gradients: Sequence[np.ndarray]) -> np.ndarray:
+def gradient_relevance(weights: Sequence[np.ndarray], gradients: Sequence[np.ndarray]) -> np.ndarray:
     """Return how much each input token matters for each output token, float `[tokens, tokens]`.
 
     Gradient-weighted relevance (Chefer et al. 2021, "Generic Attention-model Explainability", self-attention): R starts
     as the identity, and each layer adds the mean over heads of max(0, gradient * weight), times R.
 
     Args:
-        weights: as in `rollout`.
+        weights: as in `attention_rollout`.
         gradients: of the score by each weight, in the same shapes.
     """
     matters = np.eye(weights[0].shape[-1])
@@ -94,15 +98,15 @@ def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarr
         return head_weights(model, batch), None
     position = int(masks[0]) if masks.size and not head.classes else 0
     batch = {**batch, "masked_positions": np.array([[position]], np.int32)}
-    weights, gradients, answer = _gradients(model, head, batch)
-    row = relevance(weights, gradients)[position]
+    weights, gradients, answer = _weights_and_gradients(model, head, batch)
+    row = gradient_relevance(weights, gradients)[position]
     row[position] -= 1  # the part of the identity
     names = model.labels if head.classes else model.tokenizer.tokens
     name = names[answer] if answer < len(names) else str(answer)
     return weights, Relevance(row, f"{TARGETS[head.name].description}, {name}")
 
 
-def by_word(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
+def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
     """Return attention between words from attention between tokens; the sums of rows stay.
 
     As in Clark et al. 2019: the attention to a word is the sum over its tokens, the attention of a word the mean over
@@ -120,7 +124,9 @@ def by_word(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray
     return np.add.reduceat(np.stack(rows, -2), starts, -1)
 
 
-def _gradients(model: OpenModel, head: Head, batch: Batch) -> tuple[list[np.ndarray], list[np.ndarray], int]:
+def _weights_and_gradients(
+    model: OpenModel, head: Head, batch: Batch
+) -> tuple[list[np.ndarray], list[np.ndarray], int]:
     """Return the attention weights, the gradient of the largest logit by each, and its class, from one pass."""
 
     def score(probes: jax.Array, params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -135,5 +141,5 @@ def _gradients(model: OpenModel, head: Head, batch: Batch) -> tuple[list[np.ndar
     return list(np.asarray(weights)[:, 0]), list(np.asarray(gradients)[:, 0]), int(answer)
 
 
-def _largest(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _largest_logit(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
     return logits.max(), logits.argmax()

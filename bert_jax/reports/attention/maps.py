@@ -30,14 +30,14 @@ def small_map(weights: np.ndarray, description: str) -> Html:
     pixels = max_pooled(weights)
     named = len(pixels) == len(weights)
     margin = MARGIN if named else 1
-    return _map(pixels, margin, description, element("use", href="#tokens") if named else "")
+    return _map_html(pixels, margin, description, element("use", href="#tokens") if named else "")
 
 
 def large_map(weights: np.ndarray, description: str, *marks: Html) -> Html:
     """Return a map of every token large enough to read, with `marks` in its units, from `MARGIN` on."""
     side = round(UNIT_PIXELS * (MARGIN + CELL * len(weights) + 2))
     size = {"class_": "real", "width": side, "height": side}
-    return _map(weights, MARGIN, description, element("use", href="#tokens"), *marks, **size)
+    return _map_html(weights, MARGIN, description, element("use", href="#tokens"), *marks, **size)
 
 
 def tokens_per_pixel(num_tokens: int) -> int:
@@ -51,7 +51,7 @@ def max_pooled(weights: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum.reduceat(np.maximum.reduceat(weights, starts, axis=0), starts, axis=1))
 
 
-def _map(pixels: np.ndarray, margin: int, description: str, *marks: Html | str, **size: object) -> Html:
+def _map_html(pixels: np.ndarray, margin: int, description: str, *marks: Html | str, **size: object) -> Html:
     side = CELL * len(pixels)
     gray = np.round(255 * (1 - pixels / max(float(pixels.max()), 1e-30))).astype(np.uint8)
     return element(

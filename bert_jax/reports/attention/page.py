@@ -83,7 +83,7 @@ def attention_page(
     if detail_of:
         layer, head = detail_of
         parts.append(head_detail(shown.tokens, shown.weights[layer][head], layer, head))
-    parts.append(section("Patterns", _counts(patterns)))
+    parts.append(section("Patterns", _pattern_counts(patterns)))
     if rollout is not None:
         map_ = small_map(rollout, "attention rollout of all layers")
         figure = element("div", element("figure", element("h3", "Rollout"), map_), class_="maps")
@@ -92,7 +92,7 @@ def attention_page(
         bars = _relevance_bars(shown.tokens, relevance)
         parts.append(section(f"What matters for {relevance.answer}", element("p", RELEVANCE), bars))
     for layer, of_layer in enumerate(patterns):
-        heads = [_head(shown, layer, head, pattern) for head, pattern in enumerate(of_layer)]
+        heads = [_head_figure(shown, layer, head, pattern) for head, pattern in enumerate(of_layer)]
         parts.append(section(f"Layer {layer}", element("div", *heads, class_="maps")))
     return page(f"Attention: {text}", *parts, command="attention")
 
@@ -114,7 +114,7 @@ def _relevance_bars(tokens: list[str], relevance: Relevance) -> Html:
     return element("figure", drawing, class_="wide")
 
 
-def _head(shown: TextAttention, layer: int, head: int, pattern: HeadPattern) -> Html:
+def _head_figure(shown: TextAttention, layer: int, head: int, pattern: HeadPattern) -> Html:
     weights, name = shown.weights[layer][head], f"layer {layer}, head {head}"
     fractions = ", ".join(f"{pattern_name} {fraction:.0%}" for pattern_name, fraction in pattern.fractions.items())
     caption = f"{fractions}; entropy {pattern.entropy:.2f} nats"
@@ -130,7 +130,7 @@ def _head(shown: TextAttention, layer: int, head: int, pattern: HeadPattern) -> 
     )
 
 
-def _counts(patterns: list[list[HeadPattern]]) -> Html:
+def _pattern_counts(patterns: list[list[HeadPattern]]) -> Html:
     """Return the number of heads of each pattern, by layer."""
     names = list(dict.fromkeys(pattern.name for layer in patterns for pattern in layer))
     counts = [collections.Counter(pattern.name for pattern in layer) for layer in patterns]

@@ -6,7 +6,13 @@ import numpy as np
 
 from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.errors import UserError
-from bert_jax.reports.attention.head_roles import Relevance, by_word, head_weights, rollout, weights_and_relevance
+from bert_jax.reports.attention.head_roles import (
+    Relevance,
+    attention_rollout,
+    head_weights,
+    tokens_to_words,
+    weights_and_relevance,
+)
 from bert_jax.reports.attention.patterns import HeadPattern, head_pattern
 from bert_jax.reports.corpus.examples import printable
 from bert_jax.tasks.kinds.texts import text_features
@@ -52,7 +58,9 @@ def text_attention(model: OpenModel, text: str, pair: str | None = None, first: 
         weights = head_weights(model, batch, slice(first, first + MAX_TOKENS))
         return TextAttention(tokens=tokens, ids=ids, weights=weights, first=first)
     weights, relevance = weights_and_relevance(model, batch)
-    return TextAttention(tokens=tokens, ids=ids, weights=weights, rollout=rollout(weights), relevance=relevance)
+    return TextAttention(
+        tokens=tokens, ids=ids, weights=weights, rollout=attention_rollout(weights), relevance=relevance
+    )
 
 
 def within_window(attention: TextAttention) -> TextAttention:
@@ -77,8 +85,8 @@ def between_words(model: OpenModel, attention: TextAttention) -> TextAttention:
     return TextAttention(
         tokens=[printable(model.tokenizer.decode(ids.tolist()).strip()) for ids in ids_of_words],
         ids=attention.ids[starts],
-        weights=[by_word(layer, words, attention.first) for layer in attention.weights],
-        rollout=None if attention.rollout is None else by_word(attention.rollout, words),
+        weights=[tokens_to_words(layer, words, attention.first) for layer in attention.weights],
+        rollout=None if attention.rollout is None else tokens_to_words(attention.rollout, words),
         relevance=relevance and relevance._replace(tokens=np.bincount(words, relevance.tokens)),
         first=first,
         unit="words",

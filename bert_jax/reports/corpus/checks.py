@@ -63,7 +63,7 @@ def text_warnings(text: SequenceText) -> list[str]:
     return [name for name, fails in TEXT_CHECKS.items() if fails(text)]
 
 
-def _one_document(figures: CorpusFigures) -> str:
+def _check_one_document(figures: CorpusFigures) -> str:
     alone = [source.name for source in figures.sources if source.train["documents"] == 1]
     if not alone:
         return ""
@@ -75,7 +75,7 @@ def _one_document(figures: CorpusFigures) -> str:
     )
 
 
-def _nothing_held_out(figures: CorpusFigures) -> str:
+def _check_nothing_held_out(figures: CorpusFigures) -> str:
     needed = SENTENCE_PAIRS[figures.data.sentence_pairs].min_documents
     lacking = [source for source in figures.sources if source.heldout["documents"] < needed]
     if not lacking:
@@ -88,7 +88,7 @@ def _nothing_held_out(figures: CorpusFigures) -> str:
     )
 
 
-def _random_pairs(figures: SequenceFigures, data: DataConfig) -> str:
+def _check_random_pairs(figures: SequenceFigures, data: DataConfig) -> str:
     has_random = SENTENCE_PAIRS[data.sentence_pairs].min_documents > 1  # second texts from other documents
     if not has_random or (figures.labelled or 0) <= MAX_RANDOM_PAIRS:
         return ""
@@ -99,7 +99,7 @@ def _random_pairs(figures: SequenceFigures, data: DataConfig) -> str:
     )
 
 
-def _one_sentence(figures: CorpusFigures) -> str:
+def _check_one_sentence(figures: CorpusFigures) -> str:
     if SENTENCE_PAIRS[figures.data.sentence_pairs].num_texts == 1 or figures.one_sentence <= MAX_ONE_SENTENCE:
         return ""
     return (
@@ -108,7 +108,7 @@ def _one_sentence(figures: CorpusFigures) -> str:
     )
 
 
-def _duplicates(figures: CorpusFigures) -> str:
+def _check_duplicates(figures: CorpusFigures) -> str:
     copies = figures.duplicates
     if copies.repeated <= MAX_DUPLICATES * copies.train:
         return ""
@@ -118,7 +118,7 @@ def _duplicates(figures: CorpusFigures) -> str:
     )
 
 
-def _leaked(figures: CorpusFigures) -> str:
+def _check_leaked(figures: CorpusFigures) -> str:
     copies, near = figures.duplicates, figures.leaks
     fraction = max(copies.leaked / max(1, copies.heldout), near.near / max(1, near.heldout))
     if fraction <= MAX_LEAKED:
@@ -129,7 +129,7 @@ def _leaked(figures: CorpusFigures) -> str:
     )
 
 
-def _unknown(figures: CorpusFigures) -> str:
+def _check_unknown(figures: CorpusFigures) -> str:
     if figures.tokens.unknown <= MAX_UNKNOWN:
         return ""
     return (
@@ -138,13 +138,13 @@ def _unknown(figures: CorpusFigures) -> str:
     )
 
 
-def _changes(figures: CorpusFigures) -> str:
+def _check_changes(figures: CorpusFigures) -> str:
     many = len(figures.sources) > 1
     changed = [source for source in figures.sources if source.changes]
     return ". ".join(f"{source.name}: {source.changes}" if many else source.changes for source in changed)
 
 
-def _many_tokens_per_word(figures: CorpusFigures) -> str:
+def _check_many_tokens_per_word(figures: CorpusFigures) -> str:
     tokens = figures.tokens
     if tokens.tokens_per_word <= MAX_TOKENS_PER_WORD or tokens.characters_per_word > MAX_WORD_CHARACTERS:
         return ""
@@ -156,7 +156,7 @@ def _many_tokens_per_word(figures: CorpusFigures) -> str:
     )
 
 
-def _unused(figures: CorpusFigures) -> str:
+def _check_unused(figures: CorpusFigures) -> str:
     fraction = figures.unused / len(figures.tokens.counts)
     if fraction <= MAX_UNUSED:
         return ""
@@ -166,7 +166,7 @@ def _unused(figures: CorpusFigures) -> str:
     )
 
 
-def _mostly_padding(figures: SequenceFigures, data: DataConfig) -> str:
+def _check_mostly_padding(figures: SequenceFigures, data: DataConfig) -> str:
     if figures.fill >= MIN_FILL:
         return ""
     padding = f"sequences are {1 - figures.fill:.0%} padding, which costs as much as text"
@@ -176,7 +176,7 @@ def _mostly_padding(figures: SequenceFigures, data: DataConfig) -> str:
     return f"{padding}. Pack several examples into one with --config.data.packing={packing}, or make sequences shorter"
 
 
-def _idle(figures: SequenceFigures, data: DataConfig) -> str:
+def _check_idle(figures: SequenceFigures, data: DataConfig) -> str:
     if figures.idle <= MAX_IDLE:
         return ""
     return (
@@ -185,7 +185,7 @@ def _idle(figures: SequenceFigures, data: DataConfig) -> str:
     )
 
 
-def _long_words(figures: CorpusFigures) -> str:
+def _check_long_words(figures: CorpusFigures) -> str:
     fraction = figures.tokens.long_words
     if not MASKINGS[figures.data.masking].whole_words or fraction <= MAX_LONG_WORDS:
         return ""
@@ -196,7 +196,7 @@ def _long_words(figures: CorpusFigures) -> str:
     )
 
 
-def _many_epochs(figures: CorpusFigures) -> str:
+def _check_many_epochs(figures: CorpusFigures) -> str:
     often = [source for source in figures.sources if (source.epochs or 0) > MAX_EPOCHS]
     if not often:
         return ""
@@ -205,22 +205,22 @@ def _many_epochs(figures: CorpusFigures) -> str:
 
 
 CHECKS: dict[str, Callable[[CorpusFigures], str]] = {
-    "one_document": _one_document,
-    "nothing_held_out": _nothing_held_out,
-    "one_sentence": _one_sentence,
-    "duplicates": _duplicates,
-    "leaked": _leaked,
-    "unknown": _unknown,
-    "changes": _changes,
-    "many_tokens_per_word": _many_tokens_per_word,
-    "unused": _unused,
-    "long_words": _long_words,
-    "many_epochs": _many_epochs,
+    "one_document": _check_one_document,
+    "nothing_held_out": _check_nothing_held_out,
+    "one_sentence": _check_one_sentence,
+    "duplicates": _check_duplicates,
+    "leaked": _check_leaked,
+    "unknown": _check_unknown,
+    "changes": _check_changes,
+    "many_tokens_per_word": _check_many_tokens_per_word,
+    "unused": _check_unused,
+    "long_words": _check_long_words,
+    "many_epochs": _check_many_epochs,
 }
 SEQUENCE_CHECKS: dict[str, Callable[[SequenceFigures, DataConfig], str]] = {
-    "random_pairs": _random_pairs,
-    "mostly_padding": _mostly_padding,
-    "idle": _idle,
+    "random_pairs": _check_random_pairs,
+    "mostly_padding": _check_mostly_padding,
+    "idle": _check_idle,
 }
 
 

@@ -36,18 +36,20 @@ class SequenceExample(NamedTuple):
 
 def sequence_examples(batch: Batch, row: int, tokenizer: "Tokenizer") -> tuple[SequenceExample, ...]:
     """Return the examples of a row of a batch with two token types."""
-    read, (targets, predicted) = batch["input_ids"][row], targets_of(batch, row)
+    read, (targets, predicted) = batch["input_ids"][row], tokens_before_masking(batch, row)
     examples = []
     for texts, label in text_positions(batch, row):
         pieces = []
         for order, positions in enumerate(texts):
             plain = "second" if order else "text"
-            pieces.append(tuple(_pieces(read[positions], targets[positions], predicted[positions], plain, tokenizer)))
+            pieces.append(
+                tuple(_text_pieces(read[positions], targets[positions], predicted[positions], plain, tokenizer))
+            )
         examples.append(SequenceExample(tuple(pieces), label))
     return tuple(examples)
 
 
-def targets_of(batch: Batch, row: int) -> tuple[np.ndarray, np.ndarray]:
+def tokens_before_masking(batch: Batch, row: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the tokens of a sequence before masking, int32 `[seq_len]`, and which are to predict, bool `[seq_len]`."""
     used = batch["masked_weights"][row] > 0
     positions = batch["masked_positions"][row][used]
@@ -72,7 +74,7 @@ def text_positions(batch: Batch, row: int) -> list[tuple[list[np.ndarray], int |
     ]
 
 
-def _pieces(
+def _text_pieces(
     read: np.ndarray, targets: np.ndarray, predicted: np.ndarray, plain: str, tokenizer: "Tokenizer"
 ) -> Iterator[TextPiece]:
     # Neighbors that are neither predicted nor special are decoded together: a character may be several tokens.
@@ -88,8 +90,8 @@ def _pieces(
         elif predicted[first]:
             hidden, same = read[first] == tokenizer.mask_id, read[first] == targets[first]
             style = "mask" if hidden else "kept" if same else "random"
-            shown = tokenizer.special.mask.strip("[]<>") if hidden else _spelled(int(read[first]), tokenizer)
-            word = _spelled(int(targets[first]), tokenizer)
+            shown = tokenizer.special.mask.strip("[]<>") if hidden else _token_text(int(read[first]), tokenizer)
+            word = _token_text(int(targets[first]), tokenizer)
             yield TextPiece(f"{' ' * text.startswith(' ')}[{shown}|{word}]", style, text)
         else:
             yield TextPiece(text, plain)
@@ -101,7 +103,7 @@ def _decode_after_text(ids: list[int], tokenizer: "Tokenizer") -> str:
     return tokenizer.decode(before + ids)[len(tokenizer.decode(before)) :]
 
 
-def _spelled(token_id: int, tokenizer: "Tokenizer") -> str:
+def _token_text(token_id: int, tokenizer: "Tokenizer") -> str:
     """Return the text of a token alone, or its vocabulary entry where it is a space or a part of a character."""
     text = _decode_after_text([token_id], tokenizer).strip()
     return text if text and REPLACEMENT not in text else tokenizer.tokens[token_id]
@@ -109,7 +111,7 @@ def _spelled(token_id: int, tokenizer: "Tokenizer") -> str:
 
 def vocabulary_entry(token_id: int, tokenizer: "Tokenizer") -> str:
     """Return a token as the vocabulary spells it; its text, where the vocabulary spells characters as bytes."""
-    text = _spelled(token_id, tokenizer)
+    text = _token_text(token_id, tokenizer)
     return tokenizer.tokens[token_id] if text in tokenizer.tokens[token_id] else text
 
 

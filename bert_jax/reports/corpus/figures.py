@@ -122,8 +122,8 @@ def _sources(mixture: Mixture, sequences: Sequences | None, tokenizer: "Tokenize
         documents, settings = manifest["documents"], manifest["settings"]
         source = CorpusSource(
             name=os.path.relpath(path, parent),
-            train=_sizes(corpus.split("train")),
-            heldout=_sizes(corpus.split("heldout")),
+            train=_split_sizes(corpus.split("train")),
+            heldout=_split_sizes(corpus.split("heldout")),
             prepared={
                 "in": documents["in"],
                 "stored": documents["stored"],
@@ -142,7 +142,7 @@ def _sources(mixture: Mixture, sequences: Sequences | None, tokenizer: "Tokenize
     return sources
 
 
-def _sizes(split: Split) -> dict[str, int]:
+def _split_sizes(split: Split) -> dict[str, int]:
     return {"documents": split.num_documents, "sentences": split.num_sentences, "tokens": split.num_tokens}
 
 

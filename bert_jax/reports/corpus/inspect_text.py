@@ -34,11 +34,11 @@ MIN_WIDTH = 8  # of the lines of a text
 def figures_lines(figures: CorpusFigures, tokenizer: "Tokenizer", width: int, color: bool) -> list[str]:
     """Return the figures in blocks: size, preparation, lengths, vocabulary, sequences."""
     blocks = {
-        "text": _sizes(figures.sources),
-        "preparation": filled_lines(_preparation(figures), width - 2),
-        "lengths": _lengths(figures),
-        "vocabulary": filled_lines(_vocabulary(figures, tokenizer), width - 2),
-        "sequences": filled_lines(_sequences(figures), width - 2),
+        "text": _size_table(figures.sources),
+        "preparation": filled_lines(_preparation_lines(figures), width - 2),
+        "lengths": _length_tables(figures),
+        "vocabulary": filled_lines(_vocabulary_lines(figures, tokenizer), width - 2),
+        "sequences": filled_lines(_sequence_figure_lines(figures), width - 2),
     }
     lines = []
     for title, block in blocks.items():
@@ -97,7 +97,7 @@ def example_lines(examples: Sequence[SequenceExample], sentence_pairs: str, widt
     return lines
 
 
-def _sizes(sources: Sequence[CorpusSource]) -> list[str]:
+def _size_table(sources: Sequence[CorpusSource]) -> list[str]:
     many = len(sources) > 1
     rows = [["", *UNITS, *(["of the tokens", "of the sequences", "epochs"] if many else [])]]
     for split in ("train", "heldout"):
@@ -113,7 +113,7 @@ def _sizes(sources: Sequence[CorpusSource]) -> list[str]:
     return text_table(rows)
 
 
-def _preparation(figures: CorpusFigures) -> list[str]:
+def _preparation_lines(figures: CorpusFigures) -> list[str]:
     # Imported here: these load the libraries that prepare text.
     from bert_jax.corpus.build.encoding import NO_LANGUAGE
     from bert_jax.corpus.build.summary import format_changes, sentence_rule
@@ -134,7 +134,7 @@ def _preparation(figures: CorpusFigures) -> list[str]:
             + (f"; {cut:,} overlong sentence{'s' * (cut != 1)} cut" if cut else "")
             + f"; {rule}"
         )
-        lost = _percent(source.prepared["unknown_character_fraction"])
+        lost = _format_percent(source.prepared["unknown_character_fraction"])
         lines.append(f"{name}characters lost in unknown tokens: {lost}; {format_changes(source.prepared)}")
     copies, leaks = figures.duplicates, figures.leaks
     lines.append(
@@ -155,7 +155,7 @@ def _preparation(figures: CorpusFigures) -> list[str]:
     return lines
 
 
-def _lengths(figures: CorpusFigures) -> list[str]:
+def _length_tables(figures: CorpusFigures) -> list[str]:
     """Return quantiles and a histogram with a bar per doubling of each kind of length."""
     distributions = {
         "tokens per document": figures.documents,
@@ -176,7 +176,7 @@ def _lengths(figures: CorpusFigures) -> list[str]:
     return [*text_table(table), *text_table(bars, left=(0, 2, 3))]
 
 
-def _vocabulary(figures: CorpusFigures, tokenizer: "Tokenizer") -> list[str]:
+def _vocabulary_lines(figures: CorpusFigures, tokenizer: "Tokenizer") -> list[str]:
     case, tokens = "uncased" if figures.tokenizer["lowercase"] else "cased", figures.tokens
     counted = "all tokens" if tokens.records == tokens.num_records else f"a sample of {tokens.tokens:,} tokens"
     frequent = "  ".join(f"{token}{KEPT_SPACE}{fraction:.1%}" for token, fraction in figures.frequent)
@@ -185,30 +185,31 @@ def _vocabulary(figures: CorpusFigures, tokenizer: "Tokenizer") -> list[str]:
         f"({figures.unused / len(tokens.counts):.1%}); counted over {counted}",
         f"{tokens.characters_per_word / tokens.tokens_per_word:.2f} characters per token; "
         f"{tokens.tokens_per_word:.2f} tokens per word of {tokens.characters_per_word:.1f} characters; "
-        f"{_percent(tokens.unknown)} unknown",
-        *_masked_words(figures),
+        f"{_format_percent(tokens.unknown)} unknown",
+        *_masked_word_lines(figures),
         f"most frequent:  {frequent}",
     ]
 
 
-def _masked_words(figures: CorpusFigures) -> list[str]:
+def _masked_word_lines(figures: CorpusFigures) -> list[str]:
     """Return the parts of words that whole-word masking masks together, with and without the words of a segmenter."""
     tokens = figures.tokens
     line = (
-        f"{_percent(tokens.joined)} of the tokens in words of several tokens, which whole-word masking masks together; "
-        f"{_percent(tokens.long_words)} in words of more than {MAX_WORD_TOKENS} tokens, which it masks token by token"
+        f"{_format_percent(tokens.joined)} of the tokens in words of several tokens, which whole-word masking masks "
+        f"together; {_format_percent(tokens.long_words)} in words of more than {MAX_WORD_TOKENS} tokens, which it "
+        "masks token by token"
     )
     if tokens.joined_by_vocabulary is None or tokens.long_words_by_vocabulary is None:
         return [line]
     segmenters = dict.fromkeys(source.prepared["segmenter"] for source in figures.sources)
     return [
         f"words by {', '.join(name for name in segmenters if name != NO_SEGMENTER)}: {line}",
-        f"words by the vocabulary alone: {_percent(tokens.joined_by_vocabulary)} and "
-        f"{_percent(tokens.long_words_by_vocabulary)}",
+        f"words by the vocabulary alone: {_format_percent(tokens.joined_by_vocabulary)} and "
+        f"{_format_percent(tokens.long_words_by_vocabulary)}",
     ]
 
 
-def _sequences(figures: CorpusFigures) -> list[str]:
+def _sequence_figure_lines(figures: CorpusFigures) -> list[str]:
     sequences, data = figures.sequences, figures.data
     if sequences is None:
         return [f"none: {figures.no_sequences}"]
@@ -219,7 +220,8 @@ def _sequences(figures: CorpusFigures) -> list[str]:
         f"{data.packing}; figures of {counted} sequences of an epoch",
         f"{sequences.fill:.1%} full, {sequences.examples:.2f} example{'s' * (sequences.examples != 1)} per sequence",
         f"{sequences.predicted:.2%} of the tokens to predict: {sequences.masked:.1%} hidden, {sequences.random:.1%} "
-        f"replaced at random, {sequences.kept:.1%} kept; {_percent(sequences.idle)} of the sequences without any",
+        f"replaced at random, {sequences.kept:.1%} kept; {_format_percent(sequences.idle)} of the sequences "
+        "without any",
     ]
     if figures.coverage:
         in_one, in_two = figures.coverage
@@ -230,6 +232,6 @@ def _sequences(figures: CorpusFigures) -> list[str]:
     return lines
 
 
-def _percent(fraction: float) -> str:
+def _format_percent(fraction: float) -> str:
     """Return a percentage with two decimals, or with one significant digit where two would be 0."""
     return f"{fraction:.2%}" if fraction >= 1e-4 else f"{100 * fraction:.1g}%"

@@ -43,7 +43,7 @@ def inspect_page(figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequ
     title = ", ".join(source.name for source in figures.sources)
     filters, parts = list[PageFilter](), [note(figures.no_sequences)]
     if sequences:
-        filters, parts = _sequences(figures, tokenizer, sequences, first_number)
+        filters, parts = _filters_and_parts(figures, tokenizer, sequences, first_number)
     verdict = f"⚠ {len(warnings)} likely problems" if warnings else "✓ no warnings"
     lines = figures_lines(figures, tokenizer, TEXT_WIDTH, False)
     return page(
@@ -51,7 +51,7 @@ def inspect_page(figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequ
         element("h1", title),
         element("p", verdict, class_="bad" if warnings else "good"),
         element("ul", *(element("li", line) for line in warnings)) if warnings else "",
-        section("Sources", _sources(figures.sources)),
+        section("Sources", _source_table(figures.sources)),
         folded("All figures", element("pre", "\n".join(lines), tabindex=0)),
         section("Sequences", *parts),
         command="inspect",
@@ -59,7 +59,7 @@ def inspect_page(figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequ
     )
 
 
-def _sources(sources: Sequence[CorpusSource]) -> Html:
+def _source_table(sources: Sequence[CorpusSource]) -> Html:
     head = ("corpus", "language", "documents", "tokens", "held out", "stored of read", "rejected", "of the sequences")
     rows = []
     for source in sources:
@@ -71,7 +71,7 @@ def _sources(sources: Sequence[CorpusSource]) -> Html:
     return table(head, rows, "sources")
 
 
-def _sequences(
+def _filters_and_parts(
     figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequences, first_number: int
 ) -> tuple[list[PageFilter], list[Html]]:
     """Return the filters, and the parts of the section about sequences."""
@@ -89,7 +89,7 @@ def _sequences(
         PageFilter("Warning", "w", warnings, [[warnings.index(name) for name in seq.warnings] for seq in shown]),
     ]
     cards = [
-        _card(row, sequence_number, f"{names[source]}, {language_of[source]}", sequence, filters)
+        _sequence_card(row, sequence_number, f"{names[source]}, {language_of[source]}", sequence, filters)
         for row, (sequence_number, source, sequence) in enumerate(zip(numbers.tolist(), sources, shown, strict=True))
     ]
     begins = range(0, len(cards), PER_PAGE)
@@ -102,12 +102,12 @@ def _sequences(
         f"epoch has {sequences.num_per_epoch:,}. A filter applies to all pages."
     )
     # A filter by source or language needs two names, a filter by warning one.
-    selects = [_select(filter_) for filter_ in filters if len(filter_.names) > (filter_.letter != "w")]
+    selects = [_filter_select(filter_) for filter_ in filters if len(filter_.names) > (filter_.letter != "w")]
     labels = [f"{begin + 1} to {min(begin + PER_PAGE, len(cards))}" for begin in begins]
     return filters, [
         element("p", introduction),
         mark_meanings(tokenizer),
-        element("div", *selects, _radios(labels), class_="filters"),
+        element("div", *selects, _page_radios(labels), class_="filters"),
         *pages,
         element("p", class_="shown note"),
     ]
@@ -122,7 +122,9 @@ def _choose_sequences(sequences: Sequences, num_sources: int, first_number: int)
     return numbers[chosen], sources[chosen].tolist()
 
 
-def _card(row: int, sequence_number: int, source: str, sequence: ShownSequence, filters: Sequence[PageFilter]) -> Html:
+def _sequence_card(
+    row: int, sequence_number: int, source: str, sequence: ShownSequence, filters: Sequence[PageFilter]
+) -> Html:
     classes = [f"{filter_.letter}{value}" for filter_ in filters for value in filter_.values[row]]
     warnings = [element("span", f"⚠ {warning}", class_="bad") for warning in sequence.warnings]
     return element(
@@ -135,7 +137,7 @@ def _card(row: int, sequence_number: int, source: str, sequence: ShownSequence, 
     )
 
 
-def _select(filter_: PageFilter) -> Html:
+def _filter_select(filter_: PageFilter) -> Html:
     counts = [sum(value in values for values in filter_.values) for value in range(len(filter_.names))]
     options = [
         element("option", f"{name} ({count})", class_=f"one {filter_.letter}{value}")
@@ -144,7 +146,7 @@ def _select(filter_: PageFilter) -> Html:
     return element("label", f"{filter_.title} ", element("select", element("option", "all"), *options))
 
 
-def _radios(labels: Sequence[str]) -> Html:
+def _page_radios(labels: Sequence[str]) -> Html:
     buttons = [
         element("label", element("input", type="radio", name="page", id=f"p{index}", checked=index == 0), label)
         for index, label in enumerate(labels)

@@ -10,8 +10,14 @@ from bert_jax.batches.pipeline import Batch
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.config import DataConfig
 from bert_jax.reports.corpus.checks import SequenceText, is_invisible, text_warnings
-from bert_jax.reports.corpus.examples import REPLACEMENT, TEXT_NAMES, targets_of, text_positions, vocabulary_entry
-from bert_jax.reports.html.markup import Html, element, escaped, joined, note
+from bert_jax.reports.corpus.examples import (
+    REPLACEMENT,
+    TEXT_NAMES,
+    text_positions,
+    tokens_before_masking,
+    vocabulary_entry,
+)
+from bert_jax.reports.html.markup import Html, element, escape_html, join_html, note
 
 if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
@@ -44,7 +50,7 @@ def show_sequence(
 
     `begins_word`: bool [seq_len], where words that are masked together begin; None: as the vocabulary marks it.
     """
-    read, (ids, predicted) = batch["input_ids"][row], targets_of(batch, row)
+    read, (ids, predicted) = batch["input_ids"][row], tokens_before_masking(batch, row)
     real = batch["attention_mask"][row] == 1
     special = np.isin(read, [tokenizer.cls_id, tokenizer.sep_id]) & ~predicted
     hidden, unchanged = predicted & (read == tokenizer.mask_id), predicted & (read == ids)
@@ -71,7 +77,7 @@ def show_sequence(
         f"{len(real)} tokens, {(~real).sum()} of them padding; {text.num_predicted} to predict: {hidden.sum()} hidden, "
         f"{text.num_predicted - hidden.sum() - unchanged.sum()} random, {unchanged.sum()} kept"
     )
-    return ShownSequence(figures, text_warnings(text), _examples(text_positions(batch, row), tokens, data))
+    return ShownSequence(figures, text_warnings(text), _examples_html(text_positions(batch, row), tokens, data))
 
 
 def mark_meanings(tokenizer: "Tokenizer") -> Html:
@@ -80,17 +86,17 @@ def mark_meanings(tokenizer: "Tokenizer") -> Html:
     pair = element("span", word, element("mark", "##s", class_="hidden"), class_="unit")
     marks = (
         (word, f"to predict, the model reads {tokenizer.special.mask}"),
-        (_replaced("other→", "word", "random"), "to predict, the model reads another token"),
-        (_replaced("=", "word", "kept"), "to predict, the model reads the word"),
+        (_replaced_mark("other→", "word", "random"), "to predict, the model reads another token"),
+        (_replaced_mark("=", "word", "kept"), "to predict, the model reads the word"),
         (pair, "masked together"),
         (element("i", tokenizer.special.unk, class_="unknown"), "unknown to the vocabulary"),
-        (_visible(REPLACEMENT), "a broken character"),
-        (_visible("\u202e"), "an invisible character"),
+        (_visible_text(REPLACEMENT), "a broken character"),
+        (_visible_text("\u202e"), "an invisible character"),
     )
     return element("ul", *(element("li", mark, f" {meaning}") for mark, meaning in marks), class_="legend tokens")
 
 
-def _examples(
+def _examples_html(
     examples: Sequence[tuple[list[np.ndarray], int | None]], tokens: Sequence[ShownToken], data: DataConfig
 ) -> Html:
     """Return the texts of each example, under its number where several are packed and the label of a pair."""
@@ -100,15 +106,15 @@ def _examples(
         titles += [] if label is None else [f"label {label}: {meanings[label]}"]
         lines = [note("; ".join(titles))] if titles else []
         for name, positions in zip(TEXT_NAMES, texts, strict=False):
-            units = map(_unit, _units([tokens[position] for position in positions.tolist()], data))
+            units = map(_unit_html, _split_into_units([tokens[position] for position in positions.tolist()], data))
             title = element("b", f"{name} ") if len(texts) > 1 else ""
             class_ = "tokens" if name == TEXT_NAMES[0] else "tokens pair"
             lines.append(element("p", title, *units, class_=class_, dir="auto"))
         parts.append(element("div", *lines, class_="example" if len(examples) > 1 else None))
-    return joined(parts)
+    return join_html(parts)
 
 
-def _units(tokens: Sequence[ShownToken], data: DataConfig) -> Iterator[list[ShownToken]]:
+def _split_into_units(tokens: Sequence[ShownToken], data: DataConfig) -> Iterator[list[ShownToken]]:
     """Yield tokens that are masked together, the others alone. Two spans beside each other are one unit."""
     masking = MASKINGS[data.masking]
     in_spans = masking.max_words > 1 and data.max_span_length != 1
@@ -123,30 +129,30 @@ def _units(tokens: Sequence[ShownToken], data: DataConfig) -> Iterator[list[Show
         yield unit
 
 
-def _unit(tokens: Sequence[ShownToken]) -> Html:
+def _unit_html(tokens: Sequence[ShownToken]) -> Html:
     space = "" if tokens[0].continues else " "
-    shown = map(_token, tokens)
-    return joined([space, *([element("span", *shown, class_="unit")] if len(tokens) > 1 else shown)])
+    shown = map(_token_html, tokens)
+    return join_html([space, *([element("span", *shown, class_="unit")] if len(tokens) > 1 else shown)])
 
 
-def _token(token: ShownToken) -> Html:
-    text = _visible(token.text)
+def _token_html(token: ShownToken) -> Html:
+    text = _visible_text(token.text)
     if token.style == "hidden":
         return element("mark", text, class_="hidden")
     if token.style == "kept":
-        return _replaced("=", text, "kept")
+        return _replaced_mark("=", text, "kept")
     if token.style == "random":
-        return _replaced(joined([_visible(token.read), "→"]), text, "random")
+        return _replaced_mark(join_html([_visible_text(token.read), "→"]), text, "random")
     return element("i", text, class_=token.style or None)
 
 
-def _replaced(read: str, text: str, class_: str) -> Html:
+def _replaced_mark(read: str, text: str, class_: str) -> Html:
     return element("mark", element("span", read, class_="read"), text, class_=class_)
 
 
-def _visible(text: str) -> Html:
+def _visible_text(text: str) -> Html:
     """Return text in which characters that cannot be seen, or that are broken, are code points in a frame."""
-    return joined(
-        element("code", f"U+{ord(char):04X}") if char == REPLACEMENT or is_invisible(char) else escaped(char)
+    return join_html(
+        element("code", f"U+{ord(char):04X}") if char == REPLACEMENT or is_invisible(char) else escape_html(char)
         for char in text
     )

@@ -40,12 +40,12 @@ def styled_lines(spans: Sequence[StyledText], width: int, color: bool) -> list[s
     A word that is wider than a line is broken anywhere except inside a mark that fits on a line.
     """
     characters = [(character, style) for text, style in spans for character in printable(text)]
-    mark_ends = dict(_marks(spans))
+    mark_ends = dict(_mark_ranges(spans))
     text = "".join(character for character, _ in characters)
     lines: list[list[StyledText]] = [[]]
     used = 0
     for word in re.finditer(r"\S+", text):
-        size = columns(word[0])
+        size = terminal_columns(word[0])
         if used and used + 1 + size > width and (size <= width or used + 3 > width):
             lines.append([])
             used = 0
@@ -54,17 +54,17 @@ def styled_lines(spans: Sequence[StyledText], width: int, color: bool) -> list[s
             lines[-1].append((" ", style if lines[-1][-1][1] == style else "text"))
             used += 1
         for index in range(word.start(), word.end()):
-            size = columns(text[index])
-            unbroken = columns(text[index : mark_ends.get(index, index + 1)])
+            size = terminal_columns(text[index])
+            unbroken = terminal_columns(text[index : mark_ends.get(index, index + 1)])
             if used and used + (unbroken if unbroken <= width else size) > width:
                 lines.append([])
                 used = 0
             lines[-1].append(characters[index])
             used += size
-    return [_painted(line, color) for line in lines]
+    return [_paint_runs(line, color) for line in lines]
 
 
-def _marks(spans: Sequence[StyledText]) -> Iterator[tuple[int, int]]:
+def _mark_ranges(spans: Sequence[StyledText]) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each mark among all characters, without the space before it."""
     begin = 0
     for text, style in spans:
@@ -73,13 +73,13 @@ def _marks(spans: Sequence[StyledText]) -> Iterator[tuple[int, int]]:
         begin += len(text)
 
 
-def _painted(characters: Sequence[StyledText], color: bool) -> str:
+def _paint_runs(characters: Sequence[StyledText], color: bool) -> str:
     """Join characters, with a control sequence for each run of the same style."""
     runs = itertools.groupby(characters, key=lambda character: character[1])
     return "".join(paint("".join(text for text, _ in run), style, color) for style, run in runs)
 
 
-def columns(text: str) -> int:
+def terminal_columns(text: str) -> int:
     """Return the columns that a terminal needs: two for a wide character, none for a combining character."""
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text

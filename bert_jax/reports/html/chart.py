@@ -72,16 +72,16 @@ def chart_html(chart: Chart) -> Html:
     buckets = max(BUCKETS[1], min(BUCKETS[0], POINTS_OF_ALL // len(chart.curves)))
     drawing = element(
         "svg",
-        *_marks_below(chart.marks, axes),
-        *_grid(axes, y_ticks, chart.percent),
-        *(_horizontal(f"line {LEVEL}", axes.y(level)) for _, level in chart.levels),
-        *(part for curve in chart.curves for part in _curve(curve, axes, buckets)),
-        *_marks_above(chart.marks, axes),
+        *_draw_phases(chart.marks, axes),
+        *_draw_grid(axes, y_ticks, chart.percent),
+        *(_horizontal_line(f"line {LEVEL}", axes.y(level)) for _, level in chart.levels),
+        *(part for curve in chart.curves for part in _draw_curve(curve, axes, buckets)),
+        *_draw_restarts_and_checkpoints(chart.marks, axes),
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
         aria_label=chart_in_words(chart),
     )
-    return element("figure", element("h3", chart.title), drawing, _legend(chart))
+    return element("figure", element("h3", chart.title), drawing, _chart_legend(chart))
 
 
 def chart_in_words(chart: Chart) -> str:
@@ -179,31 +179,31 @@ def _coordinate(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _horizontal(class_: str, y: float | str) -> Html:
+def _horizontal_line(class_: str, y: float | str) -> Html:
     return element("line", class_=class_, x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
 
 
-def _vertical(class_: str, x: str, top: float, bottom: float) -> Html:
+def _vertical_line(class_: str, x: str, top: float, bottom: float) -> Html:
     return element("line", class_=class_, x1=x, x2=x, y1=top, y2=bottom)
 
 
-def _grid(axes: _Axes, y_ticks: Sequence[float], percent: bool) -> Iterable[Html]:
+def _draw_grid(axes: _Axes, y_ticks: Sequence[float], percent: bool) -> Iterable[Html]:
     for tick in y_ticks:
         y = axes.y(tick)
-        yield _horizontal("grid", y)
+        yield _horizontal_line("grid", y)
         name = number_text(tick, percent)
         yield element("text", name, x=LEFT - 6, y=y, text_anchor="end", dominant_baseline="middle")
     steps = [tick for tick in ticks(axes.first, axes.last, NUM_STEPS) if axes.first <= tick <= axes.last]
     for index, tick in enumerate(steps):
         x = axes.x(tick)
-        yield _vertical("axis", x, BASE, BASE + 4)
+        yield _vertical_line("axis", x, BASE, BASE + 4)
         fraction = (tick - axes.first) / (axes.last - axes.first)  # a name at an end stays inside
         anchor = "start" if fraction < 0.03 else "end" if fraction > 0.97 else "middle"
         yield element("text", f"{'' if index else 'step '}{number_text(tick)}", x=x, y=HEIGHT - 7, text_anchor=anchor)
-    yield _horizontal("axis", BASE)
+    yield _horizontal_line("axis", BASE)
 
 
-def _curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
+def _draw_curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
     path, pen_up, broken = list[str](), True, list[str]()
     for x, y in downsample(curve.points, buckets):
         if y is None or (axes.log and y <= 0):
@@ -212,7 +212,7 @@ def _curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
             continue
         path.append(f"{'M' if pen_up else 'L'}{axes.x(x)} {axes.y(y)}")
         pen_up = False
-    yield element("path", class_=f"line {_look(curve.look)}{' thin' if curve.thin else ''}", d="".join(path))
+    yield element("path", class_=f"line {_look_classes(curve.look)}{' thin' if curve.thin else ''}", d="".join(path))
     finite = [(x, y) for x, y in curve.points if y is not None and (y > 0 or not axes.log)]
     if (curve.dots and len(finite) <= MAX_DOTS) or len(finite) == 1:
         fill = f"fill{curve.look % len(LIGHT)}"
@@ -221,12 +221,12 @@ def _curve(curve: Curve, axes: _Axes, buckets: int) -> Iterable[Html]:
         yield element("path", class_="broken", d="".join(broken[:MAX_BROKEN]))
 
 
-def _look(index: int) -> str:
+def _look_classes(index: int) -> str:
     """Return the classes of color and dashes; a second line with the same color has other dashes."""
     return f"line{index % len(LIGHT)} dash{index % len(DASHES)}"
 
 
-def _marks_below(marks: Marks, axes: _Axes) -> Iterable[Html]:
+def _draw_phases(marks: Marks, axes: _Axes) -> Iterable[Html]:
     """Yield the phases: every second is shaded, each has its name at the top where the name fits."""
     if len(marks.phases) < 2:
         return
@@ -240,15 +240,15 @@ def _marks_below(marks: Marks, axes: _Axes) -> Iterable[Html]:
             yield element("text", name, x=_coordinate((left + right) / 2), y=TOP - 6, text_anchor="middle")
 
 
-def _marks_above(marks: Marks, axes: _Axes) -> Iterable[Html]:
+def _draw_restarts_and_checkpoints(marks: Marks, axes: _Axes) -> Iterable[Html]:
     for step in marks.restarts:
-        yield _vertical("restart", axes.x(step), TOP, BASE)
+        yield _vertical_line("restart", axes.x(step), TOP, BASE)
     for step in marks.checkpoints:
         yield element("path", class_="checkpoint", d=f"M{axes.x(step)} {BASE - 7}l4 7h-8z")
 
 
-def _legend(chart: Chart) -> Html:
-    looks = [(_look(curve.look), curve.label) for curve in chart.curves]
+def _chart_legend(chart: Chart) -> Html:
+    looks = [(_look_classes(curve.look), curve.label) for curve in chart.curves]
     looks += [(LEVEL, f"{name} {number_text(value, chart.percent)}") for name, value in chart.levels]
     entries = [(path_mark(f"line {look}", "M1 6H33"), label) for look, label in looks]
     if chart.marks.restarts:
@@ -257,7 +257,7 @@ def _legend(chart: Chart) -> Html:
         entries.append((path_mark("checkpoint", "M17 1l6 10h-12z"), "checkpoint kept"))
     if any(y is None for curve in chart.curves for _, y in curve.points):
         entries.append((path_mark("broken", "M17 1v10"), "not finite"))
-    return legend(entries)
+    return legend_html(entries)
 
 
 def path_mark(class_: str, path: str) -> Html:
@@ -265,7 +265,7 @@ def path_mark(class_: str, path: str) -> Html:
     return element("path", class_=class_, d=path)
 
 
-def legend(entries: Iterable[tuple[Html, str]]) -> Html:
+def legend_html(entries: Iterable[tuple[Html, str]]) -> Html:
     """Return marks, each in a field of 34 x 12, with their meanings."""
     items = (
         element("li", element("svg", mark, viewBox="0 0 34 12", aria_hidden="true"), label) for mark, label in entries

@@ -1,4 +1,4 @@
-"""HTML elements whose text is always escaped, and the page around them."""
+"""HTML elements whose text is always escape_html, and the page around them."""
 
 import html
 import re
@@ -17,21 +17,21 @@ UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Html(str):
-    """Text that is HTML already; `element` and `joined` alone make it."""
+    """Text that is HTML already; `element` and `join_html` alone make it."""
 
     __slots__ = ()
 
 
-def escaped(text: object) -> Html:
+def escape_html(text: object) -> Html:
     """Return any value as text of a page; HTML stays as it is."""
     if isinstance(text, Html):
         return text
     return Html(html.escape(UNPRINTABLE.sub("\ufffd", str(text)), quote=True))
 
 
-def joined(parts: Iterable[object]) -> Html:
+def join_html(parts: Iterable[object]) -> Html:
     """Return the parts one after another, escaped where they are no HTML."""
-    return Html("".join(map(escaped, parts)))
+    return Html("".join(map(escape_html, parts)))
 
 
 def element(tag: str, *children: object, **attributes: object) -> Html:
@@ -47,10 +47,10 @@ def element(tag: str, *children: object, **attributes: object) -> Html:
         if value is None or value is False:
             continue
         attribute = name.rstrip("_").replace("_", "-")
-        parts.append(attribute if value is True else f'{attribute}="{escaped(value)}"')
+        parts.append(attribute if value is True else f'{attribute}="{escape_html(value)}"')
     if tag in EMPTY and not children:
         return Html(f"<{' '.join(parts)}/>")
-    return Html(f"<{' '.join(parts)}>{joined(children)}</{tag}>")
+    return Html(f"<{' '.join(parts)}>{join_html(children)}</{tag}>")
 
 
 def table(head: Iterable[object], rows: Iterable[Iterable[object]], label: str, class_: str | None = None) -> Html:

@@ -32,7 +32,7 @@ def cost_rows(run: Run, assumed: AssumedPower) -> tuple[list[tuple[str, str]], s
     sessions = [session for training in run.trainings for session in training.sessions]
     seconds = sum(session.ended - session.began for session in sessions)
     lines = [line for training in run.trainings for line in training.lines if line["split"] == "train"]
-    rows = [("wall-clock time", _duration(seconds) if sessions else "not recorded")]
+    rows = [("wall-clock time", _format_duration(seconds) if sessions else "not recorded")]
     if speeds := [speed for line in lines if (speed := line.get("tokens_per_second")) is not None]:
         rows.append(("tokens per second, median", f"{float(np.median(speeds)):,.0f}"))
     if run.pretraining:
@@ -41,7 +41,7 @@ def cost_rows(run: Run, assumed: AssumedPower) -> tuple[list[tuple[str, str]], s
     if run.machine:
         machine = MACHINE_TEXT.format_map({name: run.machine.get(name, "?") for name in MACHINE})
     rows.append(("machine", machine))
-    joules, energy_note = _energy(run.machine, sessions, seconds, assumed.watts)
+    joules, energy_note = _estimate_energy(run.machine, sessions, seconds, assumed.watts)
     rows += [(f"energy, {source}", f"{value / JOULES_PER_KWH:.3g} kWh") for source, value in joules.items()]
     if joules and assumed.grams_per_kwh is not None:
         grams = sum(joules.values()) / JOULES_PER_KWH * assumed.grams_per_kwh
@@ -50,18 +50,18 @@ def cost_rows(run: Run, assumed: AssumedPower) -> tuple[list[tuple[str, str]], s
     return rows, note
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     unit, size = next((unit, size) for unit, size in DURATIONS.items() if seconds >= size or size == 1)
     return f"{seconds / size:,.1f} {unit}"
 
 
-def _energy(
+def _estimate_energy(
     machine: Mapping[str, str | int], sessions: Sequence[Session], seconds: float, watts: float | None
 ) -> tuple[dict[str, float], str]:
     """Return joules that were "measured" and "estimated", as far as they are known, and a note on both."""
     measured_seconds = sum(session.measured - session.began for session in sessions if session.measured is not None)
     source = str(machine.get("energy", ""))
-    power, power_note = _power(machine, watts)
+    power, power_note = _estimate_power(machine, watts)
     if not measured_seconds:
         unmeasured = f" It was not measured: {source}." if source else ""
         return {"estimated": power * seconds} if sessions and power is not None else {}, power_note + unmeasured
@@ -77,7 +77,7 @@ def _energy(
     return joules, f"{note} For the other {format_seconds(rest)}: {power_note}"
 
 
-def _power(machine: Mapping[str, str | int], watts: float | None) -> tuple[float | None, str]:
+def _estimate_power(machine: Mapping[str, str | int], watts: float | None) -> tuple[float | None, str]:
     """Return the watts of all devices, None where they are not known, and a note on their source."""
     if watts is not None:
         return watts, f"Energy is an estimate: that time at {watts:g} W (--watts)."

@@ -16,9 +16,9 @@ from bert_jax.reports.run.record import Run, Training, read_runs
 from bert_jax.reports.run.sections import (
     corpus_section,
     cost_section,
-    dev_scores,
-    end_section,
+    dev_score_table,
     find_run_corpus,
+    last_values_section,
     reproduction_section,
     settings_section,
     use_section,
@@ -52,21 +52,21 @@ def report_page(
     if len(runs) == 1:
         (run,) = runs
         title = run.label
-        parts = [*_summary(summarize_run(run)), dev_scores(run.results), *_curves(run)]
-        parts += _sections(run, num_each, assumed, console)
+        parts = [*_summary_html(summarize_run(run)), dev_score_table(run.results), *_curve_sections(run)]
+        parts += _remaining_sections(run, num_each, assumed, console)
     else:
         title = f"{len(runs)} runs: {', '.join(run.label for run in runs)}"
         folds = []
         for run in runs:
-            summary, sections = summarize_run(run), _sections(run, num_each, assumed, console)
+            summary, sections = summarize_run(run), _remaining_sections(run, num_each, assumed, console)
             head = f"{run.label}: {summary.verdict}"
-            folds.append(folded(head, *_summary(summary), dev_scores(run.results), *sections))
-        trainings = [training for run in runs for training in _labeled(run)]
-        parts = [*_comparison(trainings), section("Each run", *folds)]
+            folds.append(folded(head, *_summary_html(summary), dev_score_table(run.results), *sections))
+        trainings = [training for run in runs for training in _trainings_with_run_label(run)]
+        parts = [*_comparison_sections(trainings), section("Each run", *folds)]
     return page(title, element("h1", title), *parts, command="report")
 
 
-def _summary(summary: RunSummary) -> list[Html]:
+def _summary_html(summary: RunSummary) -> list[Html]:
     warnings = element("ul", *(element("li", warning) for warning in summary.warnings))
     return [
         element("p", summary.verdict, class_="bad" if summary.warnings else "good"),
@@ -75,7 +75,7 @@ def _summary(summary: RunSummary) -> list[Html]:
     ]
 
 
-def _labeled(run: Run) -> list[Training]:
+def _trainings_with_run_label(run: Run) -> list[Training]:
     """Return the trainings of a run, with its name in their labels."""
     many = len(run.trainings) > 1
     return [
@@ -84,26 +84,26 @@ def _labeled(run: Run) -> list[Training]:
     ]
 
 
-def _curves(run: Run) -> list[Html]:
+def _curve_sections(run: Run) -> list[Html]:
     """Return the curves of a run alone, and their last values."""
     if len(run.trainings) > 1:
-        return _comparison(run.trainings)
+        return _comparison_sections(run.trainings)
     (training,), facts = run.trainings, run.pretraining
     notes = [note(text) for text in notes_on_curves(facts, training)] if facts else []
     charts = training_charts(training, facts.phases if facts else ())
-    return [section("Curves", charts_side_by_side(charts.values()), *notes), end_section(run.trainings)]
+    return [section("Curves", charts_side_by_side(charts.values()), *notes), last_values_section(run.trainings)]
 
 
-def _comparison(trainings: Sequence[Training]) -> list[Html]:
+def _comparison_sections(trainings: Sequence[Training]) -> list[Html]:
     charts = comparison_charts(trainings)
-    return [section("Curves", charts_side_by_side(charts.values())), end_section(trainings)]
+    return [section("Curves", charts_side_by_side(charts.values())), last_values_section(trainings)]
 
 
-def _sections(run: Run, num_sequences: int, assumed: AssumedPower, console: Console) -> list[Html]:
+def _remaining_sections(run: Run, num_sequences: int, assumed: AssumedPower, console: Console) -> list[Html]:
     """Return the sections that a run has whether its curves are drawn alone or together with other runs."""
     if facts := run.pretraining:
         step = run.trainings[0].last_step
-        mixture = find_run_corpus(facts.corpus, run.fingerprint.get("corpus"))
+        mixture = find_run_corpus(facts.data.corpus or "", run.fingerprint.get("corpus"))
         parts = [corpus_section(facts, step, mixture)]
         if num_sequences:
             parts.append(predictions_section(run.path, facts, run.seed, step, mixture, num_sequences, console))

@@ -18,7 +18,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import Head, make_model
 from bert_jax.objectives import Batch, Params
 from bert_jax.reports.corpus.examples import SequenceExample, TextPiece, printable, sequence_examples, vocabulary_entry
-from bert_jax.reports.html.markup import Html, element, escaped, folded, joined, note, section
+from bert_jax.reports.html.markup import Html, element, escape_html, folded, join_html, note, section
 from bert_jax.reports.run.record import PretrainingFacts
 from bert_jax.tokenizer import Tokenizer
 
@@ -86,9 +86,9 @@ def predictions_section(
         "on. Shading marks a token to predict: ✓ a right prediction; ✗ a wrong prediction, then the right token. Most "
         "are masked; a small word before the prediction says what the model reads instead: kept, the right token "
         f"itself, or a random token. ## continues a word.{score} The commonest token, "
-        f"“{_word(int(fractions.argmax()), tokenizer)}”, is {fractions.max():.1%} of these documents."
+        f"“{_token_text(int(fractions.argmax()), tokenizer)}”, is {fractions.max():.1%} of these documents."
     )
-    meanings = SENTENCE_PAIRS[facts.sentence_pairs].label_meanings or ("", "")
+    meanings = SENTENCE_PAIRS[facts.data.sentence_pairs].label_meanings or ("", "")
     sequences = [
         sequence_html(index, sequence_examples(batch, index, tokenizer), row, meanings, tokenizer)
         for index, row in enumerate(rows)
@@ -106,7 +106,7 @@ def heldout_batch(facts: PretrainingFacts, seed: int, step: int, mixture: Mixtur
 
     Raises UserError where nothing is held out.
     """
-    rule = SENTENCE_PAIRS[facts.sentence_pairs]
+    rule = SENTENCE_PAIRS[facts.data.sentence_pairs]
     split = mixture.split("heldout", rule.min_documents)
     if split.num_documents < rule.min_documents:
         raise UserError("too few documents are held out")
@@ -186,25 +186,25 @@ def _piece_html(piece: TextPiece, predictions: Iterator[Prediction], tokenizer: 
     if piece.style == "special":
         return element("span", printable(piece.text), class_="special")
     if piece.style not in PREDICTED:
-        return escaped(printable(piece.text))
+        return escape_html(printable(piece.text))
     prediction = next(predictions)
-    label = element("bdi", _word(prediction.label, tokenizer))
+    label = element("bdi", _token_text(prediction.label, tokenizer))
     replaced = ""
     if prediction.input == prediction.label:
         replaced = "kept "
     elif prediction.input != tokenizer.mask_id:
-        replaced = f"{_word(prediction.input, tokenizer)} "
+        replaced = f"{_token_text(prediction.input, tokenizer)} "
     read = element("span", replaced, class_="read") if replaced else ""
     tip = class_ = None
     mark: tuple[object, ...] = (read, label)
     if prediction.predicted is not None:
         tip = f"probability of the right token: {prediction.probability:.1%}"
         class_ = "hit" if prediction.is_right else "miss"
-        wrong = (element("bdi", _word(prediction.predicted, tokenizer)), " → ")
+        wrong = (element("bdi", _token_text(prediction.predicted, tokenizer)), " → ")
         mark = (read, "✓ ", label) if prediction.is_right else (read, "✗ ", *wrong, label)
     space = " " * piece.text.startswith(" ")
-    return joined([space, element("mark", *mark, class_=class_, title=tip)])
+    return join_html([space, element("mark", *mark, class_=class_, title=tip)])
 
 
-def _word(token: int, tokenizer: Tokenizer) -> str:
+def _token_text(token: int, tokenizer: Tokenizer) -> str:
     return printable(vocabulary_entry(token, tokenizer))

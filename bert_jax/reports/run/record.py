@@ -101,9 +101,7 @@ class PretrainingFacts:
     model: EncoderConfig
     heads: tuple[Head, ...]
     objective: str
-    corpus: str  # directories; "": none is named
-    num_snapshots: int | None
-    sentence_pairs: str
+    data: DataConfig
     phases: tuple[Phase, ...]
     eval_data: tuple[DataConfig, ...]  # of an evaluation, by the number of the phase
     num_eval_sequences: int
@@ -202,7 +200,7 @@ def read_training(path: pathlib.Path, label: str) -> Training:
     metrics = path / "metrics.jsonl"
     return Training(
         label=label,
-        lines=[{name: _drawable(value) for name, value in line.items()} for line in read_metrics(metrics)],
+        lines=[{name: _drawable_or_none(value) for name, value in line.items()} for line in read_metrics(metrics)],
         sessions=read_sessions(path),
         checkpoints=sorted(saved_steps(checkpoints_in(path))),
         num_damaged=len(damaged_lines(metrics)),
@@ -218,9 +216,7 @@ def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
         model=config.model,
         heads=OBJECTIVES[config.objective].heads(config),
         objective=config.objective,
-        corpus=config.data.corpus or "",
-        num_snapshots=config.data.snapshots,
-        sentence_pairs=config.data.sentence_pairs,
+        data=config.data,
         phases=phases,
         eval_data=tuple(
             evaluated_data(phase_masking(config.data, phase), uses_training_masks) for phase in config.train.phases
@@ -243,7 +239,7 @@ def _left_plateau_at(config: PretrainConfig, phases: tuple[Phase, ...], training
     return plateau.left_at
 
 
-def _drawable(value: Any) -> Any:
+def _drawable_or_none(value: Any) -> Any:
     """Return a value of a line; None for a number that is not finite, or too large to be drawn."""
     return value if isinstance(value, str) or (value is not None and abs(value) < MAX_VALUE) else None
 

@@ -10,7 +10,7 @@ from bert_jax.batches.statistics import QUANTILES, distribution, document_sizes,
 from bert_jax.console import format_metric
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.errors import UserError
-from bert_jax.reports.html.markup import Html, element, folded, joined, note, section, table
+from bert_jax.reports.html.markup import Html, element, folded, join_html, note, section, table
 from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands
 from bert_jax.reports.run.cost import NOT_VERSIONS, AssumedPower, cost_rows
 from bert_jax.reports.run.curves import FRACTIONS, NOT_CURVES, SPLITS, curve_titles
@@ -63,7 +63,7 @@ def corpus_section(facts: PretrainingFacts, last_step: int, mixture: Mixture | s
     epochs = np.format_float_positional(
         facts.tokens_read(last_step) / num_tokens, precision=3, fractional=False, trim="-"
     )
-    count = facts.num_snapshots
+    count = facts.data.snapshots
     turns = f"They are the first of {count} snapshots, which the run reads in turn. " if count else ""
     return section(
         "Corpus",
@@ -74,7 +74,7 @@ def corpus_section(facts: PretrainingFacts, last_step: int, mixture: Mixture | s
         ),
         _first_words(mixture),
         table(head, rows, "corpus"),
-        _copies(mixture),
+        _copies_note(mixture),
         element(
             "p",
             f"Tokenizer: {tokenizer['kind']} with {tokenizer['vocab_size']:,} tokens"
@@ -95,7 +95,7 @@ def _first_words(mixture: Mixture) -> Html:
     return element("p", "The first training document begins: ", element("bdi", text), " ...")
 
 
-def _copies(mixture: Mixture) -> Html:
+def _copies_note(mixture: Mixture) -> Html:
     """Return the numbers of documents that occur twice, and of held-out documents that are trained on."""
     try:
         copies = find_duplicates(mixture.split("train"), mixture.split("heldout"), MAX_COMPARED_TOKENS)
@@ -107,7 +107,7 @@ def _copies(mixture: Mixture) -> Html:
     return element("p", f"{text}{'' if copies.exact else ' (a sample)'}.")
 
 
-def end_section(trainings: Sequence[Training]) -> Html:
+def last_values_section(trainings: Sequence[Training]) -> Html:
     """Return the last values of all metrics and, folded, every evaluation as numbers.
 
     The last values of a single training have a row per metric, of several trainings a row per training.
@@ -121,7 +121,7 @@ def end_section(trainings: Sequence[Training]) -> Html:
             (title, _last_figure(training, name, "train"), _last_figure(training, name, "heldout"))
             for name, title in titles.items()
         ]
-        return section("At the end", table(head, rows, "values at the end"), _evaluations(trainings))
+        return section("At the end", table(head, rows, "values at the end"), _evaluation_table(trainings))
     columns = {"last step": [f"{training.last_step:,}" for training in trainings]}
     for name, title in titles.items():
         for split, split_title in SPLITS.items():
@@ -130,14 +130,14 @@ def end_section(trainings: Sequence[Training]) -> Html:
                 columns[f"{title}, {split_title}"] = cells
     by_training = zip([training.label for training in trainings], *columns.values(), strict=True)
     values = table(("training", *columns), by_training, "values at the end")
-    return section("At the end", values, _evaluations(trainings))
+    return section("At the end", values, _evaluation_table(trainings))
 
 
 def _last_figure(training: Training, name: str, split: str) -> str:
-    return _figure(name, training.last(name, split))
+    return _format_figure(name, training.last(name, split))
 
 
-def _figure(name: str, value: float | None) -> str:
+def _format_figure(name: str, value: float | None) -> str:
     if value is None:
         return ""
     if name == "learning_rate":
@@ -147,7 +147,7 @@ def _figure(name: str, value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else format_metric(name, float(value))
 
 
-def _evaluations(trainings: Sequence[Training]) -> Html:
+def _evaluation_table(trainings: Sequence[Training]) -> Html:
     """Return the evaluations as a folded table, evenly spread where they are many."""
     lines = [(training.label, line) for training in trainings for line in training.lines if line["split"] == "heldout"]
     if not lines:
@@ -155,7 +155,7 @@ def _evaluations(trainings: Sequence[Training]) -> Html:
     names = dict.fromkeys(name for _, line in lines for name in line if name not in NOT_CURVES)
     indexes = np.unique(np.linspace(0, len(lines) - 1, min(len(lines), MAX_EVALUATIONS)).astype(int)).tolist()
     rows = [
-        (label, f"{line['step']:,}", *(_figure(name, line.get(name)) for name in names))
+        (label, f"{line['step']:,}", *(_format_figure(name, line.get(name)) for name in names))
         for label, line in (lines[index] for index in indexes)
     ]
     count = f"{len(rows)} of {len(lines):,}" if len(rows) < len(lines) else f"{len(lines)}"
@@ -217,7 +217,7 @@ def reproduction_section(run: Run) -> Html:
     )
 
 
-def dev_scores(results: FinetuningResults | None) -> Html:
+def dev_score_table(results: FinetuningResults | None) -> Html:
     """Return the dev scores of each training of a `finetune` that has ended."""
     if results is None:
         return Html("")
@@ -225,4 +225,4 @@ def dev_scores(results: FinetuningResults | None) -> Html:
     rows = [[*map(training.get, RESULT_TITLES), *map(training["scores"].get, names)] for training in results.trainings]
     cells = [[f"{cell:.4g}" if isinstance(cell, float) else cell for cell in row] for row in rows]
     head = [*RESULT_TITLES.values(), *(name.replace("_", " ") for name in names)]
-    return joined([element("h3", "Dev scores of each training"), table(head, cells, "dev scores")])
+    return join_html([element("h3", "Dev scores of each training"), table(head, cells, "dev scores")])

@@ -47,28 +47,28 @@ def summarize_run(run: Run) -> RunSummary:
     if run.pretraining:
         training = run.trainings[0]
         what, how_far = _pretraining_sentences(run.pretraining, run.init_from, training)
-        result = _level(training, run.pretraining)
+        result = _describe_level(training, run.pretraining)
     else:
         what, how_far, result = _finetuning_sentences(run)
     health = "Something looks wrong (below)." if warnings else HEALTHY
     return RunSummary((what, how_far, f"{health} {result}"), warnings)
 
 
-def _not_finite(training: Training, run: Run) -> str:
+def _check_not_finite(training: Training, run: Run) -> str:
     num_bad = sum(any(line.get(name, 0.0) is None for name in ("loss", "grad_norm")) for line in training.lines)
     return f"{num_bad:,} lines of metrics have a loss or a gradient that is not finite" if num_bad else ""
 
 
-def _damaged(training: Training, run: Run) -> str:
+def _check_damaged(training: Training, run: Run) -> str:
     return f"{training.num_damaged:,} damaged lines of metrics.jsonl are left out" if training.num_damaged else ""
 
 
-def _skipped(training: Training, run: Run) -> str:
+def _check_skipped(training: Training, run: Run) -> str:
     count = training.last("skipped_steps", "train") or 0
     return f"{count:,.0f} steps were skipped as not finite" if count > MAX_SKIPPED * training.last_step else ""
 
 
-def _on_plateau(training: Training, run: Run) -> str:
+def _check_on_plateau(training: Training, run: Run) -> str:
     loss, entropy = (training.last(name, "train") for name in (MASKED_LOSS, "unigram_entropy"))
     if loss is None or entropy is None or run.pretraining is None or run.init_from:
         return ""
@@ -80,7 +80,7 @@ def _on_plateau(training: Training, run: Run) -> str:
     )
 
 
-def _gradient_grows(training: Training, run: Run) -> str:
+def _check_gradient_grows(training: Training, run: Run) -> str:
     norms = [value for _, value in training.points("grad_norm", "train") if value is not None]
     if len(norms) < MIN_NORMS:
         return ""
@@ -91,7 +91,7 @@ def _gradient_grows(training: Training, run: Run) -> str:
     return f"the gradient norm grows: {middle:.3g} in the middle, {end:.3g} at the end"
 
 
-def _heldout_rises(training: Training, run: Run) -> str:
+def _check_heldout_rises(training: Training, run: Run) -> str:
     """Compare the lines of the last sequence length: a longer one has another loss."""
     lines = [line for line in training.lines if line["split"] == "heldout" and line.get(MASKED_LOSS) is not None]
     losses = [line[MASKED_LOSS] for line in lines if line.get("seq_len") == lines[-1].get("seq_len")]
@@ -103,33 +103,33 @@ def _heldout_rises(training: Training, run: Run) -> str:
 
 # (a training, its run) -> a warning about the training, or "".
 RUN_CHECKS: tuple[Callable[[Training, Run], str], ...] = (
-    _not_finite,
-    _damaged,
-    _skipped,
-    _on_plateau,
-    _gradient_grows,
-    _heldout_rises,
+    _check_not_finite,
+    _check_damaged,
+    _check_skipped,
+    _check_on_plateau,
+    _check_gradient_grows,
+    _check_heldout_rises,
 )
 
 
 def _pretraining_sentences(facts: PretrainingFacts, init_from: str, training: Training) -> tuple[str, str]:
     """Return what was trained, and how far."""
     model, total, step = facts.model, facts.phases[-1].end, training.last_step
-    rule = SENTENCE_PAIRS.get(facts.sentence_pairs)
-    pairs = f" and {facts.sentence_pairs.replace('_', ' ')}" if rule and rule.label_meanings else ""
+    rule = SENTENCE_PAIRS.get(facts.data.sentence_pairs)
+    pairs = f" and {facts.data.sentence_pairs.replace('_', ' ')}" if rule and rule.label_meanings else ""
     start = f"weights of {_short_paths(init_from)}" if init_from else "random weights"
     what = (
         f"An encoder of the family {model.family} with {model.num_layers} layers of width {model.hidden_size}"
-        f"{_num_parameters(model, facts.heads)} was pretrained by {facts.objective.replace('_', ' ')}{pairs} on "
-        f"{_short_paths(facts.corpus)}, from {start}."
+        f"{_describe_size(model, facts.heads)} was pretrained by {facts.objective.replace('_', ' ')}{pairs} on "
+        f"{_short_paths(facts.data.corpus or '')}, from {start}."
     )
     lengths = ", then ".join(dict.fromkeys(f"{phase.seq_len:,}" for phase in facts.phases))
     done = "all of its" if step >= total else f"{step / total:.0%} of its"
     tokens = f"{facts.tokens_read(step):,} tokens including padding, in sequences of {lengths}"
-    return what, f"It has done {done} {total:,} steps: {tokens}{_restarts([training])}."
+    return what, f"It has done {done} {total:,} steps: {tokens}{_describe_restarts([training])}."
 
 
-def _level(training: Training, facts: PretrainingFacts) -> str:
+def _describe_level(training: Training, facts: PretrainingFacts) -> str:
     """Return the accuracy and the loss against the unigram entropy, or whatever else the run measures."""
     split = "heldout" if training.names("heldout") else "train"
     where = "held-out" if split == "heldout" else "training"
@@ -167,7 +167,7 @@ def _finetuning_sentences(run: Run) -> tuple[str, str, str]:
     ends = f"{steps[0]:,}" if len(set(steps)) == 1 else f"{min(steps):,} to {max(steps):,}"
     trainings = "one training" if count == 1 else f"{count} trainings"
     ended = "has ended" if run.results else "has not ended"
-    how_far = f"It {ended}, with {trainings} of {ends} steps{_restarts(run.trainings)}."
+    how_far = f"It {ended}, with {trainings} of {ends} steps{_describe_restarts(run.trainings)}."
     scores, over_seeds = _last_scores(run.trainings), ""
     if results := run.results:
         scores = results.best["scores"]
@@ -192,7 +192,7 @@ def _short_paths(paths: str) -> str:
     return ", ".join("/".join(path.strip().rstrip("/").split("/")[-2:]) for path in paths.split(","))
 
 
-def _restarts(trainings: Sequence[Training]) -> str:
+def _describe_restarts(trainings: Sequence[Training]) -> str:
     steps = [f"{session.first_step - 1:,}" for training in trainings for session in training.sessions[1:]]
     if not steps or len(steps) > MAX_NAMED_RESTARTS or len(trainings) > 1:
         return f"; it was restarted {len(steps)} times" if steps else ""
@@ -200,6 +200,6 @@ def _restarts(trainings: Sequence[Training]) -> str:
 
 
 @functools.cache
-def _num_parameters(model: EncoderConfig, heads: tuple[Head, ...]) -> str:
+def _describe_size(model: EncoderConfig, heads: tuple[Head, ...]) -> str:
     """Return the parameters of a model in words; "" where the size of its vocabulary is not recorded."""
     return f" ({count_parameters(model, heads) / 1e6:,.1f} million parameters)" if model.vocab_size else ""
