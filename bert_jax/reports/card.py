@@ -12,7 +12,7 @@ from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_for
 from bert_jax.readers.json_lines import parse_json
-from bert_jax.reports.provenance import Provenance, Rows, provenance_of
+from bert_jax.reports.provenance import NamedValues, Provenance, provenance_of
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.similarity import SIMILARITY
 from bert_jax.training.metrics import WEIGHTED
@@ -199,7 +199,7 @@ def _loading_code(use: ModelUse, in_transformers: bool) -> str:
     )
 
 
-def _markdown_table(head: tuple[str, str], rows: Rows) -> str:
+def _markdown_table(head: tuple[str, str], rows: NamedValues) -> str:
     lines = [f"| {head[0]} | {head[1]} |", "| --- | --- |"]
     return "\n".join(
         [*lines, *(f"| {_escape_markdown(name)} | {_escape_markdown(value)} |" for name, value in rows), ""]

@@ -24,7 +24,7 @@ DATASETS = dict.fromkeys(GLUE, "nyu-mll/glue") | {"squad1": "rajpurkar/squad", "
 LANGUAGE = re.compile(r"[a-z]{2,3}")
 VERSIONS = ("bert_jax", "jax", "flax", "python")  # of the machine that a card names
 
-Rows = Sequence[tuple[str, str]]  # name and value
+NamedValues = Sequence[tuple[str, str]]  # name and value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,10 +34,10 @@ class Provenance:
     origin: str = ""  # a sentence
     corpus: str = ""  # a sentence
     eval_set: str = ""  # a sentence: the documents or the task that the scores are of
-    scores: Rows = ()
-    fingerprints: Rows = ()
-    versions: Rows = ()
-    cost: Rows = ()
+    scores: NamedValues = ()
+    fingerprints: NamedValues = ()
+    versions: NamedValues = ()
+    cost: NamedValues = ()
     cost_note: str = ""  # sentences on how the cost is known
     recipe: str = ""
     verb: str = ""  # that trains the recipe
