@@ -9,7 +9,7 @@ from bert_jax import strict_json
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions, read_documents
-from bert_jax.readers.json_lines import parse_json
+from bert_jax.readers.rows import parse_json
 from bert_jax.tokenizer import load_tokenizer
 
 DEEP = "[" * 100_000 + "]" * 100_000

@@ -110,14 +110,14 @@ def encode(
         raise UserError(f"pooling {pooling}: gives no vector per text; choose another, or use `bert-jax embed`")
     limit = _limit(model, how, batch_size)
     compute, width = _make_compute(model.config, how.pooling, how.normalize, layers, dtype)
-    inputs = [Input(f"text {number}", number, _fields(text)) for number, text in enumerate(texts)]
+    inputs = [Input(f"text {index}", index, _fields(text)) for index, text in enumerate(texts)]
     made, truncated = _tokenized(inputs, model.tokenizer, how, limit)
     _check_truncation("texts", truncated, len(texts), limit, model.config.max_positions, truncate)
     batch_size = min(batch_size, 1 << max(len(texts) - 1, 0).bit_length())  # few sizes, so that few are compiled
-    found = np.empty((len(texts), width), np.float32)
-    for number, _, values in _computed(compute, model, made, fixed_buckets(limit), batch_size):
-        found[number] = values
-    return found
+    vectors = np.empty((len(texts), width), np.float32)
+    for index, _, values in _computed(compute, model, made, fixed_buckets(limit), batch_size):
+        vectors[index] = values
+    return vectors
 
 
 def embed(
@@ -171,11 +171,11 @@ def embed(
         with (vector_file if POOLINGS[how.pooling] else token_file)(pathlib.Path(output), lengths, width) as put:
             done = 0
             for chunk, _ in _chunks(read_inputs(source, name), model.tokenizer, how, limit):
-                if not np.array_equal([one.length for one in chunk], lengths[done : done + len(chunk)]):
+                if not np.array_equal([feature.length for feature in chunk], lengths[done : done + len(chunk)]):
                     raise UserError(f"{name} changed while it was read; run again")
                 computed = _computed(compute, model, chunk, buckets, batch_size)
-                for count, (number, row, values) in enumerate(computed, done + 1):
-                    put(done + number, np.asarray(row.input_ids), values)
+                for count, (index, row, values) in enumerate(computed, done + 1):
+                    put(done + index, np.asarray(row.input_ids), values)
                     progress("embedding", count, len(lengths))
                 done += len(chunk)
     return Summary(len(lengths), int(lengths.sum()), truncated, empty, width)
@@ -199,7 +199,7 @@ def _computed(
     compute: Compute, model: OpenModel, made: Sequence[Features], buckets: Sequence[int], batch_size: int
 ) -> Iterator[tuple[int, Features, np.ndarray]]:
     """The index, the tokens and the features of each text, in the order of their lengths."""
-    lengths = np.array([one.length for one in made], np.int64)
+    lengths = np.array([feature.length for feature in made], np.int64)
     encoder = {"encoder": model.params["encoder"]}
     for indices, length in plan(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
         of_batch = [made[index] for index in indices]
@@ -209,18 +209,20 @@ def _computed(
         yield from zip(map(int, indices), of_batch, values, strict=False)  # fillers come last
 
 
-def _layers(layers: str, number: int, hidden: int) -> tuple[Callable[[jax.Array], jax.Array], int]:
+def _layers(layers: str, num_layers: int, hidden: int) -> tuple[Callable[[jax.Array], jax.Array], int]:
     """The function of `layers` over the hidden states, and its width."""
     if layers in LAYERS:
-        if layers != "last" and number < LAST:
-            raise UserError(f"layers {layers}: this model has {number} layers, not {LAST}")
+        if layers != "last" and num_layers < LAST:
+            raise UserError(f"layers {layers}: this model has {num_layers} layers, not {LAST}")
         return LAYERS[layers], hidden * (LAST if layers == "concat4" else 1)
     try:
         index = int(layers)
     except ValueError:
         raise UserError(f"layers {layers}: choose from {', '.join(LAYERS)}, or give the number of a layer") from None
-    if not -number - 1 <= index <= number:
-        raise UserError(f"layers {layers}: this model has {number} layers: give 0 to {number}, or -1 for the last")
+    if not -num_layers - 1 <= index <= num_layers:
+        raise UserError(
+            f"layers {layers}: this model has {num_layers} layers: give 0 to {num_layers}, or -1 for the last"
+        )
     return lambda states: states[index], hidden
 
 
@@ -257,10 +259,10 @@ def _limit(model: OpenModel, how: SentenceModules, batch_size: int) -> int:
 
 def _check_truncation(name: str, truncated: int, total: int, limit: int, max_positions: int, truncate: bool) -> None:
     if truncated and not truncate:
-        more = "; a higher max_seq_len reads more" if limit < max_positions else ""
+        advice = "; a higher max_seq_len reads more" if limit < max_positions else ""
         raise UserError(
             f"{name}: {truncated:,} of {total:,} texts are longer than {limit} tokens; "
-            f"truncate (--truncate) cuts them{more}"
+            f"truncate (--truncate) cuts them{advice}"
         )
 
 
@@ -275,7 +277,7 @@ def _tokenized(
     inputs: Iterable[Input], tokenizer: Tokenizer, how: SentenceModules, limit: int
 ) -> tuple[list[Features], int]:
     """The tokens of each text after the cut, and how many texts are cut."""
-    examples = [{"id": str(one.number), **_prepared(texts_of(one), how)} for one in inputs]
+    examples = [{"id": str(line.number), **_prepared(texts_of(line), how)} for line in inputs]
     made, counts = text_features(examples, tokenizer, limit)
     return made, counts["truncated_texts"]
 
@@ -306,12 +308,12 @@ def _measure(
 
     def counted() -> Iterator[Input]:
         nonlocal empty
-        for count, one in enumerate(inputs, 1):
-            empty += not one.fields.get("text")
+        for count, line in enumerate(inputs, 1):
+            empty += not line.fields.get("text")
             progress("counting", count, None)
-            yield one
+            yield line
 
     for made, truncated in _chunks(counted(), tokenizer, how, limit):
-        lengths.append(np.array([one.length for one in made], np.int64))
+        lengths.append(np.array([feature.length for feature in made], np.int64))
         cut += truncated
     return np.concatenate(lengths), cut, empty

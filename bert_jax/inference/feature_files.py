@@ -94,19 +94,19 @@ def write_projector(vectors: pathlib.Path, source: str, directory: pathlib.Path)
         directory: to create.
     """
     rows = np.load(vectors, mmap_mode="r", allow_pickle=False)
-    with writing(directory, "make room, or choose another --projector"), new_directory(directory) as place:
-        with (place / VECTORS).open("w", encoding="utf-8") as file:
+    with writing(directory, "make room, or choose another --projector"), new_directory(directory) as folder:
+        with (folder / VECTORS).open("w", encoding="utf-8") as file:
             for row in rows:
                 file.write("\t".join(f"{value:.7g}" for value in row) + "\n")
-        with (place / METADATA).open("w", encoding="utf-8") as file:
+        with (folder / METADATA).open("w", encoding="utf-8") as file:
             columns = dict[str, None]()  # in the order in which they are found
-            for one in read_inputs(source):
-                columns |= {name: None for name, value in one.fields.items() if _in_a_cell(value) is not None}
+            for line in read_inputs(source):
+                columns |= {name: None for name, value in line.fields.items() if _in_a_cell(value) is not None}
             if len(columns) > 1:
                 file.write("\t".join(_in_a_cell(name) or "" for name in columns) + "\n")
-            for one in read_inputs(source):
-                file.write("\t".join(_in_a_cell(one.fields.get(name)) or EMPTY for name in columns) + "\n")
-        (place / "projector_config.pbtxt").write_text(CONFIG, encoding="utf-8")
+            for line in read_inputs(source):
+                file.write("\t".join(_in_a_cell(line.fields.get(name)) or EMPTY for name in columns) + "\n")
+        (folder / "projector_config.pbtxt").write_text(CONFIG, encoding="utf-8")
 
 
 def _in_a_cell(value: Any) -> str | None:

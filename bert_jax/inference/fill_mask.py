@@ -86,8 +86,8 @@ def _probabilities(config: EncoderConfig, vocab_size: int) -> Callable[[Params, 
     return jax.jit(probabilities)
 
 
-def _rounded_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
+def _rounded_up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
 
 
 def _padded(values: np.ndarray, length: int, filler: int) -> np.ndarray:

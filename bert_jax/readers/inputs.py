@@ -1,4 +1,4 @@
-"""What `--input` names -> documents: find the files, check the options, read."""
+"""The inputs that `--input` names -> documents: find the files, check the options, read."""
 
 import collections
 import contextlib
@@ -11,11 +11,11 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.readers import archives, data_sets, pieces, python_docs, storage
 from bert_jax.readers.documents import DEFAULT, DOCUMENT_UNITS, ENCODING_ERRORS, Document, RawDocument, ReadOptions
 from bert_jax.readers.formats.fields import template_parts
-from bert_jax.readers.formats.streams import check_encoding, utf8_stream
 from bert_jax.readers.formats.table import FORMATS, MARKUPS, format_of, is_known, to_document
+from bert_jax.readers.rows import check_encoding, utf8_stream
 
 PYTHON_DOCS = "python-docs"
-SMALL_BYTES = 1 << 20  # of an input on disk, below which it is not divided
+SMALL_BYTES = 1 << 20  # size on disk below which an input is not divided
 USUAL_RATIO = 4  # of a compressed text
 _SUFFIXES_SHOWN = 8
 # Options that apply to some formats only, and why there may be none of these among the inputs.
@@ -47,26 +47,26 @@ def find_files(
 
     Args:
         inputs: files, directories (all files below that `is_known`, sorted), globs, all of these also as URLs,
-            'python-docs', or 'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'. The last two are returned as they are.
+            'python-docs', or 'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'; these two are returned unchanged.
         options: with another format than 'auto', all files of directories are read.
         say: called with a line about the files of each directory that are not read.
 
     Raises:
         UserError: an input that matches nothing, or no file that is read.
     """
-    found: dict[str, str] = {}
+    path_by_identity: dict[str, str] = {}
     for item in inputs:
         if _kind(item) is not _FILE:
-            found.setdefault(item, item)
+            path_by_identity.setdefault(item, item)
             continue
         unknown: collections.Counter[str] = collections.Counter()
         for path in _match_known(item, options, unknown):
-            found.setdefault(path if storage.is_url(path) else os.path.realpath(path), path)
+            path_by_identity.setdefault(path if storage.is_url(path) else os.path.realpath(path), path)
         if unknown:
             say(f"{item}: not read are {_describe_unknown(unknown)}")
-    if not found:
+    if not path_by_identity:
         raise UserError("no input: give files, directories, globs or python-docs with --input")
-    return list(found.values())
+    return list(path_by_identity.values())
 
 
 def _match_known(item: str, options: ReadOptions, unknown: collections.Counter[str]) -> list[str]:
@@ -87,9 +87,9 @@ def _match_known(item: str, options: ReadOptions, unknown: collections.Counter[s
 
 
 def _describe_unknown(unknown: collections.Counter[str]) -> str:
-    shown = ", ".join(f"{number:,} {suffix}" for suffix, number in unknown.most_common(_SUFFIXES_SHOWN))
-    more = sum(unknown.values()) - sum(number for _, number in unknown.most_common(_SUFFIXES_SHOWN))
-    rest = f" and {more:,} others" if more else ""
+    shown = ", ".join(f"{count:,} {suffix}" for suffix, count in unknown.most_common(_SUFFIXES_SHOWN))
+    num_hidden = sum(unknown.values()) - sum(count for _, count in unknown.most_common(_SUFFIXES_SHOWN))
+    rest = f" and {num_hidden:,} others" if num_hidden else ""
     return f"files of no known format: {shown}{rest}; to read some, name them ('DIR/**/*.suffix') or give --format"
 
 
@@ -160,11 +160,12 @@ def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:
         members = archives.open_members(path, file, options.max_unpacked_bytes, options.members)
         for name, bare_name, stream, rejected in members:
             if stream is None:
-                yield RawDocument(name, rejected=rejected, bytes_read=file.tell())
+                yield RawDocument(name=name, rejected=rejected, bytes_read=file.tell())
                 continue
             row = FORMATS[format_of(bare_name, options)]
             for raw in row.read(name, utf8_stream(stream, options.encoding) if row.is_text else stream, options):
-                yield raw._replace(bytes_read=file.tell())
+                raw.bytes_read = file.tell()
+                yield raw
 
 
 def _read_python_docs(_: str, options: ReadOptions) -> Iterator[RawDocument]:
@@ -230,11 +231,12 @@ def _read(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
     before = 0
     for path in files:
         with _naming(path):
-            found = _kind(path).read(path, options)
+            documents = _kind(path).read(path, options)
             if options.stretch != DEFAULT.stretch and is_divisible(path, options):
-                found = _in_stretch(path, options, found)
-            for raw in found:
-                yield raw._replace(bytes_read=before + raw.bytes_read)
+                documents = _in_stretch(path, options, documents)
+            for raw in documents:
+                raw.bytes_read += before
+                yield raw
         before += _kind(path).size(path)
 
 
@@ -248,12 +250,13 @@ def _in_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument
     begin = end = inside = 0  # of the block, and bytes of its documents
     for raw in documents:
         if raw.bytes_read != end:
-            begin, end, inside = end, raw.bytes_read, 0
-        place = (begin + min(inside / (USUAL_RATIO if packed else 1), end - begin)) / size
+            begin, end = end, raw.bytes_read
+            inside = 0
+        position = (begin + min(inside / (USUAL_RATIO if packed else 1), end - begin)) / size
         inside += len(raw.data)
-        if place >= last < 1:
+        if position >= last < 1:
             return
-        if place >= first:
+        if position >= first:
             yield raw
 
 

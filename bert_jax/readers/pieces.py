@@ -9,8 +9,9 @@ from typing import IO
 
 from bert_jax.errors import writing
 from bert_jax.readers.documents import MAX_PIECE_BYTES, MAX_UNSPLIT_BYTES, RawDocument, ReadOptions
+from bert_jax.readers.rows import read_to_end
 
-_Part = tuple[str, bytes, bool]  # ':line' where its document starts, some of its bytes, whether these end it
+_DocumentPart = tuple[str, bytes, bool]  # ':line' where the document begins, some of its bytes, whether they end it
 
 # Where a piece may end, the best first; the last match in its second half is used.
 _ENDS = (
@@ -26,26 +27,37 @@ def read_text_documents(
 ) -> Iterator[RawDocument]:
     """Yield the documents of a text, in order; for a stream without any, one that is rejected as empty.
 
-    One of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in pieces;
-    without `in_pieces` it is rejected as too large, for formats whose parts cannot be read alone.
+    A document of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in
+    pieces; without `in_pieces` it is rejected as too large, for formats whose parts cannot be read alone.
     """
     empty = True
-    with contextlib.closing(_DocumentBuffer(format_name, options.encoding_errors, in_pieces)) as document:
+    with contextlib.closing(_DocumentBuffer(format_name, options.decode_errors, in_pieces)) as document:
         for where, data, ends in _DOCUMENT_PARTS[options.documents](stream):
             document.add(data)
             if ends:
                 empty = False
                 yield from document.take(name + where)
     if empty:
-        yield RawDocument(name, rejected="empty")
+        yield RawDocument(name=name, rejected="empty")
+
+
+def read_bounded_document(name: str, stream: IO[bytes], format_name: str, max_bytes: int) -> RawDocument:
+    """Return a stream as a document; rejected where it is empty or has more than `max_bytes`."""
+    data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        read_to_end(stream)
+        return RawDocument(name=name, rejected="too large")
+    if not data.strip():
+        return RawDocument(name=name, rejected="empty")
+    return RawDocument(name=name, data=data, format=format_name)
 
 
 class _DocumentBuffer:
-    """Collects the bytes of a document after the other: few in memory, many checked and in a temporary file."""
+    """Collects the bytes of a document: few in memory, many checked and in a temporary file."""
 
-    def __init__(self, format_name: str, encoding_errors: str, in_pieces: bool):
+    def __init__(self, format_name: str, decode_errors: str, in_pieces: bool):
         self._long = "" if in_pieces else "too large"  # why a long document is rejected
-        self._format, self._errors = format_name, "strict" if encoding_errors == "reject" else encoding_errors
+        self._format, self._errors = format_name, decode_errors
         self._file: IO[bytes] | None = None
         self._start()
 
@@ -100,13 +112,13 @@ class _DocumentBuffer:
     def take(self, name: str) -> Iterator[RawDocument]:
         """Yield the document that ends here, in pieces if it is long, and start the next."""
         if self._file is None:
-            yield RawDocument(name, b"".join(self._parts), self._format)
+            yield RawDocument(name=name, data=b"".join(self._parts), format=self._format)
         else:
             if not self._reason:
                 self._decode(b"", final=True)
             reason = self._reason or ("empty" if self._blank else "")
             if reason:
-                yield RawDocument(name, format=self._format, rejected=reason)
+                yield RawDocument(name=name, format=self._format, rejected=reason)
             else:
                 yield from self._pieces(name)
         self._start()
@@ -115,20 +127,21 @@ class _DocumentBuffer:
         assert self._file is not None
         with _writing():  # the buffer is written now
             self._file.seek(0)
-        left, window, number = self._size, b"", 0
-        while left:
+        num_left, window = self._size, b""
+        piece = 0
+        while num_left:
             window += self._file.read(MAX_PIECE_BYTES - len(window))
-            end = len(window) if len(window) == left else _end(window)
-            left -= end
-            yield RawDocument(name, window[:end], self._format, piece=number, last=not left)
-            window, number = window[end:], number + 1
+            end = len(window) if len(window) == num_left else _piece_end(window)
+            num_left -= end
+            yield RawDocument(name=name, data=window[:end], format=self._format, piece=piece, last=not num_left)
+            window, piece = window[end:], piece + 1
 
 
 def _writing() -> contextlib.AbstractContextManager[None]:
     return writing(tempfile.gettempdir(), "make room, or set TMPDIR to a directory with room for the longest text")
 
 
-def _end(window: bytes) -> int:
+def _piece_end(window: bytes) -> int:
     """Return where the piece that starts with this window ends: in its second half."""
     half = len(window) // 2
     for pattern in _ENDS:
@@ -139,31 +152,31 @@ def _end(window: bytes) -> int:
     return next((end for end in range(len(window) - 1, len(window) - 5, -1) if window[end] & 0xC0 != 0x80), len(window))
 
 
-def _file_parts(stream: IO[bytes]) -> Iterator[_Part]:
+def _file_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
     while data := stream.read(MAX_PIECE_BYTES):
         yield "", data, False
     yield "", b"", True
 
 
-def _line_parts(stream: IO[bytes]) -> Iterator[_Part]:
+def _line_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
     where, ends = "", True
-    for number, data, begins, ends in _numbered_lines(stream):
+    for line_number, data, begins, ends in _numbered_lines(stream):
         if data.strip() or not (begins and ends):
-            where = f":{number}"
+            where = f":{line_number}"
             yield where, data, ends
     if not ends:
         yield where, b"", True
 
 
-def _paragraph_parts(stream: IO[bytes]) -> Iterator[_Part]:
+def _paragraph_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
     where = ""
-    for number, data, begins, ends in _numbered_lines(stream):
+    for line_number, data, begins, ends in _numbered_lines(stream):
         if begins and ends and not data.strip():
             if where:
                 yield where, b"", True
             where = ""
         else:
-            where = where or f":{number}"
+            where = where or f":{line_number}"
             yield where, data, False
     if where:
         yield where, b"", True
@@ -171,14 +184,14 @@ def _paragraph_parts(stream: IO[bytes]) -> Iterator[_Part]:
 
 def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:
     """Yield lines, long ones in parts: line number, bytes, whether the line begins and ends with them."""
-    number, begins = 1, True
+    line_number, begins = 1, True
     while data := stream.readline(MAX_PIECE_BYTES):
         ends = data.endswith(b"\n") or len(data) < MAX_PIECE_BYTES
-        yield number, data, begins, ends
-        number, begins = number + ends, ends
+        yield line_number, data, begins, ends
+        line_number, begins = line_number + ends, ends
 
 
-_DOCUMENT_PARTS: dict[str, Callable[[IO[bytes]], Iterator[_Part]]] = {
+_DOCUMENT_PARTS: dict[str, Callable[[IO[bytes]], Iterator[_DocumentPart]]] = {
     "auto": _file_parts,
     "file": _file_parts,
     "blank-line": _paragraph_parts,

@@ -42,7 +42,7 @@ def python_documents() -> tuple[tuple[str, str], ...]:
     """Return (name, text) of each document, at most `MAX_BYTES` in all; the installation alone decides the order."""
     size = 0
     seen: set[bytes] = set()
-    kept = []
+    documents = []
     for name, strings in _sources():
         text = "\n\n".join(paragraph for string in strings for paragraph in _prose(string, seen))
         if len(text.split()) < MIN_WORDS:
@@ -50,13 +50,13 @@ def python_documents() -> tuple[tuple[str, str], ...]:
         size += len(text)  # ASCII, so bytes
         if size > MAX_BYTES:
             break
-        kept.append((name, text))
-    return tuple(kept)
+        documents.append((name, text))
+    return tuple(documents)
 
 
 def installed_packages(_: str) -> str:
     """Return the names and versions of the packages whose documentation is read."""
-    return ", ".join(sorted(f"{one.name} {one.version}" for one in importlib.metadata.distributions()))
+    return ", ".join(sorted(f"{package.name} {package.version}" for package in importlib.metadata.distributions()))
 
 
 def _sources() -> Iterator[tuple[str, list[str]]]:

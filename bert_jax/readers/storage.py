@@ -74,8 +74,8 @@ def list_versions(url: str) -> dict[str, str]:
     """Return the name of each file below a URL -> a text that changes when it is written again. Raises as `upload`."""
 
     def listed(system: Any, inner: str) -> dict[str, str]:
-        found = system.find(inner, detail=True)
-        return {path.removeprefix(f"{inner}/"): str(found[path]) for path in found if path != inner}
+        details = system.find(inner, detail=True)
+        return {path.removeprefix(f"{inner}/"): str(details[path]) for path in details if path != inner}
 
     return _ask(url, listed)
 
@@ -163,13 +163,13 @@ def _ask(url: str, call: Callable[[Any, str], Result]) -> Result:
     with _reaching(url):
         system, inner = _system(url)
     with _reaching(url, StorageError):
-        for number in range(1, TRIES):
+        for attempt in range(1, TRIES):
             try:
                 return call(system, inner)
             except Exception as error:  # of whatever package: an error of the network looks different in each
                 if _lasting(error):
                     raise
-                time.sleep(FIRST_PAUSE * 2 ** (number - 1))
+                time.sleep(FIRST_PAUSE * 2 ** (attempt - 1))
         return call(system, inner)
 
 
@@ -208,17 +208,17 @@ def _find_local(item: str, wanted: Callable[[str], bool]) -> list[str]:
         raise _missing(item)
     files = []
     for start in paths:
-        found = list(filter(wanted, _files_below(start))) if os.path.isdir(start) else [start]
-        for path in found:
+        matches = list(filter(wanted, _files_below(start))) if os.path.isdir(start) else [start]
+        for path in matches:
             if not os.path.isfile(path):
                 raise UserError(f"{path}: not a regular file, or a broken link; give files or directories")
-        files += found
+        files += matches
     return files
 
 
 def _files_below(directory: str) -> list[str]:
     """Return the files below a directory, sorted; links are followed, and no directory is read twice."""
-    found: list[str] = []
+    paths: list[str] = []
     seen: set[str] = set()
     for folder, folders, names in os.walk(directory, onerror=_refuse_unreadable, followlinks=True):
         folders.sort()  # of two paths to a directory always the same one is taken
@@ -226,8 +226,8 @@ def _files_below(directory: str) -> list[str]:
             folders.clear()
             continue
         seen.add(os.path.realpath(folder))
-        found += [os.path.join(folder, name) for name in names]
-    return sorted(found)
+        paths += [os.path.join(folder, name) for name in names]
+    return sorted(paths)
 
 
 def _refuse_unreadable(error: OSError) -> None:

@@ -4,7 +4,7 @@ import pathlib
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.readers.json_lines import parse_json
+from bert_jax.readers.rows import parse_json
 
 
 def bias_sentences(report: pathlib.Path, weights: str) -> list[str]:

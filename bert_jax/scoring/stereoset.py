@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import UserError
-from bert_jax.readers.json_lines import parse_json
+from bert_jax.readers.rows import parse_json
 from bert_jax.scoring.benchmark import Benchmark, Figures, Item, Scored, check_length, files_in, read_text
 from bert_jax.scoring.log_probabilities import NEXT
 from bert_jax.scoring.queries import Context, Queries, Span, Tokens, pair_query, tokens_in, with_special_tokens

@@ -48,7 +48,7 @@ def choose_buckets(
         totals = np.append(0.0, costs[-1])[:-1, None] + cost_from
         choices.append(totals.argmin(0))
         costs.append(totals.min(0))
-    totals = [passes * cost[-1] + program_tokens * number for number, cost in enumerate(costs, 1)]
+    totals = [passes * cost[-1] + program_tokens * num_buckets for num_buckets, cost in enumerate(costs, 1)]
     buckets, last = [max_seq_len], len(ends) - 1
     for choice in reversed(choices[: int(np.argmin(totals))]):
         last = int(choice[last]) - 1
@@ -91,6 +91,6 @@ def plan(
     sorted_indices = np.lexsort((order[: len(lengths)], bucket)).astype(np.int64)
     batches = [sorted_indices[start : start + batch_size] for start in range(0, len(lengths), batch_size)]
     return [
-        PlannedBatch(batches[number], int(ends[bucket[batches[number]].max()]))
-        for number in np.argsort(order[len(lengths) :], kind="stable")
+        PlannedBatch(batches[batch], int(ends[bucket[batches[batch]].max()]))
+        for batch in np.argsort(order[len(lengths) :], kind="stable")
     ]

@@ -83,10 +83,10 @@ def _labels(task: Task, config: TaskConfig, kind: Kind) -> tuple[str, ...]:
     if not given and not config.train:
         raise UserError("task 'custom' needs config.task.labels, or config.task.train to read them from")
     if not given:
-        found: set[str] = set()
+        names: set[str] = set()
         for record in records(task, config, "train", Counter()):
-            found.update(kind.label_names(record))
-        given = tuple(sorted(found))
+            names.update(kind.label_names(record))
+        given = tuple(sorted(names))
     if len(set(given)) < len(given) or "" in given or len(given) < 2:
         raise UserError(
             f"task 'custom' has the labels {', '.join(map(repr, given)) or 'none'}, but needs two or more, each once; "

@@ -60,7 +60,7 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
     if not 0 < len(features) <= batch_size:
         raise ValueError(f"{len(features)} features do not make a batch of {batch_size}")
     filled = [*features, *[features[0]] * (batch_size - len(features))]
-    inputs, seconds = zip(*(sequence for one in filled for sequence in one.sequences), strict=True)
+    inputs, seconds = zip(*(sequence for feature in filled for sequence in feature.sequences), strict=True)
     lengths = np.array([len(ids) for ids in inputs])
     if lengths.max() > seq_len:
         raise ValueError(f"a sequence of {lengths.max()} tokens does not fit into {seq_len}")
@@ -79,7 +79,7 @@ def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pa
         "example_weights": real.astype(np.float32),
     }
     for key in features[0].targets:
-        values = [np.asarray(one.targets[key]) for one in filled]
+        values = [np.asarray(feature.targets[key]) for feature in filled]
         if values[0].ndim:
             batch[key] = np.zeros(present.shape, values[0].dtype)
             batch[key][present & real[:, None]] = np.concatenate(values[: len(features)])
@@ -97,4 +97,4 @@ def encode_distinct(texts: Iterable[str], encode: Callable[[Sequence[str]], list
     """
     distinct = list(dict.fromkeys(texts))
     chunks = (distinct[start : start + CHUNK] for start in range(0, len(distinct), CHUNK))
-    return {text: found for chunk in chunks for text, found in zip(chunk, encode(chunk), strict=True)}
+    return {text: encoded for chunk in chunks for text, encoded in zip(chunk, encode(chunk), strict=True)}

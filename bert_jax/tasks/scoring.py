@@ -70,16 +70,16 @@ def macro_f1(examples: Sequence[Example], predictions: Values, labels: Sequence[
     """Mean of the F1 of all labels; 0 for a label that neither occurs nor is predicted."""
     metrics = _library("sklearn.metrics")
     every = np.arange(len(labels))
-    found = metrics.f1_score(_labels(examples), np.asarray(predictions), labels=every, average="macro", zero_division=0)
-    return {"macro_f1": float(found)}
+    score = metrics.f1_score(_labels(examples), np.asarray(predictions), labels=every, average="macro", zero_division=0)
+    return {"macro_f1": float(score)}
 
 
 def matthews(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
     """Matthews correlation (CoLA); 0 if all labels or all predictions are the same."""
-    gold, found = _labels(examples), np.asarray(predictions)
-    if _constant(gold, found):
+    gold, predicted = _labels(examples), np.asarray(predictions)
+    if _constant(gold, predicted):
         return {"matthews": 0.0}
-    return {"matthews": float(_library("sklearn.metrics").matthews_corrcoef(gold, found))}
+    return {"matthews": float(_library("sklearn.metrics").matthews_corrcoef(gold, predicted))}
 
 
 def pearson(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
@@ -101,10 +101,10 @@ def entities(examples: Sequence[Example], predictions: Values, labels: Sequence[
         )
     metrics = _library("seqeval.metrics")
     labels = [SYNONYMS.get(name[:2], name[:2]) + name[2:] for name in labels]
-    golds = [[labels[number] for number in example["labels"]] for example in examples]
-    found = [[labels[number] for number in sentence] for sentence in predictions]
+    golds = [[labels[label_index] for label_index in example["labels"]] for example in examples]
+    predicted = [[labels[label_index] for label_index in sentence] for sentence in predictions]
     return {
-        f"entity_{name}": float(getattr(metrics, f"{name}_score")(golds, found, zero_division=0))
+        f"entity_{name}": float(getattr(metrics, f"{name}_score")(golds, predicted, zero_division=0))
         for name in ("precision", "recall", "f1")
     }
 
@@ -112,10 +112,10 @@ def entities(examples: Sequence[Example], predictions: Values, labels: Sequence[
 def token_accuracy(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
     """Fraction of words with the correct label."""
     golds = np.concatenate([np.asarray(example["labels"], np.int64) for example in examples])
-    found = np.concatenate([np.asarray(sentence, np.int64) for sentence in predictions])
+    predicted = np.concatenate([np.asarray(sentence, np.int64) for sentence in predictions])
     if not len(golds):
         raise UserError("the sentences to evaluate on have no words; give some")
-    return {"token_accuracy": float(_library("sklearn.metrics").accuracy_score(golds, found))}
+    return {"token_accuracy": float(_library("sklearn.metrics").accuracy_score(golds, predicted))}
 
 
 def squad(examples: Sequence[Example], predictions: Values, labels: Sequence[str]) -> Scores:
@@ -154,15 +154,15 @@ def _labels(examples: Sequence[Example]) -> np.ndarray:
 
 
 def _correlation(name: str, examples: Sequence[Example], predictions: Values) -> float:
-    gold, found = _labels(examples).astype(np.float64), np.asarray(predictions, np.float64)
-    if _constant(gold, found):
+    gold, predicted = _labels(examples).astype(np.float64), np.asarray(predictions, np.float64)
+    if _constant(gold, predicted):
         return 0.0
-    return float(getattr(_library("scipy.stats"), name)(gold, found).statistic)
+    return float(getattr(_library("scipy.stats"), name)(gold, predicted).statistic)
 
 
-def _constant(gold: np.ndarray, found: np.ndarray) -> bool:
+def _constant(gold: np.ndarray, predicted: np.ndarray) -> bool:
     """Return whether one of the arrays has a single value: no correlation is defined, and the libraries warn."""
-    return bool(np.ptp(gold) == 0 or np.ptp(found) == 0)
+    return bool(np.ptp(gold) == 0 or np.ptp(predicted) == 0)
 
 
 def _library(name: str) -> Any:

@@ -40,12 +40,12 @@ MAX_WORD = 1_000  # characters of a word, of which WordPiece tries all beginning
 def check_bounds(definition: Definition) -> None:
     """Refuse a definition that may take for ever on a text, or make it many times longer; UserError names the part."""
     for part in PARTS:
-        found = list(components(definition[part]))
-        counts = collections.Counter(str(one.get("type")) for one in found)
-        if len(found) > MAX_COMPONENTS or any(counts[kind] > 1 for kind in LENGTHENING):
-            raise UserError(f"its {part} has {len(found)} steps, some of them repeated, which may lengthen a text much")
-        for one in found:
-            _check(part, one)
+        steps = list(components(definition[part]))
+        counts = collections.Counter(str(step.get("type")) for step in steps)
+        if len(steps) > MAX_COMPONENTS or any(counts[kind] > 1 for kind in LENGTHENING):
+            raise UserError(f"its {part} has {len(steps)} steps, some of them repeated, which may lengthen a text much")
+        for step in steps:
+            _check(part, step)
         for pattern in _patterns(definition[part]):
             if pattern not in PATTERNS.values():
                 raise UserError(
@@ -85,5 +85,5 @@ def _patterns(value: Any) -> Iterator[Any]:
             yield value["Regex"]
         value = list(value.values())
     if isinstance(value, list):
-        for one in value:
-            yield from _patterns(one)
+        for item in value:
+            yield from _patterns(item)

@@ -17,7 +17,7 @@ from bert_jax.tokenizer.tokenizer_json import Definition
 
 def define(tokens: Sequence[str], merges: Sequence[Sequence[str]], normalizer: Normalizer) -> Definition:
     """Return the definition of a vocabulary in the order of ids and its merges, first to last."""
-    vocabulary = {token: number for number, token in enumerate(tokens)}
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     return tokenizer_json.assemble(
         SPECIAL,
         vocabulary,
@@ -54,7 +54,9 @@ def merge_within_words(
     pair_merging.check_characters(text)
     characters = pair_merging.alphabet(text.characters, library.normalizer.normalize_str)
     after = {character: library.normalizer.normalize_str("x" + character) for character in characters}
-    inside = [one for one, joined in after.items() if len(library.pre_tokenizer.pre_tokenize_str(joined)) == 1]
+    inside = [
+        character for character, joined in after.items() if len(library.pre_tokenizer.pre_tokenize_str(joined)) == 1
+    ]
     # The library numbers inner characters in the order of a hash map, and breaks ties between pieces by number.
     # Listed among the special tokens they have a fixed order, so two runs agree.
     first = [*SPECIAL, *(PREFIX + character for character in inside)]

@@ -79,7 +79,7 @@ def parse(
     if lowercase:
         raise UserError("a byte-level vocabulary distinguishes capital letters; it cannot be uncased")
     tokens = parse_tokens(files[0])
-    vocabulary = {token: number for number, token in enumerate(tokens)}
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     tokenizer_json.check_special_tokens(special, vocabulary)
     return define(vocabulary, _parse_merges(files[1], vocabulary), special, bool(config.get("add_prefix_space")))
 
@@ -98,13 +98,13 @@ def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, norma
     steps = [*NORMALIZATIONS[normalization](), *([{"type": "Lowercase"}] if lowercase else [])]
     normalizer = {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)
     first = (SPECIAL.cls, SPECIAL.pad, SPECIAL.sep, SPECIAL.unk, SPECIAL.mask)  # as in RoBERTa, but for the mask
-    untrained = define({token: number for number, token in enumerate(first)}, (), normalizer=normalizer)
+    untrained = define({token: token_id for token_id, token in enumerate(first)}, (), normalizer=normalizer)
     pair_merging.check_characters(text)
     # A line is encoded as inside a text: its first word has a space before it, too.
     lines = (" " + line for piece in text.pieces() for line in piece.split("\n"))
     byte_letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokens, merges = pair_merging.merge_pairs(lines, vocab_size, untrained, SPECIAL, first, byte_letters)
-    vocabulary = {token: number for number, token in enumerate(tokens)}
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     return TrainedVocabulary(define(vocabulary, merges, normalizer=normalizer))
 
 
@@ -114,11 +114,13 @@ def _parse_merges(data: bytes, vocabulary: Mapping[str, int]) -> list[list[str]]
     except UnicodeDecodeError:
         raise UserError(f"{MERGES} beside it is not a UTF-8 text") from None
     merges = []
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         pair = line.rstrip("\r").split(" ")
-        if pair == [""] or (number == 1 and line.startswith("#version")):
+        if pair == [""] or (line_number == 1 and line.startswith("#version")):
             continue
         if len(pair) != 2 or not {*pair, "".join(pair)} <= vocabulary.keys():
-            raise UserError(f"{MERGES} beside it, line {number}: {line!r} does not merge two tokens of the vocabulary")
+            raise UserError(
+                f"{MERGES} beside it, line {line_number}: {line!r} does not merge two tokens of the vocabulary"
+            )
         merges.append(pair)
     return merges

@@ -38,12 +38,14 @@ def _has_step(*types: str) -> Callable[[Tokenizer], bool]:
 
 
 def _without_marks(text: str) -> str:
-    return "".join(one for one in unicodedata.normalize("NFD", text) if not _is_mark(one))
+    return "".join(character for character in unicodedata.normalize("NFD", text) if not _is_mark(character))
 
 
 def _without_invisible(text: str) -> str:
     return "".join(
-        one for one in text if unicodedata.category(one)[0] != "C" and not "\ufe00" <= one <= "\ufe0f"
+        character
+        for character in text
+        if unicodedata.category(character)[0] != "C" and not "\ufe00" <= character <= "\ufe0f"
     )  # with variation selectors, which Unicode counts as marks
 
 
@@ -85,10 +87,12 @@ def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
     """
     if tokenizer.plain.normalizer is None:
         return {}
-    marks = "".join(one for one in set().union(*texts) if _is_mark(one) or "\u1160" <= one <= "\u11ff")
+    marks = "".join(
+        character for character in set().union(*texts) if _is_mark(character) or "\u1160" <= character <= "\u11ff"
+    )
     pattern = re.compile(rf"\s+|``|''|.[\u0300{re.escape(marks)}]*", re.DOTALL)
     units = collections.Counter(itertools.chain.from_iterable(map(pattern.findall, texts)))
-    found: collections.Counter[str] = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     for (unit, times), normal in zip(units.items(), tokenizer.normalize_parts(list(units)), strict=True):
         if unit in (normal, normal.strip()):  # BERT puts spaces around Chinese characters
             continue
@@ -96,10 +100,10 @@ def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
         alone = zip(unit, single, strict=True) if "".join(single) == normal else [(unit, normal)]
         for before, after in alone:
             if before != after:
-                lost = sum(max(0, before.count(one) - after.count(one)) for one in set(before))
+                lost = sum(max(0, before.count(character) - after.count(character)) for character in set(before))
                 for kind in _kinds_of(before, after):
-                    found[kind] += times * max(1, lost)
-    return dict(sorted(found.items()))
+                    counts[kind] += times * max(1, lost)
+    return dict(sorted(counts.items()))
 
 
 @functools.lru_cache(1 << 12)
@@ -109,7 +113,7 @@ def _kinds_of(unit: str, normal: str) -> tuple[str, ...]:
     named = [name for name in KINDS if name != OTHER]
     for size in range(1, len(named) + 1):
         for kinds in itertools.combinations(named, size):
-            if any(_project(unit, kinds) == _project(one, kinds) for one in results):
+            if any(_project(unit, kinds) == _project(result, kinds) for result in results):
                 return kinds
     return (OTHER,)
 

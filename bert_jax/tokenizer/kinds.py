@@ -161,8 +161,10 @@ def kind_of(definition: Definition) -> TokenizerKind:
             not kind.pre_tokenizers or pre_tokenizers & set(kind.pre_tokenizers)
         ):
             return kind
-    found = " with ".join([str(model["type"]), " and ".join(sorted(map(str, pre_tokenizers))) or "no pre_tokenizer"])
+    description = " with ".join(
+        [str(model["type"]), " and ".join(sorted(map(str, pre_tokenizers))) or "no pre_tokenizer"]
+    )
     raise UserError(
-        f"an unknown kind of tokenizer ({found}); supported are WordPiece, BPE that marks pieces inside words"
+        f"an unknown kind of tokenizer ({description}); supported are WordPiece, BPE that marks pieces inside words"
         f" {bert_words.PREFIX}, byte-level BPE, and SentencePiece's unigram and BPE"
     )

@@ -74,17 +74,17 @@ def _find(path: pathlib.Path) -> pathlib.Path:
     """Return the file that defines the tokenizer."""
     candidates = (DEFINITION, *KIND_OF_FILE)
     if path.is_dir():
-        found = [path / name for name in candidates if (path / name).exists()]
-        if len(found) > 1 and found[0].name != DEFINITION:
-            raise UserError(f"{path} holds both {found[0].name} and {found[1].name}; give the path of one of them")
+        paths = [path / name for name in candidates if (path / name).exists()]
+        if len(paths) > 1 and paths[0].name != DEFINITION:
+            raise UserError(f"{path} holds both {paths[0].name} and {paths[1].name}; give the path of one of them")
     else:
-        found = [path] if path.exists() else []
-    if not found:
+        paths = [path] if path.exists() else []
+    if not paths:
         raise UserError(
             f"{path}: no such vocabulary; give a directory made by `tokenizer`, or one with "
             f"{', '.join(candidates[:-1])} or {candidates[-1]}"
         )
-    return found[0]
+    return paths[0]
 
 
 def _load_definition(file: pathlib.Path, config: Mapping[str, Any], lowercase: bool | None) -> Tokenizer:
@@ -124,9 +124,9 @@ def _load_vocabulary(
     """Return the tokenizer of the vocabulary file of a kind."""
     published = kind.published.get(file.name)
     others = [file.with_name(name) for name in kind.vocabulary_files[1:]] if not published else []
-    for other in others:
-        if not other.exists():
-            raise UserError(f"{other.name} is not beside it; this kind of vocabulary needs both files")
+    for path in others:
+        if not path.exists():
+            raise UserError(f"{path.name} is not beside it; this kind of vocabulary needs both files")
     parse = published.parse if published else kind.parse
     assert parse
     definition = parse([_read(file), *map(_read, others)], special, config, lowercase)

@@ -57,12 +57,12 @@ def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str
 def _write(tokenizer: Tokenizer, directory: pathlib.Path, config: Mapping[str, Any]) -> None:
     """Write definition and config; our own values replace those of `config`."""
     types = ["token_type_ids"] * (tokenizer.separators == 1)
-    own = {
+    settings = {
         **tokenizer.kind.tokenizer_config(tokenizer.definition, tokenizer.special),
         "model_input_names": ["input_ids", *types, "attention_mask"],
         **{f"{role}_token": token for role, token in tokenizer.special._asdict().items()},
     }
     text = json.dumps(tokenizer.definition, ensure_ascii=False, indent=2)
     (directory / DEFINITION).write_text(text, encoding="utf-8")
-    text = json.dumps({"model_max_length": MAX_LENGTH, **config, **own}, indent=2)
+    text = json.dumps({"model_max_length": MAX_LENGTH, **config, **settings}, indent=2)
     (directory / CONFIG).write_text(text + "\n", encoding="utf-8")

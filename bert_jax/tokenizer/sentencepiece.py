@@ -95,10 +95,10 @@ def parse_model(data: bytes) -> Any:
     model = format_of.ModelProto()
     try:
         model.ParseFromString(data)
-        whole = model.pieces and model.HasField("trainer_spec") and model.HasField("normalizer_spec")
+        complete = model.pieces and model.HasField("trainer_spec") and model.HasField("normalizer_spec")
     except DecodeError:
-        whole = False
-    if not whole:
+        complete = False
+    if not complete:
         raise UserError("not a SentencePiece model, or cut short; copy it again")
     for spec, supported in ((model.trainer_spec, TRAINER), (model.normalizer_spec, NORMALIZER)):
         for name, values in supported.items():
@@ -127,7 +127,7 @@ def define(model: Any, normalizers: Sequence[Definition], special: SpecialTokens
     metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
     return tokenizer_json.assemble(
         special,
-        {piece.piece: number for number, piece in enumerate(model.pieces)},
+        {piece.piece: token_id for token_id, piece in enumerate(model.pieces)},
         SEPARATORS,
         mask_takes_space=True,
         normalizer={"type": "Sequence", "normalizers": [*normalizers, *mapped, spaces]},
@@ -183,8 +183,8 @@ def _train(
     pair_merging.check_characters(text)
     written = io.BytesIO()
     try:
-        with tempfile.TemporaryDirectory() as place:
-            table = NORMALIZATIONS[normalization](rule, pathlib.Path(place, "rule.tsv"))
+        with tempfile.TemporaryDirectory() as folder:
+            table = NORMALIZATIONS[normalization](rule, pathlib.Path(folder, "rule.tsv"))
             replaced = _rare_characters(text, library.SentencePieceNormalizer(**table).normalize)
             if lowercase:
                 replaced |= {ord(DOTTED_I): DOTTED_I.lower()}
@@ -222,19 +222,21 @@ def _train(
     return TrainedVocabulary(definition, {FILE: model.SerializeToString(deterministic=True)})
 
 
-def _library_rule(rule: str, place: pathlib.Path) -> dict[str, str]:
+def _library_rule(rule: str, path: pathlib.Path) -> dict[str, str]:
     """Return what the library knows a table of its own by."""
     return {"rule_name": rule}
 
 
-def _kept_characters(rule: str, place: pathlib.Path) -> dict[str, str]:
+def _kept_characters(rule: str, path: pathlib.Path) -> dict[str, str]:
     """Write a table that keeps all characters, but for case where it folds that; white space separates words."""
     changed = dict.fromkeys(WHITE_SPACE, " ")
     if rule.endswith(FOLDED):
         changed |= {letter: letter.lower() for letter in map(chr, range(0x110000)) if letter.lower() != letter}
-    lines = (f"{ord(one):X}\t{' '.join(f'{ord(other):X}' for other in to)}\n" for one, to in changed.items())
-    place.write_text("".join(lines))
-    return {"rule_tsv": str(place)}
+    lines = (
+        f"{ord(character):X}\t{' '.join(f'{ord(target):X}' for target in to)}\n" for character, to in changed.items()
+    )
+    path.write_text("".join(lines))
+    return {"rule_tsv": str(path)}
 
 
 # --normalization -> (rule, a file that may be written) -> the table, as the library is given it.
@@ -291,8 +293,8 @@ def _with_control_pieces(definition: Definition, model: Any) -> Definition:
     """Make special tokens of `<s>` and `</s>` too, which no role needs, so that no text spells them."""
     known, ends = definition["added_tokens"], BIG_BIRD[1:]
     new = [
-        {**known[0], "id": number, "content": piece.piece, "lstrip": False}
-        for number, piece in enumerate(model.pieces)
+        {**known[0], "id": token_id, "content": piece.piece, "lstrip": False}
+        for token_id, piece in enumerate(model.pieces)
         if piece.piece in ends
     ]
     return {**definition, "added_tokens": sorted([*known, *new], key=lambda token: token["id"])}
@@ -334,7 +336,7 @@ def _bpe_model(model: Any) -> Definition:
         "end_of_word_suffix": None,
         "fuse_unk": True,
         "byte_fallback": False,
-        "vocab": {piece.piece: number for number, piece in enumerate(model.pieces)},
+        "vocab": {piece.piece: token_id for token_id, piece in enumerate(model.pieces)},
         "merges": merges,
     }
 

@@ -119,7 +119,7 @@ class Tokenizer(NamedTuple):
         Raises:
             UserError: an id outside the vocabulary.
         """
-        outside = [number for number in ids if not 0 <= number < self.vocab_size]
+        outside = [token_id for token_id in ids if not 0 <= token_id < self.vocab_size]
         if outside:
             raise UserError(
                 f"id {outside[0]} is outside the vocabulary of {self.vocab_size:,} tokens: made by another tokenizer?"
@@ -153,7 +153,7 @@ def build_tokenizer(definition: Definition, special: SpecialTokens) -> Tokenizer
     with _no_panic():
         with_special_tokens = _library_tokenizer(definition)
         plain = _library_tokenizer(tokenizer_json.without_special_tokens(definition, special))
-    vocabulary = {token: number for number, token in enumerate(tokens)}
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     not_special = [token for token in definition["added_tokens"] if not token["special"]]
     if with_special_tokens.get_vocab() != vocabulary or any(
         plain.token_to_id(token["content"]) != token["id"] for token in not_special

@@ -164,7 +164,7 @@ def tokens_of(definition: Definition) -> tuple[str, ...]:
     vocabulary = definition["model"].get("vocab")
     try:
         if isinstance(vocabulary, list):
-            vocabulary = {piece: number for number, (piece, _) in enumerate(vocabulary)}
+            vocabulary = {piece: token_id for token_id, (piece, _) in enumerate(vocabulary)}
             if len(vocabulary) < len(definition["model"]["vocab"]):
                 raise UserError("the vocabulary contains a piece twice")
         pairs = dict(vocabulary)
@@ -178,23 +178,23 @@ def tokens_of(definition: Definition) -> tuple[str, ...]:
 
 def in_order(vocabulary: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the tokens in the order of ids; UserError unless the ids are 0, 1, 2 ... each once."""
-    if any(type(number) is not int for number in vocabulary.values()):
+    if any(type(token_id) is not int for token_id in vocabulary.values()):
         raise UserError("the vocabulary gives a token an id that is not an integer")
     if not vocabulary:
         raise UserError("the vocabulary is empty")
     token_of: dict[int, str] = {}
-    for token, number in vocabulary.items():
-        if number in token_of:
-            raise UserError(f"the vocabulary gives id {number} to {token_of[number]!r} and to {token!r}")
-        token_of[number] = token
-    outside = [number for number in token_of if not 0 <= number < len(token_of)]
+    for token, token_id in vocabulary.items():
+        if token_id in token_of:
+            raise UserError(f"the vocabulary gives id {token_id} to {token_of[token_id]!r} and to {token!r}")
+        token_of[token_id] = token
+    outside = [token_id for token_id in token_of if not 0 <= token_id < len(token_of)]
     if outside:
-        hole = next(number for number in range(len(token_of)) if number not in token_of)
+        hole = next(token_id for token_id in range(len(token_of)) if token_id not in token_of)
         raise UserError(
             f"id {max(outside)} of {token_of[max(outside)]!r} is outside the vocabulary of {len(token_of):,} tokens:"
             f" no token has id {hole}"
         )
-    return tuple(token_of[number] for number in range(len(token_of)))
+    return tuple(token_of[token_id] for token_id in range(len(token_of)))
 
 
 def separators_of(definition: Definition, special: SpecialTokens) -> int:

@@ -73,13 +73,15 @@ def train_tokenizer(
     reader = _Reader(files, read_options, progress)
     rejected: collections.Counter[str] = collections.Counter()
     counts = []
-    for number, source in enumerate(inputs):
-        own = Rejections()
-        counts.append(sample.count_characters(_pieces(reader.texts(number, own))))
+    for index, source in enumerate(inputs):
+        rejections = Rejections()
+        counts.append(sample.count_characters(_pieces(reader.texts(index, rejections))))
         if not counts[-1].characters:
-            hint = rejection_hint(own.reasons, own.fields, read_options)
-            raise UserError(f"{source[0]}: no text to train a vocabulary from{report.left_out(own.reasons)}; {hint}")
-        rejected += own.reasons
+            hint = rejection_hint(rejections.reasons, rejections.fields, read_options)
+            raise UserError(
+                f"{source[0]}: no text to train a vocabulary from{report.left_out(rejections.reasons)}; {hint}"
+            )
+        rejected += rejections.reasons
     sizes = [source.characters for source in counts]
     rates = sample.rates(sizes, smoothing, weights, sample_characters)
     used = sum(size * rate for size, rate in zip(sizes, rates, strict=True))
@@ -92,21 +94,21 @@ def train_tokenizer(
 
     def pieces() -> Iterator[str]:
         samples[:] = [[] for _ in inputs]
-        for number, (rate, size, own) in enumerate(zip(rates, sizes, samples, strict=True)):
+        for index, (rate, size, sample_pieces) in enumerate(zip(rates, sizes, samples, strict=True)):
             part = min(1.0, report.REPORT_CHARACTERS / size)
-            for piece in _pieces(reader.texts(number)):
+            for piece in _pieces(reader.texts(index)):
                 if part == 1 or sample.hash_fraction(piece) >= 1 - part:  # the last to be drawn into a sample
-                    own.append(piece)
+                    sample_pieces.append(piece)
                 yield from [piece] * sample.copies(piece, rate)
         say(f"learning {vocab_size:,} tokens from {used:,.0f} characters")
 
     try:
         text = TrainingText(pieces, _frequency(counts, rates))
-        tokenizer, more = _train(text, vocab_size, kind, lowercase, normalization)
+        tokenizer, files_to_save = _train(text, vocab_size, kind, lowercase, normalization)
     except UserError as error:
         raise UserError(f"{error}{report.left_out(rejected)}") from None
     with writing(output):
-        save_tokenizer(tokenizer, output, more)
+        save_tokenizer(tokenizer, output, files_to_save)
     case = "uncased" if lowercase else "cased"
     return "\n".join(
         [
@@ -173,9 +175,9 @@ class _Reader:
         self._done = 0  # bytes of the sources that were read completely, in both passes
         self._documents = 0
 
-    def texts(self, number: int, rejections: Rejections | None = None) -> Iterator[str]:
+    def texts(self, source_index: int, rejections: Rejections | None = None) -> Iterator[str]:
         """Yield the texts of a source; documents without text are counted in `rejections`."""
-        for raw in sources.read_raw_documents(self._files[number], self._options):
+        for raw in sources.read_raw_documents(self._files[source_index], self._options):
             document = sources.to_document(raw, self._options)
             self._documents += raw.piece == 0
             self._progress(self._done + raw.bytes_read, 2 * sum(self._sizes), self._documents)
@@ -183,7 +185,7 @@ class _Reader:
                 yield document.text
             elif rejections is not None:
                 rejections.add(document)
-        self._done += self._sizes[number]
+        self._done += self._sizes[source_index]
 
 
 def _pieces(texts: Iterable[str]) -> Iterator[str]:
@@ -194,6 +196,6 @@ def _frequency(counts: Sequence[CharacterCounts], rates: Sequence[float]) -> dic
     """Return the approximate frequency of each character in the text that is used."""
     frequency: dict[str, float] = {}
     for source, rate in zip(counts, rates, strict=True):
-        for character, number in source.frequency.items():
-            frequency[character] = frequency.get(character, 0.0) + rate * number
+        for character, count in source.frequency.items():
+            frequency[character] = frequency.get(character, 0.0) + rate * count
     return frequency

@@ -69,8 +69,8 @@ def rates(
 
 def copies(piece: str, rate: float) -> int:
     """Return how often this piece is used so that its source is used `rate` times."""
-    whole, part = divmod(rate, 1.0)
-    return int(whole) + (part > 0 and hash_fraction(piece) < part)
+    times, part = divmod(rate, 1.0)
+    return int(times) + (part > 0 and hash_fraction(piece) < part)
 
 
 def hash_fraction(piece: str) -> float:

@@ -22,9 +22,9 @@ def define(tokens: Sequence[str], normalizer: Normalizer, special: SpecialTokens
     Raises:
         UserError: a token occurs twice, or a special token is missing.
     """
-    vocabulary = {token: number for number, token in enumerate(tokens)}
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     if len(vocabulary) < len(tokens):
-        first, token = next((number, token) for number, token in enumerate(tokens) if vocabulary[token] != number)
+        first, token = next((token_id, token) for token_id, token in enumerate(tokens) if vocabulary[token] != token_id)
         raise UserError(
             f"{token!r} is on lines {first + 1} and {vocabulary[token] + 1}; the first is never used: rename it"
         )
@@ -98,9 +98,9 @@ def train_wordpiece(text: TrainingText, vocab_size: int, lowercase: bool) -> Tra
 def _is_plain(definition: Definition, special: SpecialTokens) -> bool:
     """Return whether the vocabulary, the names in `SPECIAL` and a `Normalizer` describe the definition completely."""
     model = {name: value for name, value in definition["model"].items() if name != "vocab"}
-    own = {"model": _model(special), **bert_words.splitting(normalizer_of(definition))}
+    parts = {"model": _model(special), **bert_words.splitting(normalizer_of(definition))}
     added = {token["content"] for token in definition["added_tokens"]}
-    same = all({**definition, "model": model}[name] == value for name, value in own.items())
+    same = all({**definition, "model": model}[name] == value for name, value in parts.items())
     return same and special == SPECIAL and added <= set(SPECIAL)
 
 

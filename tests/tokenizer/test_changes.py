@@ -158,7 +158,9 @@ def prepared(place, tokenizer, texts, **settings):
     save_tokenizer(tokenizer, place / "tokenizer")
     (place / "a.txt").write_text("".join(text + "\n" for text in texts))
     settings = {"workers": 1, "heldout_fraction": 0, "language": "none", **settings}
-    manifest = prepare([str(place / "a.txt")], place / "tokenizer", place / "c", ReadOptions("line"), **settings)
+    manifest = prepare(
+        [str(place / "a.txt")], place / "tokenizer", place / "c", ReadOptions(documents="line"), **settings
+    )
     assert json.loads((place / "c" / "manifest.json").read_text()) == manifest
     return manifest, format_summary(manifest, "c").splitlines()[-1]
 

@@ -9,14 +9,15 @@ from flatbuffers.table import Table
 
 from bert_jax.errors import UserError
 from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, Unpacked
-from bert_jax.readers.formats.fields import template_parts
-from bert_jax.readers.formats.parquet import column_path, column_values, row_document
+from bert_jax.readers.formats.arrow_columns import TextColumns
+from bert_jax.readers.rows import read_to_end
 
 _MAX_BATCH_BYTES = 256 << 20  # which is held in memory, some three times; `datasets` writes 1,000 rows at once
 _FILE_START = b"ARROW1\0\0"  # of the file format, which holds the same messages between a head and a foot
 _CONTINUES = b"\xff\xff\xff\xff"
 # Fields of the flatbuffers in Arrow's format/Message.fbs: a message, and a record batch in it.
-_HEADER_TYPE, _HEADER, _BODY_LENGTH, _COMPRESSION = 6, 8, 10, 10
+_HEADER_TYPE, _HEADER = 6, 8
+_BODY_LENGTH, _COMPRESSION = 10, 10
 _SCHEMA, _RECORD_BATCH = 1, 3
 _BROKEN = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError, OSError)  # of both libraries
 
@@ -53,20 +54,13 @@ def _rows(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDoc
     schema = next(messages, None)
     if schema is None or schema.kind != _SCHEMA:
         raise ValueError("no schema")
-    parts = template_parts(options.field)
-    columns = ipc.open_stream(schema.data).schema
-    paths = {part.name: column_path(name, columns, part.name) for part in parts if part.name}
-    number = 0
+    texts = TextColumns(name, ipc.open_stream(schema.data).schema, options)
     for message in messages:
-        texts = Unpacked(len(message.data), options.max_unpacked_bytes)
         batch: Any = ipc.open_stream(schema.data + message.data).read_next_batch()
         batch.validate(full=True)  # offsets may point anywhere
-        found = {key: column_values(batch.column(path[0]), path[1:]) for key, path in paths.items()}
-        for row in range(batch.num_rows):
-            number += 1
-            yield row_document(f"{name}:{number}", parts, {key: own[row] for key, own in found.items()}, texts)
-    if not number:
-        yield RawDocument(name, rejected="empty")
+        yield from texts.documents(batch, Unpacked(len(message.data), options.max_unpacked_bytes))
+    if not texts.num_rows:
+        yield RawDocument(name=name, rejected="empty")
 
 
 def _messages(stream: IO[bytes]) -> Iterator[_Message]:
@@ -82,8 +76,8 @@ def _messages(stream: IO[bytes]) -> Iterator[_Message]:
             raise ValueError(f"a header of {size:,} bytes")
         header = stream.read(size)
         message = Table(header, struct.unpack_from("<I", header)[0])
-        kind = _number(message, _HEADER_TYPE, numbers.Uint8Flags)
-        length = _number(message, _BODY_LENGTH, numbers.Int64Flags)
+        kind = _integer_field(message, _HEADER_TYPE, numbers.Uint8Flags)
+        length = _integer_field(message, _BODY_LENGTH, numbers.Int64Flags)
         if kind not in (_SCHEMA, _RECORD_BATCH):
             raise ValueError("dictionary-encoded columns, which are not read: write it as Parquet")
         if not 0 <= length <= _MAX_BATCH_BYTES:
@@ -98,10 +92,9 @@ def _messages(stream: IO[bytes]) -> Iterator[_Message]:
         begin = stream.read(8)
     if 0 < len(begin) < 8:
         raise ValueError("it is cut short")
-    while stream.read(1 << 20):  # the foot; also to notice a broken archive
-        pass
+    read_to_end(stream)  # the foot
 
 
-def _number(table: Table, field: int, flags: Any) -> int:
-    place = table.Offset(field)
-    return int(table.Get(flags, table.Pos + place)) if place else 0
+def _integer_field(table: Table, field: int, flags: Any) -> int:
+    offset = table.Offset(field)
+    return int(table.Get(flags, table.Pos + offset)) if offset else 0

@@ -30,7 +30,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Unicod
 
 
 def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
-    """Yield the book; rejected where it is broken, encrypted, or holds more than MAX_RECORD_BYTES of HTML.
+    """Yield the book as a document; rejected where it is broken, encrypted, or has more than MAX_RECORD_BYTES of HTML.
 
     Raises:
         UserError: it unpacks to more than `max_unpacked_bytes` and MAX_RATIO times its size.
@@ -44,15 +44,20 @@ def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Ra
             with zipfile.ZipFile(file) as archive:
                 data = b"".join(_chapters(archive, unpacked))
         except RejectedError as error:
-            yield RawDocument(name, rejected=str(error))
+            yield RawDocument(name=name, rejected=str(error))
         except (*_BROKEN, KeyError, RuntimeError, ValueError):
-            yield RawDocument(name, rejected="broken EPUB")
+            yield RawDocument(name=name, rejected="broken EPUB")
         else:
-            yield RawDocument(name, data, "epub") if data.strip() else RawDocument(name, rejected="empty")
+            is_empty = not data.strip()
+            yield (
+                RawDocument(name=name, rejected="empty")
+                if is_empty
+                else RawDocument(name=name, data=data, format="epub")
+            )
 
 
 def book_text(data: str, options: ReadOptions) -> str:
-    """Return the text of the chapters, each taken alone: what is left open in a chapter ends with it.
+    """Return the text of the chapters, each taken alone: an element that is left open ends with its chapter.
 
     Raises:
         UserError: lxml is not installed.
@@ -70,11 +75,11 @@ def _chapters(archive: zipfile.ZipFile, unpacked: Unpacked) -> Iterator[bytes]:
     encrypted = set[str]()
     if _ENCRYPTION in archive.namelist():
         references = _xml(archive, _ENCRYPTION, unpacked).iterfind(".//{*}CipherReference")
-        encrypted = {urllib.parse.unquote(one.get("URI", "")) for one in references}
+        encrypted = {urllib.parse.unquote(cipher.get("URI", "")) for cipher in references}
     size = 0
-    for number, place in enumerate(package.iterfind("{*}spine/{*}itemref")):
-        item = items[place.get("idref")]
-        if item.get("media-type") not in _HTML or place.get("linear") == "no":
+    for chapter, reference in enumerate(package.iterfind("{*}spine/{*}itemref")):
+        item = items[reference.get("idref")]
+        if item.get("media-type") not in _HTML or reference.get("linear") == "no":
             continue
         path = posixpath.normpath(
             posixpath.join(posixpath.dirname(contents), urllib.parse.unquote(item.get("href", "")))
@@ -87,7 +92,7 @@ def _chapters(archive: zipfile.ZipFile, unpacked: Unpacked) -> Iterator[bytes]:
             text = _CDATA.sub(_without_cdata, text)
         data = text.encode()
         size += len(data)
-        if size > MAX_RECORD_BYTES or number >= _MAX_CHAPTERS:
+        if size > MAX_RECORD_BYTES or chapter >= _MAX_CHAPTERS:
             raise RejectedError("too large")
         yield data + _END.encode()
 

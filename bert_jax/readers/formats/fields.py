@@ -1,4 +1,4 @@
-"""What `--field` names: a field, fields inside of lists (`data[].text`), or a template (`{title}: {text}`)."""
+"""The text of a record by `--field`: a field, fields in lists (`data[].text`), or a template (`{title}: {text}`)."""
 
 import functools
 import string
@@ -11,7 +11,7 @@ from bert_jax.readers.documents import ReadOptions, RejectedError, format_names
 _EACH = "[]"
 
 
-class Part(NamedTuple):
+class TemplatePart(NamedTuple):
     """A part of a template: a text as it is, then the value of a field; '' for none."""
 
     literal: str
@@ -19,22 +19,22 @@ class Part(NamedTuple):
 
 
 @functools.cache
-def template_parts(field: str) -> tuple[Part, ...]:
-    """Return the parts of a template, in which `\\n` and `\\t` are a line end and a tab; a single name is one part.
+def template_parts(field: str) -> tuple[TemplatePart, ...]:
+    """Return the parts of a template, in which `\\n` and `\\t` are a line end and a tab; a name alone is one part.
 
     Raises:
         UserError: braces that do not match, or that hold more than a name.
     """
     if "{" not in field and "}" not in field:
-        return (Part("", field),)
+        return (TemplatePart("", field),)
     try:
-        found = list(string.Formatter().parse(field))
+        parsed = list(string.Formatter().parse(field))
     except ValueError as error:
         raise UserError(f"--field '{field}': {error}; write a brace of the text twice") from None
-    for _, name, form, conversion in found:
+    for _, name, form, conversion in parsed:
         if name == "" or form or conversion or not set(name or "").isdisjoint(_EACH):
             raise UserError(f"--field '{field}': give plain names of fields in braces, such as {{title}} or {{a.b}}")
-    parts = tuple(Part(text.replace("\\n", "\n").replace("\\t", "\t"), name or "") for text, name, *_ in found)
+    parts = tuple(TemplatePart(text.replace("\\n", "\n").replace("\\t", "\t"), name or "") for text, name, *_ in parsed)
     if not any(part.name for part in parts):
         raise UserError(f"--field '{field}': names no field; give at least one in braces")
     return parts

@@ -31,12 +31,12 @@ def markdown_text(data: str, options: ReadOptions) -> str:
     """
     if metadata := _FRONT_MATTER.match(data):
         data = data[metadata.end() :]
-    found: list[str] = []
+    texts: list[str] = []
     fence = ""
     for section in _sections(data):
         blocks, fence = _parse_section(fence + section)
-        found += blocks
-    return "\n\n".join(found)
+        texts += blocks
+    return "\n\n".join(texts)
 
 
 def _sections(data: str) -> Iterator[str]:
@@ -46,7 +46,7 @@ def _sections(data: str) -> Iterator[str]:
         end = start + _SECTION
         if end < len(data):
             ends = (data.rfind("\n\n", start + 1, end), data.rfind("\n", start + 1, end), end)
-            end = next(one for one in ends if one > 0)
+            end = next(position for position in ends if position > 0)
         yield data[start:end]
         start = end
 
@@ -87,5 +87,5 @@ def _open_fence(tokens: list[Any], section: str) -> str:
 
 
 def _inline_text(content: str, links: dict[str, Any]) -> str:
-    tokens = [one for token in _parser("inline").parseInline(content, links) for one in token.children]
-    return "".join(_KEPT[one.type] or one.content for one in tokens if one.type in _KEPT).strip()
+    tokens = [child for token in _parser("inline").parseInline(content, links) for child in token.children]
+    return "".join(_KEPT[child.type] or child.content for child in tokens if child.type in _KEPT).strip()

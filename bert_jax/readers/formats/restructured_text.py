@@ -85,11 +85,11 @@ def _known_lines(lines: Sequence[str]) -> Iterator[str]:
     docutils would refuse a directive, with its text, for an option or a place that it does not know.
     """
     directive = option = -1  # the indentation of those whose lines may follow
-    for number, line in enumerate(lines):
+    for index, line in enumerate(lines):
         indent = _indent(line) if line.strip() else -1
-        if found := _DIRECTIVE.fullmatch(line):
+        if match := _DIRECTIVE.fullmatch(line):
             directive, option = indent, -1
-            yield from _known_directive(found, lines[number + 1] if number + 1 < len(lines) else "")
+            yield from _known_directive(match, lines[index + 1] if index + 1 < len(lines) else "")
         elif indent <= directive:
             directive = option = -1
             yield line
@@ -102,18 +102,18 @@ def _known_lines(lines: Sequence[str]) -> Iterator[str]:
             yield line
 
 
-def _known_directive(found: re.Match[str], following: str) -> Iterator[str]:
-    before, name, words = found[1], found[2].lower(), found[3] or ""
+def _known_directive(match: re.Match[str], following: str) -> Iterator[str]:
+    before, name, words = match[1], match[2].lower(), match[3] or ""
     if name in _QUOTES:
-        yield found[0]
+        yield match[0]
     elif name in _LEFT_OUT:
         yield from (f"{before}..", f"{before}   {name}")
     else:
         yield from (f"{before}.. container:: other", "")
-        kept = words.split(None, _WORDS_BEFORE[name])[_WORDS_BEFORE[name] :] if name in _WORDS_BEFORE else []
-        if kept:
+        content = words.split(None, _WORDS_BEFORE[name])[_WORDS_BEFORE[name] :] if name in _WORDS_BEFORE else []
+        if content:
             inner = following[: len(following) - len(following.lstrip())] if _indent(following) > len(before) else ""
-            yield f"{inner or before + '   '}{kept[0]}"
+            yield f"{inner or before + '   '}{content[0]}"
 
 
 def _indent(line: str) -> int:

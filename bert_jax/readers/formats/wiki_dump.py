@@ -7,6 +7,7 @@ from xml.parsers import expat
 
 from bert_jax.errors import UserError
 from bert_jax.readers.documents import MAX_PIECE_BYTES, MAX_RECORD_BYTES, RawDocument, ReadOptions
+from bert_jax.readers.rows import read_to_end
 
 _ARTICLES = "0"  # namespace
 _NO_TEXT = ("-2", "6", "14")  # namespaces of media, files, categories: links to these are not text
@@ -54,17 +55,17 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
         if pages.is_dump:
             raise UserError(f"{name}: broken XML ({error}); fetch it again or leave it out") from None
     if not pages.is_dump:
-        while stream.read(MAX_PIECE_BYTES):  # to notice a broken archive
-            pass
-    if not pages.number:
-        yield RawDocument(name, rejected="empty" if pages.is_dump or not size else "not a MediaWiki dump")
+        read_to_end(stream)
+    if not pages.num_pages:
+        yield RawDocument(name=name, rejected="empty" if pages.is_dump or not size else "not a MediaWiki dump")
 
 
 class _Pages:
-    """Callbacks of the parser; collects one page after the other."""
+    """Callbacks of the parser; collects the pages."""
 
     def __init__(self, name: str):
-        self.name, self.number, self.is_dump = name, 0, False
+        self.name, self.is_dump = name, False
+        self.num_pages = 0
         self._ready: list[RawDocument] = []
         self._path: list[str] = []
         self._namespaces: list[str] = []
@@ -107,7 +108,8 @@ class _Pages:
         elif tag == "redirect":
             self._fields["redirect"] = "yes"
         if (parent, tag) in _COLLECTED:
-            self._parts, self._size, self._key = [], 0, attributes.get("key", "")
+            self._parts, self._size = [], 0
+            self._key = attributes.get("key", "")
 
     def _characters(self, data: str) -> None:
         if self._parts is not None:
@@ -128,12 +130,12 @@ class _Pages:
             elif self._key in _NO_TEXT:
                 self._namespaces.append(value.lower())
         elif tag == "page":
-            self.number += 1
-            where = f"{self.name}:{self.number}"
+            self.num_pages += 1
+            where = f"{self.name}:{self.num_pages}"
             reason = self._reason()
             header = "|".join(self._namespaces)
             data = b"" if reason else f"{header}\n{self._fields['text']}".encode()
-            self._ready.append(RawDocument(where, data, "mediawiki", reason))
+            self._ready.append(RawDocument(name=where, data=data, format="mediawiki", rejected=reason))
 
     def _reason(self) -> str:
         markup = self._fields.get("text", "")

@@ -145,7 +145,9 @@ class _Renderer:
         keep = _TEMPLATES.get(str(node.name).strip().lower())
         if keep is None:
             return _GONE
-        return keep([self._code(one.value).strip() for one in node.params if not one.showkey]) or _GONE
+        return (
+            keep([self._code(parameter.value).strip() for parameter in node.params if not parameter.showkey]) or _GONE
+        )
 
 
 def _max_open(markup: str, pair: re.Pattern[str]) -> int:
@@ -159,14 +161,14 @@ def _max_open(markup: str, pair: re.Pattern[str]) -> int:
 
 def _character(node: Any) -> str:
     try:
-        found = str(node.normalize())
+        character = str(node.normalize())
     except (ValueError, OverflowError):  # a number that is not a character
         return ""
-    return found if found.isprintable() or found.isspace() else ""
+    return character if character.isprintable() or character.isspace() else ""
 
 
-def _argument(number: int) -> Callable[[Sequence[str]], str]:
-    return lambda values: values[number] if -len(values) <= number < len(values) else ""
+def _argument(index: int) -> Callable[[Sequence[str]], str]:
+    return lambda values: values[index] if -len(values) <= index < len(values) else ""
 
 
 def _constant(value: str) -> Callable[[Sequence[str]], str]:

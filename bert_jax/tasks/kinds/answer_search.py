@@ -63,14 +63,14 @@ def find_answers(
         null: whether a question may have no answer (SQuAD 2.0), which then has a share of the probability.
     """
     windows: list[list[int]] = [[] for _ in examples]
-    for number, window in enumerate(features):
-        windows[window.example].append(number)
-    found = []
+    for window_index, window in enumerate(features):
+        windows[window.example].append(window_index)
+    answers_by_question = []
     for example, numbers in zip(examples, windows, strict=True):
         spans, offsets, nulls = [], [], []
-        for number in numbers:
-            start, end = (np.asarray(logits[number], np.float64) for logits in (start_logits, end_logits))
-            scores, characters = _window_spans(features[number], start, end, settings.max_answer_length)
+        for window_index in numbers:
+            start, end = (np.asarray(logits[window_index], np.float64) for logits in (start_logits, end_logits))
+            scores, characters = _window_spans(features[window_index], start, end, settings.max_answer_length)
             spans.append(scores)
             offsets.append(characters)
             nulls.append(start[0] + end[0])
@@ -80,8 +80,8 @@ def find_answers(
         likely = np.exp(exponents - exponents.max()) if best or null else np.zeros(1)
         *probabilities, null_probability = (likely / max(likely.sum(), 1.0)).tolist()
         answers = [Answer(*answer, probability) for answer, probability in zip(best, probabilities, strict=True)]
-        found.append(Found(answers, null_score, null_probability))
-    return found
+        answers_by_question.append(Found(answers, null_score, null_probability))
+    return answers_by_question
 
 
 def _window_spans(window: Features, start: np.ndarray, end: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:

@@ -38,10 +38,10 @@ def window_features(
             not at its place in the context, or that no token belongs to.
     """
     questions = encode_distinct((example["question"] for example in examples), tokenizer.encode_sentences)
-    found = encode_distinct((example["context"] for example in examples), tokenizer.encode_with_offsets)
+    encoded_contexts = encode_distinct((example["context"] for example in examples), tokenizer.encode_with_offsets)
     contexts = {
         text: (np.array(tokens.ids, np.int32), np.array(tokens.offsets, np.int32).reshape(-1, 2))
-        for text, tokens in found.items()
+        for text, tokens in encoded_contexts.items()
     }
     answers = encode_distinct(
         (answer["text"] for example in examples for answer in example.get("answers", ())), tokenizer.encode_sentences
@@ -52,7 +52,7 @@ def window_features(
     counts["contexts_with_unknown_words_of_more_than_100_characters"] = sum(
         bool((np.diff(offsets[ids == tokenizer.unk_id], axis=1) > MAX_WORD).any()) for ids, offsets in contexts.values()
     )
-    for number, example in enumerate(examples):
+    for example_index, example in enumerate(examples):
         ids, offsets = contexts[example["context"]]
         if not len(ids):
             raise UserError(f"question '{example['id']}' has a context without words; give it one, or leave it out")
@@ -86,7 +86,7 @@ def window_features(
             ids_of_window = np.concatenate([head, ids[start:end], np.array([tokenizer.sep_id], np.int32)])
             targets = {} if answer is None else _targets(answer, start, end, len(head))
             alignment = {"context_offsets": context_offsets, "max_context": max_context}
-            features.append(Features(ids_of_window, len(head), number, targets, alignment))
+            features.append(Features(ids_of_window, len(head), example_index, targets, alignment))
     return features, counts
 
 
@@ -110,7 +110,7 @@ def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
     around = np.minimum(tokens - starts, ends - 1 - tokens)
     context = np.where(around >= 0, around + 0.01 * (ends - starts), -1.0)
     best = context.argmax(0)
-    return [best[start:end] == number for number, (start, end) in enumerate(bounds)]
+    return [best[start:end] == window_index for window_index, (start, end) in enumerate(bounds)]
 
 
 def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | None:

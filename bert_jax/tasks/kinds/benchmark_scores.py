@@ -97,7 +97,10 @@ def cmrc_f1(answer: str, prediction: str) -> float:
     gold, predicted = cmrc_segments(answer), cmrc_segments(prediction)
     longest, ends = 0, [0] * (len(predicted) + 1)  # lengths of the common runs that end at a segment of both
     for segment in gold:
-        ends = [0] + [before + 1 if other == segment else 0 for before, other in zip(ends, predicted, strict=False)]
+        ends = [0] + [
+            before + 1 if predicted_segment == segment else 0
+            for before, predicted_segment in zip(ends, predicted, strict=False)
+        ]
         longest = max(longest, *ends)
     return 2 * longest / (len(gold) + len(predicted)) if longest else 0.0
 

@@ -23,7 +23,7 @@ MAX_COLUMNS = 100
 
 def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
     fields = record.fields
-    columns = [f"{COLUMN}{number}" for number in range(MAX_COLUMNS)]
+    columns = [f"{COLUMN}{position}" for position in range(MAX_COLUMNS)]
     choices = fields.get("choices", [fields[column] for column in columns if column in fields])
     if not isinstance(choices, list) or len(choices) < 2:
         raise UserError(f"{record.where}: fewer than two choices; name choice0, choice1, ... in config.task.columns")

@@ -53,7 +53,7 @@ def _usable(record: Record, example: dict[str, Any], training: bool, tally: Coun
         absent = all(_pattern(answer["text"]).search(context) is None for answer in given)
         tally["questions have no answer that is in their context: none can be predicted"] += bool(given) and absent
         return example | ({"answers": [{"text": answer["text"]} for answer in given]} if "answers" in example else {})
-    placed = [found for answer in given if (found := _placed(context, answer))]
+    placed = [in_context for answer in given if (in_context := _placed(context, answer))]
     if given and not placed:
         raise UserError(f"{record.where}: {_misplaced(context, given[0])}")
     tally["answers are left out: they are not at their place, and another answer is"] += len(given) - len(placed)
@@ -65,8 +65,8 @@ def _placed(context: str, answer: Mapping[str, Any]) -> dict[str, Any] | None:
     start = answer.get("start", -1)
     if start >= 0 and context.startswith(answer["text"], start):
         return {"text": answer["text"], "start": start}
-    found = _pattern(answer["text"]).match(context, start) if start >= 0 else None
-    return {"text": found[0], "start": start} if found else None
+    match = _pattern(answer["text"]).match(context, start) if start >= 0 else None
+    return {"text": match[0], "start": start} if match else None
 
 
 def _misplaced(context: str, answer: Mapping[str, Any]) -> str:
@@ -78,7 +78,7 @@ def _misplaced(context: str, answer: Mapping[str, Any]) -> str:
     starts = [match.start() for match in _pattern(answer["text"]).finditer(context)]
     if not starts:
         return f"{text} is not in its context; {cure}"
-    nearest = min(starts, key=lambda other: abs(other - answer["start"]))
+    nearest = min(starts, key=lambda start: abs(start - answer["start"]))
     return f"{text} is not at answer_start {answer['start']} but at {nearest}; {cure}"
 
 
@@ -93,22 +93,22 @@ def _predict(
     settings: TaskConfig,
     threshold: float | None,
 ) -> Predictions:
-    starts, ends = ([one[name] for one in outputs] for name in ("start_logits", "end_logits"))
-    found = find_answers(examples, features, starts, ends, settings, threshold is not None)
-    return Predictions([one.text(threshold) for one in found], found)
+    starts, ends = ([output[name] for output in outputs] for name in ("start_logits", "end_logits"))
+    results = find_answers(examples, features, starts, ends, settings, threshold is not None)
+    return Predictions([result.text(threshold) for result in results], results)
 
 
 def _tune(examples: Examples, predictions: Predictions) -> tuple[Predictions, float]:
     """Choose the threshold with the best F1, as the official script for SQuAD 2.0 does."""
     assert predictions.details is not None
     threshold = tune_threshold(examples, list(predictions.details))["f1"].threshold
-    return predictions._replace(values=[one.text(threshold) for one in predictions.details]), threshold
+    return predictions._replace(values=[result.text(threshold) for result in predictions.details]), threshold
 
 
-def _details(labels: Sequence[str], found: Found) -> dict[str, Any]:
-    margin = found.null_margin
+def _details(labels: Sequence[str], result: Found) -> dict[str, Any]:
+    margin = result.null_margin
     return {
-        "n_best": [answer._asdict() for answer in found.answers],
+        "n_best": [answer._asdict() for answer in result.answers],
         "null_margin": margin if math.isfinite(margin) else None,
     }
 

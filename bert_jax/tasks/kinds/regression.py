@@ -25,14 +25,14 @@ def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
 
 def _number(record: Record, value: Any) -> float:
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        parsed = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
+        parsed = math.nan
+    if not math.isfinite(parsed):
         raise UserError(
             f"{record.where}: label {value!r:.40} is not a number; fix it, or set kind=sequence_classification"
         )
-    return number
+    return parsed
 
 
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
@@ -40,7 +40,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-    return Predictions(in_order(features, [one[OUTPUT][0] for one in outputs]))
+    return Predictions(in_order(features, [output[OUTPUT][0] for output in outputs]))
 
 
 REGRESSION = Kind(

@@ -47,7 +47,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-    return Predictions(in_order(features, [one[OUTPUT][0] @ one[OUTPUT][1] for one in outputs]))
+    return Predictions(in_order(features, [output[OUTPUT][0] @ output[OUTPUT][1] for output in outputs]))
 
 
 SIMILARITY = Kind(

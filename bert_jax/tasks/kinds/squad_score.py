@@ -50,10 +50,10 @@ class QuestionScores(NamedTuple):
 def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> QuestionScores:
     """Return the highest score of each prediction over the answers of its question; "" is right where it has none."""
     scores = np.zeros((2, len(examples)))
-    for number, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
+    for question_index, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
         golds = {answer["text"] for answer in example["answers"] if normalize(answer["text"])} or {""}
-        scores[0, number] = max(exact_match(gold, prediction) for gold in golds)
-        scores[1, number] = max(token_f1(gold, prediction) for gold in golds)
+        scores[0, question_index] = max(exact_match(gold, prediction) for gold in golds)
+        scores[1, question_index] = max(token_f1(gold, prediction) for gold in golds)
     return QuestionScores(*scores)
 
 
@@ -107,9 +107,9 @@ def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.nda
     return Threshold(100.0 * float(totals[best]) / len(margins), float(threshold))
 
 
-def tune_threshold(examples: Sequence[Example], found: Sequence[Found]) -> dict[str, Threshold]:
+def tune_threshold(examples: Sequence[Example], results: Sequence[Found]) -> dict[str, Threshold]:
     """Return the best threshold on these questions for `exact` and for `f1` (evaluate-v2.0.py)."""
-    margins = np.array([one.null_margin for one in found])
-    answered = question_scores(examples, [one.text(None) for one in found])._asdict()
+    margins = np.array([result.null_margin for result in results])
+    answered = question_scores(examples, [result.text(None) for result in results])._asdict()
     unanswered = question_scores(examples, [""] * len(examples))._asdict()
     return {name: best_threshold(margins, answered[name], unanswered[name]) for name in answered}

@@ -35,8 +35,8 @@ def text_features(
     pairs = [(example["text"], example.get("text_pair")) for example in examples]
     laid_out, truncated = _laid_out(pairs, tokenizer, max_seq_len)
     features = [
-        Features(ids, second, number, target(example))
-        for number, (example, (ids, second)) in enumerate(zip(examples, laid_out, strict=True))
+        Features(ids, second, example_index, target(example))
+        for example_index, (example, (ids, second)) in enumerate(zip(examples, laid_out, strict=True))
     ]
     return features, {"truncated_texts": truncated}
 
@@ -59,9 +59,9 @@ def choice_features(
     pairs = [(example["text"], choice) for example in examples for choice in example["choices"]]
     laid_out, truncated = _laid_out(pairs, tokenizer, max_seq_len)
     features = []
-    for number, example in enumerate(examples):
-        ids, seconds = zip(*laid_out[number * sizes[0] : (number + 1) * sizes[0]], strict=True)
-        features.append(Features(list(ids), list(seconds), number, target(example)))
+    for example_index, example in enumerate(examples):
+        ids, seconds = zip(*laid_out[example_index * sizes[0] : (example_index + 1) * sizes[0]], strict=True)
+        features.append(Features(list(ids), list(seconds), example_index, target(example)))
     return features, {"truncated_texts": truncated}
 
 
@@ -76,9 +76,9 @@ def separate_features(
     pairs = [(example[field], None) for example in examples for field in fields]
     laid_out, truncated = _laid_out(pairs, tokenizer, max_seq_len)
     features = []
-    for number, example in enumerate(examples):
-        ids, seconds = zip(*laid_out[len(fields) * number : len(fields) * (number + 1)], strict=True)
-        features.append(Features(list(ids), list(seconds), number, target(example)))
+    for example_index, example in enumerate(examples):
+        ids, seconds = zip(*laid_out[len(fields) * example_index : len(fields) * (example_index + 1)], strict=True)
+        features.append(Features(list(ids), list(seconds), example_index, target(example)))
     return features, {"truncated_texts": truncated}
 
 
@@ -102,16 +102,16 @@ def _laid_out(
     if max_seq_len < tokenizer.separators + 4:
         raise UserError(f"max_seq_len={max_seq_len} holds no two texts; set at least 16")
     ids = encode_distinct((text for pair in pairs for text in pair if text is not None), tokenizer.encode_sentences)
-    found, truncated = [], 0
+    sequences, truncated = [], 0
     for text, text_pair in pairs:
         first, second = ids[text], [] if text_pair is None else ids[text_pair]
         between = [] if text_pair is None else [tokenizer.sep_id] * tokenizer.separators
-        kept = truncated_lengths(len(first), len(second), max_seq_len - 2 - len(between))
-        truncated += kept != (len(first), len(second))
-        head = [tokenizer.cls_id, *first[: kept[0]], *between]
-        tail = [*second[: kept[1]], tokenizer.sep_id]
-        found.append((np.array(head + tail, np.int32), len(head) if between else len(head) + 1))
-    return found, truncated
+        lengths = truncated_lengths(len(first), len(second), max_seq_len - 2 - len(between))
+        truncated += lengths != (len(first), len(second))
+        head = [tokenizer.cls_id, *first[: lengths[0]], *between]
+        tail = [*second[: lengths[1]], tokenizer.sep_id]
+        sequences.append((np.array(head + tail, np.int32), len(head) if between else len(head) + 1))
+    return sequences, truncated
 
 
 def class_predictions(
@@ -120,7 +120,7 @@ def class_predictions(
     """Return a `Kind.predict`: the class of the highest logit of `output`, int `[n]`, and float `[n, classes]`."""
 
     def predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-        logits = in_order(features, [one[output] for one in outputs])
+        logits = in_order(features, [output_of_input[output] for output_of_input in outputs])
         return Predictions(logits.argmax(1), softmax(logits))
 
     return predict
@@ -128,7 +128,7 @@ def class_predictions(
 
 def in_order(features: Sequence[Features], values: Sequence[np.ndarray]) -> np.ndarray:
     """Return `values`, one per features, stacked in the order of the examples, of which each has one features."""
-    return np.stack(values)[np.argsort([one.example for one in features])]
+    return np.stack(values)[np.argsort([feature.example for feature in features])]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -69,7 +69,7 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
     ids = encode_distinct((word for example in examples for word in example["tokens"]), tokenizer.encode_words)
     features: list[Features] = []
     counts = {"split_sentences": 0, "truncated_words": 0}
-    for number, example in enumerate(examples):
+    for example_index, example in enumerate(examples):
         labels = example.get("labels")
         if labels is not None and len(labels) != len(example["tokens"]):
             raise UserError(
@@ -92,7 +92,9 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
             if labels is not None:
                 token_labels = np.append(np.asarray(labels, np.int32), np.int32(0))[at]
                 targets = {"token_labels": token_labels, "token_weights": (at >= 0).astype(np.float32)}
-            features.append(Features(np.array(input_ids, np.int32), len(input_ids), number, targets, {"words": at}))
+            features.append(
+                Features(np.array(input_ids, np.int32), len(input_ids), example_index, targets, {"words": at})
+            )
     return features, counts
 
 
@@ -129,18 +131,18 @@ def word_values(features: Sequence[Features], token_values: Sequence[np.ndarray]
         token_values: for each features `[>= n]`, such as the predicted label of each token.
         num_examples: number of examples.
     """
-    found: list[dict[int, Any]] = [{} for _ in range(num_examples)]
-    for one, values in zip(features, token_values, strict=True):
-        words = one.alignment["words"]
+    value_of_word: list[dict[int, Any]] = [{} for _ in range(num_examples)]
+    for feature, values in zip(features, token_values, strict=True):
+        words = feature.alignment["words"]
         at = np.flatnonzero(words >= 0)
-        found[one.example].update(zip(words[at].tolist(), values[at].tolist(), strict=True))
-    return [[words[word] for word in range(len(words))] for words in found]
+        value_of_word[feature.example].update(zip(words[at].tolist(), values[at].tolist(), strict=True))
+    return [[words[word] for word in range(len(words))] for words in value_of_word]
 
 
 def _predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-    every = [softmax(one[OUTPUT]) for one in outputs]
-    labels = word_values(features, [one.argmax(1) for one in every], len(examples))
-    return Predictions(labels, word_values(features, [one.max(1) for one in every], len(examples)))
+    every = [softmax(item[OUTPUT]) for item in outputs]
+    labels = word_values(features, [item.argmax(1) for item in every], len(examples))
+    return Predictions(labels, word_values(features, [item.max(1) for item in every], len(examples)))
 
 
 def _to_json(labels: Sequence[str], example: Example, value: Sequence[int]) -> dict[str, Any]:
