@@ -41,7 +41,7 @@ def fill_mask(args: argparse.Namespace) -> None:
 
     from bert_jax.checkpoints.load_model import open_model
     from bert_jax.inference import fill_mask as module
-    from bert_jax.inference.inputs import Input, name_of, num_inputs, read_inputs, texts_of
+    from bert_jax.inference.inputs import Input, source_name, num_inputs, read_inputs, texts_of
 
     inputs = [Input("the text", 1, {"text": args.text})] if args.input is None else read_inputs(args.input)
     total = None if args.input is None else num_inputs(args.input)
@@ -60,7 +60,7 @@ def fill_mask(args: argparse.Namespace) -> None:
             for guess in guesses:
                 print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
         if not number:
-            raise UserError(f"{name_of(args.input)}: no text in it; write one per line")
+            raise UserError(f"{source_name(args.input)}: no text in it; write one per line")
 
 
 def _attention(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,7 @@ from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.tasks.custom import NAME
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.reading.readers import parts
+from bert_jax.tasks.reading.examples import existing_sets
 from bert_jax.tasks.scoring import score
 from bert_jax.tasks.table import resolve
 from bert_jax.tokenizer import load_tokenizer
@@ -112,7 +112,7 @@ def task_yardstick(found: Weights, data: str | None, count: int, console: Consol
         raise UserError(f"{path}: a model of {task.kind} has no head to measure; compress the model it started from")
 
     def part(split: str) -> Part:
-        return read_part(task, settings, (*parts(task, settings, split), split)[0], tokenizer, console)
+        return read_part(task, settings, (*existing_sets(task, settings, split), split)[0], tokenizer, console)
 
     def examples() -> Batch:
         features = part("train").features

@@ -25,7 +25,7 @@ from bert_jax.objectives.base import Objective
 from bert_jax.objectives.tasks import finetuning, head
 from bert_jax.tasks.batching import choose_buckets
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.reading import readers
+from bert_jax.tasks.reading.examples import SPLITS, existing_sets
 from bert_jax.tasks.table import resolve
 from bert_jax.tasks.task import Task
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
@@ -102,7 +102,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     if settings.bilstm:
         start = _with_bilstm(start, tokenizer, rng)
     teacher = read_task_teacher(settings, task, task_head, start.config, tokenizer, console)
-    parts = {split: readers.parts(task, settings, split) for split in readers.SPLITS}
+    parts = {split: existing_sets(task, settings, split) for split in SPLITS}
     for split in ("train", "dev"):
         if not parts[split]:
             raise UserError(

@@ -20,7 +20,7 @@ from bert_jax.tasks.batching import plan
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, make_features
-from bert_jax.tasks.reading.readers import read_examples
+from bert_jax.tasks.reading.examples import read_examples
 from bert_jax.tasks.scoring import CORRELATIONS, score
 from bert_jax.tasks.task import Example, Task
 from bert_jax.tokenizer import Tokenizer

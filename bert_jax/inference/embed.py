@@ -16,7 +16,7 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.feature_files import token_file, vector_file
-from bert_jax.inference.inputs import Input, name_of, read_inputs, readable_twice, texts_of
+from bert_jax.inference.inputs import Input, read_inputs, readable_twice, source_name, texts_of
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import unit_length
@@ -161,7 +161,7 @@ def embed(
     how = _resolved(model, pooling, normalize, max_seq_len, prompt_name)
     limit = _limit(model, how, batch_size)
     compute, width = _make_compute(model.config, how.pooling, how.normalize, layers, dtype)
-    name = name_of(source)
+    name = source_name(source)
     with readable_twice(source) as source:
         lengths, truncated, empty = _measure(read_inputs(source, name), model.tokenizer, how, limit, progress)
         if not len(lengths):

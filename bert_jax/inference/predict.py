@@ -17,7 +17,7 @@ from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
 from bert_jax.inference.batching import Feed, LocalPredict, fixed_buckets, local_predictor
-from bert_jax.inference.inputs import Input, name_of, num_inputs, read_inputs
+from bert_jax.inference.inputs import Input, num_inputs, read_inputs, source_name
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
@@ -119,7 +119,7 @@ def predict_file(
             out.write(json.dumps(prediction, ensure_ascii=False) + "\n")
         out.flush()
         if not counts["examples"]:
-            raise UserError(f"{name_of(source)}: no example in it; write one per line")
+            raise UserError(f"{source_name(source)}: no example in it; write one per line")
 
     if target == "-":
         write(sys.stdout)

@@ -7,8 +7,8 @@ from bert_jax.errors import UserError, did_you_mean
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Kind
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
+from bert_jax.tasks.reading.examples import SPLITS, read_records
 from bert_jax.tasks.reading.formats import FORMATS, TOKEN_PER_LINE, format_of
-from bert_jax.tasks.reading.readers import SPLITS, records
 from bert_jax.tasks.task import Source, Task
 
 NAME = "custom"
@@ -84,7 +84,7 @@ def _labels(task: Task, config: TaskConfig, kind: Kind) -> tuple[str, ...]:
         raise UserError("task 'custom' needs config.task.labels, or config.task.train to read them from")
     if not given:
         names: set[str] = set()
-        for record in records(task, config, "train", Counter()):
+        for record in read_records(task, config, "train", Counter()):
             names.update(kind.label_names(record))
         given = tuple(sorted(names))
     if len(set(given)) < len(given) or "" in given or len(given) < 2:

@@ -185,7 +185,7 @@ def test_damaged_page_headers_are_refused(tmp_path):
 def test_a_task_file_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "train.json.gz"
     path.write_bytes(gzip.compress(b" " * BYTES + b"[]"))
-    assert files.read_text(str(path)).strip() == "[]"
+    assert files.read_task_text(str(path)).strip() == "[]"
     monkeypatch.setattr(files, "MAX_BYTES", 1 << 20)
     with pytest.raises(UserError, match=r"train\.json\.gz: unpacks to more than 1,048,576 bytes"):
-        files.read_text(str(path))
+        files.read_task_text(str(path))

@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.readers import read_examples
+from bert_jax.tasks.reading.examples import read_examples
 from bert_jax.tasks.table import resolve
 
 TEXTS = {"name": "custom", "kind": "sequence_classification", "labels": "no,yes"}
@@ -87,7 +87,7 @@ BAD = {
         TEXTS | {"columns": "id=id"},
         "a.tsv",
         "id\t" + HEAD + "1\tx\tno\n2\ty\tno\n1\tz\tno\n",
-        r"a.tsv:4: id '1' is also that of \S*a.tsv:2",
+        r"a.tsv:4: id '1' is also the id of \S*a.tsv:2",
     ),
     "empty id": (TEXTS | {"columns": "id=id"}, "a.tsv", "id\t" + HEAD + "\tx\tno\n", "a.tsv:2: id is '', neither"),
     "no number": (NUMBERS, "a.tsv", HEAD + "x\t1.5\ny\t3,5\n", "a.tsv:3: label '3,5' is not a number"),

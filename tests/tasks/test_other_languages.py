@@ -12,7 +12,7 @@ from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, Rule, benchmark_scores, cmrc_segments
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.kinds.squad_score import exact_match, token_f1
-from bert_jax.tasks.reading.readers import parts, read_examples
+from bert_jax.tasks.reading.examples import existing_sets, read_examples
 from bert_jax.tasks.scoring import score
 from bert_jax.tasks.table import TASKS, resolve
 from bert_jax.tokenizer import load_tokenizer
@@ -225,4 +225,4 @@ def test_xquad_is_scored_on_the_languages_that_are_there(tmp_path):
     for name in ("train-v1.1", "dev-v1.1", "xquad.ko", "xquad.th", "xquad.de"):
         (tmp_path / f"{name}.json").write_text("{}")
     config = TaskConfig(name="xquad", data=str(tmp_path))
-    assert parts(resolve(config), config, "dev") == ("dev", "dev_de", "dev_th")
+    assert existing_sets(resolve(config), config, "dev") == ("dev", "dev_de", "dev_th")

@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.reading.readers import read_examples
+from bert_jax.tasks.reading.examples import read_examples
 from bert_jax.tasks.submission import file_name, write
 from bert_jax.tasks.table import TASKS, resolve
 

@@ -11,7 +11,7 @@ import pytest
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds.token_classification import to_iob2
-from bert_jax.tasks.reading.readers import parts, read_examples
+from bert_jax.tasks.reading.examples import existing_sets, read_examples
 from bert_jax.tasks.table import resolve
 
 
@@ -329,11 +329,11 @@ def test_parts_are_the_sets_that_exist(tmp_path):
         (tmp_path / name).touch()
     config = TaskConfig(name="mnli", data=str(tmp_path))
     task = resolve(config)
-    assert parts(task, config, "dev") == ("dev", "dev_mismatched")
-    assert parts(task, config, "train") == ()
-    assert parts(task, TaskConfig(name="mnli", data=str(tmp_path), dev="mine.tsv"), "dev") == ("dev",)
+    assert existing_sets(task, config, "dev") == ("dev", "dev_mismatched")
+    assert existing_sets(task, config, "train") == ()
+    assert existing_sets(task, TaskConfig(name="mnli", data=str(tmp_path), dev="mine.tsv"), "dev") == ("dev",)
     remote = TaskConfig(name="mnli", data="tfds:")
-    assert parts(task, remote, "test") == ("test", "test_mismatched")
+    assert existing_sets(task, remote, "test") == ("test", "test_mismatched")
 
 
 @pytest.mark.parametrize(
