@@ -15,7 +15,6 @@ from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.finetuning.task_data import Part, digest, read_part, score_names
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
-from bert_jax.inference.batching import Feed
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_of
@@ -23,7 +22,7 @@ from bert_jax.models import Model, draw_missing, make_model
 from bert_jax.models.heads import OF_TASKS
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.tasks import finetuning, head
-from bert_jax.tasks.batching import choose_buckets
+from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
 from bert_jax.tasks.table import resolve

@@ -14,15 +14,14 @@ import numpy as np
 from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.feature_files import token_file, vector_file
 from bert_jax.inference.inputs import Input, read_inputs, readable_twice, source_name, texts_of
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
 from bert_jax.models.heads import unit_length
 from bert_jax.objectives.base import Batch
-from bert_jax.tasks.batching import choose_buckets, plan
-from bert_jax.tasks.features import Features, collate
+from bert_jax.tasks.batching import choose_buckets, collate, fixed_buckets, plan_batches
+from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds.texts import text_features
 from bert_jax.tokenizer import Tokenizer
 
@@ -201,7 +200,7 @@ def _computed(
     """The index, the tokens and the features of each text, in the order of their lengths."""
     lengths = np.array([feature.length for feature in made], np.int64)
     encoder = {"encoder": model.params["encoder"]}
-    for indices, length in plan(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
+    for indices, length in plan_batches(lengths, buckets, batch_size, seed=0, epoch=0, shuffle=False):
         of_batch = [made[index] for index in indices]
         batch = collate(of_batch, length, model.config.num_token_types, model.tokenizer.pad_id, batch_size)
         del batch["example_weights"]

@@ -16,11 +16,12 @@ from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, TaskConfig, from_values
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
-from bert_jax.inference.batching import Feed, LocalPredict, fixed_buckets, local_predictor
 from bert_jax.inference.inputs import Input, num_inputs, read_inputs, source_name
+from bert_jax.inference.outputs import LocalPredict, local_predictor
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
+from bert_jax.tasks.batching import Feed, fixed_buckets
 from bert_jax.tasks.custom import given_columns
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Kind, make_features

@@ -1,22 +1,38 @@
-"""Batches of features: the lengths that they are padded to (buckets), and which features make a batch."""
+"""Features -> batches: the lengths that they are padded to (buckets), the features of each batch, and its arrays."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bert_jax.batches.hashing import Stream, random_bits
 from bert_jax.errors import UserError
+from bert_jax.tasks.features import Features
+
+if TYPE_CHECKING:
+    from bert_jax.parallel.sharding import BatchBlocks
+
+Batch = dict[str, np.ndarray]
 
 MAX_BUCKETS = 6
 MULTIPLE = 8  # tokens: matrix units work in such blocks
-# The cost of compiling the programs of one more bucket, in tokens. Compiling takes about half a minute, in which a CPU
-# trains on some ten thousand tokens and an accelerator on millions. A fixed number: the choice depends on data alone.
+SHORTEST = 16  # tokens, of the buckets that are chosen before there is an input
+# The cost of compiling the programs of a further bucket, in tokens. Compiling takes about half a minute, in which a CPU
+# trains on some ten thousand tokens and an accelerator on millions. A constant: the choice depends on data alone.
 PROGRAM_TOKENS = 200_000
 
 
+class Feed(NamedTuple):
+    """The shapes and the padding of batches."""
+
+    buckets: tuple[int, ...]  # lengths to pad to
+    batch_size: int
+    num_token_types: int
+    pad_id: int
+
+
 class PlannedBatch(NamedTuple):
-    """The features of one batch, and their length after padding."""
+    """The features of a batch, and their length after padding."""
 
     indices: np.ndarray  # int64 [<= batch_size]
     length: int
@@ -58,7 +74,17 @@ def choose_buckets(
     return tuple(reversed(buckets))
 
 
-def plan(
+def fixed_buckets(longest: int) -> tuple[int, ...]:
+    """Return a few lengths that depend on the maximum length alone, so that each program is compiled once.
+
+    Each is twice the length before, and the last is `longest`: a model of 8,192 positions reads short texts without
+    much padding.
+    """
+    doubled = (SHORTEST << n for n in range(longest.bit_length()))
+    return (*(length for length in doubled if length < longest), longest)
+
+
+def plan_batches(
     lengths: np.ndarray, buckets: Sequence[int], batch_size: int, seed: int, epoch: int, shuffle: bool
 ) -> list[PlannedBatch]:
     """Return the batches of one epoch: each of the features once, a pure function of the arguments.
@@ -94,3 +120,70 @@ def plan(
         PlannedBatch(batches[batch], int(ends[bucket[batches[batch]].max()]))
         for batch in np.argsort(order[len(lengths) :], kind="stable")
     ]
+
+
+def plan_evaluation(feed: Feed, features: Sequence[Features]) -> list[PlannedBatch]:
+    """Return the batches of a pass over the features, the shortest first."""
+    lengths = np.array([feature.length for feature in features], np.int64)
+    return plan_batches(lengths, feed.buckets, feed.batch_size, seed=0, epoch=0, shuffle=False)
+
+
+def collate_batches(
+    feed: Feed, features: Sequence[Features], batches: Iterable[PlannedBatch], blocks: "BatchBlocks"
+) -> Generator[Batch, None, None]:
+    """Yield the rows of each planned batch that belong to this process."""
+    block_size = feed.batch_size // blocks.num_blocks
+    rows = np.concatenate([np.arange(block * block_size, (block + 1) * block_size) for block in blocks.blocks])
+    for indices, length in batches:
+        batch = collate([features[i] for i in indices], length, feed.num_token_types, feed.pad_id, feed.batch_size)
+        yield {name: x[rows] for name, x in batch.items()} if blocks.num_blocks > 1 else batch
+
+
+def collate(features: Sequence[Features], seq_len: int, num_token_types: int, pad_id: int, batch_size: int) -> Batch:
+    """Return features as C-contiguous arrays. Copies of the first, with weight 0, complete the batch.
+
+    Args:
+        features: 1 to `batch_size`, of the same kind, all labeled or none.
+        seq_len: the length of each sequence after padding.
+        num_token_types: with 2 or more, the second text and its [SEP] are of type 1.
+        pad_id: token id of the padding.
+        batch_size: number of features in the batch.
+
+    Returns:
+        input_ids, token_type_ids, attention_mask: int32 `[batch, seq_len]`, with choices `[batch, choices, seq_len]`.
+        example_weights: float32 `[batch]`.
+        The keys of `targets`: `[batch]` for a number, `[batch, seq_len]` for a number per token; 0 in padding and in
+        the copies.
+
+    Raises:
+        ValueError: no features, more than `batch_size`, or a sequence longer than `seq_len`.
+    """
+    if not 0 < len(features) <= batch_size:
+        raise ValueError(f"{len(features)} features do not make a batch of {batch_size}")
+    filled = [*features, *[features[0]] * (batch_size - len(features))]
+    inputs, seconds = zip(*(sequence for feature in filled for sequence in feature.sequences), strict=True)
+    lengths = np.array([len(ids) for ids in inputs])
+    if lengths.max() > seq_len:
+        raise ValueError(f"a sequence of {lengths.max()} tokens does not fit into {seq_len}")
+    position = np.arange(seq_len)
+    present = position < lengths[:, None]
+    input_ids = np.full(present.shape, pad_id, np.int32)
+    input_ids[present] = np.concatenate(inputs)
+    in_second = present & (position >= np.array(seconds)[:, None]) & (num_token_types > 1)
+    choices = features[0].input_ids
+    shape = (batch_size, *([len(choices)] if isinstance(choices, list) else []), seq_len)
+    real = np.arange(batch_size) < len(features)
+    batch = {
+        "input_ids": input_ids.reshape(shape),
+        "token_type_ids": in_second.astype(np.int32).reshape(shape),
+        "attention_mask": present.astype(np.int32).reshape(shape),
+        "example_weights": real.astype(np.float32),
+    }
+    for key in features[0].targets:
+        values = [np.asarray(feature.targets[key]) for feature in filled]
+        if values[0].ndim:
+            batch[key] = np.zeros(present.shape, values[0].dtype)
+            batch[key][present & real[:, None]] = np.concatenate(values[: len(features)])
+        else:
+            batch[key] = np.where(real, np.stack(values), 0).astype(values[0].dtype)
+    return batch

@@ -9,8 +9,8 @@ import torch
 
 from bert_jax.errors import UserError
 from bert_jax.inference import embed as module
-from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.embed import embed
+from bert_jax.tasks.batching import fixed_buckets
 from tests.helpers import tiny_models
 
 LINES = [

@@ -15,8 +15,8 @@ from bert_jax.tasks import scoring
 from bert_jax.tasks.kinds import KINDS, records
 from bert_jax.tasks.kinds.kind import Kind, Loss, Predictions
 from bert_jax.tasks.kinds.texts import text_features
-from bert_jax.tasks.reading.formats import FORMATS
 from bert_jax.tasks.reading.examples import read_examples
+from bert_jax.tasks.reading.formats import FORMATS
 from bert_jax.tasks.table import resolve
 from tests.helpers.finetuning_runs import RECIPE, finetune, read_lines, write_lines
 from tests.helpers.tiny_models import save
