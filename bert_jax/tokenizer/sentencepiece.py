@@ -45,7 +45,7 @@ RESERVED = "▅"  # the library's mark of an unknown character; it drops lines t
 THREADS = 16  # fixed, not the number of cores: the split of the work decides the last bits of the scores
 
 
-def parse(
+def parse_spiece_model(
     files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
 ) -> Definition:
     """Return the definition of a `spiece.model`; see `TokenizerKind.parse`.
@@ -54,27 +54,28 @@ def parse(
     BigBird's table is all that changes its text, as in the library that the authors use, and keeps capitals.
 
     Raises:
-        UserError: as `parse_model` and `define`, or lower case is asked of a table that decides otherwise.
+        UserError: as `parse_model` and `define_sentencepiece`, or lower case contradicts the table of the model.
     """
     model = parse_model(files[0])
     asked = config.get("do_lower_case", lowercase)
     rule = model.normalizer_spec.name
     if _of_big_bird(model, config):
-        return _with_control_pieces(define(model, [{"type": "Lowercase"}] if asked else [], special), model)
+        normalizers = [{"type": "Lowercase"}] if asked else []
+        return _with_control_pieces(define_sentencepiece(model, normalizers, special), model)
     if model.trainer_spec.model_type == UNIGRAM and not rule.startswith(OWN):
         normalizers = _albert_normalizers(asked is None or bool(asked), bool(config.get("keep_accents")))
-        return _without_commas(define(model, normalizers, special))
+        return _without_commas(define_sentencepiece(model, normalizers, special))
     if asked is not None and bool(asked) != rule.endswith(FOLDED):
         raise UserError(f"do_lower_case is {asked}, but the model's own normalization is {rule}")
-    return define(model, _case_folding(rule), special)
+    return define_sentencepiece(model, _case_folding(rule), special)
 
 
-def parse_deberta(
+def parse_spm_model(
     files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
 ) -> Definition:
     """Return the definition of the `spm.model` of DeBERTa, version 2 and 3; the mask follows its pieces.
 
-    Text is mapped by the model's own table alone, as by the library that the authors use. Raises as `parse`.
+    The table of the model alone maps text, as in the library that the authors use. Raises as `parse_spiece_model`.
     """
     model = parse_model(files[0])
     if config.get("split_by_punct"):
@@ -82,7 +83,7 @@ def parse_deberta(
     if special.mask not in {piece.piece for piece in model.pieces}:
         model.pieces.add(piece=special.mask, score=0.0)
     lower = config.get("do_lower_case", lowercase)
-    return define(model, [{"type": "Lowercase"}] if lower else [], special)
+    return define_sentencepiece(model, [{"type": "Lowercase"}] if lower else [], special)
 
 
 def parse_model(data: bytes) -> Any:
@@ -110,7 +111,7 @@ def parse_model(data: bytes) -> Any:
     return model
 
 
-def define(model: Any, normalizers: Sequence[Definition], special: SpecialTokens = SPECIAL) -> Definition:
+def define_sentencepiece(model: Any, normalizers: Sequence[Definition], special: SpecialTokens = SPECIAL) -> Definition:
     """Return the definition of a parsed model.
 
     Args:
@@ -137,7 +138,7 @@ def define(model: Any, normalizers: Sequence[Definition], special: SpecialTokens
     )
 
 
-def continues(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+def pieces_without_space(definition: Definition, tokens: Sequence[str]) -> list[bool]:
     """Return whether each token continues the word before it."""
     return [not token.startswith(SPACE) for token in tokens]
 
@@ -218,12 +219,12 @@ def _train(
     pair_merging.check_filled(len(model.pieces), vocab_size)
     model.normalizer_spec.name = OWN + rule
     model.normalizer_spec.ClearField("normalization_rule_tsv")  # the name of a file that is gone
-    definition = define(model, _case_folding(rule))
+    definition = define_sentencepiece(model, _case_folding(rule))
     return TrainedVocabulary(definition, {FILE: model.SerializeToString(deterministic=True)})
 
 
 def _library_rule(rule: str, path: pathlib.Path) -> dict[str, str]:
-    """Return what the library knows a table of its own by."""
+    """Return the arguments that name a table of the library."""
     return {"rule_name": rule}
 
 

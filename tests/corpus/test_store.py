@@ -214,7 +214,7 @@ def test_long_sentences_are_cut_and_nothing_is_lost():
 def test_a_long_sentence_of_bytes_is_cut_between_characters():
     text = "한국어" * 400  # three bytes a character, which do not divide 512
     tokens = [*byte_level.SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    definition = byte_level.define({token: number for number, token in enumerate(tokens)}, ())
+    definition = byte_level.define_byte_level({token: number for number, token in enumerate(tokens)}, ())
     tokenizer = build_tokenizer(definition, byte_level.SPECIAL)
     ids = np.array(tokenizer.encode_sentences([text])[0])
     lengths = cut_sentences(np.array([len(ids)]), inside_character(tokenizer)[ids])

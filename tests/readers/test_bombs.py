@@ -163,7 +163,7 @@ def test_the_pages_of_a_column_are_those_of_its_footer(tmp_path, options, texts)
         metadata = parquet.ParquetFile(path).metadata
         chunks = [metadata.row_group(number).column(0) for number in range(metadata.num_row_groups)]
         for chunk in chunks:
-            pages = list(parquet_pages.read_pages(file, chunk))
+            pages = list(parquet_pages.read_page_sizes(file, chunk))
             headers = chunk.total_compressed_size - sum(page.packed_bytes for page in pages)
             assert headers == chunk.total_uncompressed_size - sum(page.unpacked_bytes for page in pages)
             assert 0 <= headers < 60_000

@@ -31,7 +31,7 @@ def bert(lowercase):
 def stepped(*steps):
     """A byte-level tokenizer with these steps of normalization."""
     tokens = [*byte_level.SPECIAL, "a"]
-    definition = byte_level.define({token: number for number, token in enumerate(tokens)}, ())
+    definition = byte_level.define_byte_level({token: number for number, token in enumerate(tokens)}, ())
     return build_tokenizer({**definition, "normalizer": {"type": "Sequence", "normalizers": steps}}, byte_level.SPECIAL)
 
 

@@ -1,6 +1,7 @@
 """A vocabulary of several sources: the part of each, the report, progress, and what is refused."""
 
 import collections
+import dataclasses
 import gzip
 import hashlib
 import math
@@ -129,7 +130,7 @@ def test_a_sample_is_about_as_large_as_asked(tmp_path, two_sources, monkeypatch)
         found.append(sum(map(len, text.pieces())))
         return own.train["bert"](text, vocab_size, lowercase)
 
-    monkeypatch.setitem(TOKENIZERS, "wordpiece", own._replace(train={"bert": counting}))
+    monkeypatch.setitem(TOKENIZERS, "wordpiece", dataclasses.replace(own, train={"bert": counting}))
     train_tokenizer(two_sources, 85, tmp_path / "all")
     train_tokenizer(two_sources, 85, tmp_path / "part", sample_characters=found[0] // 4)
     assert 0.15 < found[1] / found[0] < 0.35

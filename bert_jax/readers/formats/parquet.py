@@ -78,7 +78,7 @@ def _batch_rows(metadata: Any, column: str, stream: IO[bytes], unpacked: Unpacke
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         usual = max(usual, group.total_byte_size / max(1, group.num_rows))
         for chunk in map(group.column, range(group.num_columns)):
-            for page in read_pages(stream, chunk) if chunk.path_in_schema == column else ():
+            for page in read_page_sizes(stream, chunk) if chunk.path_in_schema == column else ():
                 size = page.unpacked_bytes + _VALUE_BYTES * page.num_values
                 if size > max(_PAGE_BYTES, MAX_RATIO * page.packed_bytes):
                     raise UserError(f"a page of {page.packed_bytes:,} bytes unpacks to {size:,}; write smaller pages")
@@ -95,7 +95,7 @@ class PageSizes(NamedTuple):
     num_values: int
 
 
-def read_pages(file: IO[bytes], chunk: Any) -> Iterator[PageSizes]:
+def read_page_sizes(file: IO[bytes], chunk: Any) -> Iterator[PageSizes]:
     """Yield the pages of a `pyarrow.parquet.ColumnChunkMetaData`; ValueError where their headers are damaged."""
     offset, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
     if chunk.has_dictionary_page and (0 < dictionary < offset or not offset):  # as pyarrow; 0: there are no values
