@@ -71,7 +71,16 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
         raise UserError(f"{path} and config.json beside it are of different tasks; export the model again")
     settings = from_values(TaskConfig, described["config"], str(path))
     settings = dataclasses.replace(settings, max_seq_len=min(settings.max_seq_len, loaded.config.max_positions))
-    task = Task("predict", kind, {}, (), "", labels, impossible=described["impossible"], published=False)
+    task = Task(
+        name="predict",
+        kind=kind,
+        sets={},
+        metrics=(),
+        best="",
+        labels=labels,
+        impossible=described["impossible"],
+        published=False,
+    )
     threshold = described["null_threshold"] if task.impossible else None
     longest = settings.max_seq_len
     buckets = tuple(sorted({*(settings.buckets or fixed_buckets(longest)), longest}))

@@ -36,7 +36,7 @@ def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Ite
     Raises:
         UserError: as `find_files` and `read_raw_documents`.
     """
-    _check(options)
+    _check_values(options)
     return (to_document(raw, options) for raw in read_raw_documents(find_files(inputs, options), options))
 
 
@@ -100,14 +100,15 @@ def check_read_options(files: Sequence[str], options: ReadOptions) -> None:
         UserError: an unknown value; a field, but no input has fields; `documents`, but no input is split into
             documents; a local CSV or TSV file without the column.
     """
-    _check(options)
+    _check_values(options)
     for name, reason in _OPTIONAL.items():
         value = getattr(options, name)
         if value != getattr(DEFAULT, name) and not any(name in _options_of(path, options) for path in files):
             raise UserError(f"--{name} {value}: {reason}; leave it out, or give the format of the files with --format")
     for path in files:
-        if _has_header(path, options):
-            next(read_raw_documents([path], options), None)
+        is_plain = _kind(path) is _FILE and not storage.is_url(path) and not _is_archive(path)
+        if is_plain and FORMATS[format_of(archives.uncompressed_name(path), options)].has_header:
+            next(read_raw_documents([path], options), None)  # refuses a header without the field
 
 
 def total_bytes(files: Iterable[str]) -> int:
@@ -142,8 +143,21 @@ def read_raw_documents(files: Sequence[str], options: ReadOptions = DEFAULT) -> 
         UserError: an unknown option; a file that cannot be read or is a broken archive or compressed stream, so no
             half-read file counts as complete; a missing package.
     """
-    _check(options)
-    return _read(files, options)
+    _check_values(options)
+    return _read_in_order(files, options)
+
+
+def _read_in_order(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
+    bytes_before = 0
+    for path in files:
+        with _errors_with_name(path):
+            documents = _kind(path).read(path, options)
+            if options.stretch != DEFAULT.stretch and is_divisible(path, options):
+                documents = _in_stretch(path, options, documents)
+            for raw in documents:
+                raw.bytes_read += bytes_before
+                yield raw
+        bytes_before += _kind(path).size(path)
 
 
 class _InputKind(NamedTuple):
@@ -189,7 +203,7 @@ def _kind(path: str) -> _InputKind:
     return INPUT_KINDS.get(path, _FILE)
 
 
-def _check(options: ReadOptions) -> None:
+def _check_values(options: ReadOptions) -> None:
     for value, choices in (
         (options.documents, DOCUMENT_UNITS),
         (options.encoding_errors, ENCODING_ERRORS),
@@ -206,13 +220,6 @@ def _check(options: ReadOptions) -> None:
     check_encoding(options.encoding)
 
 
-def _has_header(path: str, options: ReadOptions) -> bool:
-    """Return whether the start of a local file shows if its field exists."""
-    if _kind(path) is not _FILE or storage.is_url(path) or _is_archive(path):
-        return False
-    return FORMATS[format_of(archives.uncompressed_name(path), options)].has_header
-
-
 def _options_of(path: str, options: ReadOptions) -> Collection[str]:
     """Return the optional fields of `ReadOptions` that may apply to this input."""
     if _kind(path) is not _FILE:
@@ -225,19 +232,6 @@ def _options_of(path: str, options: ReadOptions) -> Collection[str]:
 
 def _is_archive(path: str) -> bool:
     return archives.uncompressed_name(path).endswith((".tar", ".zip"))
-
-
-def _read(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
-    before = 0
-    for path in files:
-        with _naming(path):
-            documents = _kind(path).read(path, options)
-            if options.stretch != DEFAULT.stretch and is_divisible(path, options):
-                documents = _in_stretch(path, options, documents)
-            for raw in documents:
-                raw.bytes_read += before
-                yield raw
-        before += _kind(path).size(path)
 
 
 def _in_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
@@ -261,7 +255,7 @@ def _in_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument
 
 
 @contextlib.contextmanager
-def _naming(path: str) -> Iterator[None]:
+def _errors_with_name(path: str) -> Iterator[None]:
     """Turn every error into a UserError that names the file."""
     try:
         yield

@@ -31,12 +31,16 @@ def read_text_documents(
     pieces; without `in_pieces` it is rejected as too large, for formats whose parts cannot be read alone.
     """
     empty = True
-    with contextlib.closing(_DocumentBuffer(format_name, options.decode_errors, in_pieces)) as document:
+    buffer = _DocumentBuffer(format_name, options.decode_errors, in_pieces)
+    try:
         for where, data, ends in _DOCUMENT_PARTS[options.documents](stream):
-            document.add(data)
+            buffer.add(data)
             if ends:
                 empty = False
-                yield from document.take(name + where)
+                yield from buffer.documents(name + where)
+                buffer = _DocumentBuffer(format_name, options.decode_errors, in_pieces)
+    finally:
+        buffer.close()
     if empty:
         yield RawDocument(name=name, rejected="empty")
 
@@ -56,23 +60,18 @@ class _DocumentBuffer:
     """Collects the bytes of a document: few in memory, many checked and in a temporary file."""
 
     def __init__(self, format_name: str, decode_errors: str, in_pieces: bool):
-        self._long = "" if in_pieces else "too large"  # why a long document is rejected
         self._format, self._errors = format_name, decode_errors
-        self._file: IO[bytes] | None = None
-        self._start()
-
-    def _start(self) -> None:
-        self.close()
+        self._reason_if_long = "" if in_pieces else "too large"
+        self._reason = ""
         self._parts: list[bytes] = []
         self._size = 0
-        self._reason = ""
+        self._file: IO[bytes] | None = None
         self._blank = True
 
     def close(self) -> None:
         """Delete the temporary file."""
         if self._file is not None:
             self._file.close()
-            self._file = None
 
     def add(self, data: bytes) -> None:
         """Append bytes to the document."""
@@ -80,7 +79,7 @@ class _DocumentBuffer:
         if self._file is None:
             self._parts.append(data)
             if self._size > MAX_UNSPLIT_BYTES:
-                self._reason = self._long
+                self._reason = self._reason_if_long
                 with _writing():
                     self._file = tempfile.TemporaryFile()  # noqa: SIM115  # close() is below
                 self._decoder = codecs.getincrementaldecoder("utf-8-sig")(self._errors)
@@ -109,19 +108,19 @@ class _DocumentBuffer:
         else:
             self._blank = self._blank and (not text or text.isspace())
 
-    def take(self, name: str) -> Iterator[RawDocument]:
-        """Yield the document that ends here, in pieces if it is long, and start the next."""
+    def documents(self, name: str) -> Iterator[RawDocument]:
+        """Yield the document, in pieces if it is long, and delete the temporary file."""
         if self._file is None:
             yield RawDocument(name=name, data=b"".join(self._parts), format=self._format)
+            return
+        if not self._reason:
+            self._decode(b"", final=True)
+        reason = self._reason or ("empty" if self._blank else "")
+        if reason:
+            yield RawDocument(name=name, format=self._format, rejected=reason)
         else:
-            if not self._reason:
-                self._decode(b"", final=True)
-            reason = self._reason or ("empty" if self._blank else "")
-            if reason:
-                yield RawDocument(name=name, format=self._format, rejected=reason)
-            else:
-                yield from self._pieces(name)
-        self._start()
+            yield from self._pieces(name)
+        self.close()
 
     def _pieces(self, name: str) -> Iterator[RawDocument]:
         assert self._file is not None

@@ -1,5 +1,6 @@
 """A custom task: its columns and labels come from the configuration and the training file."""
 
+import dataclasses
 from collections import Counter
 
 from bert_jax.config import TaskConfig
@@ -9,10 +10,10 @@ from bert_jax.tasks.kinds.kind import Kind
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.examples import SPLITS, read_records
 from bert_jax.tasks.reading.formats import FORMATS, TOKEN_PER_LINE, format_of
-from bert_jax.tasks.task import Source, Task
+from bert_jax.tasks.task import SetSource, Task
 
 NAME = "custom"
-FORMAT = "format"  # stands among the columns and names a row of FORMATS
+FORMAT = "format"  # the entry of the columns that names a row of FORMATS
 MAX_LIST_COLUMNS = 100
 
 
@@ -26,12 +27,19 @@ def custom_task(config: TaskConfig) -> Task:
         raise UserError(f"task 'custom' needs config.task.kind, one of {', '.join(KINDS)}")
     kind = KINDS[config.kind]
     columns = _columns(config, kind)
-    source = Source((), columns.pop(FORMAT, ""), columns, given=[*given_columns(config, kind)])
-    splits = {split: source._replace(tfds=getattr(config, split) or "") for split in SPLITS}
-    task = Task(NAME, config.kind, splits, (), "", impossible=kind.impossible, published=False)
+    source = SetSource(format=columns.pop(FORMAT, ""), columns=columns, given=[*given_columns(config, kind)])
+    task = Task(
+        name=NAME,
+        kind=config.kind,
+        sets={split: dataclasses.replace(source, tfds=getattr(config, split) or "") for split in SPLITS},
+        metrics=(),
+        best="",
+        impossible=kind.impossible,
+        published=False,
+    )
     labels = _labels(task, config, kind) if kind.label_names else ()
     metrics, best = kind.default_metrics(labels)
-    return task._replace(labels=labels, metrics=metrics, best=best)
+    return dataclasses.replace(task, labels=labels, metrics=metrics, best=best)
 
 
 def _columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
@@ -60,8 +68,8 @@ def given_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
     listed = [f"{prefix}{n}" for prefix in kind.column_lists.values() for n in range(MAX_LIST_COLUMNS)]
     known = (*kind.fields, *kind.optional_fields, *listed[:4], FORMAT)
     for part in config.columns.split(",") if config.columns else ():
-        field, equals, name = (piece.strip() for piece in part.partition("="))
-        if not equals or not name or field in columns:
+        field, _, name = (piece.strip() for piece in part.partition("="))
+        if not name or field in columns:
             raise UserError(f"config.task.columns: '{part.strip()}' is not 'field=column', or repeats a field")
         if field not in known and field not in listed:
             raise UserError(
@@ -79,7 +87,7 @@ def _labels(task: Task, config: TaskConfig, kind: Kind) -> tuple[str, ...]:
     assert kind.label_names
     given = tuple(label.strip() for label in config.labels.split(",")) if config.labels else ()
     if not given and (config.data or "").startswith(PREFIX):
-        given = DataSet(config.data or "").label_names(task.splits["train"].columns[kind.label])
+        given = DataSet(config.data or "").label_names(task.sets["train"].columns[kind.label])
     if not given and not config.train:
         raise UserError("task 'custom' needs config.task.labels, or config.task.train to read them from")
     if not given:

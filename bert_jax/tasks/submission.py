@@ -18,7 +18,7 @@ SUFFIXES = {"glue": ".tsv", "squad": ".json", "conll": ".conll", "conll_tab": ".
 
 def file_name(task: Task, split: str) -> str:
     """Return the name of the file of a set: the benchmark's own, or one made of the names of task and set."""
-    source = task.splits.get(split)
+    source = task.sets.get(split)
     return (source.submission if source else "") or f"{task.name}-{split}{SUFFIXES.get(task.submission, '.jsonl')}"
 
 

@@ -19,8 +19,14 @@ from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
 SPECIAL = SpecialTokens("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SEPARATORS = 1
 PREFIX = "##"  # of a piece that continues a word
-DECODER = {"type": "WordPiece", "prefix": PREFIX, "cleanup": True}
 MAX_WORD = 100  # characters; WordPiece makes the unknown token of a longer word
+WORDPIECE_MODEL: Definition = {
+    "type": "WordPiece",
+    "unk_token": SPECIAL.unk,
+    "continuing_subword_prefix": PREFIX,
+    "max_input_chars_per_word": MAX_WORD,
+}
+DECODER = {"type": "WordPiece", "prefix": PREFIX, "cleanup": True}
 
 
 class Normalizer(NamedTuple):
@@ -71,7 +77,7 @@ def define_wordpiece(tokens: Sequence[str], normalizer: Normalizer, special: Spe
         raise UserError(
             f"{token!r} is on lines {first_id + 1} and {vocabulary[token] + 1}; the first is never used: rename it"
         )
-    return _define(special, vocabulary, normalizer, {**_wordpiece_model(special), "vocab": vocabulary})
+    return _define(special, vocabulary, normalizer, {**WORDPIECE_MODEL, "unk_token": special.unk, "vocab": vocabulary})
 
 
 def define_bpe(tokens: Sequence[str], merges: Sequence[Sequence[str]], normalizer: Normalizer) -> Definition:
@@ -151,19 +157,10 @@ def wordpiece_tokenizer_config(definition: Definition, special: SpecialTokens) -
 def _is_plain(definition: Definition, special: SpecialTokens) -> bool:
     """Return whether the vocabulary, the names in `SPECIAL` and a `Normalizer` describe the definition completely."""
     model = {name: value for name, value in definition["model"].items() if name != "vocab"}
-    plain_parts = {"model": _wordpiece_model(special), **splitting(normalizer_of(definition))}
     added = {token["content"] for token in definition["added_tokens"]}
-    is_equal = all({**definition, "model": model}[name] == value for name, value in plain_parts.items())
-    return is_equal and special == SPECIAL and added <= set(SPECIAL)
-
-
-def _wordpiece_model(special: SpecialTokens) -> Definition:
-    return {
-        "type": "WordPiece",
-        "unk_token": special.unk,
-        "continuing_subword_prefix": PREFIX,
-        "max_input_chars_per_word": MAX_WORD,
-    }
+    parts = splitting(normalizer_of(definition))
+    is_plain = model == WORDPIECE_MODEL and all(definition[name] == value for name, value in parts.items())
+    return is_plain and special == SPECIAL and added <= set(SPECIAL)
 
 
 def train_wordpiece(text: TrainingText, vocab_size: int, lowercase: bool) -> TrainedVocabulary:

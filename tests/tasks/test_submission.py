@@ -1,6 +1,7 @@
 """Files for benchmarks, read back by the standard library and our readers."""
 
 import csv
+import dataclasses
 import json
 import tarfile
 
@@ -19,7 +20,7 @@ def examples(*ids, **fields):
 
 
 def test_names_are_those_of_the_glue_server():
-    names = {file_name(task, split) for task in TASKS.values() for split in task.splits if task.submission == "glue"}
+    names = {file_name(task, split) for task in TASKS.values() for split in task.sets if task.submission == "glue"}
     tests = {name for name in names if "-train" not in name and "-dev" not in name}
     assert tests == {"CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "QQP.tsv", "STS-B.tsv", "MNLI-m.tsv", "MNLI-mm.tsv",
                      "QNLI.tsv", "RTE.tsv", "WNLI.tsv", "AX.tsv"}  # fmt: skip
@@ -95,7 +96,12 @@ def test_choices(tmp_path):
     ],
 )
 def test_json_lines_of_every_kind(task, fields, predictions, line, tmp_path):
-    write(TASKS[task]._replace(submission="json_lines"), examples("x", **fields), predictions, tmp_path / "a.jsonl")
+    write(
+        dataclasses.replace(TASKS[task], submission="json_lines"),
+        examples("x", **fields),
+        predictions,
+        tmp_path / "a.jsonl",
+    )
     (written,) = (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(written) == {"id": "x"} | line
 

@@ -26,7 +26,7 @@ def test_rows_name_only_what_exists(task):
     assert (len(task.labels) >= 2) == (KINDS[task.kind].classes is None)
     assert len(set(task.labels)) == len(task.labels)
     assert len(task.codes) in (0, len(task.labels))
-    for name, source in task.splits.items():
+    for name, source in task.sets.items():
         assert name.partition("_")[0] in ("train", "dev", "test")
         assert source.format in FORMATS
         assert not source.tfds or task.tfds
@@ -45,7 +45,7 @@ def test_glue_is_what_tfds_says(task):
     assert set(published.text_features) == {task.tfds_columns[key] for key in ("text", "text_pair") if key in
                                             task.tfds_columns}  # fmt: skip
     if task.name not in ("cola", "mrpc", "ax"):  # read by number or by other code there; no training set
-        columns = task.splits["train"].columns
+        columns = task.sets["train"].columns
         texts = {task.tfds_columns[key]: columns[key] for key in ("text", "text_pair") if key in columns}
         assert texts == published.text_features
         assert columns["label"] == published.label_column

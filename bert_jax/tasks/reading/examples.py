@@ -14,7 +14,7 @@ from bert_jax.tasks.kinds.records import record_id
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.files import find_task_files
 from bert_jax.tasks.reading.formats import read_file_records
-from bert_jax.tasks.task import Example, Record, Source, Task
+from bert_jax.tasks.task import Example, Record, SetSource, Task
 
 SPLITS = ("train", "dev", "test")
 # Matches where a row spans several lines of a file named .tsv: meant so, or texts that begin and end with quotes.
@@ -81,10 +81,10 @@ def existing_sets(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]
     """Return the sets of a split ('train', 'dev', 'test') that exist: () for none, two for the dev sets of MNLI."""
     if getattr(config, split):
         return (split,)
-    names = [name for name in task.splits if _split_of(name) == split]
+    names = [name for name in task.sets if _split_of(name) == split]
     if _in_tfds(config):
-        return tuple(name for name in names if task.splits[name].tfds)
-    return tuple(name for name in names if _published_files(task, config, task.splits[name]))
+        return tuple(name for name in names if task.sets[name].tfds)
+    return tuple(name for name in names if _published_files(task, config, task.sets[name]))
 
 
 def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> Iterator[Record]:
@@ -96,9 +96,9 @@ def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]
         UserError: as `read_examples`.
     """
     kind = KINDS[task.kind]
-    source = task.splits.get(split)
+    source = task.sets.get(split)
     if source is None:
-        raise UserError(f"task '{task.name}' has no {split} set (there is {', '.join(task.splits)})")
+        raise UserError(f"task '{task.name}' has no {split} set (there is {', '.join(task.sets)})")
     labels = kind.label_fields if _split_of(split) in kind.unlabeled else ()
     named = set(source.given) - set(labels if _split_of(split) == "test" else ())
     optional = [field for field in (*kind.optional_fields, *labels) if field not in named]
@@ -139,7 +139,7 @@ def _unlabeled_if_empty(record: Record, kind: Kind, split: str) -> Record:
     return record._replace(fields={field: value for field, value in fields.items() if field not in empty})
 
 
-def _published_files(task: Task, config: TaskConfig, source: Source) -> list[str]:
+def _published_files(task: Task, config: TaskConfig, source: SetSource) -> list[str]:
     for names in source.files:
         paths = find_task_files(config.data or "", task.folder, names)
         if paths:
@@ -155,7 +155,7 @@ def _user_file(config: TaskConfig, split: str, name: str) -> str:
     raise UserError(f"{path}: no such file; check config.task.{split} and config.task.data")
 
 
-def _data_set(task: Task, config: TaskConfig, source: Source, override: str | None) -> DataSet:
+def _data_set(task: Task, config: TaskConfig, source: SetSource, override: str | None) -> DataSet:
     if not (task.tfds or not task.published) or not (source.tfds or override):
         raise UserError(f"task '{task.name}' is not read from TFDS; name a directory in config.task.data")
     name, _, data_dir = (config.data or "").removeprefix(PREFIX).partition("@")
