@@ -77,9 +77,18 @@ class LoadedModel:
         normalize: bool | None = None,
         prompt_name: str | None = None,
     ) -> np.ndarray:
-        """Return the vectors of texts, float32 `[texts, hidden]`; `inference.embed.encode` documents the arguments."""
-        how = layers, batch_size, max_seq_len, truncate, dtype, normalize, prompt_name
-        return embed.encode(self.model, texts, pooling, *how)
+        """Return the vectors of texts, float32 `[texts, hidden]`; `EmbedOptions` documents the arguments."""
+        options = embed.EmbedOptions(
+            pooling=pooling,
+            layers=layers,
+            batch_size=batch_size,
+            max_seq_len=max_seq_len,
+            truncate=truncate,
+            dtype=dtype,
+            normalize=normalize,
+            prompt_name=prompt_name,
+        )
+        return embed.encode(self.model, texts, options)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[Guess]:
         """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
