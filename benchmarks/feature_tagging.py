@@ -34,7 +34,7 @@ from bert_jax.inference.embed import HEADS
 from bert_jax.models import make_model
 from bert_jax.tasks.batching import collate, fixed_buckets, plan_batches
 from bert_jax.tasks.scoring import score
-from bert_jax.tasks.table import resolve
+from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
 
 BATCH = 32
@@ -92,7 +92,7 @@ def main() -> None:
     settings = TaskConfig(
         **{key.removeprefix("task."): value for key, value in values.items() if key.startswith("task.")}
     )
-    task, model = resolve(settings), open_model(args.model, HEADS)
+    task, model = resolve_task(settings), open_model(args.model, HEADS)
     train, dev = (read_part(task, settings, name, model.tokenizer, Console()) for name in ("train", "dev"))
     for name in (*LAYERS, RANDOM):
         missing = [seed for seed in range(args.seeds) if (name, seed) not in done]

@@ -33,7 +33,7 @@ from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.reading.examples import existing_sets
 from bert_jax.tasks.scoring import score
-from bert_jax.tasks.table import resolve
+from bert_jax.tasks.table import resolve_task
 from bert_jax.tokenizer import load_tokenizer
 
 BATCH, SEQ_LEN, SEQUENCES = 32, 128, 512
@@ -106,7 +106,7 @@ def task_yardstick(found: Weights, data: str | None, count: int, console: Consol
     settings = dataclasses.replace(settings, data=data or settings.data)
     if settings.name == NAME and found.labels:
         settings = dataclasses.replace(settings, labels=",".join(found.labels))
-    task = resolve(settings)
+    task = resolve_task(settings)
     kind, tokenizer = KINDS[task.kind], load_tokenizer(found.directory)
     if kind.head not in {head.name for head in found.heads}:
         raise UserError(f"{path}: a model of {task.kind} has no head to measure; compress the model it started from")

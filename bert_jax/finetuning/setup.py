@@ -25,7 +25,7 @@ from bert_jax.objectives.tasks import finetuning, head
 from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.reading.examples import SPLITS, existing_sets
-from bert_jax.tasks.table import resolve
+from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.training.schedules import Phase
@@ -78,7 +78,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     settings = config.task
     if not config.init_from:
         raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
-    task = resolve(settings)
+    task = resolve_task(settings)
     if KINDS[task.kind].loss.whole_batch and (config.train.grad_accum_steps > 1 or config.train.batch_size < 2):
         raise UserError(
             f"task '{task.name}' learns from the other pairs of a batch: set config.train.batch_size to 2 or more, and "

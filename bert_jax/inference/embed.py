@@ -173,10 +173,10 @@ def embed(
 
 
 class _Embedder:
-    """A model that computes features of texts by options; UserError where it does not have what they name.
+    """A model that computes features of texts by options; UserError where an option does not fit the model.
 
     Attributes:
-        pools: whether a text has one vector, or a vector for each token.
+        pools: whether a vector is of a text, or of a token.
         max_seq_len: maximum tokens of a text.
         width: features of a vector.
     """

@@ -43,7 +43,7 @@ class Predictor(NamedTuple):
 
 
 def load_predictor(directory: str | os.PathLike[str], batch_size: int = 32) -> Predictor:
-    """Return the model of a directory of `finetune`, or of one of transformers with the head of a task.
+    """Return the model of a directory of `finetune`, or of a directory of transformers with the head of a task.
 
     Raises UserError where it is none of these.
     """
@@ -55,8 +55,8 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
     path = loaded.directory / TASK_FILE
-    loaded = loaded._replace(heads=loaded.heads or _without_parameters(path))
-    kinds = [name for name, kind in KINDS.items() for head in loaded.heads if _fits(kind, head)]
+    loaded = loaded._replace(heads=loaded.heads or _head_without_parameters(path))
+    kinds = [name for name, kind in KINDS.items() for head in loaded.heads if _head_fits(kind, head)]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"
         raise UserError(f"{loaded.directory}: a model with {names}, which has no head of a task; fine-tune it first")
@@ -89,19 +89,19 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     return Predictor(outputs_of, loaded.tokenizer, task, settings, threshold)
 
 
-def _fits(kind: Kind, head: Head) -> bool:
-    """Return whether the head of a model is that of a kind."""
+def _head_fits(kind: Kind, head: Head) -> bool:
+    """Return whether the head of a model is the head of a kind."""
     return head.name == kind.head and kind.classes in (None, head.classes)
 
 
-def _without_parameters(path: pathlib.Path) -> tuple[Head, ...]:
+def _head_without_parameters(path: pathlib.Path) -> tuple[Head, ...]:
     """Return the head of the task in a file where it has no parameters, so that config.json does not have it."""
     kind = _read_settings(path, {"kind": ""}).get("kind") if path.is_file() else None
     return (Head(KINDS[kind].head),) if kind in KINDS and KINDS[kind].head in WITHOUT_PARAMETERS else ()
 
 
 def _read_settings(path: pathlib.Path, defaults: dict[str, Any]) -> dict[str, Any]:
-    """What `finetune` wrote, its values of the types that those of `like` have."""
+    """Return the settings that `finetune` wrote; UserError for a value of another type than its default."""
     settings = strict_json.read_object(path)
     if any(type(settings.get(key, value)) is not type(value) for key, value in defaults.items()):
         raise UserError(f"{path}: not the settings of a task; export the model again")
@@ -115,7 +115,7 @@ def predict_file(
     batch_size: int = 32,
     progress: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> Counter[str]:
-    """Write the predictions for the lines of a file into another, which appears whole or not at all.
+    """Write the predictions for the lines of a file into another file, which appears complete or not at all.
 
     `-` is standard input or output, `progress` is called with the number of examples done and of all, None where the
     input can be read only once. Returns how many examples there were, and how many texts were cut. Raises UserError as
@@ -147,21 +147,23 @@ def predict(
 ) -> Iterator[dict[str, Any]]:
     """Yield a prediction for each input, in order, as JSON values.
 
-    An input has the fields of its kind of task, by their own names or those of `config.task.columns`, and an `id` if it
-    wants it back; its number, that of the line from 1, stands for a missing one.
+    An input has the fields of its kind of task, by their names or the names in `config.task.columns`, and optionally an
+    `id`, which is returned; by default the number of the line, from 1.
     `counts` is updated with the number of examples and of texts that were truncated, `progress` called with the number
     of examples done. Where an input is refused, those before the `CHUNK` inputs that it is in are answered.
     """
     task, settings = predictor.task, predictor.settings
     kind = KINDS[task.kind]
     columns = given_columns(settings, kind)
-    inputs = (_renamed(line, columns) for line in inputs)
+    inputs = (_with_training_names(line, columns) for line in inputs)
     while chunk := list(itertools.islice(inputs, CHUNK)):
         # By place, not by the id of the input: an id may occur twice, or on some lines only.
-        examples = [{"id": line.where, **_example(task, kind, line)} for line in chunk]
+        examples = [{"id": line.where, **_make_example(task, kind, line)} for line in chunk]
         features, cut = make_features(kind, examples, predictor.tokenizer, settings)
         # A long text may be several inputs of the model.
-        of_chunk = functools.partial(_report, progress, counts["examples"], len(examples) / max(len(features), 1))
+        of_chunk = functools.partial(
+            _report_examples, progress, counts["examples"], len(examples) / max(len(features), 1)
+        )
         outputs = predictor.outputs_of(features, of_chunk)
         predictions = kind.predict(examples, features, outputs, settings, predictor.null_threshold)
         counts.update(cut | {"examples": len(examples)})
@@ -173,18 +175,18 @@ def predict(
             yield {"id": str(line.number) if given is None else given} | answer
 
 
-def _report(progress: Callable[[int], None], before: int, per_input: float, done: int) -> None:
+def _report_examples(progress: Callable[[int], None], before: int, per_input: float, done: int) -> None:
     """Report the examples done, where so many inputs of a chunk are."""
     progress(before + int(done * per_input))
 
 
-def _renamed(line: Input, columns: Mapping[str, str]) -> Input:
+def _with_training_names(line: Input, columns: Mapping[str, str]) -> Input:
     """Return an input with the fields that have the names of the training set."""
     renamed = {field: line.fields[name] for field, name in columns.items() if name in line.fields}
     return line._replace(fields={**line.fields, **renamed})
 
 
-def _example(task: Task, kind: Kind, line: Input) -> dict[str, Any]:
+def _make_example(task: Task, kind: Kind, line: Input) -> dict[str, Any]:
     """Return the example of an input, without its id."""
     wanted = [field for field in kind.fields if field not in kind.label_fields]
     for field in wanted:
@@ -194,4 +196,4 @@ def _example(task: Task, kind: Kind, line: Input) -> dict[str, Any]:
     record = Record(line.where, {key: value for key, value in line.fields.items() if key not in kind.label_fields})
     if "id" in line.fields:
         record_id(record)  # raises if it is no id
-    return kind.make(record, task, Counter())
+    return kind.make_example(record, task, Counter())

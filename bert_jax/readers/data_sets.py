@@ -24,7 +24,7 @@ class DataSetName(NamedTuple):
     split: str
 
 
-def parse_name(text: str) -> DataSetName:
+def parse_data_set_name(text: str) -> DataSetName:
     """Return the parts of a name; '' for a missing part."""
     before_split, _, split = text.removeprefix(PREFIX).partition("#")
     name, _, data_dir = before_split.partition("@")
@@ -36,14 +36,14 @@ def open_builder(name: str, prepare: bool = False) -> Any:
     """Return TFDS's reader of prepared files, which runs neither code of the data set nor a download.
 
     Args:
-        name: a data set, as for `parse_name`.
+        name: a data set, as for `parse_data_set_name`.
         prepare: whether TFDS first downloads and prepares a data set that comes with it, where there are no files.
 
     Raises:
         UserError: TFDS is not installed, the data set is missing and cannot be prepared, or its files are of no format
             in READERS.
     """
-    data_set = parse_name(name)
+    data_set = parse_data_set_name(name)
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
@@ -58,18 +58,18 @@ def open_builder(name: str, prepare: bool = False) -> Any:
                 f"{name}: no data set that TFDS has prepared ({type(error).__name__}); prepare it with "
                 f"tfds build {data_set.name} --file_format=array_record, or give its directory: {PREFIX}NAME@DATA_DIR"
             ) from None
-        builder = _prepare(name)
+        builder = _prepare_data_set(name)
     if builder.info.file_format.value not in READERS:
         known = " or ".join(READERS)
         raise UserError(f"{name}: has {builder.info.file_format.value} files; prepare it as {known} files")
     return builder
 
 
-def _prepare(name: str) -> Any:
+def _prepare_data_set(name: str) -> Any:
     """Download and prepare a data set as ArrayRecord files; TFDS shows the progress and checks the room on the disk."""
     import tensorflow_datasets as tfds
 
-    data_set = parse_name(name)
+    data_set = parse_data_set_name(name)
     try:
         builder = tfds.builder(data_set.name, data_dir=data_set.data_dir or None, file_format="array_record")
         builder.download_and_prepare()
@@ -85,7 +85,7 @@ def _prepare(name: str) -> Any:
 
 def split_bytes(name: str) -> int:
     """Return the bytes of the files of the split."""
-    return int(_split(name).num_bytes)
+    return int(_open_split(name).num_bytes)
 
 
 def data_set_version(name: str) -> str:
@@ -96,7 +96,7 @@ def data_set_version(name: str) -> str:
 def read_examples(name: str, options: ReadOptions) -> Iterator[RawDocument]:
     """Return an iterator over the examples of the split, by default 'train'.
 
-    The text is a feature, dots leading into nested ones, or a template.
+    The text is a feature, with dots before the names of nested features, or a template.
 
     Raises:
         UserError: as `open_builder`; no such split or feature.
@@ -109,7 +109,7 @@ def read_examples(name: str, options: ReadOptions) -> Iterator[RawDocument]:
 
 
 def _read_array_records(name: str, options: ReadOptions) -> Iterator[RawDocument]:
-    builder, split = open_builder(name, prepare=True), _split(name)
+    builder, split = open_builder(name, prepare=True), _open_split(name)
     parts, source = template_parts(options.field), builder.as_data_source(split.name)
     for index in range(len(source)):
         example, values = source[index], []
@@ -123,7 +123,7 @@ def _read_array_records(name: str, options: ReadOptions) -> Iterator[RawDocument
 
 def _read_tfrecords(name: str, options: ReadOptions) -> Iterator[RawDocument]:
     before = 0
-    for path in map(str, _split(name).filepaths):
+    for path in map(str, _open_split(name).filepaths):
         with storage.open_file(path) as file:
             for raw in read_tfrecord_examples(path, file, options):
                 raw.bytes_read = before + file.tell()
@@ -156,9 +156,9 @@ def _raw_document(name: str, values: Sequence[Any], bytes_read: int) -> RawDocum
     return RawDocument(name=name, data=data, bytes_read=bytes_read, is_field=True)
 
 
-def _split(name: str) -> Any:
+def _open_split(name: str) -> Any:
     splits = open_builder(name, prepare=True).info.splits
-    split = parse_name(name).split or _DEFAULT_SPLIT
+    split = parse_data_set_name(name).split or _DEFAULT_SPLIT
     if split not in splits:
         raise UserError(f"{name}: no split '{split}'; there are {', '.join(splits)}: give one as {PREFIX}...#SPLIT")
     return splits[split]

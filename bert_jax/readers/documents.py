@@ -124,6 +124,6 @@ class RejectedError(Exception):
 
 
 def format_names(names: Sequence[str]) -> str:
-    """Return the names of columns or fields for a message: at most five, long ones cut."""
+    """Return the names of columns or fields for a message: at most five, long names cut."""
     rest = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(repr(name[:_MAX_NAME_LENGTH]) for name in names[:_MAX_NAMES]) + rest

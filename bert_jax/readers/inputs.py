@@ -29,7 +29,7 @@ _OPTIONAL = {
 
 
 def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[Document]:
-    """Return an iterator over every document of the inputs, in a fixed order; rejected ones too, with their reason.
+    """Return an iterator over every document of the inputs, in a fixed order; rejected documents have a reason.
 
     A document longer than `documents.MAX_UNSPLIT_BYTES` bytes comes as several, its pieces.
 
@@ -56,7 +56,7 @@ def find_files(
     """
     path_by_identity: dict[str, str] = {}
     for item in inputs:
-        if _kind(item) is not _FILE:
+        if _input_kind(item) is not _FILE:
             path_by_identity.setdefault(item, item)
             continue
         unknown: collections.Counter[str] = collections.Counter()
@@ -70,7 +70,7 @@ def find_files(
 
 
 def _match_known(item: str, options: ReadOptions, unknown: collections.Counter[str]) -> list[str]:
-    """Return the files of an input; count those of directories that are not known, by suffix."""
+    """Return the files of an input; count unknown files of directories, by suffix."""
 
     def wanted(path: str) -> bool:
         known = _is_archive(path) or is_known(archives.uncompressed_name(path), options)
@@ -103,22 +103,22 @@ def check_read_options(files: Sequence[str], options: ReadOptions) -> None:
     _check_values(options)
     for name, reason in _OPTIONAL.items():
         value = getattr(options, name)
-        if value != getattr(DEFAULT, name) and not any(name in _options_of(path, options) for path in files):
+        if value != getattr(DEFAULT, name) and not any(name in _options_that_apply(path, options) for path in files):
             raise UserError(f"--{name} {value}: {reason}; leave it out, or give the format of the files with --format")
     for path in files:
-        is_plain = _kind(path) is _FILE and not storage.is_url(path) and not _is_archive(path)
+        is_plain = _input_kind(path) is _FILE and not storage.is_url(path) and not _is_archive(path)
         if is_plain and FORMATS[format_of(archives.uncompressed_name(path), options)].has_header:
             next(read_raw_documents([path], options), None)  # refuses a header without the field
 
 
 def total_bytes(files: Iterable[str]) -> int:
     """Return the size on disk of the files of `find_files`; 'python-docs' counts as 0."""
-    return sum(_kind(path).size(path) for path in files)
+    return sum(_input_kind(path).size(path) for path in files)
 
 
 def input_version(path: str) -> str:
     """Return a text that changes when an item of `find_files` is written again: a time, an etag, package versions."""
-    return _kind(path).version(path)
+    return _input_kind(path).version(path)
 
 
 def is_small(path: str) -> bool:
@@ -128,7 +128,7 @@ def is_small(path: str) -> bool:
 
 def is_divisible(path: str, options: ReadOptions) -> bool:
     """Return whether `options.stretch` applies to an item of `find_files`: a file of records that is not small."""
-    if _kind(path) is not _FILE or _is_archive(path) or is_small(path):
+    if _input_kind(path) is not _FILE or _is_archive(path) or is_small(path):
         return False
     return FORMATS[format_of(archives.uncompressed_name(path), options)].is_stream
 
@@ -151,13 +151,13 @@ def _read_in_order(files: Sequence[str], options: ReadOptions) -> Iterator[RawDo
     bytes_before = 0
     for path in files:
         with _errors_with_name(path):
-            documents = _kind(path).read(path, options)
+            documents = _input_kind(path).read(path, options)
             if options.stretch != DEFAULT.stretch and is_divisible(path, options):
                 documents = _in_stretch(path, options, documents)
             for raw in documents:
                 raw.bytes_read += bytes_before
                 yield raw
-        bytes_before += _kind(path).size(path)
+        bytes_before += _input_kind(path).size(path)
 
 
 class _InputKind(NamedTuple):
@@ -196,7 +196,7 @@ INPUT_KINDS = {
 }
 
 
-def _kind(path: str) -> _InputKind:
+def _input_kind(path: str) -> _InputKind:
     """Return the row of an input; the name is 'python-docs' itself, or has the prefix 'tfds:'."""
     if path.startswith(data_sets.PREFIX):
         return INPUT_KINDS[data_sets.PREFIX]
@@ -220,10 +220,10 @@ def _check_values(options: ReadOptions) -> None:
     check_encoding(options.encoding)
 
 
-def _options_of(path: str, options: ReadOptions) -> Collection[str]:
+def _options_that_apply(path: str, options: ReadOptions) -> Collection[str]:
     """Return the optional fields of `ReadOptions` that may apply to this input."""
-    if _kind(path) is not _FILE:
-        return _kind(path).options
+    if _input_kind(path) is not _FILE:
+        return _input_kind(path).options
     if _is_archive(path):
         return _OPTIONAL
     row = FORMATS[format_of(archives.uncompressed_name(path), options)]
@@ -239,7 +239,7 @@ def _in_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument
 
     `bytes_read` grows block by block. Within a block, the sizes of documents say where each begins.
     """
-    size, packed = _kind(path).size(path), archives.uncompressed_name(path) != path
+    size, packed = _input_kind(path).size(path), archives.uncompressed_name(path) != path
     first, last = options.stretch
     begin = end = inside = 0  # of the block, and bytes of its documents
     for raw in documents:

@@ -1,4 +1,4 @@
-"""Byte streams -> documents of text: files, paragraphs or lines; long ones in pieces, through a temporary file."""
+"""Byte streams -> documents of text: files, paragraphs or lines; long documents in pieces, through a temporary file."""
 
 import codecs
 import contextlib
@@ -25,7 +25,7 @@ _ENDS = (
 def read_text_documents(
     name: str, stream: IO[bytes], options: ReadOptions, format_name: str, in_pieces: bool = True
 ) -> Iterator[RawDocument]:
-    """Yield the documents of a text, in order; for a stream without any, one that is rejected as empty.
+    """Yield the documents of a text, in order; an empty stream is a document that is rejected.
 
     A document of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in
     pieces; without `in_pieces` it is rejected as too large, for formats whose parts cannot be read alone.
@@ -80,7 +80,7 @@ class _DocumentBuffer:
             self._parts.append(data)
             if self._size > MAX_UNSPLIT_BYTES:
                 self._reason = self._reason_if_long
-                with _writing():
+                with _writing_temporary_file():
                     self._file = tempfile.TemporaryFile()  # noqa: SIM115  # close() is below
                 self._decoder = codecs.getincrementaldecoder("utf-8-sig")(self._errors)
                 for part in self._parts:
@@ -97,7 +97,7 @@ class _DocumentBuffer:
             return
         self._decode(data)
         assert self._file is not None
-        with _writing():
+        with _writing_temporary_file():
             self._file.write(data)
 
     def _decode(self, data: bytes, final: bool = False) -> None:
@@ -124,7 +124,7 @@ class _DocumentBuffer:
 
     def _pieces(self, name: str) -> Iterator[RawDocument]:
         assert self._file is not None
-        with _writing():  # the buffer is written now
+        with _writing_temporary_file():  # the buffer is written now
             self._file.seek(0)
         num_left, window = self._size, b""
         piece = 0
@@ -136,7 +136,7 @@ class _DocumentBuffer:
             window, piece = window[end:], piece + 1
 
 
-def _writing() -> contextlib.AbstractContextManager[None]:
+def _writing_temporary_file() -> contextlib.AbstractContextManager[None]:
     return writing(tempfile.gettempdir(), "make room, or set TMPDIR to a directory with room for the longest text")
 
 
@@ -147,7 +147,7 @@ def _piece_end(window: bytes) -> int:
         ends = [match.end() for match in pattern.finditer(window, half)]
         if ends:
             return ends[-1]
-    # Between characters: a byte 10xxxxxx continues one, and no character has more than four bytes.
+    # Between characters: a byte 10xxxxxx continues a character, and no character has more than four bytes.
     return next((end for end in range(len(window) - 1, len(window) - 5, -1) if window[end] & 0xC0 != 0x80), len(window))
 
 
@@ -182,7 +182,7 @@ def _paragraph_parts(stream: IO[bytes]) -> Iterator[_DocumentPart]:
 
 
 def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:
-    """Yield lines, long ones in parts: line number, bytes, whether the line begins and ends with them."""
+    """Yield lines, long lines in parts: line number, bytes, whether the line begins and ends with them."""
     line_number, begins = 1, True
     while data := stream.readline(MAX_PIECE_BYTES):
         ends = data.endswith(b"\n") or len(data) < MAX_PIECE_BYTES

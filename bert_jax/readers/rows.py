@@ -18,7 +18,7 @@ from bert_jax.readers.documents import MAX_RECORD_BYTES
 TOO_LARGE, BROKEN_CSV, OPEN_QUOTE = "too large", "broken CSV", "an unterminated quote"  # values of `Row.problem`
 
 _BYTES_AT_ONCE = 1 << 16
-# UTF-32 before UTF-16, whose byte order mark is the beginning of the one of UTF-32.
+# UTF-32 before UTF-16: the byte order mark of UTF-32 begins with the mark of UTF-16.
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",

@@ -174,7 +174,7 @@ def _request(url: str, call: Callable[[Any, str], Result]) -> Result:
 
 
 def _is_permanent(error: Exception) -> bool:
-    """Return whether another try would fail alike: a wrong name, no permission, a full disk here."""
+    """Return whether another try would fail for the same reason: a wrong name, no permission, a full disk here."""
     return (
         isinstance(error, UserError | FileNotFoundError | PermissionError)
         or str(error).startswith("Forbidden")  # a status 403, as gcsfs raises it

@@ -46,13 +46,13 @@ def choose_buckets(
     The cost is the number of padded tokens over all passes, plus `program_tokens` per bucket, so that small data gets
     one or two buckets and large data up to six. The other lengths are multiples of `MULTIPLE`. The search is exact, by
     dynamic programming over the ends of the buckets: with b buckets for all features up to an end, the last bucket
-    begins where b - 1 buckets and it cost least.
+    begins where it and b - 1 buckets cost least.
 
     Args:
-        lengths: tokens of each of the features, none above `max_seq_len`; usually those of the training and dev sets.
+        lengths: tokens of each of the features, at most `max_seq_len`; usually of the training and dev sets.
         max_seq_len: maximum length in any set of the task.
         passes: number of passes over the features, such as epochs.
-        program_tokens: cost of one bucket, in tokens; 0 counts padding alone.
+        program_tokens: cost of a bucket, in tokens; 0 counts padding alone.
     """
     ends = np.append(np.arange(MULTIPLE, max_seq_len, MULTIPLE), max_seq_len)
     # below[i]: the number of features in buckets that end before candidate i.
@@ -87,7 +87,7 @@ def fixed_buckets(longest: int) -> tuple[int, ...]:
 def plan_batches(
     lengths: np.ndarray, buckets: Sequence[int], batch_size: int, seed: int, epoch: int, shuffle: bool
 ) -> list[PlannedBatch]:
-    """Return the batches of one epoch: each of the features once, a pure function of the arguments.
+    """Return the batches of an epoch: each of the features once, a pure function of the arguments.
 
     Features are sorted by bucket and cut into batches, so at most one batch is not full, and at most one batch per
     border holds features of two buckets. With `shuffle`, seed and epoch determine the order of features within a bucket

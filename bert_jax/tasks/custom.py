@@ -26,7 +26,7 @@ def custom_task(config: TaskConfig) -> Task:
     if config.kind not in KINDS:
         raise UserError(f"task 'custom' needs config.task.kind, one of {', '.join(KINDS)}")
     kind = KINDS[config.kind]
-    columns = _columns(config, kind)
+    columns = _custom_columns(config, kind)
     source = SetSource(format=columns.pop(FORMAT, ""), columns=columns, given=[*given_columns(config, kind)])
     task = Task(
         name=NAME,
@@ -37,13 +37,13 @@ def custom_task(config: TaskConfig) -> Task:
         impossible=kind.impossible,
         published=False,
     )
-    labels = _labels(task, config, kind) if kind.label_names else ()
+    labels = _custom_labels(task, config, kind) if kind.label_names else ()
     metrics, best = kind.default_metrics(labels)
     return dataclasses.replace(task, labels=labels, metrics=metrics, best=best)
 
 
-def _columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
-    """Return the columns that are given; without any, all fields of the kind under their own names."""
+def _custom_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
+    """Return the columns of the configuration; without any, all fields of the kind, each in the column of its name."""
     given = given_columns(config, kind)
     columns = {field: field for field in kind.fields}
     if kind.numbered_columns and _token_per_line(config, kind, given.get(FORMAT)):
@@ -82,7 +82,7 @@ def given_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
     return columns
 
 
-def _labels(task: Task, config: TaskConfig, kind: Kind) -> tuple[str, ...]:
+def _custom_labels(task: Task, config: TaskConfig, kind: Kind) -> tuple[str, ...]:
     """Return the labels in the order of config.task.labels, of the data set in TFDS, or of the alphabet."""
     assert kind.label_names
     given = tuple(label.strip() for label in config.labels.split(",")) if config.labels else ()

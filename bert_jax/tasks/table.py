@@ -1,6 +1,6 @@
 """The tasks known by name: a task of a known kind is a row of `TASKS`.
 
-GLUE's files are those of its download: columns separated by tabs, in which quotes are text (Wang et al., 2019).
+The files of GLUE are as in its download: columns separated by tabs, in which quotes are text (Wang et al., 2019).
 """
 
 import dataclasses
@@ -325,7 +325,7 @@ def _korean(
     labels: tuple[str, ...] = (),
     metrics: tuple[str, ...],
 ) -> Task:
-    """Return a task of sentence pairs; several files of a set are read one after the other."""
+    """Return a task of sentence pairs; several files of a set are read in order."""
     return Task(
         name=name,
         kind="sequence_classification" if labels else "regression",
@@ -387,11 +387,11 @@ TASKS: dict[str, Task] = {
 }
 
 
-def resolve(config: TaskConfig) -> Task:
-    """Return the task that a configuration names, or a custom one; `config.metric` chooses its best checkpoint.
+def resolve_task(config: TaskConfig) -> Task:
+    """Return the task that a configuration names, or a custom task; `config.metric` chooses its best checkpoint.
 
     Raises:
-        UserError: no name or an unknown one, settings of custom tasks for another task, or as `custom_task`.
+        UserError: no name or an unknown name, settings of custom tasks for another task, or as `custom_task`.
     """
     if config.name == NAME:
         task = custom_task(config)

@@ -1,9 +1,9 @@
 """Text <-> token ids: tokenizers of five kinds, trained on text, read from a directory, saved for `AutoTokenizer`.
 
-In the order in which a directory becomes ids: `load.py` reads its files, `tokenizer_json.py` completes the definition,
-`kinds.py` has its kind, `bounds.py` refuses what is not safe, and `tokenizer.py` builds the `Tokenizer`, which encodes.
+The way from a directory to ids: `load.py` reads its files, `tokenizer_json.py` completes the definition, `kinds.py` has
+its kind, `bounds.py` refuses unsafe definitions, and `tokenizer.py` builds the `Tokenizer`, which encodes.
 
-bounds.py           limits on what a definition from outside may do to a text
+bounds.py           limits on the effect of a definition from outside on a text
 byte_level.py       byte-level BPE as in RoBERTa
 changes.py          characters that a normalizer changes, by kind of change: to add a kind, add a row of KINDS
 kinds.py            TOKENIZERS: how each kind reads its vocabulary file, is trained, and is used

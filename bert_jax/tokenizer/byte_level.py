@@ -23,7 +23,7 @@ NORMALIZATIONS: dict[str, Callable[[], list[Definition]]] = {
     "identity": list,
     "nfc": lambda: [{"type": "NFC"}],
     "nfkc": lambda: [{"type": "NFKC"}],
-    "nmt_nfkc": lambda: [sentencepiece.library_table("nmt_nfkc")],
+    "nmt_nfkc": lambda: [sentencepiece.library_normalization_step("nmt_nfkc")],
 }
 SPACES = ("Ġ", "Ċ", "ĉ", "č")  # how the bytes of a space, a line feed, a tab and a carriage return are written
 
@@ -42,7 +42,7 @@ def define_byte_level(
     """
     space = {"add_prefix_space": add_prefix_space, "trim_offsets": True}
     byte_level = {"type": "ByteLevel", **space, "use_regex": True}
-    definition = tokenizer_json.assemble(
+    definition = tokenizer_json.assemble_definition(
         special,
         vocabulary,
         SEPARATORS,

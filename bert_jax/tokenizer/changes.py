@@ -20,7 +20,7 @@ class ChangeKind(NamedTuple):
     """A row of KINDS.
 
     Attributes:
-        project: text -> what is left where such changes do not count: two texts that differ by them give the same.
+        project: text -> the text without such changes: two texts that differ by them alone become equal.
         asked_for: whether the user of a tokenizer asked for such changes, so that they give no warning.
         cure: how to keep the characters.
     """
@@ -79,7 +79,7 @@ def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
     """Return the number of characters of the texts that the normalizer does not keep, by kind of change, sorted.
 
     Texts are compared by units that a normalizer maps independently of each other: a character where that is possible,
-    otherwise one with its combining marks, a Korean syllable in parts, a run of white space, or a quote of two
+    otherwise a character with its combining marks, a Korean syllable in parts, a run of white space, or a quote of two
     characters. A unit counts for every kind that its change consists of: É that becomes e lost its case and its accent.
 
     Raises:
@@ -125,7 +125,7 @@ def _project(text: str, kinds: Iterable[str]) -> str:
 
 
 def unexpected_changes(tokenizer: Tokenizer, fractions: Mapping[str, float]) -> dict[str, float]:
-    """Return those of kind of change -> fraction of the characters that are worth a warning."""
+    """Return the entries of kind of change -> fraction of the characters that are worth a warning."""
     return {
         name: fraction
         for name, fraction in fractions.items()

@@ -38,7 +38,7 @@ class TokenizerKind:
     Attributes:
         name: value of `--kind`.
         model: entries of the model in tokenizer.json that identify the kind.
-        pre_tokenizers: one of these must be in tokenizer.json; (): any will do.
+        pre_tokenizers: tokenizer.json must have one of these; (): any will do.
         special: names of the special tokens where the directory does not give them.
         separators: number of separators of a pair where tokenizer.json does not give it.
         continues: (definition, tokens) -> whether each token continues the word before it.
@@ -55,7 +55,7 @@ class TokenizerKind:
         digest_content: (definition, tokens, special tokens) -> everything that decides the ids of a text.
         config_settings: definition -> the settings that a tokenizer_config.json repeats.
         tokenizer_config: (definition, special tokens) -> the class that opens it in transformers, and its settings.
-        writes_vocabulary: whether saving writes the first file, one token per line, beside tokenizer.json.
+        writes_vocabulary: whether saving writes the first file, a token per line, in addition to tokenizer.json.
     """
 
     name: str

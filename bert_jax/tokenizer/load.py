@@ -1,12 +1,12 @@
-"""A directory, ours or a published one, or a vocabulary file -> a `Tokenizer`.
+"""A directory, trained here or published, or a vocabulary file -> a `Tokenizer`.
 
 Only this file reads the files of a tokenizer, in this order:
 1. `tokenizer.json`, or where there is none the vocabulary file of a kind: `vocab.txt`, `vocab.json`, `spiece.model`,
    or `spm.model` of DeBERTa;
-2. `special_tokens_map.json` and `tokenizer_config.json` beside it: the names of special tokens, and the casing;
-3. the other files of a vocabulary: `merges.txt` beside `vocab.json`;
-4. to check that they agree: `added_tokens.json` beside a vocabulary, the vocabulary beside a `tokenizer.json`.
-The digests of these files are compared with `SHA256SUMS` first, where a directory has one.
+2. `special_tokens_map.json` and `tokenizer_config.json`: the names of special tokens, and the casing;
+3. the other files of a vocabulary: `merges.txt` of `vocab.json`;
+4. to check that they agree: `added_tokens.json` of a vocabulary, the vocabulary of a `tokenizer.json`.
+The digests of these files are first compared with `SHA256SUMS`, if the directory has that file.
 """
 
 import os
@@ -49,7 +49,7 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         UserError: no tokenizer at this path, a broken file, a file that differs from `SHA256SUMS`, an unknown kind, ids
             with holes, a missing special token, files that contradict each other, or `lowercase` contradicts them.
     """
-    file = _find(pathlib.Path(path))
+    file = _find_definition_file(pathlib.Path(path))
     if pathlib.Path(path).is_dir():
         check(file.parent, FILES)
     try:
@@ -70,7 +70,7 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
         raise UserError(f"{file}: it or a file beside it is not of a tokenizer ({reason:.200})") from error
 
 
-def _find(path: pathlib.Path) -> pathlib.Path:
+def _find_definition_file(path: pathlib.Path) -> pathlib.Path:
     """Return the file that defines the tokenizer."""
     candidates = (DEFINITION, *KIND_OF_FILE)
     if path.is_dir():
@@ -89,7 +89,7 @@ def _find(path: pathlib.Path) -> pathlib.Path:
 
 def _load_definition(file: pathlib.Path, config: Mapping[str, Any], lowercase: bool | None) -> Tokenizer:
     """Return the tokenizer of a `tokenizer.json`."""
-    definition = tokenizer_json.complete(strict_json.parse_object(_read(file), file.name))
+    definition = tokenizer_json.complete_definition(strict_json.parse_object(_read_table_file(file), file.name))
     kind = kind_of(definition)
     special = _special_tokens(config, kind.special)
     tokens = tokenizer_json.tokens_of(definition)
@@ -105,7 +105,7 @@ def _load_definition(file: pathlib.Path, config: Mapping[str, Any], lowercase: b
         if config.get(name, value) != value:
             raise UserError(f"{name} is {value} in it, but {config[name]} in {CONFIG}; make them equal")
     if kind.parse_tokens and (vocabulary_file := file.with_name(kind.vocabulary_files[0])).exists():
-        vocabulary_tokens = kind.parse_tokens(_read(vocabulary_file))
+        vocabulary_tokens = kind.parse_tokens(_read_table_file(vocabulary_file))
         if list(tokens[: len(vocabulary_tokens)]) != vocabulary_tokens:
             raise UserError(
                 f"{vocabulary_file.name} beside it, of {len(vocabulary_tokens)} tokens, differs from its own "
@@ -129,7 +129,7 @@ def _load_vocabulary(
             raise UserError(f"{path.name} is not beside it; this kind of vocabulary needs both files")
     parse = published.parse if published else kind.parse
     assert parse
-    definition = parse([_read(file), *map(_read, further_files)], special, config, lowercase)
+    definition = parse([_read_table_file(file), *map(_read_table_file, further_files)], special, config, lowercase)
     tokenizer = build_tokenizer(definition, special)
     added = {token["content"] for token in (config.get("added_tokens_decoder") or {}).values()}
     unknown = (added | _json_beside(file, ADDED).keys()) - set(tokenizer.tokens)
@@ -154,10 +154,10 @@ def _special_tokens(config: Mapping[str, Any], default: SpecialTokens) -> Specia
 
 
 def _json_beside(file: pathlib.Path, name: str) -> dict[str, Any]:
-    """Return the object in a JSON file beside `file`; an empty one where there is no such file."""
+    """Return the object in a JSON file in the directory of `file`; {} where there is no such file."""
     path = file.with_name(name)
-    return strict_json.parse_object(_read(path), name) if path.exists() else {}
+    return strict_json.parse_object(_read_table_file(path), name) if path.exists() else {}
 
 
-def _read(file: pathlib.Path) -> bytes:
+def _read_table_file(file: pathlib.Path) -> bytes:
     return strict_json.read_bytes(file, strict_json.MAX_TABLE_BYTES, file.name)

@@ -30,7 +30,7 @@ class TrainingText(NamedTuple):
 
 
 class TrainedVocabulary(NamedTuple):
-    """A vocabulary, and the files to save beside its tokenizer.json."""
+    """A vocabulary, and the files to save with its tokenizer.json."""
 
     definition: Definition
     files: Mapping[str, bytes] = {}
@@ -70,7 +70,7 @@ def vocabulary_too_small(vocab_size: int, least: int) -> UserError:
 
 
 def cut_text(text: str, limit: int = MAX_TEXT) -> Iterator[str]:
-    """Yield the text in pieces of at most `limit` characters, cut after a space or line end where there is one."""
+    """Yield the text in pieces of at most `limit` characters, cut after the last space or line end in each, if any."""
     start = 0
     while len(text) - start > limit:
         end = start + limit

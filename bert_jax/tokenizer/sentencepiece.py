@@ -5,7 +5,7 @@ split into its likeliest pieces (unigram) or by merging pairs (BPE). A unigram m
 is a BigBird's is taken for ALBERT's (google-research/albert, tokenization.py), which first unifies quotes and removes
 accents and capitals.
 
-The models trained here map text by one table (a row of NORMALIZATIONS, with case folding where uncased) and by nothing
+The models trained here map text by a table (a row of NORMALIZATIONS, with case folding where uncased) and by nothing
 else, so the `spiece.model` that is saved describes them completely. Only a tab, which the library's `nfkc` keeps, is a
 space here and unknown to the library.
 """
@@ -41,7 +41,7 @@ NORMAL = 1  # type of a piece that is no special token
 
 MAX_LINE = 1024  # characters of at most 4 bytes; the library drops lines above MAX_BYTES without an error
 MAX_BYTES = 4192
-RESERVED = "▅"  # the library's mark of an unknown character; it drops lines that contain one
+RESERVED = "▅"  # the library's mark of an unknown character; it drops lines that contain this mark
 THREADS = 16  # fixed, not the number of cores: the split of the work decides the last bits of the scores
 
 
@@ -123,10 +123,10 @@ def define_sentencepiece(model: Any, normalizers: Sequence[Definition], special:
         UserError: a special token is not among the pieces.
     """
     table = model.normalizer_spec.precompiled_charsmap
-    mapped = [_precompiled(table)] if table else []
-    spaces = _replace({"Regex": " {2,}"}, " ")
+    mapped = [_precompiled_step(table)] if table else []
+    spaces = _replace_step({"Regex": " {2,}"}, " ")
     metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
-    return tokenizer_json.assemble(
+    return tokenizer_json.assemble_definition(
         special,
         {piece.piece: token_id for token_id, piece in enumerate(model.pieces)},
         SEPARATORS,
@@ -152,17 +152,17 @@ def train_unigram(text: TrainingText, vocab_size: int, lowercase: bool, normaliz
         UserError: no text, a size that the text cannot fill or that its characters alone exceed, or the library is
             missing.
     """
-    return _train("unigram", text, vocab_size, lowercase, normalization)
+    return _train_sentencepiece("unigram", text, vocab_size, lowercase, normalization)
 
 
 def train_sentencepiece_bpe(
     text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
 ) -> TrainedVocabulary:
     """Train as `train_unigram`, but a BPE vocabulary."""
-    return _train("bpe", text, vocab_size, lowercase, normalization)
+    return _train_sentencepiece("bpe", text, vocab_size, lowercase, normalization)
 
 
-def library_table(rule: str) -> Definition:
+def library_normalization_step(rule: str) -> Definition:
     """Return the step that maps text by a table of the library; UserError where that is missing."""
     try:
         library = importlib.import_module("sentencepiece")
@@ -170,10 +170,10 @@ def library_table(rule: str) -> Definition:
     except ImportError:
         raise _missing_library() from None
     model = format_of.ModelProto.FromString(library.SentencePieceNormalizer(rule_name=rule).serialized_model_proto())
-    return _precompiled(model.normalizer_spec.precompiled_charsmap)
+    return _precompiled_step(model.normalizer_spec.precompiled_charsmap)
 
 
-def _train(
+def _train_sentencepiece(
     model_type: str, text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
 ) -> TrainedVocabulary:
     try:
@@ -190,7 +190,9 @@ def _train(
             if lowercase:
                 replaced |= {ord(DOTTED_I): DOTTED_I.lower()}
             library.SentencePieceTrainer.train(
-                sentence_iterator=iter(sorted(_lines(text, replaced))),  # sorted: the order of files changes nothing
+                sentence_iterator=iter(
+                    sorted(_training_lines(text, replaced))
+                ),  # sorted: the order of files changes nothing
                 model_writer=written,
                 model_type=model_type,
                 vocab_size=vocab_size,
@@ -228,7 +230,7 @@ def _library_rule(rule: str, path: pathlib.Path) -> dict[str, str]:
     return {"rule_name": rule}
 
 
-def _kept_characters(rule: str, path: pathlib.Path) -> dict[str, str]:
+def _character_table(rule: str, path: pathlib.Path) -> dict[str, str]:
     """Write a table that keeps all characters, but for case where it folds that; white space separates words."""
     changed = dict.fromkeys(WHITE_SPACE, " ")
     if rule.endswith(FOLDED):
@@ -244,7 +246,7 @@ def _kept_characters(rule: str, path: pathlib.Path) -> dict[str, str]:
 NORMALIZATIONS: dict[str, Callable[[str, pathlib.Path], dict[str, str]]] = {
     "nmt_nfkc": _library_rule,
     "nfkc": _library_rule,
-    "identity": _kept_characters,
+    "identity": _character_table,
 }
 
 
@@ -258,7 +260,7 @@ def _rare_characters(text: TrainingText, normalize: Callable[[str], str]) -> dic
     }
 
 
-def _lines(text: TrainingText, replaced: dict[int, str]) -> Iterator[str]:
+def _training_lines(text: TrainingText, replaced: dict[int, str]) -> Iterator[str]:
     """Yield lines short enough that the library drops none."""
     for piece in text.pieces():
         for line in piece.translate(replaced).split("\n"):
@@ -270,13 +272,13 @@ def _missing_library() -> UserError:
 
 
 def _case_folding(rule: str) -> list[Definition]:
-    """Return the normalizers before the table `rule`: where it folds case, one that marks it as lowercase."""
+    """Return the normalizers before the table `rule`: where it folds case, a mark of lower case."""
     return [{"type": "Lowercase"}] if rule.endswith(FOLDED) else []
 
 
 def _albert_normalizers(lowercase: bool, keep_accents: bool) -> list[Definition]:
     """Return the normalizers that ALBERT applies before the table."""
-    normalizers: list[Definition] = [_replace({"String": "``"}, '"'), _replace({"String": "''"}, '"')]
+    normalizers: list[Definition] = [_replace_step({"String": "``"}, '"'), _replace_step({"String": "''"}, '"')]
     if not keep_accents:
         normalizers += [{"type": "NFKD"}, {"type": "StripAccents"}]
     if lowercase:
@@ -342,11 +344,11 @@ def _bpe_model(model: Any) -> Definition:
     }
 
 
-def _precompiled(table: bytes) -> Definition:
+def _precompiled_step(table: bytes) -> Definition:
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()}
 
 
-def _replace(pattern: Mapping[str, str], new: str) -> Definition:
+def _replace_step(pattern: Mapping[str, str], new: str) -> Definition:
     return {"type": "Replace", "pattern": pattern, "content": new}
 
 

@@ -82,7 +82,7 @@ class Tokenizer:
         return self.kind.word_prefix
 
     def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text, without special tokens, even where the text spells one.
+        """Return the ids of each text, without special tokens, even where the text spells a special token.
 
         So a corpus cannot forge [SEP].
         """

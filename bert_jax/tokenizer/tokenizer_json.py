@@ -25,7 +25,7 @@ class SpecialTokens(NamedTuple):
     mask: str
 
 
-def assemble(
+def assemble_definition(
     special: SpecialTokens,
     vocabulary: Mapping[str, int],
     separators: int,
@@ -63,7 +63,7 @@ def with_special_tokens(
 ) -> Definition:
     """Return the definition with every special token as an added token, which the library finds in a text.
 
-    A definition without a post-processor gets the one of its kind.
+    A definition without a post-processor gets the post-processor of its kind.
 
     Raises:
         UserError: the vocabulary lacks a special token.
@@ -99,7 +99,7 @@ def without_special_tokens(definition: Definition, special: SpecialTokens) -> De
     added = [token for token in definition["added_tokens"] if not token["special"]]
     model = definition["model"]
     if model["type"] == "Unigram":
-        # To the model these are pieces like others, so a text could spell one; with a space in it it cannot.
+        # To the model these are pieces like others, so a text could spell them; no text spells a piece with a space.
         names = {*special, *(token["content"] for token in definition["added_tokens"] if token["special"])}
         model = {**model, "vocab": [[" " * (piece in names) + piece, score] for piece, score in model["vocab"]]}
     return {**definition, "added_tokens": added, "model": model}
@@ -119,7 +119,7 @@ def components(part: Definition | None) -> Iterator[Definition]:
             yield from components(member)
 
 
-def complete(content: Definition) -> Definition:
+def complete_definition(content: Definition) -> Definition:
     """Return the content of a tokenizer.json with every part that this module reads; UserError where it has no model.
 
     Files of early versions of the library lack the type of their model, and write merges as 'a b'.

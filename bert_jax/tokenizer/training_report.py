@@ -97,6 +97,6 @@ def single_token_warning(
         )
 
 
-def left_out(rejected: Mapping[str, int]) -> str:
+def left_out_text(rejected: Mapping[str, int]) -> str:
     """Return `; left out 2 binary, 1 empty`, or nothing."""
     return f"; left out {describe_rejections(rejected)}" if rejected else ""

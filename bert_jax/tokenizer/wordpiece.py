@@ -30,7 +30,7 @@ DECODER = {"type": "WordPiece", "prefix": PREFIX, "cleanup": True}
 
 
 class Normalizer(NamedTuple):
-    """How text is normalized before it is split; the field names are those of `tokenizer_config.json`."""
+    """How text is normalized before it is split; the fields are named as in `tokenizer_config.json`."""
 
     do_lower_case: bool = True
     strip_accents: bool | None = None  # None: as do_lower_case
@@ -100,7 +100,7 @@ def define_bpe(tokens: Sequence[str], merges: Sequence[Sequence[str]], normalize
 def _define(
     special: SpecialTokens, vocabulary: Mapping[str, int], normalizer: Normalizer, model: Definition
 ) -> Definition:
-    return tokenizer_json.assemble(
+    return tokenizer_json.assemble_definition(
         special,
         vocabulary,
         SEPARATORS,

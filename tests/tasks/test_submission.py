@@ -12,7 +12,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.reading.examples import read_examples
 from bert_jax.tasks.submission import file_name, write
-from bert_jax.tasks.table import TASKS, resolve
+from bert_jax.tasks.table import TASKS, resolve_task
 
 
 def examples(*ids, **fields):
@@ -71,7 +71,7 @@ def test_tags_are_read_back_by_the_reader(real_data, tmp_path):
         assert [line[column] for line in lines] == [task.labels[label] for sentence in labels for label in sentence]
     settings = {"name": "custom", "kind": "token_classification", "data": str(tmp_path), "columns": "labels=1"}
     config = TaskConfig(**settings, dev="a.conll", labels=",".join(task.labels))
-    assert read_examples(resolve(config), config, "dev") == dev
+    assert read_examples(resolve_task(config), config, "dev") == dev
 
 
 def test_tags_of_a_test_set_have_no_published_column(tmp_path):

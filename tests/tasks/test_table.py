@@ -7,7 +7,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks import scoring, submission
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.reading.formats import FORMATS
-from bert_jax.tasks.table import TASKS, resolve
+from bert_jax.tasks.table import TASKS, resolve_task
 
 GLUE = ["cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli", "ax"]
 
@@ -72,8 +72,8 @@ def test_the_best_score_is_among_the_scores():
 
 
 def test_resolve_returns_the_row_with_the_chosen_metric():
-    assert resolve(TaskConfig(name="mrpc")) == TASKS["mrpc"]
-    assert resolve(TaskConfig(name="mrpc", metric="accuracy")).best == "accuracy"
+    assert resolve_task(TaskConfig(name="mrpc")) == TASKS["mrpc"]
+    assert resolve_task(TaskConfig(name="mrpc", metric="accuracy")).best == "accuracy"
 
 
 CUSTOM = {"name": "custom", "kind": "sequence_classification", "labels": "no,yes"}
@@ -97,12 +97,12 @@ CUSTOM = {"name": "custom", "kind": "sequence_classification", "labels": "no,yes
 )
 def test_resolve_refuses(settings, message):
     with pytest.raises(UserError, match=message.replace("?", r"\?")):
-        resolve(TaskConfig(**settings))
+        resolve_task(TaskConfig(**settings))
 
 
 def test_custom_labels_are_those_of_the_training_file_sorted(tmp_path):
     (tmp_path / "a.tsv").write_text("text\tlabel\nx\tpos\ny\tneg\nz\tpos\n")
-    task = resolve(TaskConfig(name="custom", kind="sequence_classification", data=str(tmp_path), train="a.tsv"))
+    task = resolve_task(TaskConfig(name="custom", kind="sequence_classification", data=str(tmp_path), train="a.tsv"))
     assert task.labels == ("neg", "pos")
     assert task.best == "accuracy"
 
@@ -111,7 +111,7 @@ def test_custom_tags_are_counted_as_entities_only_if_they_are(tmp_path):
     (tmp_path / "ner.conll").write_text("Rome I-LOC\nis O\n")
     (tmp_path / "pos.conll").write_text("Rome PROPN\nis AUX\n")
     ner, pos = (
-        resolve(TaskConfig(name="custom", kind="token_classification", data=str(tmp_path), train=f"{name}.conll"))
+        resolve_task(TaskConfig(name="custom", kind="token_classification", data=str(tmp_path), train=f"{name}.conll"))
         for name in ("ner", "pos")
     )
     assert (ner.labels, ner.best) == (("B-LOC", "O"), "entity_f1")

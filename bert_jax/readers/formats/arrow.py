@@ -1,4 +1,4 @@
-"""Arrow files, as Hugging Face `datasets` keeps data sets on disk -> documents, one per row; the text is a column."""
+"""Arrow files, as Hugging Face `datasets` keeps data sets on disk -> a document per row; the text is a column."""
 
 import struct
 from collections.abc import Iterator
@@ -33,21 +33,21 @@ def read_arrow_records(name: str, stream: IO[bytes], options: ReadOptions) -> It
     """Yield the rows of a column, whose name may lead into structs by dots, or of a template, batch by batch.
 
     Raises:
-        UserError: pyarrow is not installed, a broken file, one with compressed or dictionary-encoded batches, no such
-            column, or one that holds no text.
+        UserError: pyarrow is not installed, a broken file, compressed or dictionary-encoded batches, no such column,
+            or a column without text.
     """
     try:
         import pyarrow
     except ImportError:
         raise UserError(f"{name}: needs the package pyarrow: pip install pyarrow") from None
     try:
-        yield from _rows(name, stream, options)
+        yield from _documents(name, stream, options)
     except (pyarrow.ArrowException, *_BROKEN) as error:
         line = str(error).partition("\n")[0]
         raise UserError(f"{name}: cannot be read as Arrow ({line}); write it again, or leave it out") from None
 
 
-def _rows(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
+def _documents(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
     from pyarrow import ipc
 
     messages = _messages(stream)
@@ -64,7 +64,7 @@ def _rows(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDoc
 
 
 def _messages(stream: IO[bytes]) -> Iterator[_Message]:
-    """Yield the messages of the stream; ValueError or struct.error where one is cut short or may not be read."""
+    """Yield the messages of the stream; ValueError or struct.error where a message is cut short or may not be read."""
     begin = stream.read(len(_FILE_START))
     if begin == _FILE_START:
         begin = stream.read(8)

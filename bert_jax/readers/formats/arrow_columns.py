@@ -1,4 +1,4 @@
-"""Columns of text in batches of Arrow, as Arrow and Parquet files have them -> documents, one per row."""
+"""Columns of text in batches of Arrow, as Arrow and Parquet files have them -> a document per row."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""CSV and TSV -> documents, one per row; the text is a column."""
+"""CSV and TSV -> a document per row; the text is a column."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from bert_jax.readers.documents import RawDocument, ReadOptions, format_names
 from bert_jax.readers.formats.fields import template_parts
 from bert_jax.readers.rows import OPEN_QUOTE, Row, read_rows
 
-# What may separate the columns of a file in which the requested one is not found, and how to fix it.
+# Likely separator of a file in which the requested column is not found -> how to fix it.
 _SEPARATORS = {
     ",": "its columns may be separated by commas: read it with --format csv",
     "\t": "its columns may be separated by tabs: read it with --format tsv",

@@ -68,13 +68,13 @@ def book_text(data: str, options: ReadOptions) -> str:
 
 def _chapters(archive: zipfile.ZipFile, unpacked: Unpacked) -> Iterator[bytes]:
     """Yield the HTML of each chapter of the reading order, in UTF-8, with _END after it."""
-    root = _xml(archive, _CONTAINER, unpacked).find(".//{*}rootfile")
+    root = _read_xml(archive, _CONTAINER, unpacked).find(".//{*}rootfile")
     contents = "" if root is None else root.get("full-path", "")
-    package = _xml(archive, contents, unpacked)
+    package = _read_xml(archive, contents, unpacked)
     items = {item.get("id"): item for item in package.iterfind("{*}manifest/{*}item")}
     encrypted = set[str]()
     if _ENCRYPTION in archive.namelist():
-        references = _xml(archive, _ENCRYPTION, unpacked).iterfind(".//{*}CipherReference")
+        references = _read_xml(archive, _ENCRYPTION, unpacked).iterfind(".//{*}CipherReference")
         encrypted = {urllib.parse.unquote(cipher.get("URI", "")) for cipher in references}
     size = 0
     for chapter, reference in enumerate(package.iterfind("{*}spine/{*}itemref")):
@@ -86,7 +86,7 @@ def _chapters(archive: zipfile.ZipFile, unpacked: Unpacked) -> Iterator[bytes]:
         )
         if path in encrypted:
             raise RejectedError("encrypted")
-        data = _read(archive, path, MAX_RECORD_BYTES, unpacked)
+        data = _read_member(archive, path, MAX_RECORD_BYTES, unpacked)
         text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig").replace(_END, " ")
         if item.get("media-type") == _XHTML:
             text = _CDATA.sub(_without_cdata, text)
@@ -102,14 +102,14 @@ def _without_cdata(match: re.Match[str]) -> str:
     return match[0] if match[1] is None else html.escape(match[1], quote=False)
 
 
-def _xml(archive: zipfile.ZipFile, path: str, unpacked: Unpacked) -> ElementTree.Element:
-    data = _read(archive, path, _MAX_LIST_BYTES, unpacked)
+def _read_xml(archive: zipfile.ZipFile, path: str, unpacked: Unpacked) -> ElementTree.Element:
+    data = _read_member(archive, path, _MAX_LIST_BYTES, unpacked)
     if b"<!ENTITY" in data:
         raise RejectedError("broken EPUB")
     return ElementTree.fromstring(data)
 
 
-def _read(archive: zipfile.ZipFile, path: str, max_bytes: int, unpacked: Unpacked) -> bytes:
+def _read_member(archive: zipfile.ZipFile, path: str, max_bytes: int, unpacked: Unpacked) -> bytes:
     info = archive.getinfo(path)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
         raise RejectedError("encrypted" if info.flag_bits & 1 else "unknown compression")

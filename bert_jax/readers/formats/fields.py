@@ -41,7 +41,7 @@ def template_parts(field: str) -> tuple[TemplatePart, ...]:
 
 
 def is_in_lists(field: str) -> bool:
-    """Return whether the path leads into lists, so that one record has many texts."""
+    """Return whether the path leads into lists, so that a record has many texts."""
     return _EACH in field and "{" not in field
 
 
@@ -56,7 +56,7 @@ def record_text(record: dict[str, Any], options: ReadOptions) -> str:
 
 
 def texts_in_lists(record: dict[str, Any], options: ReadOptions) -> Iterator[str | RejectedError]:
-    """Yield each text to which a path such as `data[].paragraphs[].context` leads, or why one has none."""
+    """Yield each text to which a path such as `data[].paragraphs[].context` leads, or the reason why there is none."""
     literal = options.field in record
     for value in [record[options.field]] if literal else _walk(record, options.field.split(".")):
         try:

@@ -31,9 +31,9 @@ def read_html(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Ra
     Raises:
         UserError: trafilatura is not installed.
     """
-    _trafilatura(name)
+    _load_trafilatura(name)
     page = read_bounded_document(name, stream, "html", MAX_PAGE_BYTES)
-    page.data = _as_utf8(page.data)
+    page.data = _page_in_utf8(page.data)
     yield page
 
 
@@ -43,7 +43,7 @@ def page_text(data: str, options: ReadOptions) -> str:
     Raises:
         RejectedError: 'no main text'.
     """
-    text = _trafilatura("html").extract(data, include_comments=False, include_tables=False)
+    text = _load_trafilatura("html").extract(data, include_comments=False, include_tables=False)
     if not text:
         raise RejectedError("no main text")
     return text.replace("\n", "\n\n")
@@ -60,14 +60,14 @@ def fragment_text(data: str, options: ReadOptions) -> str:
     except ImportError:
         raise UserError("HTML needs the package lxml: pip install lxml") from None
     # Events instead of a tree: time and memory are linear. The standard library's parser takes minutes for some 50 kB.
-    parser = etree.HTMLParser(target=_Text(), encoding="utf-8", huge_tree=True)
+    parser = etree.HTMLParser(target=_TextCollector(), encoding="utf-8", huge_tree=True)
     for start in range(0, len(data), _FED):
         parser.feed(data[start : start + _FED].encode())
     return parser.close() if data.strip() else ""
 
 
 @functools.cache
-def _trafilatura(name: str) -> Any:
+def _load_trafilatura(name: str) -> Any:
     try:
         import trafilatura
     except ImportError:
@@ -76,7 +76,7 @@ def _trafilatura(name: str) -> Any:
     return trafilatura
 
 
-def _as_utf8(data: bytes) -> bytes:
+def _page_in_utf8(data: bytes) -> bytes:
     """Return the page in UTF-8; unchanged where it is UTF-8, or where its declared encoding does not fit."""
     try:
         data.decode()
@@ -90,7 +90,7 @@ def _as_utf8(data: bytes) -> bytes:
         return data
 
 
-class _Text:
+class _TextCollector:
     """Collects the text of the blocks from the events of a parser."""
 
     def __init__(self) -> None:

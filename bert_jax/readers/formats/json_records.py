@@ -1,4 +1,4 @@
-"""JSON lines, lists and whole objects -> documents; the text is a field of an object."""
+"""JSON lines, lists and objects -> documents; the text is a field of an object."""
 
 import codecs
 import functools
@@ -29,22 +29,22 @@ def read_json_records(name: str, stream: IO[bytes], options: ReadOptions) -> Ite
     head = io.BufferedReader(stream, _PEEKED)  # type: ignore[type-var]
     try:
         any_record = False
-        for raw in _reader(head.peek(1).removeprefix(codecs.BOM_UTF8).lstrip(), options)(name, head):
+        for raw in _choose_reader(head.peek(1).removeprefix(codecs.BOM_UTF8).lstrip(), options)(name, head):
             any_record = True
-            yield from _texts(raw, options) if is_in_lists(options.field) and not raw.rejected else (raw,)
+            yield from _texts_of_record(raw, options) if is_in_lists(options.field) and not raw.rejected else (raw,)
         if not any_record:
             yield RawDocument(name=name, rejected="empty")
     finally:
         head.detach()  # otherwise it closes the stream, too
 
 
-def _reader(start: bytes, options: ReadOptions) -> Callable[[str, IO[bytes]], Iterator[RawDocument]]:
+def _choose_reader(start: bytes, options: ReadOptions) -> Callable[[str, IO[bytes]], Iterator[RawDocument]]:
     """Return the reader of a file that starts with these bytes, after white space."""
     if start[:1] == b"[":
         return _read_list
     line = start.split(b"\n", 1)[0]
     has_line_end = len(line) < len(start)
-    # The first line of an object in several lines ends inside of it; of an object in one line nothing is known.
+    # The first line of an object in several lines ends inside of the object; the line of an object may end anywhere.
     in_lists = is_in_lists(options.field)
     several = has_line_end and line.rstrip()[-1:] in (b"{", b"[", b",", b":")
     if start[:1] == b"{" and (several or (in_lists and not has_line_end)):
@@ -58,10 +58,10 @@ def json_field_text(data: str, options: ReadOptions) -> str:
     Raises:
         RejectedError: 'broken JSON', 'not an object', and as `fields.record_text`.
     """
-    return record_text(_record(data), options)
+    return record_text(_parse_record(data), options)
 
 
-def _record(data: str) -> dict[str, Any]:
+def _parse_record(data: str) -> dict[str, Any]:
     try:
         record = strict_json.parse(data)
     except ValueError:  # also deep nesting, a key given twice, NaN, and numbers of too many digits
@@ -71,11 +71,11 @@ def _record(data: str) -> dict[str, Any]:
     return record
 
 
-def _texts(raw: RawDocument, options: ReadOptions) -> Iterator[RawDocument]:
+def _texts_of_record(raw: RawDocument, options: ReadOptions) -> Iterator[RawDocument]:
     """Yield the texts inside of the lists of a record, at least one document."""
     texts: list[str | RejectedError]
     try:
-        texts = list(texts_in_lists(_record(raw.data.decode("utf-8-sig", options.decode_errors)), options))
+        texts = list(texts_in_lists(_parse_record(raw.data.decode("utf-8-sig", options.decode_errors)), options))
     except UnicodeDecodeError:
         texts = [RejectedError("invalid UTF-8")]
     except RejectedError as error:

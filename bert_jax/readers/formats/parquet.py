@@ -1,4 +1,4 @@
-"""Parquet -> documents, one per row; the text is a column.
+"""Parquet -> a document per row; the text is a column.
 
 A few bytes can repeat a value, or the beginning of a value, for any number of rows. So every page is measured before
 the library reads it. The sizes in the footer are only claims: pyarrow allocates the sizes in the header of a page, in
@@ -40,8 +40,8 @@ def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> 
     batch has more rows than would fill _MAX_BATCH_BYTES if the text of each row filled a page.
 
     Raises:
-        UserError: pyarrow is not installed, a broken file, no such column, one that holds no text, or one that unpacks
-            to more than `max_unpacked_bytes` and MAX_RATIO times the file.
+        UserError: pyarrow is not installed, a broken file, no such column, a column without text, or a column that
+            unpacks to more than `max_unpacked_bytes` and MAX_RATIO times the file.
     """
     try:
         import pyarrow
@@ -55,24 +55,24 @@ def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> 
                 file = stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(stream, file, 1 << 20)
         try:
-            yield from _rows(name, file, parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20), options)
+            yield from _documents(name, file, parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20), options)
         except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: headers, names of columns
             line = str(error).partition("\n")[0]
             raise UserError(f"{name}: broken Parquet file ({line}); fetch it again or leave it out") from None
 
 
-def _rows(name: str, stream: IO[bytes], file: Any, options: ReadOptions) -> Iterator[RawDocument]:
+def _documents(name: str, stream: IO[bytes], file: Any, options: ReadOptions) -> Iterator[RawDocument]:
     texts = TextColumns(name, file.schema_arrow, options)
     columns = texts.dotted_paths
     pages, unpacked = (Unpacked(stream.seek(0, io.SEEK_END), options.max_unpacked_bytes) for _ in range(2))
-    batch_rows = min(_batch_rows(file.metadata, column, stream, pages) for column in columns)
+    batch_rows = min(_rows_per_batch(file.metadata, column, stream, pages) for column in columns)
     for batch in file.iter_batches(max(1, batch_rows // len(columns)), columns=columns, use_threads=False):
         yield from texts.documents(batch, unpacked)
     if not texts.num_rows:
         yield RawDocument(name=name, rejected="empty")
 
 
-def _batch_rows(metadata: Any, column: str, stream: IO[bytes], unpacked: Unpacked) -> int:
+def _rows_per_batch(metadata: Any, column: str, stream: IO[bytes], unpacked: Unpacked) -> int:
     """Return the number of rows of about _BATCH_BYTES, and of at most _MAX_BATCH_BYTES, or 1; count all pages."""
     usual, largest = 1.0, 1
     for group in map(metadata.row_group, range(metadata.num_row_groups)):

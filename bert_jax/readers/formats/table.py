@@ -97,7 +97,7 @@ FORMATS: dict[str, Format] = {
     "wikiextractor": Format(
         read=read_wikiextractor, extract_text=wikiextractor_text, patterns=("wiki_[0-9][0-9]",), is_stream=True
     ),
-    # XML names its own encoding.
+    # XML names its encoding itself.
     "mediawiki": Format(
         read=read_wiki_dump, extract_text=wiki_markup_text, patterns=("*.xml",), is_text=False, is_stream=True
     ),

@@ -1,7 +1,7 @@
 """TFRecord files of tf.train.Example, as TensorFlow Datasets writes them, read without TensorFlow.
 
 Each record is its length (8 bytes, little-endian), the checksum of these bytes (4), its bytes, and their checksum:
-tensorflow/core/lib/io/record_writer.h. The messages are those of tensorflow/core/example/{example,feature}.proto.
+tensorflow/core/lib/io/record_writer.h. The messages are defined in tensorflow/core/example/{example,feature}.proto.
 """
 
 import functools
@@ -43,7 +43,7 @@ def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -
         raise UserError(f"{name}: needs the package google-crc32c: pip install google-crc32c") from None
 
     def check(where: str, data: bytes, checksum: int) -> None:
-        if _masked(google_crc32c.value(data)) != checksum:
+        if _masked_checksum(google_crc32c.value(data)) != checksum:
             raise UserError(f"{where}: the checksum differs; this is no TFRecord file, or it is damaged")
 
     record_number = 0
@@ -78,7 +78,7 @@ def example_text(data: bytes, options: ReadOptions) -> str:
         UnicodeDecodeError: a feature is no UTF-8.
     """
     try:
-        example = _example().FromString(data)
+        example = _example_class().FromString(data)
     except DecodeError:
         raise RejectedError("no tf.train.Example") from None
     wanted = {part.name for part in template_parts(options.field)}
@@ -89,12 +89,12 @@ def example_text(data: bytes, options: ReadOptions) -> str:
     return record_text(record, options)
 
 
-def _masked(checksum: int) -> int:
+def _masked_checksum(checksum: int) -> int:
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @functools.cache
-def _example() -> Any:
+def _example_class() -> Any:
     """The class of the message Example."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="bert_jax/example.proto", package="bert_jax", syntax="proto3")

@@ -25,8 +25,8 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
     """Yield a document per <page>: a line of the namespaces whose links are not text, then the page's markup.
 
     Redirects, pages outside the main namespace and of content models other than wikitext are rejected. Of several
-    revisions of a page the last is used. No dump has a DOCTYPE, which could declare entities: a file with one is not
-    read further.
+    revisions of a page the last is used. No dump has a DOCTYPE, which could declare entities: a file with a DOCTYPE
+    is not read further.
 
     Raises:
         UserError: a dump that is cut short or broken; mwparserfromhell is not installed.
@@ -37,7 +37,7 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
         raise UserError(
             f"{name}: wiki markup needs the package mwparserfromhell: pip install mwparserfromhell"
         ) from None
-    pages = _Pages(name)
+    pages = _PageCollector(name)
     size = 0
     try:
         while data := stream.read(1 << 16):
@@ -60,7 +60,7 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
         yield RawDocument(name=name, rejected="empty" if pages.is_dump or not size else "not a MediaWiki dump")
 
 
-class _Pages:
+class _PageCollector:
     """Callbacks of the parser; collects the pages."""
 
     def __init__(self, name: str):
@@ -132,12 +132,12 @@ class _Pages:
         elif tag == "page":
             self.num_pages += 1
             where = f"{self.name}:{self.num_pages}"
-            reason = self._reason()
+            reason = self._rejection_reason()
             header = "|".join(self._namespaces)
             data = b"" if reason else f"{header}\n{self._fields['text']}".encode()
             self._ready.append(RawDocument(name=where, data=data, format="mediawiki", rejected=reason))
 
-    def _reason(self) -> str:
+    def _rejection_reason(self) -> str:
         markup = self._fields.get("text", "")
         if "redirect" in self._fields or _REDIRECT.match(markup):
             return "redirect"

@@ -107,14 +107,14 @@ class _Renderer:
             "Template": self._template,
             "Tag": self._tag,
             "ExternalLink": lambda node: _GONE if node.title is None else self._code(node.title),
-            "HTMLEntity": _character,
+            "HTMLEntity": _entity_character,
             "Heading": lambda node: "\n\n",
             "Comment": lambda node: "",
             "Argument": lambda node: _GONE,
         }
 
     def __call__(self, markup: str) -> str:
-        if max(_max_open(markup, pair) for pair in _PAIRS) > _MAX_OPEN:
+        if max(_max_open_marks(markup, pair) for pair in _PAIRS) > _MAX_OPEN:
             return _MARK.sub(" ", markup)  # not a page of a wiki, but its words are kept
         try:
             return self._code(self._parse(markup))
@@ -150,7 +150,7 @@ class _Renderer:
         )
 
 
-def _max_open(markup: str, pair: re.Pattern[str]) -> int:
+def _max_open_marks(markup: str, pair: re.Pattern[str]) -> int:
     """Return the largest number of marks that are open at once."""
     depth = most = 0
     for match in pair.finditer(markup):
@@ -159,7 +159,7 @@ def _max_open(markup: str, pair: re.Pattern[str]) -> int:
     return most
 
 
-def _character(node: Any) -> str:
+def _entity_character(node: Any) -> str:
     try:
         character = str(node.normalize())
     except (ValueError, OverflowError):  # a number that is not a character
@@ -167,18 +167,18 @@ def _character(node: Any) -> str:
     return character if character.isprintable() or character.isspace() else ""
 
 
-def _argument(index: int) -> Callable[[Sequence[str]], str]:
+def _template_argument(index: int) -> Callable[[Sequence[str]], str]:
     return lambda values: values[index] if -len(values) <= index < len(values) else ""
 
 
-def _constant(value: str) -> Callable[[Sequence[str]], str]:
+def _constant_text(value: str) -> Callable[[Sequence[str]], str]:
     return lambda _: value
 
 
 _BETWEEN = frozenset(("to", "and", "or", "by", "x", "-", "–"))  # noqa: RUF001
 
 
-def _measure(values: Sequence[str]) -> str:
+def _measurement(values: Sequence[str]) -> str:
     """`3|to|5|km|...` -> `3 to 5 km`."""
     numbers = list(itertools.takewhile(lambda value: value in _BETWEEN or value[-1:].isdigit(), values))
     return " ".join(values[: len(numbers) + 1])
@@ -186,17 +186,17 @@ def _measure(values: Sequence[str]) -> str:
 
 # Templates of the English Wikipedia that produce words of a sentence; all others are left out.
 _TEMPLATES: dict[str, Callable[[Sequence[str]], str]] = {
-    **dict.fromkeys(("lang", "transl", "transliteration", "rtl-lang"), _argument(-1)),
+    **dict.fromkeys(("lang", "transl", "transliteration", "rtl-lang"), _template_argument(-1)),
     **dict.fromkeys(
         ("nowrap", "small", "smaller", "big", "nihongo", "quote", "angbr", "abbr", "vanchor", "sic", "not a typo"),
-        _argument(0),
+        _template_argument(0),
     ),
-    **dict.fromkeys(("convert", "cvt"), _measure),
+    **dict.fromkeys(("convert", "cvt"), _measurement),
     "as of": lambda values: " ".join(("As of", *values[:1])),
     **dict.fromkeys(("circa", "c.", "ca."), lambda values: " ".join(("c.", *values[:1]))),
-    **dict.fromkeys(("spaced ndash", "snd", "spnd"), _constant(" – ")),  # noqa: RUF001
-    **dict.fromkeys(("ndash", "endash"), _constant("–")),  # noqa: RUF001
-    **dict.fromkeys(("mdash", "emdash"), _constant("—")),
-    "'": _constant("'"),
-    "nbsp": _constant(" "),
+    **dict.fromkeys(("spaced ndash", "snd", "spnd"), _constant_text(" – ")),  # noqa: RUF001
+    **dict.fromkeys(("ndash", "endash"), _constant_text("–")),  # noqa: RUF001
+    **dict.fromkeys(("mdash", "emdash"), _constant_text("—")),
+    "'": _constant_text("'"),
+    "nbsp": _constant_text(" "),
 }

@@ -31,7 +31,7 @@ def window_features(
     max_context bool `[n]`, whether no other window shows more context around the token.
     Counts: `COUNTS`. `split_contexts` counts questions whose context has several windows; answers are above
     `max_answer_length` where all of a question are; words of more than 100 characters are not split by WordPiece, and
-    a context that has one counts once.
+    a context with such words counts once.
 
     Raises:
         UserError: by id, a question that leaves no room for its context, a context without a token, an answer that is
@@ -62,8 +62,8 @@ def window_features(
         counts["truncated_questions"] += len(question) > settings.max_query_length
         question = question[: settings.max_query_length]
         head = np.array([tokenizer.cls_id, *question, *[tokenizer.sep_id] * tokenizer.separators], np.int32)
-        room = settings.max_seq_len - len(head) - 1
-        if room < 1:
+        capacity = settings.max_seq_len - len(head) - 1
+        if capacity < 1:
             raise UserError(
                 f"question '{example['id']}' has {len(question)} tokens, which leaves no room for its context in"
                 f" config.task.max_seq_len={settings.max_seq_len}; raise it, or lower config.task.max_query_length"
@@ -75,7 +75,7 @@ def window_features(
                 raise
             counts["questions_left_out_for_their_answers"] += 1
             continue
-        bounds = window_bounds(len(ids), room, settings.doc_stride)
+        bounds = window_bounds(len(ids), capacity, settings.doc_stride)
         counts["split_contexts"] += len(bounds) > 1
         for (start, end), most in zip(bounds, most_context(bounds), strict=True):
             size = len(head) + end - start + 1
@@ -84,24 +84,24 @@ def window_features(
             max_context = np.zeros(size, bool)
             max_context[len(head) : -1] = most
             ids_of_window = np.concatenate([head, ids[start:end], np.array([tokenizer.sep_id], np.int32)])
-            targets = {} if answer is None else _targets(answer, start, end, len(head))
+            targets = {} if answer is None else _window_targets(answer, start, end, len(head))
             alignment = {"context_offsets": context_offsets, "max_context": max_context}
             features.append(Features(ids_of_window, len(head), example_index, targets, alignment))
     return features, counts
 
 
-def window_bounds(tokens: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """Return (first token, last token + 1) of each window of `room` tokens, one every `stride` tokens."""
-    stride = min(room, stride)
-    count = 1 + max(0, -(-(tokens - room) // stride))
-    return [(start, min(start + room, tokens)) for start in range(0, count * stride, stride)]
+def window_bounds(tokens: int, capacity: int, stride: int) -> list[tuple[int, int]]:
+    """Return (first token, last token + 1) of each window of `capacity` tokens, at every `stride` tokens."""
+    stride = min(capacity, stride)
+    count = 1 + max(0, -(-(tokens - capacity) // stride))
+    return [(start, min(start + capacity, tokens)) for start in range(0, count * stride, stride)]
 
 
 def most_context(bounds: Sequence[tuple[int, int]]) -> list[np.ndarray]:
     """Return for each window bool `[tokens]`: whether a token has more context here than in any other window.
 
     The context of a token is the smaller number of tokens on either side of it, plus a hundredth of the window's
-    length; of two windows with equal context the first one counts (google-research/bert).
+    length; of two windows with equal context the first counts (google-research/bert).
     """
     if len(bounds) == 1:
         return [np.ones(bounds[0][1] - bounds[0][0], bool)]
@@ -127,13 +127,13 @@ def _answer_tokens(example: Example, offsets: np.ndarray) -> tuple[int, int] | N
             " fix its start, which counts characters from 0"
         )
     first = int(np.searchsorted(offsets[:, 1], start, side="right"))  # the first token that ends after the start
-    last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1  # the last one that starts before the end
+    last = int(np.searchsorted(offsets[:, 0], end, side="left")) - 1  # the last token that starts before the end
     if first > last:
         raise UserError(f"question '{example['id']}': its answer '{text}' has no token of the vocabulary; leave it out")
     return first, last
 
 
-def _targets(answer: tuple[int, int], start: int, end: int, shift: int) -> dict[str, np.int32]:
+def _window_targets(answer: tuple[int, int], start: int, end: int, shift: int) -> dict[str, np.int32]:
     first, last = answer
     inside = start <= first and last < end
     starts, ends = (first - start + shift, last - start + shift) if inside else (0, 0)

@@ -39,15 +39,15 @@ class Predictions(NamedTuple):
 class Kind:
     """A row of `KINDS`: the steps from records over features and the loss to predictions, scores and files.
 
-    The comment above a function says what it returns.
+    The comment above a function describes its result.
     """
 
     fields: tuple[str, ...]  # of a record; all are required, except for `label_fields` in `unlabeled` splits
     label_fields: tuple[str, ...]  # the first is the label of an example
     # The checked example of a record, without its id, unlabeled if the record is. The counter takes oddities of
     # published files; in a user's own files they raise UserError.
-    make: Callable[[Record, Task, Counter[str]], dict[str, Any]]
-    # The features of all examples, in order, and counts of what was truncated or split, zeros included.
+    make_example: Callable[[Record, Task, Counter[str]], dict[str, Any]]
+    # The features of all examples, in order, and counts of truncations and splits, zeros included.
     features: Callable[[Examples, Tokenizer, TaskConfig], tuple[list[Features], Counts]]
     head: str  # a row of models.heads.HEADS
     loss: Loss
@@ -60,8 +60,10 @@ class Kind:
     # checkpoint.
     default_metrics: Callable[[Sequence[str]], tuple[tuple[str, ...], str]]
 
-    # The example with the labels that a set can use: the training set (True), or one to score. UserError: none.
-    usable: Callable[[Record, dict[str, Any], bool, Counter[str]], dict[str, Any]] = lambda record, example, *_: example
+    # The example with the labels that a set can use: the training set (True), or a set to score. UserError: none.
+    with_usable_labels: Callable[[Record, dict[str, Any], bool, Counter[str]], dict[str, Any]] = (
+        lambda record, example, *_: example
+    )
     optional_fields: tuple[str, ...] = ("id",)
     uniform_fields: tuple[str, ...] = ()  # lists of the same length in all examples of a set
     # Field that is a list -> prefix of its columns in files: prefix0, prefix1, ...

@@ -1,4 +1,4 @@
-"""Multiple choice: the right one of several continuations of a text."""
+"""Multiple choice: the right continuation of a text, of several."""
 
 import re
 from collections import Counter
@@ -21,20 +21,20 @@ COLUMN = "choice"  # choice0, choice1, ... in files with a column per choice
 MAX_COLUMNS = 100
 
 
-def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
     fields = record.fields
     columns = [f"{COLUMN}{position}" for position in range(MAX_COLUMNS)]
     choices = fields.get("choices", [fields[column] for column in columns if column in fields])
     if not isinstance(choices, list) or len(choices) < 2:
         raise UserError(f"{record.where}: fewer than two choices; name choice0, choice1, ... in config.task.columns")
-    start = records.text(record, "start", task, tally) + " " if "start" in fields else ""
+    start = records.text_field(record, "start", task, tally) + " " if "start" in fields else ""
     texts = [start + records.checked_text(record, "choice", value, task, tally) for value in choices]
-    index = records.label(record, lambda value: _index(record, value, len(texts)))
-    return {"text": records.text(record, "text", task, tally), "choices": texts} | index
+    index = records.label_field(record, lambda value: _choice_index(record, value, len(texts)))
+    return {"text": records.text_field(record, "text", task, tally), "choices": texts} | index
 
 
-def _index(record: Record, value: Any, choices: int) -> int:
-    name = records.name(record, "label", value)
+def _choice_index(record: Record, value: Any, choices: int) -> int:
+    name = records.name_value(record, "label", value)
     if not re.fullmatch("[0-9]{1,9}", name) or int(name) >= choices:
         raise UserError(f"{record.where}: label '{name}' is not the number of a choice, 0 to {choices - 1}; fix it")
     return int(name)
@@ -54,7 +54,7 @@ MULTIPLE_CHOICE = Kind(
     label_fields=("label",),
     uniform_fields=("choices",),
     column_lists={"choices": COLUMN},
-    make=_make,
+    make_example=_make_example,
     features=_features,
     head="multiple_choice",
     pipeline_tag="multiple-choice",

@@ -1,4 +1,4 @@
-"""Texts and pairs of texts as features, and predictions of one class per example."""
+"""Texts and pairs of texts as features, and predictions of a class per example."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,14 +26,14 @@ def text_features(
     Args:
         examples: with `text` and perhaps `text_pair`.
         tokenizer: of the model.
-        max_seq_len: longer texts are truncated, the longer one of a pair first, and counted.
+        max_seq_len: longer texts are truncated, the longer text of a pair first, and counted.
         target: `Features.targets` of an example.
 
     Raises:
         UserError: `max_seq_len` holds no two texts.
     """
     pairs = [(example["text"], example.get("text_pair")) for example in examples]
-    laid_out, truncated = _laid_out(pairs, tokenizer, max_seq_len)
+    laid_out, truncated = _lay_out_pairs(pairs, tokenizer, max_seq_len)
     features = [
         Features(ids, second, example_index, target(example))
         for example_index, (example, (ids, second)) in enumerate(zip(examples, laid_out, strict=True))
@@ -44,7 +44,7 @@ def text_features(
 def choice_features(
     examples: Examples, tokenizer: Tokenizer, max_seq_len: int, target: Callable[[Example], Mapping[str, Any]]
 ) -> tuple[list[Features], Counts]:
-    """Return one sequence [CLS] text [SEP] choice [SEP] for each of an example's `choices`; else as `text_features`.
+    """Return a sequence [CLS] text [SEP] choice [SEP] for each of an example's `choices`; else as `text_features`.
 
     Raises:
         UserError: also examples with different numbers of choices.
@@ -57,7 +57,7 @@ def choice_features(
                 " every example of a task needs the same number"
             )
     pairs = [(example["text"], choice) for example in examples for choice in example["choices"]]
-    laid_out, truncated = _laid_out(pairs, tokenizer, max_seq_len)
+    laid_out, truncated = _lay_out_pairs(pairs, tokenizer, max_seq_len)
     features = []
     for example_index, example in enumerate(examples):
         ids, seconds = zip(*laid_out[example_index * sizes[0] : (example_index + 1) * sizes[0]], strict=True)
@@ -74,7 +74,7 @@ def separate_features(
 ) -> tuple[list[Features], Counts]:
     """Return a sequence [CLS] text [SEP] for each of an example's `fields`; else as `text_features`."""
     pairs = [(example[field], None) for example in examples for field in fields]
-    laid_out, truncated = _laid_out(pairs, tokenizer, max_seq_len)
+    laid_out, truncated = _lay_out_pairs(pairs, tokenizer, max_seq_len)
     features = []
     for example_index, example in enumerate(examples):
         ids, seconds = zip(*laid_out[len(fields) * example_index : len(fields) * (example_index + 1)], strict=True)
@@ -88,14 +88,14 @@ def label_target(key: str, dtype: type[np.generic]) -> Callable[[Example], dict[
 
 
 def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
-    """Return how many tokens of two texts fit `limit`, where the longer one loses its last token until both fit.
+    """Return how many tokens of two texts fit `limit`, where the longer text loses its last token until both fit.
 
-    Of two equally long texts the second one loses, as in google-research/bert. `second` is 0 for a single text.
+    Of two equally long texts the second loses, as in google-research/bert. `second` is 0 for a single text.
     """
     return min(first, max(limit - second, limit - limit // 2)), min(second, max(limit - first, limit // 2))
 
 
-def _laid_out(
+def _lay_out_pairs(
     pairs: Sequence[Pair], tokenizer: Tokenizer, max_seq_len: int
 ) -> tuple[list[tuple[np.ndarray, int]], int]:
     """Return token ids and the index of the second text for each pair, and the number of truncated pairs."""
@@ -120,14 +120,14 @@ def class_predictions(
     """Return a `Kind.predict`: the class of the highest logit of `output`, int `[n]`, and float `[n, classes]`."""
 
     def predict(examples: Examples, features: Sequence[Features], outputs: Sequence[Outputs], *_: Any) -> Predictions:
-        logits = in_order(features, [output_of_input[output] for output_of_input in outputs])
+        logits = stack_in_order(features, [output_of_input[output] for output_of_input in outputs])
         return Predictions(logits.argmax(1), softmax(logits))
 
     return predict
 
 
-def in_order(features: Sequence[Features], values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return `values`, one per features, stacked in the order of the examples, of which each has one features."""
+def stack_in_order(features: Sequence[Features], values: Sequence[np.ndarray]) -> np.ndarray:
+    """Return `values`, a value per features, stacked in the order of the examples, which have one features each."""
     return np.stack(values)[np.argsort([feature.example for feature in features])]
 
 

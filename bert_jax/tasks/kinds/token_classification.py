@@ -21,13 +21,13 @@ ENTITY_TAGS = {"B-", "I-", "E-", "S-", "L-", "U-"}  # of IOB, IOBES and BILOU
 IOB1 = "I- labels that begin an entity are read as B- (IOB1)"
 
 
-def _make(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
-    tokens = records.words(record, "tokens")
+def _make_example(record: Record, task: Task, tally: Counter[str]) -> dict[str, Any]:
+    tokens = records.words_field(record, "tokens")
     if not tokens:
         raise UserError(f"{record.where}: a sentence without tokens; leave it out")
     if record.fields.get("labels") is None:
         return {"tokens": tokens}
-    published = records.words(record, "labels")
+    published = records.words_field(record, "labels")
     if len(published) != len(tokens):
         raise UserError(f"{record.where}: {len(tokens)} tokens but {len(published)} labels; give each token its own")
     labels = to_iob2(published)
@@ -53,18 +53,17 @@ def to_iob2(labels: Sequence[str]) -> list[str]:
 def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) -> tuple[list[Features], Counts]:
     """Return sentences of words split into pieces; a word is predicted, and its label counted, at its first piece.
 
-    That is the way of the BERT paper, section 5.3. A sentence that does not fit is split between words into
-    overlapping windows, and each word is predicted in one of them: no word loses its label. A word that does not fit
-    keeps its first pieces.
+    As in the BERT paper, section 5.3. A sentence that does not fit is split between words into overlapping windows, and
+    each word is predicted in a single window: no word loses its label. A word that does not fit keeps its first pieces.
 
     `targets`: token_labels int32 `[n]`, token_weights float32 `[n]`, 1 where a word is predicted.
     `alignment`: words int32 `[n]`, the word that is predicted at a token, -1 elsewhere.
 
     Raises:
-        UserError: a number of labels other than that of words, or `max_seq_len` holds no word.
+        UserError: the numbers of labels and of words differ, or `max_seq_len` holds no word.
     """
-    room = settings.max_seq_len - 2
-    if room < 1:
+    capacity = settings.max_seq_len - 2
+    if capacity < 1:
         raise UserError(f"config.task.max_seq_len={settings.max_seq_len} holds no word; set at least 16")
     ids = encode_distinct((word for example in examples for word in example["tokens"]), tokenizer.encode_words)
     features: list[Features] = []
@@ -77,9 +76,9 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
                 " give each word a label"
             )
         pieces = [ids[word] for word in example["tokens"]]
-        counts["truncated_words"] += sum(len(word) > room for word in pieces)
-        pieces = [word[:room] for word in pieces]
-        windows = word_windows([len(word) for word in pieces], room)
+        counts["truncated_words"] += sum(len(word) > capacity for word in pieces)
+        pieces = [word[:capacity] for word in pieces]
+        windows = word_windows([len(word) for word in pieces], capacity)
         counts["split_sentences"] += len(windows) > 1
         for window, predicted in windows:
             input_ids, words = [tokenizer.cls_id], [-1]
@@ -98,25 +97,25 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
     return features, counts
 
 
-def word_windows(sizes: Sequence[int], room: int) -> list[tuple[range, range]]:
-    """Return the windows of a sentence: the words in each, and those that it predicts.
+def word_windows(sizes: Sequence[int], capacity: int) -> list[tuple[range, range]]:
+    """Return the windows of a sentence: the words in each, and the words that it predicts.
 
-    Each window takes as many words as fit. The next one begins so that they share up to `room // OVERLAP` tokens; a
+    Each window takes as many words as fit. The next begins so that they share up to `capacity // OVERLAP` tokens; a
     shared word is predicted where more of the sentence surrounds it.
 
     Args:
-        sizes: tokens of each word, none above `room`.
-        room: tokens of a window.
+        sizes: tokens of each word, none above `capacity`.
+        capacity: tokens of a window.
     """
     totals = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     windows: list[tuple[range, range]] = []
     start = predicted = 0
     while True:
-        end = int(np.searchsorted(totals, totals[start] + room, side="right")) - 1
+        end = int(np.searchsorted(totals, totals[start] + capacity, side="right")) - 1
         if end == len(sizes):
             return [*windows, (range(start, end), range(predicted, end))]
-        # The word after the window must fit into the next one, whatever is shared.
-        shared = min(room // OVERLAP, room - sizes[end])
+        # The word after the window must fit into the next window, whatever is shared.
+        shared = min(capacity // OVERLAP, capacity - sizes[end])
         following = int(np.searchsorted(totals, totals[end] - shared))
         middle = (following + end) // 2
         windows.append((range(start, end), range(predicted, middle)))
@@ -127,7 +126,7 @@ def word_values(features: Sequence[Features], token_values: Sequence[np.ndarray]
     """Return the value of each word of each example, from values of tokens.
 
     Args:
-        features: those of all examples, in any order.
+        features: of all examples, in any order.
         token_values: for each features `[>= n]`, such as the predicted label of each token.
         num_examples: number of examples.
     """
@@ -161,7 +160,7 @@ TOKEN_CLASSIFICATION = Kind(
     label_fields=("labels",),
     numbered_columns={"tokens": "0", "labels": "-1"},
     suffixes={".tsv": "conll_tab", ".txt": "conll", ".conll": "conll"},
-    make=_make,
+    make_example=_make_example,
     features=_features,
     head="token_classification",
     pipeline_tag="token-classification",
@@ -173,5 +172,5 @@ TOKEN_CLASSIFICATION = Kind(
     details=lambda labels, probabilities: {"probabilities": rounded(probabilities)},
     gold=lambda example: example["labels"],
     default_metrics=_default_metrics,
-    label_names=lambda record: to_iob2(records.words(record, "labels")),
+    label_names=lambda record: to_iob2(records.words_field(record, "labels")),
 )

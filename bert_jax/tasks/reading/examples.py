@@ -29,13 +29,13 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
     """Return all examples of a set, in the order of the file; each has an 'id', by default its number from 0.
 
     Args:
-        task: a row of the table, or a custom one (`table.resolve`).
-        config: directory of the files, and files that replace the published ones.
+        task: a row of the table, or a custom task (`table.resolve_task`).
+        config: directory of the files, and files that replace the published files.
         split: 'train', 'dev', 'test', or another name that `existing_sets` returns.
         report: takes a line on each oddity of the data that is counted and not refused.
 
     Returns:
-        Examples with the fields of their kind, all labeled unless the kind says that those of `split` need not be.
+        Examples with the fields of their kind, all labeled unless the kind allows unlabeled examples in `split`.
 
     Raises:
         UserError: a mistake in a file, by its place; a set that is missing or has no example.
@@ -45,7 +45,7 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
     examples: list[Example] = []
     where_of_id: dict[str, str] = {}
     for record in read_records(task, config, split, tally):
-        example = kind.make(record, task, tally)
+        example = kind.make_example(record, task, tally)
         if kind.label not in example and _split_of(split) not in kind.unlabeled:
             raise UserError(f"{record.where}: has no {kind.label}; give it one, or leave the example out")
         example_id = record_id(record) if "id" in record.fields else str(len(examples))
@@ -59,7 +59,7 @@ def read_examples(task: Task, config: TaskConfig, split: str, report: Callable[[
             "rows span several lines, inside quotes; where quotes are text, add format=tsv_plain to config.task.columns"
         ] += bool(MANY_LINES.search(record.where))
         try:
-            example = kind.usable(record, example, split == "train", tally)
+            example = kind.with_usable_labels(record, example, split == "train", tally)
         except UserError:
             if not config.skip_unusable_answers:
                 raise

@@ -26,7 +26,7 @@ def read_delimited(
     quoted: bool,
     header: bool = True,
 ) -> Iterator[Record]:
-    """Yield the records of a file, one per row; empty lines are skipped.
+    """Yield a record per row of a file; empty lines are skipped.
 
     Args:
         path: TSV or CSV, plain or .gz.
@@ -91,7 +91,7 @@ def read_tokens(
         columns: 'tokens' and 'labels' -> number of the column, from 0, or from -1 backwards.
         optional: ('labels',) where the file may have tokens alone.
         skipped: not used.
-        separator: one character; '': a tab if the first token has one, else a space.
+        separator: one character; '': a tab if it is in the line of the first token, else a space.
         comment: prefix of lines to skip.
 
     Raises:
@@ -142,7 +142,7 @@ def _present_columns(where: str, indices: dict[str, int], width: int, optional: 
 
 
 def read_objects(path: str, columns: Columns, optional: Sequence[str], skipped: Any = None) -> Iterator[Record]:
-    """Yield the records of a file that is a list of objects, or has one object per line.
+    """Yield the records of a file that is a list of objects, or has an object per line.
 
     A column is a key, or several keys joined by dots for objects inside objects.
 
@@ -236,21 +236,21 @@ FORMATS: dict[str, Format] = {
     "tsv_headless": functools.partial(read_delimited, separator="\t", quoted=False, header=False),
     "tsv": functools.partial(read_delimited, separator="\t", quoted=True),
     "csv": functools.partial(read_delimited, separator=",", quoted=True),
-    "json": read_objects,  # a list, or one object per line
+    "json": read_objects,  # a list, or an object per line
     "squad": read_squad,
     "conll": read_tokens,
     "conll_space": functools.partial(read_tokens, separator=" "),
     "conll_tab": functools.partial(read_tokens, separator="\t"),
     "conll_klue": functools.partial(read_tokens, separator="\t", comment="##"),
 }
-# Formats with one token per line, whose columns are numbers.
+# Formats with a token per line, whose columns are numbers.
 TOKEN_PER_LINE = ("conll", "conll_space", "conll_tab", "conll_klue")
 # Suffix of a file name, without .gz -> format; a kind may have others (`Kind.suffixes`).
 SUFFIXES = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json"}
 
 
 def format_of(path: str, suffixes: Mapping[str, str]) -> str | None:
-    """Return the format of a file by its suffix, None for an unknown one; `suffixes` has precedence over `SUFFIXES`."""
+    """Return the format of a file by its suffix, None for an unknown suffix; `suffixes` precede `SUFFIXES`."""
     bare = path.removesuffix(".gz")
     return (SUFFIXES | dict(suffixes)).get(bare[bare.rfind(".") :])
 
