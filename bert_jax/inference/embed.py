@@ -115,7 +115,7 @@ def encode(model: OpenModel, texts: Sequence[Text], options: EmbedOptions = Embe
     embedder = _Embedder(model, options)
     if not embedder.pools:
         raise UserError(f"pooling {options.pooling}: gives no vector per text; choose another, or use `bert-jax embed`")
-    inputs = [Input(f"text {index}", index, _fields(text)) for index, text in enumerate(texts)]
+    inputs = [Input(f"text {index}", index, _text_fields(text)) for index, text in enumerate(texts)]
     features, num_truncated = embedder.tokenize(inputs)
     embedder.check_truncation("texts", num_truncated, len(texts))
     # Few sizes, so that few programs are compiled.
@@ -282,11 +282,11 @@ def _sentence_modules(model: OpenModel, options: EmbedOptions) -> SentenceModule
     )
 
 
-def _unknown_pooling(pooling: str) -> UserError:
+def _unknown_pooling(pooling: str | None) -> UserError:
     return UserError(f"pooling {pooling}: choose from {', '.join(POOLINGS)}")
 
 
-def _fields(text: Text) -> dict[str, Any]:
+def _text_fields(text: Text) -> dict[str, Any]:
     """Return the fields of a text or a pair, not yet checked."""
     if isinstance(text, tuple) and len(text) == 2:
         return {"text": text[0], "text_pair": text[1]}

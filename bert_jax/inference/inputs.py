@@ -40,22 +40,22 @@ def read_inputs(source: str | os.PathLike[str], name: str | None = None) -> Iter
     name = name or source_name(source)
     suffix = pathlib.Path(source).suffix.lower()
     if suffix in NOT_LINES:
-        raise _not_lines(name)
-    with _opened(source) as stream:
+        raise _not_line_by_line_error(name)
+    with _open_source(source) as stream:
         objects = None
         for line_number, text in read_text_lines(name, stream, MAX_LINE_BYTES):
             where = f"{name}:{line_number}"
             if objects is None:
                 objects = _holds_objects(source, text.startswith("{"))
                 if suffix == ".json" and not objects:
-                    raise _not_lines(name)
+                    raise _not_line_by_line_error(name)
             if not objects:
                 yield Input(where, line_number, {"text": text})
             elif text.strip():
                 yield Input(where, line_number, check_object(where, parse_json(where, text)))
 
 
-def _not_lines(name: str) -> UserError:
+def _not_line_by_line_error(name: str) -> UserError:
     return UserError(
         f"{name}: not read line by line; convert it to {OBJECT_LINES}, an object per line, or to {TEXT_LINES}"
     )
@@ -68,7 +68,7 @@ def num_inputs(source: str | os.PathLike[str]) -> int | None:
     """
     if source == STDIN or not pathlib.Path(source).is_file():
         return None
-    with _opened(source) as stream:
+    with _open_source(source) as stream:
         objects, count = False, 0
         for line in read_lines(stream, MAX_LINE_BYTES):
             data = line.data
@@ -111,7 +111,7 @@ def readable_twice(source: str | os.PathLike[str]) -> Iterator[str | os.PathLike
 
 
 @contextlib.contextmanager
-def _opened(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def _open_source(source: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     if source == STDIN:
         yield sys.stdin.buffer
         return

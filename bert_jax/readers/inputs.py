@@ -36,7 +36,7 @@ def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Ite
     Raises:
         UserError: as `find_files` and `read_raw_documents`.
     """
-    _check_values(options)
+    _check_option_values(options)
     return (to_document(raw, options) for raw in read_raw_documents(find_files(inputs, options), options))
 
 
@@ -100,7 +100,7 @@ def check_read_options(files: Sequence[str], options: ReadOptions) -> None:
         UserError: an unknown value; a field, but no input has fields; `documents`, but no input is split into
             documents; a local CSV or TSV file without the column.
     """
-    _check_values(options)
+    _check_option_values(options)
     for name, reason in _OPTIONAL.items():
         value = getattr(options, name)
         if value != getattr(DEFAULT, name) and not any(name in _options_that_apply(path, options) for path in files):
@@ -143,7 +143,7 @@ def read_raw_documents(files: Sequence[str], options: ReadOptions = DEFAULT) -> 
         UserError: an unknown option; a file that cannot be read or is a broken archive or compressed stream, so no
             half-read file counts as complete; a missing package.
     """
-    _check_values(options)
+    _check_option_values(options)
     return _read_in_order(files, options)
 
 
@@ -203,7 +203,7 @@ def _input_kind(path: str) -> _InputKind:
     return INPUT_KINDS.get(path, _FILE)
 
 
-def _check_values(options: ReadOptions) -> None:
+def _check_option_values(options: ReadOptions) -> None:
     for value, choices in (
         (options.documents, DOCUMENT_UNITS),
         (options.encoding_errors, ENCODING_ERRORS),

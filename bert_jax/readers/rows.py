@@ -8,15 +8,19 @@ import codecs
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 from bert_jax import strict_json
 from bert_jax.errors import UserError
 from bert_jax.readers.documents import MAX_RECORD_BYTES
 
-TOO_LARGE, BROKEN_CSV, OPEN_QUOTE = "too large", "broken CSV", "an unterminated quote"  # values of `Row.problem`
+# Values of `Row.problem`.
+TOO_LARGE = "too large"
+BROKEN_CSV = "broken CSV"
+OPEN_QUOTE = "an unterminated quote"
 
+ABSENT: Any = object()  # from `look_up`
 _BYTES_AT_ONCE = 1 << 16
 # UTF-32 before UTF-16: the byte order mark of UTF-32 begins with the mark of UTF-16.
 _BYTE_ORDER_MARKS = {
@@ -227,4 +231,16 @@ def check_object(where: str, value: Any) -> dict[str, Any]:
     """Return a JSON value that is an object; UserError for any other."""
     if not isinstance(value, dict):
         raise UserError(f"{where}: not a JSON object; write one {{...}} for each example")
+    return value
+
+
+def look_up(record: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a field, or ABSENT; a dot in the name leads into an object unless it is part of a key."""
+    if name in record:
+        return record[name]
+    value: Any = record
+    for key in name.split("."):
+        if not isinstance(value, dict) or key not in value:
+            return ABSENT
+        value = value[key]
     return value

@@ -37,7 +37,7 @@ def match_files(item: str, wanted: Callable[[str], bool] = lambda path: True) ->
     if is_url(item):
         files = _request(item, lambda system, inner: _find_url(item, system, inner, wanted))
     else:
-        files = _find_local(_local(item), wanted)
+        files = _find_local(_local_path(item), wanted)
     if not files:
         raise UserError(f"{item}: contains no file")
     return files
@@ -46,7 +46,7 @@ def match_files(item: str, wanted: Callable[[str], bool] = lambda path: True) ->
 def open_file(path: str) -> IO[bytes]:
     """Open a file for reading; it is seekable. Raises as `match_files`; OSError: a local file that cannot be opened."""
     if not is_url(path):
-        return open(_local(path), "rb")
+        return open(_local_path(path), "rb")
     opened: IO[bytes] = _request(path, lambda system, inner: system.open(inner, "rb"))
     return opened
 
@@ -56,7 +56,7 @@ def file_size(path: str) -> int:
     if is_url(path):
         return int(_request(path, lambda system, inner: system.size(inner)))
     with _file_errors(path):
-        return os.path.getsize(_local(path))
+        return os.path.getsize(_local_path(path))
 
 
 def file_version(path: str) -> str:
@@ -67,7 +67,7 @@ def file_version(path: str) -> str:
     if is_url(path):
         return str(_request(path, lambda system, inner: system.ukey(inner)))
     with _file_errors(path):
-        return str(os.stat(_local(path)).st_mtime_ns)
+        return str(os.stat(_local_path(path)).st_mtime_ns)
 
 
 def list_versions(url: str) -> dict[str, str]:
@@ -100,7 +100,7 @@ def upload(local_path: str | os.PathLike[str], url: str) -> None:
         _request(url, write)
     else:
         with _file_errors(url):
-            _write_local(_local(url), lambda partial: shutil.copyfile(local_path, partial))
+            _write_local(_local_path(url), lambda partial: shutil.copyfile(local_path, partial))
 
 
 def download(url: str, local_path: str | os.PathLike[str]) -> None:
@@ -110,7 +110,7 @@ def download(url: str, local_path: str | os.PathLike[str]) -> None:
         _request(url, lambda system, inner: _write_local(target, lambda partial: system.get_file(inner, partial)))
     else:
         with _file_errors(url):
-            _write_local(target, lambda partial: shutil.copyfile(_local(url), partial))
+            _write_local(target, lambda partial: shutil.copyfile(_local_path(url), partial))
 
 
 def read_bytes(url: str) -> bytes | None:
@@ -125,7 +125,7 @@ def read_bytes(url: str) -> bytes | None:
     if is_url(url):
         return _request(url, read)
     with _file_errors(url):
-        return pathlib.Path(_local(url)).read_bytes() if os.path.exists(_local(url)) else None
+        return pathlib.Path(_local_path(url)).read_bytes() if os.path.exists(_local_path(url)) else None
 
 
 def write_bytes(content: bytes, url: str) -> None:
@@ -144,7 +144,7 @@ def remove(path: str) -> None:
         _request(path, removed)
     else:
         with _file_errors(path), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(_local(path))
+            shutil.rmtree(_local_path(path))
 
 
 def move(url: str, target: str) -> None:
@@ -191,7 +191,7 @@ def _write_local(target: str, fill: Callable[[str], object]) -> None:
         fill(file.name)
 
 
-def _local(path: str) -> str:
+def _local_path(path: str) -> str:
     return path.removeprefix("file://")
 
 

@@ -46,7 +46,7 @@ def _custom_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
     """Return the columns of the configuration; without any, all fields of the kind, each in the column of its name."""
     given = given_columns(config, kind)
     columns = {field: field for field in kind.fields}
-    if kind.numbered_columns and _token_per_line(config, kind, given.get(FORMAT)):
+    if kind.numbered_columns and _has_token_per_line(config, kind, given.get(FORMAT)):
         columns = dict(kind.numbered_columns)
     elif not given.keys() - {FORMAT}:
         columns |= {field: field for field in kind.optional_fields}
@@ -56,7 +56,7 @@ def _custom_columns(config: TaskConfig, kind: Kind) -> dict[str, str]:
     return columns | given
 
 
-def _token_per_line(config: TaskConfig, kind: Kind, format: str | None) -> bool:
+def _has_token_per_line(config: TaskConfig, kind: Kind, format: str | None) -> bool:
     file = config.train or config.dev or config.test or ""
     in_files = not (config.data or "").startswith(PREFIX)
     return in_files and (format or format_of(file, kind.suffixes)) in TOKEN_PER_LINE

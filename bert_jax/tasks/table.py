@@ -15,7 +15,7 @@ NLI = ("entailment", "neutral", "contradiction")
 YES_NO = ("0", "1")
 
 
-def _tags(*types: str) -> tuple[str, ...]:
+def _iob2_labels(*types: str) -> tuple[str, ...]:
     return ("O", *(f"{prefix}-{name}" for name in types for prefix in "BI"))
 
 
@@ -240,9 +240,9 @@ def _entities(
     )
 
 
-_CONLL = _tags("PER", "ORG", "LOC", "MISC")
-_WNUT = _tags("corporation", "creative-work", "group", "location", "person", "product")
-_KLUE = _tags("DT", "LC", "OG", "PS", "QT", "TI")
+_CONLL = _iob2_labels("PER", "ORG", "LOC", "MISC")
+_WNUT = _iob2_labels("corporation", "creative-work", "group", "location", "person", "product")
+_KLUE = _iob2_labels("DT", "LC", "OG", "PS", "QT", "TI")
 
 _ENTITIES = (
     # Token, part of speech, chunk, entity; the published files are IOB1, the copies named *.txt IOB2.

@@ -101,24 +101,24 @@ def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
         for before, after in alone:
             if before != after:
                 lost = sum(max(0, before.count(character) - after.count(character)) for character in set(before))
-                for kind in _kinds_of(before, after):
+                for kind in _change_kinds(before, after):
                     counts[kind] += times * max(1, lost)
     return dict(sorted(counts.items()))
 
 
 @functools.lru_cache(1 << 12)
-def _kinds_of(unit: str, normal: str) -> tuple[str, ...]:
+def _change_kinds(unit: str, normal: str) -> tuple[str, ...]:
     """Return the fewest kinds of change that together turn a unit into `normal`, perhaps with spaces around it."""
     results = {normal} if unit.isspace() else {normal, normal.strip()}
     named = [name for name in KINDS if name != OTHER]
     for size in range(1, len(named) + 1):
         for kinds in itertools.combinations(named, size):
-            if any(_project(unit, kinds) == _project(result, kinds) for result in results):
+            if any(_without_changes(unit, kinds) == _without_changes(result, kinds) for result in results):
                 return kinds
     return (OTHER,)
 
 
-def _project(text: str, kinds: Iterable[str]) -> str:
+def _without_changes(text: str, kinds: Iterable[str]) -> str:
     for name in kinds:
         text = KINDS[name].project(text)
     return text

@@ -79,7 +79,7 @@ class TokenizerKind:
     writes_vocabulary: bool = False
 
 
-def _by_normalization(train: Callable[..., TrainedVocabulary], names: Iterable[str]) -> dict[str, Train]:
+def _train_by_normalization(train: Callable[..., TrainedVocabulary], names: Iterable[str]) -> dict[str, Train]:
     return {name: functools.partial(train, normalization=name) for name in names}
 
 
@@ -116,7 +116,7 @@ _KINDS = (
         special=byte_level.SPECIAL,
         separators=byte_level.SEPARATORS,
         continues=byte_level.tokens_without_space,
-        train=_by_normalization(byte_level.train_byte_level, byte_level.NORMALIZATIONS),
+        train=_train_by_normalization(byte_level.train_byte_level, byte_level.NORMALIZATIONS),
         word_prefix=" ",
         mask_takes_space=True,
         vocabulary_files=(byte_level.VOCABULARY, byte_level.MERGES),
@@ -130,7 +130,7 @@ _KINDS = (
         special=sentencepiece.SPECIAL,
         separators=sentencepiece.SEPARATORS,
         continues=sentencepiece.pieces_without_space,
-        train=_by_normalization(sentencepiece.train_unigram, sentencepiece.NORMALIZATIONS),
+        train=_train_by_normalization(sentencepiece.train_unigram, sentencepiece.NORMALIZATIONS),
         trains_in_memory=True,
         mask_takes_space=True,
         vocabulary_files=(sentencepiece.FILE,),
@@ -144,7 +144,7 @@ _KINDS = (
         special=sentencepiece.SPECIAL,
         separators=sentencepiece.SEPARATORS,
         continues=sentencepiece.pieces_without_space,
-        train=_by_normalization(sentencepiece.train_sentencepiece_bpe, sentencepiece.NORMALIZATIONS),
+        train=_train_by_normalization(sentencepiece.train_sentencepiece_bpe, sentencepiece.NORMALIZATIONS),
         trains_in_memory=True,
         keeps_single_occurrences=True,
         mask_takes_space=True,  # its spiece.model is read by the row above

@@ -37,7 +37,7 @@ class Normalizer(NamedTuple):
     tokenize_chinese_chars: bool = True
 
 
-def splitting(normalizer: Normalizer) -> Definition:
+def word_splitting_steps(normalizer: Normalizer) -> Definition:
     """Return the parts of a definition that clean text and split it into words."""
     return {
         "normalizer": {
@@ -105,7 +105,7 @@ def _define(
         vocabulary,
         SEPARATORS,
         mask_takes_space=False,
-        **splitting(normalizer),
+        **word_splitting_steps(normalizer),
         decoder=DECODER,
         model=model,
     )
@@ -158,7 +158,7 @@ def _is_plain(definition: Definition, special: SpecialTokens) -> bool:
     """Return whether the vocabulary, the names in `SPECIAL` and a `Normalizer` describe the definition completely."""
     model = {name: value for name, value in definition["model"].items() if name != "vocab"}
     added = {token["content"] for token in definition["added_tokens"]}
-    parts = splitting(normalizer_of(definition))
+    parts = word_splitting_steps(normalizer_of(definition))
     is_plain = model == WORDPIECE_MODEL and all(definition[name] == value for name, value in parts.items())
     return is_plain and special == SPECIAL and added <= set(SPECIAL)
 

@@ -76,8 +76,8 @@ def _messages(stream: IO[bytes]) -> Iterator[_Message]:
             raise ValueError(f"a header of {size:,} bytes")
         header = stream.read(size)
         message = Table(header, struct.unpack_from("<I", header)[0])
-        kind = _integer_field(message, _HEADER_TYPE, numbers.Uint8Flags)
-        length = _integer_field(message, _BODY_LENGTH, numbers.Int64Flags)
+        kind = _read_integer_field(message, _HEADER_TYPE, numbers.Uint8Flags)
+        length = _read_integer_field(message, _BODY_LENGTH, numbers.Int64Flags)
         if kind not in (_SCHEMA, _RECORD_BATCH):
             raise ValueError("dictionary-encoded columns, which are not read: write it as Parquet")
         if not 0 <= length <= _MAX_BATCH_BYTES:
@@ -95,6 +95,6 @@ def _messages(stream: IO[bytes]) -> Iterator[_Message]:
     read_to_end(stream)  # the foot
 
 
-def _integer_field(table: Table, field: int, flags: Any) -> int:
+def _read_integer_field(table: Table, field: int, flags: Any) -> int:
     offset = table.Offset(field)
     return int(table.Get(flags, table.Pos + offset)) if offset else 0

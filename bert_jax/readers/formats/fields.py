@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 from bert_jax.readers.documents import ReadOptions, RejectedError, format_names
+from bert_jax.readers.rows import ABSENT, look_up
 
 _EACH = "[]"
 
@@ -51,8 +52,13 @@ def record_text(record: dict[str, Any], options: ReadOptions) -> str:
     Raises:
         RejectedError: as `checked_text`, and 'no field'.
     """
-    parts = template_parts(options.field)
-    return "".join(part.literal + checked_text(_look_up(record, part.name), options) for part in parts)
+    texts = []
+    for literal, name in template_parts(options.field):
+        value = look_up(record, name) if name else ""
+        if value is ABSENT:
+            raise RejectedError("no field", format_names(list(record)))
+        texts.append(literal + checked_text(value, options))
+    return "".join(texts)
 
 
 def texts_in_lists(record: dict[str, Any], options: ReadOptions) -> Iterator[str | RejectedError]:
@@ -81,19 +87,6 @@ def checked_text(value: Any, options: ReadOptions) -> str:
         if options.encoding_errors == "reject":
             raise RejectedError("invalid UTF-8") from None
         return value.encode("utf-16", "surrogatepass").decode("utf-16", options.encoding_errors)
-    return value
-
-
-def _look_up(record: dict[str, Any], name: str) -> Any:
-    if not name:  # the end of a template
-        return ""
-    if name in record:
-        return record[name]
-    value: Any = record
-    for key in name.split("."):
-        if not isinstance(value, dict) or key not in value:
-            raise RejectedError("no field", format_names(list(record)))
-        value = value[key]
     return value
 
 

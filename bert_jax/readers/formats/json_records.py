@@ -98,21 +98,21 @@ def _read_lines(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
 
 
 def _read_list(name: str, stream: IO[bytes]) -> Iterator[RawDocument]:
-    items = _Items(name, stream)
+    items = _ItemReader(name, stream)
     items.expect("[")
     while items.next_character() != "]":
         if items.num_taken:
             items.expect(",")
-        yield RawDocument(name=f"{name}:{items.num_taken + 1}", data=items.take(), format="jsonl")
+        yield RawDocument(name=f"{name}:{items.num_taken + 1}", data=items.take_item(), format="jsonl")
     items.expect("]")
     items.check_end()
 
 
 def _read_objects(name: str, stream: IO[bytes], max_bytes: int) -> Iterator[RawDocument]:
-    items = _Items(name, stream, max_bytes)
+    items = _ItemReader(name, stream, max_bytes)
     try:
         while items.next_character():
-            yield RawDocument(name=f"{name}:{items.num_taken + 1}", data=items.take(), format="jsonl")
+            yield RawDocument(name=f"{name}:{items.num_taken + 1}", data=items.take_item(), format="jsonl")
     except _BrokenJsonError as error:
         if items.num_taken or items.seems_to_have_more():
             raise
@@ -128,7 +128,7 @@ class _BrokenJsonError(UserError):
         self.reason = reason
 
 
-class _Items:
+class _ItemReader:
     """The items of a list, or objects in a row; no more than one item is held in memory."""
 
     def __init__(self, name: str, stream: IO[bytes], max_bytes: int = MAX_RECORD_BYTES):
@@ -164,7 +164,7 @@ class _Items:
             raise self._broken(f"'{character}' is missing")
         self._at += 1
 
-    def take(self) -> bytes:
+    def take_item(self) -> bytes:
         """Return the next item."""
         self.next_character()
         while True:

@@ -33,13 +33,13 @@ def markdown_text(data: str, options: ReadOptions) -> str:
         data = data[metadata.end() :]
     texts: list[str] = []
     fence = ""
-    for section in _sections(data):
+    for section in _split_into_sections(data):
         blocks, fence = _parse_section(fence + section)
         texts += blocks
     return "\n\n".join(texts)
 
 
-def _sections(data: str) -> Iterator[str]:
+def _split_into_sections(data: str) -> Iterator[str]:
     """Yield parts that end at an empty line, else at a line end, else anywhere."""
     start = 0
     while start < len(data):
@@ -52,7 +52,7 @@ def _sections(data: str) -> Iterator[str]:
 
 
 @functools.cache
-def _parser(part: str) -> Any:
+def _markdown_parser(part: str) -> Any:
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable("table")
@@ -62,11 +62,11 @@ def _parser(part: str) -> Any:
 def _parse_section(section: str) -> tuple[list[str], str]:
     """Return the blocks of a section that have text, and `_open_fence`."""
     links: dict[str, Any] = {}  # [name]: URL, which a paragraph may refer to
-    tokens = _parser("blocks").parse(section, links)
-    return [block for block in _blocks(tokens, links) if block], _open_fence(tokens, section)
+    tokens = _markdown_parser("blocks").parse(section, links)
+    return [block for block in _block_texts(tokens, links) if block], _open_fence(tokens, section)
 
 
-def _blocks(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
+def _block_texts(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
     in_table = False
     for token in tokens:
         if token.type in ("table_open", "table_close"):
@@ -87,5 +87,5 @@ def _open_fence(tokens: list[Any], section: str) -> str:
 
 
 def _inline_text(content: str, links: dict[str, Any]) -> str:
-    tokens = [child for token in _parser("inline").parseInline(content, links) for child in token.children]
+    tokens = [child for token in _markdown_parser("inline").parseInline(content, links) for child in token.children]
     return "".join(_KEPT[child.type] or child.content for child in tokens if child.type in _KEPT).strip()

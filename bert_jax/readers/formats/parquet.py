@@ -140,40 +140,40 @@ class _Thrift:
         if len(path) > 4:
             raise ValueError("a page header that is nested too deeply")
         field = 0
-        while head := self._byte():
-            field = field + (head >> 4) if head >> 4 else self._integer()
-            self._read(head & 15, (*path, field))
+        while head := self._read_byte():
+            field = field + (head >> 4) if head >> 4 else self._read_integer()
+            self._read_value(head & 15, (*path, field))
 
-    def _read(self, kind: int, path: tuple[int, ...]) -> None:
+    def _read_value(self, kind: int, path: tuple[int, ...]) -> None:
         if kind in _INTEGERS:
-            self.numbers[path] = self._integer()
+            self.numbers[path] = self._read_integer()
         elif kind == _BYTE:
-            self._byte()
+            self._read_byte()
         elif kind == _DOUBLE:
             self.offset += 8
         elif kind == _BINARY:
-            size = self._unsigned()
+            size = self._read_unsigned()
             self.offset += size
         elif kind == _STRUCT:
             self.read_struct(path)
         elif kind not in _BOOLEANS:  # a page header has neither lists nor maps
             raise ValueError("an unknown field in a page header")
 
-    def _byte(self) -> int:
+    def _read_byte(self) -> int:
         if self.offset >= len(self._data):
             raise _CutShortError("a page header is cut short")
         self.offset += 1
         return self._data[self.offset - 1]
 
-    def _unsigned(self) -> int:
+    def _read_unsigned(self) -> int:
         value = shift = 0
         while True:
-            byte = self._byte()
+            byte = self._read_byte()
             value |= (byte & 127) << shift
             shift += 7
             if byte < 128:
                 return value
 
-    def _integer(self) -> int:
-        value = self._unsigned()
+    def _read_integer(self) -> int:
+        value = self._read_unsigned()
         return value >> 1 ^ -(value & 1)

@@ -86,7 +86,7 @@ def _known_lines(lines: Sequence[str]) -> Iterator[str]:
     """
     directive = option = -1  # indentation of a directive and of an option whose lines may follow
     for index, line in enumerate(lines):
-        indent = _indent(line) if line.strip() else -1
+        indent = _indentation(line) if line.strip() else -1
         if match := _DIRECTIVE.fullmatch(line):
             directive, option = indent, -1
             yield from _known_directive(match, lines[index + 1] if index + 1 < len(lines) else "")
@@ -113,11 +113,13 @@ def _known_directive(match: re.Match[str], following: str) -> Iterator[str]:
         yield from (f"{before}.. container:: other", "")
         content = words.split(None, _WORDS_BEFORE[name])[_WORDS_BEFORE[name] :] if name in _WORDS_BEFORE else []
         if content:
-            inner = following[: len(following) - len(following.lstrip())] if _indent(following) > len(before) else ""
+            inner = (
+                following[: len(following) - len(following.lstrip())] if _indentation(following) > len(before) else ""
+            )
             yield f"{inner or before + '   '}{content[0]}"
 
 
-def _indent(line: str) -> int:
+def _indentation(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 

@@ -74,10 +74,10 @@ class _PageCollector:
         self._too_large = False
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
-        self.parser.StartElementHandler = self._begin
-        self.parser.EndElementHandler = self._end
-        self.parser.CharacterDataHandler = self._characters
-        self.parser.StartDoctypeDeclHandler = self._doctype
+        self.parser.StartElementHandler = self._on_element_start
+        self.parser.EndElementHandler = self._on_element_end
+        self.parser.CharacterDataHandler = self._on_characters
+        self.parser.StartDoctypeDeclHandler = self._on_doctype
 
     def parse(self, data: bytes, final: bool = False) -> None:
         """Parse more of the file; ExpatError where it is broken."""
@@ -91,10 +91,10 @@ class _PageCollector:
         ready, self._ready = self._ready, []
         return ready
 
-    def _doctype(self, *_: object) -> None:
+    def _on_doctype(self, *_: object) -> None:
         raise _NotADumpError
 
-    def _begin(self, tag: str, attributes: dict[str, str]) -> None:
+    def _on_element_start(self, tag: str, attributes: dict[str, str]) -> None:
         if not self._path:
             if tag != "mediawiki":
                 raise _NotADumpError
@@ -111,7 +111,7 @@ class _PageCollector:
             self._parts, self._size = [], 0
             self._key = attributes.get("key", "")
 
-    def _characters(self, data: str) -> None:
+    def _on_characters(self, data: str) -> None:
         if self._parts is not None:
             self._size += len(data.encode())
             if self._size > MAX_RECORD_BYTES:
@@ -119,7 +119,7 @@ class _PageCollector:
             else:
                 self._parts.append(data)
 
-    def _end(self, tag: str) -> None:
+    def _on_element_end(self, tag: str) -> None:
         self._path.pop()
         if self._parts is not None:
             value, self._parts = "".join(self._parts), None

@@ -65,10 +65,12 @@ def wiki_markup_text(data: str, options: ReadOptions) -> str:
     header, _, markup = data.partition("\n")
     render = _Renderer(frozenset((*_NAMESPACES, *filter(None, header.split("|")))))
     markup = markup.replace("\r\n", "\n").translate(_MARKS)
-    return "\n\n".join(itertools.chain.from_iterable(_paragraphs(render(part)) for part in _sections(markup)))
+    return "\n\n".join(
+        itertools.chain.from_iterable(_prose_paragraphs(render(part)) for part in _split_into_sections(markup))
+    )
 
 
-def _sections(markup: str) -> Iterator[str]:
+def _split_into_sections(markup: str) -> Iterator[str]:
     for section in _HEADING.split(markup):
         rest = section
         while len(rest) > _SECTION:
@@ -79,7 +81,7 @@ def _sections(markup: str) -> Iterator[str]:
         yield rest
 
 
-def _paragraphs(rendered: str) -> Iterator[str]:
+def _prose_paragraphs(rendered: str) -> Iterator[str]:
     """Yield paragraphs: consecutive lines of prose."""
     for pattern, replacement in _CLEANINGS:
         rendered = pattern.sub(replacement, rendered)

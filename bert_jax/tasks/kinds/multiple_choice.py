@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,10 +43,6 @@ def _features(examples: Examples, tokenizer: Tokenizer, settings: TaskConfig) ->
     return choice_features(examples, tokenizer, settings.max_seq_len, label_target("labels", np.int32))
 
 
-def _details(labels: Sequence[str], probabilities: np.ndarray) -> dict[str, Any]:
-    return {"probabilities": rounded(probabilities)}
-
-
 MULTIPLE_CHOICE = Kind(
     fields=("text", "choices", "label"),
     optional_fields=("start", "id"),  # start: the beginning that all choices share
@@ -62,6 +57,6 @@ MULTIPLE_CHOICE = Kind(
     loss=Loss("cross_entropy", ((OUTPUT, "labels"),)),
     predict=class_predictions(OUTPUT),
     to_json=lambda labels, example, value: {"label": int(value)},
-    details=_details,
+    details=lambda labels, probabilities: {"probabilities": rounded(probabilities)},
     default_metrics=lambda labels: (("accuracy",), "accuracy"),
 )

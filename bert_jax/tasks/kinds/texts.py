@@ -1,5 +1,6 @@
 """Texts and pairs of texts as features, and predictions of a class per example."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -56,13 +57,8 @@ def choice_features(
                 f"example '{example['id']}' has {size} choices, the first has {sizes[0]};"
                 " every example of a task needs the same number"
             )
-    pairs = [(example["text"], choice) for example in examples for choice in example["choices"]]
-    laid_out, truncated = _lay_out_pairs(pairs, tokenizer, max_seq_len)
-    features = []
-    for example_index, example in enumerate(examples):
-        ids, seconds = zip(*laid_out[example_index * sizes[0] : (example_index + 1) * sizes[0]], strict=True)
-        features.append(Features(list(ids), list(seconds), example_index, target(example)))
-    return features, {"truncated_texts": truncated}
+    pairs = [[(example["text"], choice) for choice in example["choices"]] for example in examples]
+    return _grouped_features(examples, pairs, tokenizer, max_seq_len, target)
 
 
 def separate_features(
@@ -73,11 +69,23 @@ def separate_features(
     target: Callable[[Example], Mapping[str, Any]],
 ) -> tuple[list[Features], Counts]:
     """Return a sequence [CLS] text [SEP] for each of an example's `fields`; else as `text_features`."""
-    pairs = [(example[field], None) for example in examples for field in fields]
-    laid_out, truncated = _lay_out_pairs(pairs, tokenizer, max_seq_len)
+    pairs = [[(example[field], None) for field in fields] for example in examples]
+    return _grouped_features(examples, pairs, tokenizer, max_seq_len, target)
+
+
+def _grouped_features(
+    examples: Examples,
+    pairs: Sequence[Sequence[Pair]],
+    tokenizer: Tokenizer,
+    max_seq_len: int,
+    target: Callable[[Example], Mapping[str, Any]],
+) -> tuple[list[Features], Counts]:
+    """Return the features of each example: a sequence for each of its `pairs`."""
+    laid_out, truncated = _lay_out_pairs(list(itertools.chain.from_iterable(pairs)), tokenizer, max_seq_len)
+    sequences = iter(laid_out)
     features = []
-    for example_index, example in enumerate(examples):
-        ids, seconds = zip(*laid_out[len(fields) * example_index : len(fields) * (example_index + 1)], strict=True)
+    for example_index, (example, group) in enumerate(zip(examples, pairs, strict=True)):
+        ids, seconds = zip(*itertools.islice(sequences, len(group)), strict=True)
         features.append(Features(list(ids), list(seconds), example_index, target(example)))
     return features, {"truncated_texts": truncated}
 

@@ -84,7 +84,7 @@ def existing_sets(task: Task, config: TaskConfig, split: str) -> tuple[str, ...]
     names = [name for name in task.sets if _split_of(name) == split]
     if _in_tfds(config):
         return tuple(name for name in names if task.sets[name].tfds)
-    return tuple(name for name in names if _published_files(task, config, task.sets[name]))
+    return tuple(name for name in names if _find_published_files(task, config, task.sets[name]))
 
 
 def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]) -> Iterator[Record]:
@@ -104,19 +104,19 @@ def read_records(task: Task, config: TaskConfig, split: str, tally: Counter[str]
     optional = [field for field in (*kind.optional_fields, *labels) if field not in named]
     override = getattr(config, split, None)
     if _in_tfds(config):
-        data_set = _data_set(task, config, source, override)
+        data_set = _open_data_set(task, config, source, override)
         columns = task.tfds_columns or source.columns
         for record in data_set.records(override or source.tfds or split, columns, optional):
-            yield _unlabeled_if_empty(record, kind, split)
+            yield _without_empty_label(record, kind, split)
         return
-    paths = [_user_file(config, split, override)] if override else _published_files(task, config, source)
+    paths = [_find_user_file(config, split, override)] if override else _find_published_files(task, config, source)
     if not paths:
         names = " or ".join(" + ".join(names) for names in source.files) or "a file of your own"
         raise UserError(f"{config.data or '.'}: no {split} set of task '{task.name}' (looked for {names}, also .gz)")
     skipped = tally if source.broken_rows else None
     for path in paths:
         for record in read_file_records(path, source.format, kind.suffixes, source.columns, optional, skipped):
-            yield _unlabeled_if_empty(record, kind, split)
+            yield _without_empty_label(record, kind, split)
 
 
 def _split_of(name: str) -> str:
@@ -128,7 +128,7 @@ def _in_tfds(config: TaskConfig) -> bool:
     return (config.data or "").startswith(PREFIX)
 
 
-def _unlabeled_if_empty(record: Record, kind: Kind, split: str) -> Record:
+def _without_empty_label(record: Record, kind: Kind, split: str) -> Record:
     """Drop an empty label from a record of a split that needs none; refuse it elsewhere."""
     fields = record.fields
     empty = [field for field in kind.label_fields if field in fields and fields[field] in (None, "")]
@@ -139,7 +139,7 @@ def _unlabeled_if_empty(record: Record, kind: Kind, split: str) -> Record:
     return record._replace(fields={field: value for field, value in fields.items() if field not in empty})
 
 
-def _published_files(task: Task, config: TaskConfig, source: SetSource) -> list[str]:
+def _find_published_files(task: Task, config: TaskConfig, source: SetSource) -> list[str]:
     for names in source.files:
         paths = find_task_files(config.data or "", task.folder, names)
         if paths:
@@ -147,7 +147,7 @@ def _published_files(task: Task, config: TaskConfig, source: SetSource) -> list[
     return []
 
 
-def _user_file(config: TaskConfig, split: str, name: str) -> str:
+def _find_user_file(config: TaskConfig, split: str, name: str) -> str:
     path = os.path.join(config.data or "", name)
     for candidate in (path, f"{path}.gz"):
         if os.path.isfile(candidate):
@@ -155,7 +155,7 @@ def _user_file(config: TaskConfig, split: str, name: str) -> str:
     raise UserError(f"{path}: no such file; check config.task.{split} and config.task.data")
 
 
-def _data_set(task: Task, config: TaskConfig, source: SetSource, override: str | None) -> DataSet:
+def _open_data_set(task: Task, config: TaskConfig, source: SetSource, override: str | None) -> DataSet:
     if not (task.tfds or not task.published) or not (source.tfds or override):
         raise UserError(f"task '{task.name}' is not read from TFDS; name a directory in config.task.data")
     name, _, data_dir = (config.data or "").removeprefix(PREFIX).partition("@")

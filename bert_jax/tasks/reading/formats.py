@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.readers.rows import check_object, parse_json, read_rows, read_text_lines
+from bert_jax.readers.rows import ABSENT, check_object, look_up, parse_json, read_rows, read_text_lines
 from bert_jax.tasks.reading.files import absent_column_error, read_task_text
 from bert_jax.tasks.task import Columns, Record
 
 DOCUMENT_MARK = "-DOCSTART-"
-_ABSENT = object()
 
 
 def read_delimited(
@@ -153,8 +152,8 @@ def read_objects(path: str, columns: Columns, optional: Sequence[str], skipped: 
         item = check_object(where, value)
         fields = {}
         for field, name in columns.items():
-            member = _look_up(item, name)
-            if member is not _ABSENT:
+            member = look_up(item, name)
+            if member is not ABSENT:
                 fields[field] = member
             elif field not in optional:
                 raise absent_column_error(where, "key", field, columns, item)
@@ -181,17 +180,6 @@ def _is_json(text: str) -> bool:
     except UserError:
         return False
     return True
-
-
-def _look_up(item: Mapping[str, Any], name: str) -> Any:
-    if name in item:
-        return item[name]
-    value: Any = item
-    for key in name.split("."):
-        if not isinstance(value, dict) or key not in value:
-            return _ABSENT
-        value = value[key]
-    return value
 
 
 def read_squad(path: str, columns: Columns, optional: Sequence[str], skipped: Any = None) -> Iterator[Record]:
