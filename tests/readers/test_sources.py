@@ -269,7 +269,9 @@ def test_markup_is_taken_off():
 
     >>> 1 + 1 is not a sentence of English words at all, is it.
     """
-    assert list(python_docs._prose_paragraphs(text, set())) == ["See a.B and x in the guide, which says all of it in plain words."]
+    assert list(python_docs._prose_paragraphs(text, set())) == [
+        "See a.B and x in the guide, which says all of it in plain words."
+    ]
 
 
 def test_a_field_without_an_input_that_has_fields_is_refused(tmp_path):

@@ -19,13 +19,16 @@ def read_wikiextractor(name: str, stream: IO[bytes], options: ReadOptions) -> It
     Raises:
         UserError: an unterminated <doc>.
     """
-    where, parts, size = "", list[bytes](), 0  # of the document that began and did not end
+    where = ""  # of the document that began and did not end
+    parts: list[bytes] = []
+    size = 0
     outside = any_document = False
     for line_number, data, too_large in read_lines(stream):
         if _BEGIN.match(data):
             if where:
                 break
-            where, parts, size = f"{name}:{line_number}", [], 0
+            where = f"{name}:{line_number}"
+            parts, size = [], 0
             outside = False
         elif not where:
             if (data.strip() or too_large) and not outside:

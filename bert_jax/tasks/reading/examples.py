@@ -158,5 +158,5 @@ def _find_user_file(config: TaskConfig, split: str, name: str) -> str:
 def _open_data_set(task: Task, config: TaskConfig, source: SetSource, override: str | None) -> DataSet:
     if not (task.tfds or not task.published) or not (source.tfds or override):
         raise UserError(f"task '{task.name}' is not read from TFDS; name a directory in config.task.data")
-    name, _, data_dir = (config.data or "").removeprefix(PREFIX).partition("@")
-    return DataSet(f"{PREFIX}{name or task.tfds}" + (f"@{data_dir}" if data_dir else ""))
+    name, at, data_dir = (config.data or "").removeprefix(PREFIX).partition("@")
+    return DataSet(f"{PREFIX}{name or task.tfds}{at}{data_dir}")
