@@ -152,8 +152,8 @@ NO_NOUN = words(
 # After these words "one" stands for a noun: always, or where no noun follows.
 ALWAYS_VAGUE_AFTER = words(
     "a an each every another some other first second third last next new newer newest old older same plain small "
-    "smaller large larger long longer short shorter better best earlier later own modern empty full fine-tuned resumed hidden "
-    "undisturbed temporary stored finished complete further intact"
+    "smaller large larger long longer short shorter better best earlier later own modern empty full fine-tuned resumed "
+    "hidden undisturbed temporary stored finished complete further intact"
 )
 VAGUE_AFTER = words("the this that which any whole single")
 COUNTED = words("least most than exactly plus minus from to by into equals or and about only as but")
@@ -168,17 +168,17 @@ INVERSION = re.compile(
     r"|^(?:Nor|Not only|Only then|Never) (?:is|are|was|were|do|does|did|has|have|can|may|must)\b"
 )
 METAPHOR = re.compile(
-    r"\b(?:yardsticks?|guess(?:es|ed)?|readings|voices?|doors?|rooms)\b"
+    r"\b(?:yardsticks?|guess(?:es|ed)?|readings|voices?|(?<!back )doors?|rooms)\b"
     r"|\b(?:an?|this|that|which|each|every|its|in the|of the) room\b",
     re.I,
 )
 SPELLING = re.compile(
-    r"\b\w*(?:normalis|optimis|initialis|tokenis|serialis|parametris|summaris|recognis|organis|quantis|behaviour|colour|favour|centre"
-    r"|licence|neighbour|analyse|modelled|modelling|labelled|labelling|cancelled)\w*",
+    r"\b\w*(?:(?:normal|optim|initial|token|serial|parametr|summar|recogn|organ|quant|general)is(?:e|ed|es|er|ers|ing|ation)"
+    r"|behaviour|colour|favour|centre|licence|neighbour|analyse|modelled|modelling|labelled|labelling|cancelled)\w*",
     re.I,
 )
-WHAT = re.compile(r"\bwhat\b(?![^.?!]*\?)", re.I)
-WHAT_AS_A_NOUN = re.compile(r"(?:^\W*|[,;:(] |, and |\b(?:is|are|of) )what\b(?![^.?!]*\?)", re.I)
+WHAT = re.compile(r"\bwhat\b(?!.*\?)", re.I)
+WHAT_AS_A_NOUN = re.compile(r"(?:^\W*|[,;:(] |, and |\b(?:is|are|of) )what\b(?!.*\?)", re.I)
 VERBS = (
     "Returns Raises Yields Makes Gets Gives Computes Creates Reads Writes Checks Takes Opens Loads Saves Holds Keeps "
     "Tells Says Shows Puts Sets Adds Applies Builds Calls Converts Finds Runs Counts"
@@ -292,7 +292,7 @@ def sentences_of_page(text: str) -> Iterator[tuple[int, str]]:
             blocks.append((at, row.strip(), False))
     for at, block, is_heading in blocks:
         if is_heading:
-            block = re.sub(r"^What\b", "Heading", block, flags=re.I)
+            block = re.sub(r"\bwhat\b", "that", block, flags=re.I)
         yield from (
             (at, part) for part in re.split(r"(?<=[.!?])\s+(?=[A-Z`(\[\"])", block) if re.search(r"[a-zA-Z]", part)
         )
@@ -620,7 +620,7 @@ def test_a_planted_breach_is_listed(rule: str, source: str) -> None:
 
 
 def test_planted_breaches_of_pages_scripts_and_packages() -> None:
-    page = "# What it is\n\n| what | x |\n|---|---|\n| text | another one |\n\nIt prints what it read.\nWhat it read stays.\n"
+    page = "# What it is\n\n| what | x |\n|---|---|\n| text | a new one |\n\nIt says what it read.\nWhat it read stays.\n"
     assert [(b.line, b.rule) for b in breaches_of_page("a.md", page)] == [(5, "pronoun"), (7, "what")]
     assert not list(breaches_of_page("a.md", "Ask what it needs.\n\n```\n# another one\n```\n"))
     script = '# Start the run,\n# or another one.\necho "the guesses of a model"\n'
