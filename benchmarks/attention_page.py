@@ -39,10 +39,10 @@ def main() -> None:
     arguments.add_argument("--tokenizer", help="directory (default: 4,096 tokens trained on python-docs)")
     arguments.add_argument("--output", help="where the page is kept (default: nowhere)")
     args = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         if not args.tokenizer:
-            train_tokenizer([["python-docs"]], 4096, f"{place}/tokenizer")
-        tokenizer = load_tokenizer(args.tokenizer or f"{place}/tokenizer")
+            train_tokenizer([["python-docs"]], 4096, f"{directory}/tokenizer")
+        tokenizer = load_tokenizer(args.tokenizer or f"{directory}/tokenizer")
     config = dataclasses.replace(PRESETS[args.preset], vocab_size=tokenizer.vocab_size)
     params = jax.tree_util.tree_map_with_path(
         larger, make_model(config, ComputeConfig(), HEADS).init(jax.random.key(0))

@@ -188,12 +188,12 @@ def main() -> None:
             for row in fnmatch.filter(table.rows, args.only):
                 print(f"{row}, seed {seed}", file=sys.stderr, flush=True)
                 train(BASE | table.rows[row] | changes, seed, args.corpus, args.data, output)
-    found = results_of(table, changes, output)
-    if not found:
+    results = results_of(table, changes, output)
+    if not results:
         parser.error(f"{output}: no results of this table; leave out --table to train its rows")
     paper = {row: dict(zip(table.columns, figures, strict=True)) for row, figures in table.published.items()}
-    draw({row: columns_of(runs) for row, runs in found.items()}, paper, output / f"{args.name}.png")
-    print(report(table, found))
+    draw({row: columns_of(runs) for row, runs in results.items()}, paper, output / f"{args.name}.png")
+    print(report(table, results))
 
 
 def result_file(values: Values, seed: int, output: pathlib.Path) -> pathlib.Path:
@@ -214,11 +214,11 @@ def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pa
     workdir = pretrained(pretraining, seed, corpus, output)
     last = [line for line in read_metrics(workdir / "metrics.jsonl") if line["split"] == "heldout"][-1]
     scores = {}
-    for trial in (one for name in TASKS for one in TRIALS if one.name == name):
+    for trial in (candidate for name in TASKS for candidate in TRIALS if candidate.name == name):
         overrides, _ = SPLITS[trial.name](data, output / "data" / trial.name)
-        place = output / "tasks" / file.stem / trial.name
-        found = finetuned(trial, overrides | task, str(workdir), place, 1, seed)
-        scores[trial.name] = 100 * found[trial.metric]["mean"]
+        task_workdir = output / "tasks" / file.stem / trial.name
+        task_scores = finetuned(trial, overrides | task, str(workdir), task_workdir, 1, seed)
+        scores[trial.name] = 100 * task_scores[trial.metric]["mean"]
     result = {"seed": seed, "values": values, "heldout": last, "scores": scores}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -229,10 +229,10 @@ def pretrained(values: Values, seed: int, corpus: str, output: pathlib.Path) -> 
     from bert_jax.api import pretrain
 
     workdir = output / "runs" / result_file(values, seed, output).stem
-    own = {key: value for key, value in values.items() if key != FIRST}
+    settings = {key: value for key, value in values.items() if key != FIRST}
     if FIRST in values:
-        own["init_from"] = str(pretrained(BASE | values[FIRST], seed, corpus, output))
-    if not pretrain(config_of(own | {"seed": seed}, corpus), workdir):
+        settings["init_from"] = str(pretrained(BASE | values[FIRST], seed, corpus, output))
+    if not pretrain(config_of(settings | {"seed": seed}, corpus), workdir):
         raise SystemExit(1)
     return workdir
 
@@ -252,12 +252,12 @@ def columns_of(runs: list[Any]) -> dict[str, list[float]]:
     return {"held-out loss": losses} | {task: [one["scores"][task] for one in runs] for task in TASKS}
 
 
-def report(table: Table, found: dict[str, list[Any]]) -> str:
+def report(table: Table, results: dict[str, list[Any]]) -> str:
     """Return our rows and the paper's."""
     words = "Held-out loss of masked or next tokens in nats, scores in %; mean ± standard deviation over the seeds."
     lines = [f"{table.question}. {words}", ""]
     lines += ["| row | seeds | held-out loss | " + " | ".join(TASKS) + " |", "|" + " --- |" * (3 + len(TASKS))]
-    for row, runs in found.items():
+    for row, runs in results.items():
         cells = [spread(values, 1 if name in TASKS else 3) for name, values in columns_of(runs).items()]
         lines.append(f"| {row} | {len(runs)} | {' | '.join(cells)} |")
     lines += ["", f"{table.source}:", ""]

@@ -39,13 +39,13 @@ def main() -> None:
     }
     seconds = {}
     for name in args.cases:
-        with tempfile.TemporaryDirectory() as place:
-            texts = pathlib.Path(place) / "texts"
+        with tempfile.TemporaryDirectory() as directory:
+            texts = pathlib.Path(directory) / "texts"
             texts.mkdir()
             writers[name](texts)
             size = sum(path.stat().st_size for path in texts.iterdir())
             command = [*COMMAND, "--input", str(texts), "--tokenizer", args.vocab, "--heldout_fraction", "0"]
-            command += ["--output", f"{place}/corpus", "--workers", str(args.workers)]
+            command += ["--output", f"{directory}/corpus", "--workers", str(args.workers)]
             seconds[name], total, once, each = watch(command)
             print(
                 f"{name:<16} {size / MEGABYTE:7,.0f} MB of text, {seconds[name]:6.1f} s, "
@@ -94,10 +94,10 @@ def watch(command: list[str]) -> tuple[float, int, int, list[int]]:
     each = dict[int, int]()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            found = {pid: memory(pid) for pid in family(process.pid)}
-            most = max(most, sum(resident for resident, _ in found.values()))
-            once = max(once, sum(proportional for _, proportional in found.values()))
-            each |= {pid: max(resident, each.get(pid, 0)) for pid, (resident, _) in found.items()}
+            by_process = {pid: memory(pid) for pid in family(process.pid)}
+            most = max(most, sum(resident for resident, _ in by_process.values()))
+            once = max(once, sum(proportional for _, proportional in by_process.values()))
+            each |= {pid: max(resident, each.get(pid, 0)) for pid, (resident, _) in by_process.items()}
             time.sleep(SAMPLE_SECONDS)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with status {process.returncode}")

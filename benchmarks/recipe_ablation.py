@@ -99,22 +99,22 @@ class Corpora:
         if self.corpus:
             return (self.corpus, self.report[0] if self.report else None) if relative == 1.0 else None
         vocabulary = round(relative * self.vocabulary)
-        place = self.output / str(vocabulary)
-        if not (place / "report" / "manifest.json").exists():
-            self._make(place, vocabulary)
-        return str(place / "corpus"), str(place / "report")
+        directory = self.output / str(vocabulary)
+        if not (directory / "report" / "manifest.json").exists():
+            self._make(directory, vocabulary)
+        return str(directory / "corpus"), str(directory / "report")
 
-    def _make(self, place: pathlib.Path, vocabulary: int) -> None:
+    def _make(self, directory: pathlib.Path, vocabulary: int) -> None:
         from bert_jax.corpus.build.prepare import prepare
         from bert_jax.tokenizer.train import train_tokenizer
 
         assert self.text
         assert self.report
-        if not (place / "tokenizer").exists():
-            train_tokenizer([self.text], vocabulary, str(place / "tokenizer"))
+        if not (directory / "tokenizer").exists():
+            train_tokenizer([self.text], vocabulary, str(directory / "tokenizer"))
         for name, text, fraction in (("corpus", self.text, HELDOUT), ("report", self.report, 0.0)):
-            if not (place / name / "manifest.json").exists():
-                prepare(text, place / "tokenizer", place / name, heldout_fraction=fraction)
+            if not (directory / name / "manifest.json").exists():
+                prepare(text, directory / "tokenizer", directory / name, heldout_fraction=fraction)
 
 
 def carry_out(job: Job, corpora: Corpora, output: pathlib.Path, overrides: Values, time_of: pathlib.Path) -> None:

@@ -93,10 +93,10 @@ class Job(NamedTuple):
 def parsed(overrides: Sequence[str]) -> Values:
     """Return `--config.KEY=VALUE` words as values."""
     values: Values = {}
-    for one in overrides:
-        key, equals, text = one.removeprefix("--config.").partition("=")
-        if not (one.startswith("--config.") and equals):
-            raise SystemExit(f"{one}: write --config.KEY=VALUE")
+    for word in overrides:
+        key, equals, text = word.removeprefix("--config.").partition("=")
+        if not (word.startswith("--config.") and equals):
+            raise SystemExit(f"{word}: write --config.KEY=VALUE")
         try:
             values[key] = ast.literal_eval(text)
         except (ValueError, SyntaxError):

@@ -48,11 +48,11 @@ def main() -> None:
     command += [*overrides, f"--config.data.corpus={arguments.corpus}", "--config.train.log_every=1"]
 
     seconds: dict[str, list[float]] = {"empty": [], "warm": []}
-    with tempfile.TemporaryDirectory() as place:
-        for number in range(arguments.rounds):
-            cache = pathlib.Path(place, f"cache{number}")
+    with tempfile.TemporaryDirectory() as directory:
+        for round_index in range(arguments.rounds):
+            cache = pathlib.Path(directory, f"cache{round_index}")
             for name, times in seconds.items():
-                times.append(seconds_to_first_step(command, pathlib.Path(place, f"{name}{number}"), cache))
+                times.append(seconds_to_first_step(command, pathlib.Path(directory, f"{name}{round_index}"), cache))
                 print(f"{name} cache: {times[-1]:.2f} s", flush=True)
     empty, warm = (statistics.median(times) for times in seconds.values())
     print(f"medians of {arguments.rounds}: {empty:.2f} s with an empty cache, {warm:.2f} s with a warm one")

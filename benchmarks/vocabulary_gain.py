@@ -38,28 +38,28 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="of 4,096 tokens, with the model's own vocabulary")
     parser.add_argument("--seeds", type=int, default=1)
     args = parser.parse_args()
-    place, size = args.output, load_tokenizer(args.model).vocab_size
-    place.mkdir(parents=True, exist_ok=True)
-    new = place / "tokenizer"
+    output, size = args.output, load_tokenizer(args.model).vocab_size
+    output.mkdir(parents=True, exist_ok=True)
+    new = output / "tokenizer"
     run("tokenizer", input="python-docs", kind="wordpiece", vocab_size=size, output=new)
-    run("vocabulary", model=args.model, tokenizer=new, output=place / "carried")
-    corpora = {"own": prepare(args.model, place / "own-corpus"), "new": prepare(new, place / "new-corpus")}
+    run("vocabulary", model=args.model, tokenizer=new, output=output / "carried")
+    corpora = {"own": prepare(args.model, output / "own-corpus"), "new": prepare(new, output / "new-corpus")}
     tokens = {name: open_corpus(corpus).split("train").num_tokens for name, corpus in corpora.items()}
-    text = heldout_lines(place / "heldout.txt")
+    text = heldout_lines(output / "heldout.txt")
     ratio = tokens["own"] / tokens["new"]
     print(f"{args.seeds} seeds, JAX {jax.__version__}, {platform.machine()}")
     print(f"The model's own vocabulary needs {ratio:.2f} tokens where the new one needs one.")
     print("| start | steps | bits per character |\n| --- | --- | --- |")
     for start in STARTS:
         kind = "own" if start == "own" else "new"
-        steps, found = round(args.steps * tokens[kind] / tokens["own"]), []
+        steps, scores = round(args.steps * tokens[kind] / tokens["own"]), []
         for seed in range(args.seeds):
-            workdir = place / f"{start}-{seed}"
-            first = {"own": args.model, "carried": place / "carried"}.get(start)
+            workdir = output / f"{start}-{seed}"
+            first = {"own": args.model, "carried": output / "carried"}.get(start)
             train(workdir, corpora[kind], first, steps, seed)
-            found.append(bits(workdir, text, place / f"{start}-{seed}.json"))
-        spread = f" ± {statistics.stdev(found):.3f}" if args.seeds > 1 else ""
-        print(f"| {start} | {steps} | {statistics.mean(found):.3f}{spread} |", flush=True)
+            scores.append(bits(workdir, text, output / f"{start}-{seed}.json"))
+        spread = f" ± {statistics.stdev(scores):.3f}" if args.seeds > 1 else ""
+        print(f"| {start} | {steps} | {statistics.mean(scores):.3f}{spread} |", flush=True)
 
 
 def run(verb: str, *words: str, **options: Any) -> str:

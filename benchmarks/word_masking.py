@@ -51,27 +51,27 @@ def main() -> None:
     characters = sum(map(len, texts))
     print(f"{characters:,} characters, {tokenizer.kind.name} of {tokenizer.vocab_size:,}, {versions(args.segmenter)}")
     with tempfile.TemporaryDirectory() as name:
-        place = pathlib.Path(name)
-        inputs = write_inputs(place, texts, tokenizer)
+        directory = pathlib.Path(name)
+        inputs = write_inputs(directory, texts, tokenizer)
         seconds: dict[str, list[float]] = {"none": [], args.segmenter: []}
         for run in range(RUNS):
-            for segmenter, found in seconds.items():
+            for segmenter, times in seconds.items():
                 begin = time.process_time()
                 prepare(
                     inputs,
-                    *(place / "tok", place / f"{segmenter}-{run}", ReadOptions()),
+                    *(directory / "tok", directory / f"{segmenter}-{run}", ReadOptions()),
                     workers=1,
                     language=args.language,
                     segmenter=segmenter,
                 )
-                found.append(time.process_time() - begin)
-        for segmenter, found in seconds.items():
-            train = open_corpus(place / f"{segmenter}-0").split("train")
+                times.append(time.process_time() - begin)
+        for segmenter, times in seconds.items():
+            train = open_corpus(directory / f"{segmenter}-0").split("train")
             figures = token_figures(train, tokenizer)
             print(
                 f"{segmenter:10} {figures.joined:7.2%} of {figures.tokens:,} tokens masked together, "
                 f"{figures.long_words:7.2%} fall back; {train.num_sentences:,} sentences; "
-                f"{statistics.median(found):.2f} s, {characters / 1e3 / statistics.median(found):,.0f} thousand "
+                f"{statistics.median(times):.2f} s, {characters / 1e3 / statistics.median(times):,.0f} thousand "
                 "characters/s"
             )
 

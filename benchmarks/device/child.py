@@ -81,7 +81,7 @@ def run_parts(report: Report, parts: Iterable[Part], computes: Callable[[], bool
             return
 
 
-def main(scale: str, place: pathlib.Path, directory: pathlib.Path, minutes: float) -> None:
+def main(scale: str, report_path: pathlib.Path, directory: pathlib.Path, minutes: float) -> None:
     """Run the parts that wait in the report at `place`, or all where there is none."""
     use_cpu_as_well()
 
@@ -100,12 +100,15 @@ def main(scale: str, place: pathlib.Path, directory: pathlib.Path, minutes: floa
         sys.exit("JAX finds no GPU or TPU here; --tiny tries the command on a CPU")
     use_compilation_cache()
     rows = parts(SCALES[scale], directory)
-    if place.exists():
-        report = Report.read(place)
+    if report_path.exists():
+        report = Report.read(report_path)
     else:
-        report = Report(described(scale, minutes), place, [part.name for part in rows])
-        kind, found = report.head["device"]["kind"], report.head["versions"]
-        print(f"{kind}, {', '.join(f'{name} {version}' for name, version in found.items())}\n\n{HEADER}", flush=True)
+        report = Report(described(scale, minutes), report_path, [part.name for part in rows])
+        kind, package_versions = report.head["device"]["kind"], report.head["versions"]
+        print(
+            f"{kind}, {', '.join(f'{name} {version}' for name, version in package_versions.items())}\n\n{HEADER}",
+            flush=True,
+        )
     run_parts(report, rows, device_computes)
 
 

@@ -116,13 +116,13 @@ SCALES = {
 }
 
 
-def parts(scale: Scale, place: pathlib.Path) -> list[Part]:
+def parts(scale: Scale, directory: pathlib.Path) -> list[Part]:
     """Return all parts; `place` is a directory for the corpus that two of them read."""
 
     def timed(steps: Iterable[Step]) -> list[Part]:
         return [Part(step.name, functools.partial(time_step, step, scale.repeats)) for step in map(scale.steps, steps)]
 
-    corpus = (place, scale.documents)
+    corpus = (directory, scale.documents)
     size, config = scale.embed, PRESETS[scale.embed]
     embed = Part("embed", functools.partial(_embed, *corpus, size, config, scale.num_texts, scale.batch_size))
     inputs = [
@@ -134,5 +134,5 @@ def parts(scale: Scale, place: pathlib.Path) -> list[Part]:
     ]
     checks = [Part(name, functools.partial(check, scale.checks)) for name, check in CHECKS.items()]
     # The input pipeline takes seconds, as nothing compiles.
-    found = [*checks, *inputs, *timed(BASE_STEPS), *timed(OTHER_STEPS), embed, *timed(LAST_STEPS)]
-    return list({part.name: part for part in found}.values())  # small steps of different sizes are the same
+    ordered = [*checks, *inputs, *timed(BASE_STEPS), *timed(OTHER_STEPS), embed, *timed(LAST_STEPS)]
+    return list({part.name: part for part in ordered}.values())  # small steps of different sizes are the same

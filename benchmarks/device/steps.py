@@ -66,16 +66,16 @@ class Step(NamedTuple):
     def name(self) -> str:
         """What the table calls it."""
         none = "" if self.attention_dropout else ", no attention dropout"
-        more = f"{', packed' * self.packed}{', fine-tuning' * self.task}{', scanned layers' * self.scanned}{none}"
-        return f"{self.size} {self.sequences}x{self.seq_len}{more}, {self.by}"
+        suffix = f"{', packed' * self.packed}{', fine-tuning' * self.task}{', scanned layers' * self.scanned}{none}"
+        return f"{self.size} {self.sequences}x{self.seq_len}{suffix}, {self.by}"
 
     @property
     def config(self) -> EncoderConfig:
         """The architecture."""
-        found = PRESETS[self.size]
+        config = PRESETS[self.size]
         if not self.attention_dropout:
-            found = dataclasses.replace(found, attention_dropout=0.0)
-        return dataclasses.replace(found, num_layers=self.layers, vocab_size=512) if self.layers else found
+            config = dataclasses.replace(config, attention_dropout=0.0)
+        return dataclasses.replace(config, num_layers=self.layers, vocab_size=512) if self.layers else config
 
     @property
     def num_predictions(self) -> int:

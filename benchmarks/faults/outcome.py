@@ -33,8 +33,8 @@ def broken(ended: Ended, harm: str) -> Outcome | None:
 
 def compared(ended: Ended, harm: str, same: bool) -> Outcome:
     """The outcome of a process that ended, whose result is, or is not, that of an undisturbed one."""
-    if found := broken(ended, harm):
-        return found
+    if outcome := broken(ended, harm):
+        return outcome
     if ended.status != 0:
         return Outcome(DETECTED, harm)
     if same:

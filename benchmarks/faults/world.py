@@ -41,7 +41,7 @@ def get_config():
 class World(NamedTuple):
     """What the verbs make of the texts, in order, and what else they read."""
 
-    place: pathlib.Path
+    directory: pathlib.Path
     texts: pathlib.Path
     recipe: pathlib.Path
     task: pathlib.Path
@@ -78,7 +78,7 @@ class Fault(NamedTuple):
     """What the shim lets fail: the `number`-th operation (0 write, 1 fsync, 2 rename; -1: none), with an errno."""
 
     operation: int
-    number: int
+    nth: int
     kind: int
 
 
@@ -93,10 +93,10 @@ def prepare(world: World, output: pathlib.Path) -> list[str]:
     return ["prepare", *inputs, "--workers", "1", "--heldout_fraction", "0.2"]
 
 
-def pretrain(world: World, output: pathlib.Path, *more: str) -> list[str]:
+def pretrain(world: World, output: pathlib.Path, *overrides: str) -> list[str]:
     """Arguments of `pretrain`."""
     data = f"--config.data.corpus={world.corpus}"
-    return ["pretrain", "--config", str(world.recipe), "--workdir", str(output), data, *more]
+    return ["pretrain", "--config", str(world.recipe), "--workdir", str(output), data, *overrides]
 
 
 def export(world: World, output: pathlib.Path) -> list[str]:
@@ -104,7 +104,7 @@ def export(world: World, output: pathlib.Path) -> list[str]:
     return ["export", "--workdir", str(world.run), "--output", str(output)]
 
 
-def finetune(world: World, output: pathlib.Path, *more: str) -> list[str]:
+def finetune(world: World, output: pathlib.Path, *overrides: str) -> list[str]:
     """Arguments of `finetune`."""
     task = [
         "name=custom",
@@ -114,13 +114,24 @@ def finetune(world: World, output: pathlib.Path, *more: str) -> list[str]:
         "num_seeds=1",
     ]
     task += ["train=train.jsonl", "dev=dev.jsonl", "max_seq_len=24", "epochs=2"]
-    words = [f"--config.task.{one}" for one in task] + ["--config.train.batch_size=8", "--config.evaluate.batch_size=8"]
-    return ["finetune", "--config=glue", "--workdir", str(output), f"--config.init_from={world.model}", *words, *more]
+    words = [f"--config.task.{setting}" for setting in task] + [
+        "--config.train.batch_size=8",
+        "--config.evaluate.batch_size=8",
+    ]
+    return [
+        "finetune",
+        "--config=glue",
+        "--workdir",
+        str(output),
+        f"--config.init_from={world.model}",
+        *words,
+        *overrides,
+    ]
 
 
-def files_of(place: pathlib.Path) -> dict[str, Any]:
+def files_of(directory: pathlib.Path) -> dict[str, Any]:
     """Digest of every file, by its name."""
-    return {str(path.relative_to(place)): digest(path) for path in sorted(place.rglob("*")) if path.is_file()}
+    return {str(path.relative_to(directory)): digest(path) for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
 def digest(path: pathlib.Path) -> str:
@@ -128,27 +139,27 @@ def digest(path: pathlib.Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def run_of(place: pathlib.Path) -> dict[str, Any]:
+def run_of(workdir: pathlib.Path) -> dict[str, Any]:
     """Digests of the parameters and optimizer state of the last checkpoint, the metrics, and the tokenizer."""
-    directory = place / "checkpoints"
-    record = read_record(directory, saved_steps(directory)[0])
-    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    checkpoints = workdir / "checkpoints"
+    record = read_record(checkpoints, saved_steps(checkpoints)[0])
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     metrics = [{name: value for name, value in line.items() if name not in TIMED} for line in lines]
-    return {"step": record["step"], "digests": record["digests"], "metrics": metrics} | files_of(place / "tokenizer")
+    return {"step": record["step"], "digests": record["digests"], "metrics": metrics} | files_of(workdir / "tokenizer")
 
 
-def model_of(place: pathlib.Path) -> dict[str, Any]:
+def model_of(directory: pathlib.Path) -> dict[str, Any]:
     """`files_of`, without what the card says of the cost, which no checkpoint records."""
-    card, sums = (place / name for name in ("README.md", "SHA256SUMS"))
+    card, sums = (directory / name for name in ("README.md", "SHA256SUMS"))
     sealed = [line for line in sums.read_text().splitlines() if not line.endswith(card.name)]
-    return files_of(place) | {card.name: card.read_text().partition("\n## Cost\n")[0], sums.name: sealed}
+    return files_of(directory) | {card.name: card.read_text().partition("\n## Cost\n")[0], sums.name: sealed}
 
 
-def tuned_of(place: pathlib.Path) -> dict[str, Any]:
+def tuned_of(workdir: pathlib.Path) -> dict[str, Any]:
     """Digests of the best model's weights and of the predictions, and the scores."""
-    best = json.loads((place / "results.json").read_text())["best"]
-    weights = digest(place / "model" / "model.safetensors")
-    return {"scores": best["scores"], "step": best["step"], "weights": weights} | files_of(place / "predictions")
+    best = json.loads((workdir / "results.json").read_text())["best"]
+    weights = digest(workdir / "model" / "model.safetensors")
+    return {"scores": best["scores"], "step": best["step"], "weights": weights} | files_of(workdir / "predictions")
 
 
 VERBS = {
@@ -160,9 +171,9 @@ VERBS = {
 }
 
 
-def make_world(place: pathlib.Path) -> World:
+def make_world(directory: pathlib.Path) -> World:
     """Write the texts, and run every verb."""
-    world = World(place, *(place / name for name in World._fields[1:]))
+    world = World(directory, *(directory / name for name in World._fields[1:]))
     world.texts.mkdir()
     lines = []
     with tarfile.open(SAMPLES / "books" / "classic-books-md.tar.xz") as archive:
@@ -178,7 +189,7 @@ def make_world(place: pathlib.Path) -> World:
     (world.task / "train.jsonl").write_text("\n".join(lines[::2]) + "\n")
     (world.task / "dev.jsonl").write_text("\n".join(lines[1::4]) + "\n")
     for name, verb in VERBS.items():
-        ended = start(verb.command(world, getattr(world, verb.output)), place).wait()
+        ended = start(verb.command(world, getattr(world, verb.output)), directory).wait()
         if ended.status != 0:
             raise SystemExit(f"{name} failed without a fault:\n{ended.text}")
     return world
@@ -194,9 +205,9 @@ class Running:
         """Wait for its end; kill it and all that it started where it does not end within `seconds`."""
         status: int | None = None
         while status is None and time.monotonic() - self.began < seconds:
-            found, code = os.waitpid(self.pid, os.WNOHANG)
-            status = os.waitstatus_to_exitcode(code) if found else None
-            time.sleep(0 if found else 0.005)
+            pid_ended, code = os.waitpid(self.pid, os.WNOHANG)
+            status = os.waitstatus_to_exitcode(code) if pid_ended else None
+            time.sleep(0 if pid_ended else 0.005)
         if status is None:
             os.killpg(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
@@ -208,15 +219,15 @@ class Running:
         """Whether it has not ended; a stopped process has not."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
-    def signal(self, number: int) -> None:
+    def signal(self, signum: int) -> None:
         """Send a signal; a process that has ended gets none."""
         if self.is_running():
-            os.kill(self.pid, number)
+            os.kill(self.pid, signum)
 
 
 def start(
     argv: list[str],
-    place: pathlib.Path,
+    scratch: pathlib.Path,
     fault: Fault | None = None,
     memory: int = 0,
     clock: Callable[[], float] | None = None,
@@ -226,7 +237,7 @@ def start(
 
     `clock` takes the place of `time.time`.
     """
-    log = place.with_name(f"{place.name}.{time.monotonic_ns()}.log")  # beside it: its writes never fail
+    log = scratch.with_name(f"{scratch.name}.{time.monotonic_ns()}.log")  # beside it: its writes never fail
     log.touch()  # also for a process that is killed at once
     sys.stdout.flush()
     if pid := os.fork():
@@ -234,10 +245,10 @@ def start(
     status = 70
     try:
         os.setsid()
-        os.chdir(place)
+        os.chdir(scratch)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        for number in (1, 2):
-            os.dup2(output, number)
+        for descriptor in (1, 2):
+            os.dup2(output, descriptor)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.update(environment)
         if memory:
@@ -245,7 +256,7 @@ def start(
         if clock:
             time.time = clock
         if fault:
-            arm(place, fault)
+            arm(scratch, fault)
         sys.argv = ["bert-jax", *argv]
         status = run_command_line()
     except SystemExit as stop:
@@ -259,16 +270,16 @@ def start(
     finally:
         if fault:
             counts = [ctypes.CDLL(None).fault_count(operation) for operation in range(3)]
-            arm(place, Fault(-1, 0, 0))
-            (place / "counts").write_text(json.dumps(counts))
+            arm(scratch, Fault(-1, 0, 0))
+            (scratch / "counts").write_text(json.dumps(counts))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
 
 
-def arm(place: pathlib.Path, fault: Fault) -> None:
+def arm(directory: pathlib.Path, fault: Fault) -> None:
     """Set the shim of this process."""
-    ctypes.CDLL(None).fault_arm(f"{place}/".encode(), fault.operation, ctypes.c_long(fault.number), fault.kind)
+    ctypes.CDLL(None).fault_arm(f"{directory}/".encode(), fault.operation, ctypes.c_long(fault.number), fault.kind)
 
 
 def has_shim() -> bool:
