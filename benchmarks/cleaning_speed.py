@@ -93,7 +93,7 @@ def time_rules(recipe: str, texts: list[str]) -> None:
     steps = [step for step in read_recipe(recipe).steps if not RULES[step.rule].survey]
     everything, all_seconds = sum(len(text.encode()) for text in texts) / 1e6, 0.0
     for name, rule in bind(steps):
-        rule(texts[0])  # loads what the rule needs
+        rule(texts[0])  # loads the data of the rule
         megabytes = sum(len(text.encode()) for text in texts) / 1e6
         start = time.process_time()
         cleaned = [rule(text) for text in texts]

@@ -1,4 +1,4 @@
-"""How the processes of a JAX run end when one of them is killed, with `jax_enable_recoverability`.
+"""The ends of the processes of a JAX run when one of them is killed, with `jax_enable_recoverability`.
 
     python benchmarks/coordinator_death.py [--trials 10] [--processes 3]
 
@@ -125,8 +125,8 @@ def main() -> None:
     for moment in MOMENTS:
         for victim in (0, 1):
             fates: collections.Counter[str] = collections.Counter()
-            for process_id in range(options.trials):
-                fates.update(trial(moment, victim, options.processes, 0.5 + 0.3 * process_id))
+            for index in range(options.trials):
+                fates.update(trial(moment, victim, options.processes, 0.5 + 0.3 * index))
             fate_counts = ", ".join(f"{count} x {fate}" for fate, count in fates.items())
             print(f"{moment}, killed: process {victim}: the others: {fate_counts}", flush=True)
 

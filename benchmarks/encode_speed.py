@@ -1,4 +1,4 @@
-"""How long models take to encode the same sentences: medians of alternating passes, relative to the first model.
+"""Seconds that models take to encode the same sentences: medians of alternating passes, relative to the first model.
 
 python benchmarks/encode_speed.py --models runs/small runs/student --input sentences.txt
 """

@@ -2,11 +2,11 @@
 
     python benchmarks/feature_tagging.py --model runs/small --task upos --data DATA --output tagging/
 
-The encoder computes the features of each word, those of its first piece, once; it is not trained. As in the paper a
+The encoder computes the features of each word, from its first piece, once; it is not trained. As in the paper a
 BiLSTM of two layers and a classifier are trained on them, each feature with mean 0 and deviation 1 over the training
 words, as sums of layers are larger than layers. Prints a row for each choice of layers, with mean and standard
-deviation of the dev set's score after the last epoch, beside what the paper found on CoNLL-2003. pretraining_gain.py
-says what the tasks are. Every training is written to `results.jsonl`: a stopped command resumes after the last one.
+deviation of the dev set's score after the last epoch, beside the paper's score on CoNLL-2003. pretraining_gain.py
+has the tasks. Every training is written to `results.jsonl`: a stopped command resumes after the last training.
 """
 
 import argparse
@@ -40,16 +40,16 @@ from bert_jax.tasks.table import resolve
 from bert_jax.tasks.task import Task
 
 BATCH = 32
-# What is read of hidden states [layers + 1, words, hidden], and the dev F1 of BERT base in the paper.
+# Features from hidden states [layers + 1, words, hidden], and the dev F1 of BERT base in the paper.
 LAYERS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "embeddings": (lambda states: states[0], 91.0),
     "second to last": (lambda states: states[-2], 95.6),
     "last": (lambda states: states[-1], 94.9),
-    "sum of the last four": (lambda states: states[-4:].sum(0), 95.9),  # a weighted one in the paper
+    "sum of the last four": (lambda states: states[-4:].sum(0), 95.9),  # a weighted sum in the paper
     "concatenation of the last four": (lambda states: np.concatenate(list(states[-4:]), axis=-1), 96.1),
-    "sum of all": (lambda states: states[1:].sum(0), 95.5),  # likewise
+    "sum of all": (lambda states: states[1:].sum(0), 95.5),  # a weighted sum in the paper
 }
-RANDOM = "last, random weights"  # the same encoder before any training: what the tagger does by itself
+RANDOM = "last, random weights"  # the same encoder before any training: the score of the tagger alone
 
 
 class Tagger(nn.Module):

@@ -135,7 +135,7 @@ def trainer(directory: pathlib.Path, arguments: argparse.Namespace, write: Write
 
 
 def trainer_grouped(directory: pathlib.Path, arguments: argparse.Namespace, write: Write) -> None:
-    """With rows of like length in a batch: the stricter opponent."""
+    """The Trainer with rows of similar length in a batch: the stricter opponent."""
     trainer(directory, arguments, write, "group_by_length")
 
 
@@ -144,7 +144,7 @@ ALL = SIDES | {"model": make_model}
 
 
 def run_side(name: str, directory: pathlib.Path, arguments: argparse.Namespace) -> None:
-    """In the process of one side: each event a line of its file, with the time and the peak memory so far."""
+    """Run one side in this process; write each event to its file, with the time and the peak memory so far."""
     with open(directory / f"{name}.jsonl", "w", encoding="utf-8") as file:
 
         def write(what: str, **fields: Any) -> None:
@@ -156,7 +156,7 @@ def run_side(name: str, directory: pathlib.Path, arguments: argparse.Namespace) 
 
 
 class Side:
-    """One contestant: its process, stopped but in its turns, and what it wrote."""
+    """One contestant: its process, which runs in its turns alone, and its events."""
 
     def __init__(self, name: str, directory: pathlib.Path) -> None:
         self.name, self.events = name, directory / f"{name}.jsonl"
@@ -179,23 +179,23 @@ class Side:
         sys.exit(f"{self.name} ended with {self.process.returncode}\n{self.errors.read_text()}")
 
     def active(self, at: float) -> float:
-        """Seconds of its turns up to a time."""
+        """Return the seconds of its turns up to a time."""
         return sum(max(0.0, min(at, end) - begin) for begin, end in self.turns)
 
     def read(self, what: str) -> list[dict[str, Any]]:
-        """Its events of one sort so far."""
+        """Return the events of one kind so far."""
         lines = self.events.read_text().splitlines(keepends=True) if self.events.exists() else []
         events = (json.loads(line) for line in lines if line.endswith("\n"))
         return [event for event in events if event["what"] == what]
 
 
 class Result(NamedTuple):
-    """Of one side."""
+    """Figures of one side."""
 
     speed: float  # examples/s, the median over the epochs after the first
     slowest: float
     fastest: float
-    cpu: float  # milliseconds of all cores an example, likewise: steadier than the speed where other load varies
+    cpu: float  # milliseconds of all cores an example, the median over these epochs; other load changes it less
     first: float  # seconds of the first epoch, with all that comes before its first step
     programs: int  # compiled steps
     compiling: float  # seconds, of them and of all other programs
@@ -203,7 +203,7 @@ class Result(NamedTuple):
 
 
 def result(side: Side, examples: int, per_epoch: int) -> Result:
-    """What a side's events say."""
+    """Return the figures in the events of a side."""
     begin, steps, programs = side.read("begin")[0], side.read("step"), side.read("compiled")
     ends = [side.active(step["at"]) for step in steps[per_epoch - 1 :: per_epoch]]
     speeds = [examples / (end - before) for before, end in itertools.pairwise(ends)]
@@ -221,8 +221,8 @@ def result(side: Side, examples: int, per_epoch: int) -> Result:
 
 
 def command(name: str, directory: pathlib.Path) -> list[str]:
-    """This script again, as the process of one side."""
-    return [sys.executable, *sys.argv, "--side", name, "--place", str(directory)]
+    """Return the command that starts this script as the process of one side."""
+    return [sys.executable, *sys.argv, "--side", name, "--directory", str(directory)]
 
 
 def write_pairs(source: pathlib.Path, directory: pathlib.Path, examples: int) -> int:
@@ -237,7 +237,7 @@ def write_pairs(source: pathlib.Path, directory: pathlib.Path, examples: int) ->
 
 
 def compare(directory: pathlib.Path, arguments: argparse.Namespace) -> None:
-    """All sides in turns until each has run its epochs, then a table."""
+    """Run all sides in turns until each has run its epochs, then print a table."""
     examples = write_pairs(pathlib.Path(arguments.data), directory, arguments.examples)
     per_epoch = math.ceil(examples / arguments.batch)
     subprocess.run(command("model", directory), check=True)
@@ -262,18 +262,19 @@ def compare(directory: pathlib.Path, arguments: argparse.Namespace) -> None:
         + ", ".join(f"{name} {version(name)}" for name in ("jax", "torch", "transformers", "accelerate"))
     )
     results = {side.name: result(side, examples, per_epoch) for side in sides}
-    for name, result_of_side in results.items():
+    for name, figures in results.items():
         print(
-            f"{name:24s} {result_of_side.speed:7.1f} examples/s ({result_of_side.slowest:.1f} to {result_of_side.fastest:.1f})   "
-            f"{result_of_side.cpu:5.1f} ms of CPU each   "
-            f"first epoch {result_of_side.first:6.1f} s   {result_of_side.programs} compiled steps, compiling {result_of_side.compiling:5.1f} s   "
-            f"peak {result_of_side.peak:,.0f} MiB"
+            f"{name:24s} {figures.speed:7.1f} examples/s ({figures.slowest:.1f} to {figures.fastest:.1f})   "
+            f"{figures.cpu:5.1f} ms of CPU each   "
+            f"first epoch {figures.first:6.1f} s   {figures.programs} compiled steps, "
+            f"compiling {figures.compiling:5.1f} s   peak {figures.peak:,.0f} MiB"
         )
     best = results["ours"]
-    for name, result_of_side in list(results.items())[1:]:
+    for name, figures in list(results.items())[1:]:
         print(
-            f"ratio ours / {name}: {best.speed / result_of_side.speed:.2f} in examples/s, {result_of_side.cpu / best.cpu:.2f} in CPU time, "
-            f"{result_of_side.first / best.first:.2f} over the first epoch, {best.peak / result_of_side.peak:.2f} in peak memory"
+            f"ratio ours / {name}: {best.speed / figures.speed:.2f} in examples/s, "
+            f"{figures.cpu / best.cpu:.2f} in CPU time, {figures.first / best.first:.2f} over the first epoch, "
+            f"{best.peak / figures.peak:.2f} in peak memory"
         )
 
 
@@ -288,7 +289,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=0, help="take the first so many; 0: all")
     parser.add_argument("--epochs", type=int, default=3, help="to measure, after the first")
     parser.add_argument("--side", choices=ALL, help=argparse.SUPPRESS)
-    parser.add_argument("--place", type=pathlib.Path, help=argparse.SUPPRESS)
+    parser.add_argument("--directory", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # through `finally`: no side is left behind
     if arguments.side:

@@ -3,9 +3,9 @@
     python benchmarks/hostile_inputs.py
 
 Each trial is a process with 8 GiB of address space and a minute of a core. It ends well if the verb refuses the file
-(status 2 and a message), counts what it left out, or finds nothing wrong, as with a damaged byte that is a letter of a
-text. Failures are tracebacks, the end of the minute, and more than MAX_MEMORY beyond what Python and the libraries
-take; the status is then 1. Needs the packages of the tests.
+(status 2 and a message), counts the parts that it left out, or finds nothing wrong, as with a damaged byte that is a
+letter of a text. Failures are tracebacks, the end of the minute, and more than MAX_MEMORY beyond the memory of Python
+and the libraries; the status is then 1. Needs the packages of the tests.
 """
 
 import argparse
@@ -58,7 +58,7 @@ Trial = tuple[str, bytes]  # the name of the harmful file, and its content
 
 
 class World(NamedTuple):
-    """What is right: texts, a tokenizer and a model."""
+    """The harmless inputs: texts, a tokenizer and a model."""
 
     texts: pathlib.Path
     tokenizer: pathlib.Path
@@ -96,7 +96,7 @@ FAILURES = ("traceback", "killed")
 
 
 def attempt(argv: list[str]) -> tuple[str, int, str]:
-    """Return the outcome of a verb, the bytes of resident memory that it took at its peak, and what it printed."""
+    """Return the outcome of a verb, its peak of resident memory in bytes, and its messages."""
     before, _ = _forked(lambda: 0)
     with tempfile.TemporaryFile() as output:
         peak, status = _forked(lambda: _run(argv, output.fileno()))
@@ -144,7 +144,7 @@ def _run(argv: list[str], output: int) -> int:
 
 
 def make_world(directory: pathlib.Path) -> World:
-    """Write what is right."""
+    """Write the harmless inputs."""
     world = World(directory / "texts", directory / "tokenizer", directory / "model")
     world.texts.mkdir()
     for index in range(30):
@@ -204,14 +204,14 @@ def as_corpus(scratch: pathlib.Path, world: World, name: str, content: bytes) ->
 def _flipped(rng: random.Random, name: str, content: bytes, last: int = 0) -> Iterator[Trial]:
     """Copies with a damaged byte each, in the last bytes or anywhere."""
     for number in range(FLIPS):
-        place = rng.randrange(max(0, len(content) - last) if last else 0, len(content))
-        changed = content[:place] + bytes([content[place] ^ 1 << rng.randrange(8)]) + content[place + 1 :]
+        offset = rng.randrange(max(0, len(content) - last) if last else 0, len(content))
+        changed = content[:offset] + bytes([content[offset] ^ 1 << rng.randrange(8)]) + content[offset + 1 :]
         stem, dot, suffix = name.partition(".")
         yield f"{stem}{dot}{suffix}:{number}" if "/" in name else f"{stem}{number}{dot}{suffix}", changed
 
 
 def right(rng: random.Random, world: World) -> Iterator[Trial]:
-    """What is right, for comparison."""
+    """A harmless text, for comparison."""
     yield "text.txt", LINE * 99
 
 

@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def read_sentences(path: str) -> list[tuple[str, list[str]]]:
-    """Return the sentences of each language, and of English those of one file."""
+    """Return the sentences of each language; for English, the sentences of one file."""
     by_language: dict[str, list[str]] = {}
     with tarfile.open(path) as archive:
         for member in sorted(archive, key=lambda member: member.name):

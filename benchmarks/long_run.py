@@ -5,8 +5,8 @@
 The run ends by SIGTERM when the hours are over, or by itself at its last step. With --workdir its model stays.
 
 A life is the time from a start of the command to its death. Its goodput is the steps that the next life needs not do
-again, over those that its whole time would give at the speed between its first and its last step, evaluations and saves
-included. Prints the goodput, and from the parts (restart, lost work) what it would be for a failure every 5 minutes;
+again, over the steps that its whole time would give at the speed between its first and its last step, evaluations and
+saves included. Prints the goodput, and from the parts (restart, lost work) an estimate for a failure every 5 minutes;
 OUTPUT.csv has a sample of the process each 5 s, and OUTPUT.png its curves.
 """
 
@@ -113,7 +113,7 @@ class Samples:
 
 
 def flatness(rows: Sequence[tuple[float, ...]], column: str, after: float) -> str:
-    """How a column of the rows `after` seconds or more into a life changed between the first and the last third."""
+    """Return the change of a column from the first to the last third of the rows `after` seconds into a life."""
     values = [row[COLUMNS.index(column)] for row in rows if row[COLUMNS.index("seconds")] > after]
     third = len(values) // 3
     if not third:
@@ -141,7 +141,7 @@ def draw(rows: Sequence[tuple[float, ...]], path: pathlib.Path) -> None:
 
 
 def report(lives: Sequence[Life], minutes: float) -> None:
-    """Print a line for each part of the goodput, over the lives that another one followed."""
+    """Print a line for each part of the goodput, over the lives that another life followed."""
     pairs = [(life, after.began_at) for life, after in itertools.pairwise(lives)]
     restart = statistics.mean(life.restart for life, _ in pairs)
     lost = statistics.mean(life.lost(resumed_at) for life, resumed_at in pairs)
@@ -155,13 +155,13 @@ def report(lives: Sequence[Life], minutes: float) -> None:
 
 
 def main() -> int:
-    """Lives until the time is up; the last ends with SIGTERM, and `verify` reads what is there."""
+    """Run lives until the time is up; the last life ends with SIGTERM, and `verify` reads its work directory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="made by `bert-jax prepare`")
     parser.add_argument("--config", default="small_cpu", help="a recipe")
     parser.add_argument("--minutes", type=float, default=5.0, help="between two kills, 10 %% more or less (default: 5)")
     parser.add_argument("--hours", type=float, default=1.0, help="of all lives together (default: 1)")
-    parser.add_argument("--workdir", help="work directory to keep (default: a temporary one)")
+    parser.add_argument("--workdir", help="work directory to keep (default: a temporary directory)")
     parser.add_argument("--output", default="long_run", help="beginning of the names of the two files")
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
     args, overrides = parser.parse_known_args()

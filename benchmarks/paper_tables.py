@@ -4,11 +4,11 @@
     python benchmarks/paper_tables.py masking --corpus CORPUS --data DATA --output tables/ --seeds 1 --only '80*'
     python benchmarks/paper_tables.py masking --output tables/ --table
 
-Every row is pretrained with each seed, and fine-tuned on three tasks (pretraining_gain.py says on what). A row with a
+Every row is pretrained with each seed, and fine-tuned on three tasks (of pretraining_gain.py). A row with a
 seed leaves one JSON file, named after its settings: tables have rows in common, and a stopped command resumes within
-the row. Prints mean and standard deviation over the seeds, and under them what the paper found with BERT base on its
+the row. Prints mean and standard deviation over the seeds, and under them the paper's figures of BERT base on its
 own tasks, and draws both (NAME.png). `--config.KEY=VALUE` changes a field in all rows. Feature-based tagging, the
-paper's table 7, is feature_tagging.py. `objectives` compares those of later papers at equal FLOPs.
+paper's table 7, is feature_tagging.py. `objectives` compares objectives of later papers at equal FLOPs.
 """
 
 import argparse
@@ -40,7 +40,7 @@ LEFT_TO_RIGHT: Values = {"objective": "left_to_right", "model.causal": True}
 TYPES: Values = {"model.num_token_types": 2}
 # With a generator of half the width a step is 1.27 times the FLOPs, by the count that the objective itself reports.
 REPLACED: Values = {"objective": "replaced_tokens", "replaced_tokens.generator_size": 0.5, "train.steps": 948}
-FIRST = "first"  # not a key: what differs in a run before, whose weights are started from
+FIRST = "first"  # not a key: the changes of a run before, whose weights are started from
 # With an eighth 1.04 times: 600 steps before and 576 of these are 1,200 of masked tokens.
 REPLACED_LATER: Values = REPLACED | {
     "replaced_tokens.generator_size": 0.125,
@@ -61,7 +61,7 @@ REPLACED_HOUR: Values = {
 
 
 class Table(NamedTuple):
-    """A table of the paper: the changes of each row here, `task.` those of fine-tuning, and the paper's own rows."""
+    """A table of the paper: the changes of each row here (`task.`: of fine-tuning), and the paper's own rows."""
 
     question: str
     rows: dict[str, Values]
@@ -71,7 +71,7 @@ class Table(NamedTuple):
 
 
 def mix(mask: float, random: float) -> Values:
-    """Return what a predicted token is replaced by."""
+    """Return the fractions of the replacements of a predicted token."""
     return {"data.mask_token_fraction": mask, "data.random_token_fraction": random}
 
 
@@ -83,7 +83,7 @@ def size(layers: int, width: int) -> Values:
 
 TABLES: dict[str, Table] = {
     "tasks": Table(
-        "What the pretraining tasks are worth (table 5)",
+        "Worth of the pretraining tasks (table 5)",
         {
             "masked tokens and next sentences": TYPES | {"data.sentence_pairs": "next_sentence"},
             "no next sentences": {},
@@ -99,7 +99,7 @@ TABLES: dict[str, Table] = {
         },
     ),
     "size": Table(
-        "What size is worth (table 6)",
+        "Worth of size (table 6)",
         {f"{layers} x {width}": size(layers, width) for layers, width in ((2, 64), (2, 128), (4, 128), (4, 192))},
         ("perplexity", "MNLI-m", "MRPC", "SST-2"),
         {
@@ -110,7 +110,7 @@ TABLES: dict[str, Table] = {
         },
     ),
     "masking": Table(
-        "What predicted tokens are replaced by: [MASK], kept, random, % (table 8)",
+        "Replacements of predicted tokens: [MASK], kept, random, % (table 8)",
         {
             "80, 10, 10": {},
             "100, 0, 0": mix(1.0, 0.0),
@@ -130,7 +130,7 @@ TABLES: dict[str, Table] = {
         },
     ),
     "steps": Table(
-        "What more steps are worth (figure 5)",
+        "Worth of more steps (figure 5)",
         {
             **{f"masked tokens, {steps:,} steps": {"train.steps": steps} for steps in (300, 600, 1_200)},
             **{
@@ -141,7 +141,7 @@ TABLES: dict[str, Table] = {
         {"masked tokens, 1,000,000 steps over 500,000": (1.0,)},
     ),
     "objectives": Table(
-        "What the objective is worth at equal FLOPs",
+        "Worth of the objective at equal FLOPs",
         {
             "masked tokens": {},
             "replaced tokens": REPLACED,
@@ -159,7 +159,7 @@ TABLES: dict[str, Table] = {
         "Published: GLUE (Clark et al. 2020, table 1) and five tasks (Lan et al. 2020, table 5)",
     ),
     "hour": Table(
-        "What replaced tokens are worth after an hour on two cores, at equal FLOPs",
+        "Worth of replaced tokens after an hour on two cores, at equal FLOPs",
         {"masked tokens": HOUR, "replaced tokens": REPLACED_HOUR},
         ("average of tasks",),
         {"BERT small": (75.1,), "ELECTRA small": (79.9,)},
@@ -169,7 +169,7 @@ TABLES: dict[str, Table] = {
 
 
 def main() -> None:
-    """Train what is not yet there, then print the table."""
+    """Train the missing rows, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=TABLES)
     parser.add_argument("--corpus", help="a corpus of `bert-jax prepare` with held-out documents")
@@ -203,7 +203,7 @@ def result_file(values: Values, seed: int, output: pathlib.Path) -> pathlib.Path
 
 
 def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pathlib.Path) -> None:
-    """Pretrain and fine-tune with one seed, and write what was measured, unless it is there."""
+    """Pretrain and fine-tune with one seed, and write the scores, unless the file exists."""
     file = result_file(values, seed, output)
     if file.exists():
         return
@@ -225,7 +225,7 @@ def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pa
 
 
 def pretrained(values: Values, seed: int, corpus: str, output: pathlib.Path) -> pathlib.Path:
-    """Pretrain with one seed, after the run to start from if there is one, and return the work directory."""
+    """Pretrain with one seed, after the run to start from if the row has it, and return the work directory."""
     from bert_jax.api import pretrain
 
     workdir = output / "runs" / result_file(values, seed, output).stem
@@ -247,9 +247,9 @@ def results_of(table: Table, changes: Values, output: pathlib.Path) -> dict[str,
 
 
 def columns_of(runs: list[Any]) -> dict[str, list[float]]:
-    """Return what is reported of a row, a number per seed."""
-    losses = [one["heldout"].get("mlm_loss", one["heldout"]["loss"]) for one in runs]
-    return {"held-out loss": losses} | {task: [one["scores"][task] for one in runs] for task in TASKS}
+    """Return the columns of a row, a number per seed."""
+    losses = [run["heldout"].get("mlm_loss", run["heldout"]["loss"]) for run in runs]
+    return {"held-out loss": losses} | {task: [run["scores"][task] for run in runs] for task in TASKS}
 
 
 def report(table: Table, results: dict[str, list[Any]]) -> str:

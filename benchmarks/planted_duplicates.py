@@ -1,4 +1,4 @@
-"""Copies planted among documents: how many `prepare --deduplicate near` finds, what it removes wrongly, what leaks.
+"""Copies planted among documents: how many `prepare --deduplicate near` finds, removes wrongly, and lets leak.
 
     python benchmarks/planted_duplicates.py --input 'books/*.md' --tokenizer tok/
 
@@ -6,13 +6,13 @@ Cuts 1,000 documents out of the input, and plants a copy of each by each of five
 case, punctuation and width; a word in sixty replaced; a sentence left out; an advertisement put before and after. The
 similarity of two documents is computed here literally, from sets of tuples of words. Prints
 
-    found            documents with a similarity of at least 0.8 to another one, less those with one to a kept one
-                     that are kept themselves (goal: 99 %)
-    removed wrongly  removed documents with a similarity below 0.8 to every kept one (goal: at most 0.5 %)
-    leaked           held-out documents with a similarity of at least 0.8 to a training one (goal: 0)
-    without          the same without --deduplicate
-    by bytes         the same with a split by a hash of the bytes, which knows no normal form
-    time             of the search for copies over that of encoding the same text, on one core (goal: at most 1.5)
+    found            documents with a similarity of at least 0.8 to another document, without the kept documents that
+                     are similar to a kept document (goal: 99 %)
+    removed wrongly  removed documents with a similarity below 0.8 to every kept document (goal: at most 0.5 %)
+    leaked           held-out documents with a similarity of at least 0.8 to a training document (goal: 0)
+    without          leaked documents without --deduplicate
+    by bytes         leaked documents with a split by a hash of the bytes, which knows no normal form
+    time             of the search for copies, over the time of encoding the text, on one core (goal: at most 1.5)
     memory           of the decisions, at the peak, and the disk of the first pass, per document
 """
 
@@ -113,7 +113,7 @@ class Pairs:
                 self._of[b].add(a)
 
     def of(self, document: int) -> set[int]:
-        """Return the documents that are similar to one."""
+        """Return the documents that are similar to a document."""
         return self._of.get(document, set())
 
     def leaks(self, splits: Sequence[str], documents: Iterable[int]) -> int:
@@ -125,8 +125,8 @@ class Pairs:
 def cut_documents(inputs: list[str]) -> list[str]:
     """Return `DOCUMENTS` texts of 50 to 2,000 words from all over the input."""
     rng = random.Random(0)
-    paragraphs = (part for document in read_documents(inputs) for part in document.text.split("\n\n"))
-    paragraphs = iter([part for part in paragraphs if len(part.split()) > 5])
+    every = (part for document in read_documents(inputs) for part in document.text.split("\n\n"))
+    paragraphs = iter([part for part in every if len(part.split()) > 5])
     texts: list[str] = []
     while True:
         parts: list[str] = []
@@ -219,9 +219,8 @@ def main() -> None:
     print("\nvariation   documents  similar to another  removed")
     for name in ("original", *VARIATIONS):
         of_kind = [index for index, (kind, _) in enumerate(documents) if kind == name]
-        print(
-            f"{name:<10} {len(of_kind):>10,} {sum(map(bool, map(pairs.of, of_kind))):>19,} {len(removed & {*of_kind}):>8,}"
-        )
+        num_similar = sum(bool(pairs.of(index)) for index in of_kind)
+        print(f"{name:<10} {len(of_kind):>10,} {num_similar:>19,} {len(removed & {*of_kind}):>8,}")
     copies = [index for index in range(len(documents)) if pairs.of(index)]
     missed = [index for index in remaining if not remaining.isdisjoint(pairs.of(index))]
     wrong = [index for index in removed if remaining.isdisjoint(pairs.of(index))]

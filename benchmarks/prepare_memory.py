@@ -2,8 +2,8 @@
 
     python benchmarks/prepare_memory.py --input python-docs --vocab vocab.txt
 
-Each is prepared by its own process. Its memory and that of its workers is sampled: resident memory, which counts a
-shared page in each process, and proportional memory, which counts it once. Goals: below 1,000 MB in all processes
+Each is prepared by its own process. Its memory and the memory of its workers are sampled: resident memory, which counts
+a shared page in each process, and proportional memory, which counts it once. Goals: below 1,000 MB in all processes
 together; twice the text in at most 2.1 times the time.
 """
 
@@ -87,8 +87,8 @@ def write_line(folder: pathlib.Path, inputs: list[str], megabytes: int) -> None:
 
 
 def watch(command: list[str]) -> tuple[float, int, int, list[int]]:
-    """Run a command; return seconds, peak bytes resident in it and its descendants, the same with shared pages
-    counted once, and the peak of each process, largest first."""
+    """Run a command; return its seconds, the peak of resident bytes of it and its descendants (shared pages counted in
+    each process, and counted once), and the peak of each process, largest first."""
     start = time.monotonic()
     most = once = 0
     each = dict[int, int]()

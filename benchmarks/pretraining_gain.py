@@ -1,4 +1,4 @@
-"""What pretraining is worth: six small tasks, fine-tuned from a pretrained model and from its random weights.
+"""Gain of pretraining on six small tasks, fine-tuned from a pretrained model and from its random weights.
 
     python benchmarks/pretraining_gain.py --model runs/mini --data DATA --output gain/
     python benchmarks/pretraining_gain.py --model runs/mini --data DATA --output gain/ --tasks qnli_tuning \\
@@ -133,7 +133,7 @@ Split = tuple[Values, str]  # fields of the config, and how many examples there 
 
 
 def wnut17(data: pathlib.Path, output: pathlib.Path) -> Split:
-    """As published."""
+    """WNUT-17 as published."""
     return {"task.data": (data / "ner" / "wnut17").absolute()}, "3,394 / 1,009"
 
 
@@ -196,7 +196,7 @@ def codah(data: pathlib.Path, output: pathlib.Path) -> Split:
 
 
 def squad(data: pathlib.Path, output: pathlib.Path) -> Split:
-    """At least 1,200 questions of whole training articles, and 500 of whole development articles."""
+    """Questions of whole articles: at least 1,200 of training articles, 500 of development articles."""
     sizes = []
     for name, published, wanted in (("train-v1.1.json", "train", 1_200), ("dev-v1.1.json", "dev", 500)):
         published_set = _json(data / "squad" / f"{published}-v1.1.recon.json.gz")

@@ -66,7 +66,7 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
 
 
 PANELS = {
-    "from BERT's recipe to the modern one, change by change": "+*",
+    "from BERT's recipe to the modern recipe, change by change": "+*",
     "BERT's recipe with one change": "bert with *",
     "the modern recipe with one change": "modern?*",
 }

@@ -1,4 +1,4 @@
-"""Text -> how full sequences are, and how many tokens are in one, by the rule that makes sequences from sentences.
+"""Text -> how full sequences are, and how many tokens an epoch reads, by the rule that makes sequences of sentences.
 
     python benchmarks/sequence_fill.py --input UD/ko_kaist-ud-dev.conllu.gz UD/ko_kaist-ud-test.conllu.gz --language ko
 
@@ -52,14 +52,12 @@ def main() -> None:
             data = DataConfig(sentence_pairs=rule)
             sequences = make_sequences(split, symbols_of(tokenizer), args.seq_len, 0, data)
             figures = sequence_figures(sequences, tokenizer.mask_id)
-            in_one_epoch, in_two_epochs = coverage(split, tokenizer.separators, args.seq_len, data)
-            print(
-                f"{rule:20} {figures.fill:7.2%} full; {in_one_epoch:7.2%} of the tokens in one epoch, {in_two_epochs:7.2%} in two"
-            )
+            once, twice = coverage(split, tokenizer.separators, args.seq_len, data)
+            print(f"{rule:20} {figures.fill:7.2%} full; {once:7.2%} of the tokens in one epoch, {twice:7.2%} in two")
 
 
 def write_inputs(directory: pathlib.Path, texts: Sequence[str], tokenizer: Tokenizer) -> list[str]:
-    """Write a file for each text, and the tokenizer as `tok`; return what `prepare` takes as its inputs."""
+    """Write a file for each text, and the tokenizer as `tok`; return the inputs for `prepare`."""
     (directory / "texts").mkdir()
     for index, text in enumerate(texts):
         (directory / "texts" / f"{index:05}.txt").write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Next sentences from shared words alone: what a model that matches the words of two texts has to reach.
+"""Next sentences from shared words alone: the accuracy that a model that matches words has to reach.
 
     python benchmarks/shared_words.py --corpus CORPUS --seq_len 128
 

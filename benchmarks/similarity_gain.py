@@ -1,4 +1,4 @@
-"""What in-batch negatives are worth: sentence vectors of one model before and after, on Korean sentence pairs (KorSTS).
+"""Gain by in-batch negatives: sentence vectors of one model before and after, on Korean sentence pairs (KorSTS).
 
     python benchmarks/similarity_gain.py --model runs/korean --data DATA/kor-nlu --output similarity/
 

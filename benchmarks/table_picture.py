@@ -12,7 +12,7 @@ def draw(ours: Rows, paper: Mapping[str, Mapping[str, float]], file: pathlib.Pat
 
     Args:
         ours: row -> column -> a value per seed; all rows have the same columns.
-        paper: row -> column -> the published value. What has one row is left out.
+        paper: row -> column -> the published value. A table of one row is left out.
         file: of the picture, PNG.
     """
     import matplotlib

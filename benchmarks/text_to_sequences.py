@@ -94,10 +94,9 @@ def main() -> None:
             for name, function in (("ours", ours), ("theirs", theirs)):
                 speeds[name].append(kilobytes / seconds(function, arguments.input, vocabulary))
     our_speed, their_speed = (statistics.median(speeds[name]) for name in ("ours", "theirs"))
+    slowest, fastest = our_speed / PUBLISHED[1], our_speed / PUBLISHED[0]
     print(f"{kilobytes:,.0f} kB, one core, transformers {transformers.__version__}")
-    print(
-        f"ours    {our_speed:,.0f} kB/s: {our_speed / PUBLISHED[1]:.0f} to {our_speed / PUBLISHED[0]:.0f} times the original's published"
-    )
+    print(f"ours    {our_speed:,.0f} kB/s: {slowest:.0f} to {fastest:.0f} times the original's published")
     print(f"theirs  {their_speed:,.0f} kB/s; ours over theirs: {our_speed / their_speed:.2f} (goal {GOAL})")
 
 

@@ -1,4 +1,4 @@
-"""The same model under torch: held-out losses after the same training, ours and that of `transformers`.
+"""Our model and the model of `transformers` under torch: held-out losses after the same training.
 
     python benchmarks/torch_reference.py --corpus CORPUS --config small_cpu --steps 1000 --output reference/
 
@@ -43,7 +43,7 @@ from bert_jax.training.schedules import Phase, learning_rate, plan_phases
 from bert_jax.training.step import check_layout, init_state, jit_step, state_shardings
 
 GOAL = 0.02  # nats
-# Muon's fields, and what torch's AdamW has not.
+# Muon's fields, and fields that torch's AdamW does not have.
 DEFAULT = OptimizerConfig()
 CHANGED: dict[str, Any] = {
     **{
@@ -57,15 +57,13 @@ IGNORED = -100  # torch's label of a position without a loss
 LOGGED = 20  # training losses are means over so many steps
 
 
-def reference_config(
-    recipe: str, corpus: Mixture, corpus_directory: str, steps: int, overrides: list[str]
-) -> PretrainConfig:
+def reference_config(recipe: str, corpus: Mixture, corpus_dir: str, steps: int, overrides: list[str]) -> PretrainConfig:
     """Return the recipe as both sides can train it."""
     config = with_vocab_size(read_config(PretrainConfig, recipe, overrides), corpus.vocab_size)
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, dropout=0.0, attention_dropout=0.0),
-        data=dataclasses.replace(config.data, corpus=corpus_directory, sentence_pairs="full_sentences", packing=1),
+        data=dataclasses.replace(config.data, corpus=corpus_dir, sentence_pairs="full_sentences", packing=1),
         train=dataclasses.replace(config.train, steps=steps, z_loss=0.0),
         optimizer=dataclasses.replace(config.optimizer, **CHANGED),
     )

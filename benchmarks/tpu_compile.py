@@ -1,4 +1,4 @@
-"""What the TPU compiler makes of published shapes: compile time, FLOPs, bytes, memory, collectives of a step and chip.
+"""Published shapes under the TPU compiler: compile time, FLOPs, bytes, memory, collectives of a step and chip.
 
     .venv-tpu/bin/python benchmarks/tpu_compile.py
 

@@ -1,11 +1,11 @@
-"""What another vocabulary is worth: a model trained further on the documentation of Python, in three ways.
+"""Gain by another vocabulary: a model trained further on the documentation of Python, in three ways.
 
     python benchmarks/vocabulary_gain.py --model small/ --output vocabulary/ [--steps 200] [--seeds 1]
 
-The model keeps its own vocabulary, or is given one trained on the new text (`bert-jax vocabulary`), or starts from
-random weights with the new one. All three read as many characters (their steps differ), and are scored on the same
-held-out lines: bits per character of the pseudo-likelihood, which vocabularies do not change. The split is made by the
-text, so that the same documents are held out with either vocabulary.
+The model keeps its own vocabulary, or is given a vocabulary trained on the new text (`bert-jax vocabulary`), or starts
+from random weights with the new vocabulary. All three read as many characters (their steps differ), and are scored on
+the same held-out lines: bits per character of the pseudo-likelihood, which vocabularies do not change. The split is
+made by the text, so that the same documents are held out with either vocabulary.
 """
 
 import argparse
@@ -33,7 +33,9 @@ LINES, LINE = 150, slice(80, 400)  # held-out lines that are scored, and their l
 def main() -> None:
     """Print a row for each start."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=pathlib.Path, required=True, help="an export of small_cpu, or one of its size")
+    parser.add_argument(
+        "--model", type=pathlib.Path, required=True, help="an export of small_cpu, or of a model of its size"
+    )
     parser.add_argument("--output", type=pathlib.Path, required=True, help="for tokenizer, corpora, runs and scores")
     parser.add_argument("--steps", type=int, default=200, help="of 4,096 tokens, with the model's own vocabulary")
     parser.add_argument("--seeds", type=int, default=1)
@@ -48,7 +50,7 @@ def main() -> None:
     text = heldout_lines(output / "heldout.txt")
     ratio = tokens["own"] / tokens["new"]
     print(f"{args.seeds} seeds, JAX {jax.__version__}, {platform.machine()}")
-    print(f"The model's own vocabulary needs {ratio:.2f} tokens where the new one needs one.")
+    print(f"The model's own vocabulary needs {ratio:.2f} tokens where the new vocabulary needs one token.")
     print("| start | steps | bits per character |\n| --- | --- | --- |")
     for start in STARTS:
         kind = "own" if start == "own" else "new"
@@ -63,7 +65,7 @@ def main() -> None:
 
 
 def run(verb: str, *words: str, **options: Any) -> str:
-    """Run a verb of the command line unless its output is there; return what it prints."""
+    """Run a verb of the command line unless its output is there; return its output."""
     if "output" in options and pathlib.Path(options["output"]).exists():
         return ""
     given = [text for name, value in options.items() for text in (f"--{name}", str(value))]

@@ -88,10 +88,10 @@ def main() -> None:
                 [sys.executable, *sys.argv, "--only", sizes], env=env, capture_output=True, text=True, check=True
             )
             times.append(json.loads(done.stdout))
-    one_device, eight_devices = (statistics.median(times) for times in seconds.values())
+    alone, all_eight = (statistics.median(times) for times in seconds.values())
     print(f"{options.size}, {options.batch_size} x {options.seq_len} tokens per device, mesh {options.mesh}")
     print(
-        f"t(1) {one_device * 1e3:,.0f} ms, t(8) {eight_devices * 1e3:,.0f} ms, t(8) / (8 t(1)) = {eight_devices / (8 * one_device):.2f}"
+        f"t(1) {alone * 1e3:,.0f} ms, t(8) {all_eight * 1e3:,.0f} ms, t(8) / (8 t(1)) = {all_eight / (8 * alone):.2f}"
     )
 
 

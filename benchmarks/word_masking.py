@@ -1,11 +1,12 @@
-"""Text -> tokens that whole-word masking hides together, with a segmenter and without, and what it costs.
+"""Text -> tokens that whole-word masking hides together, with a segmenter and without, and its cost.
 
     python benchmarks/word_masking.py --input tatoeba.cmn-eng.cmn --language zh --segmenter jieba --vocab_size 2000
 
 Trains a vocabulary on the text, or takes `--tokenizer`, and prepares documents of `--sentences` lines each with and
 without the segmenter in turn. Prints a line for each: the fraction of the tokens in words of several tokens, and in
 words that are too long and fall back to single tokens; sentences; seconds of CPU, the median of the runs. Files are
-CoNLL-U or a sentence per line, gzipped or not; `--join` puts the lines of a document on one, separated by that text.
+CoNLL-U or a sentence per line, gzipped or not; `--join` puts all lines of a document on one line, separated by that
+text.
 """
 
 import argparse
@@ -35,7 +36,7 @@ def main() -> None:
     parser.add_argument("--input", nargs="+", required=True)
     parser.add_argument("--language", required=True)
     parser.add_argument("--segmenter", required=True)
-    parser.add_argument("--tokenizer", help="directory (default: train one)")
+    parser.add_argument("--tokenizer", help="directory (default: train a tokenizer)")
     parser.add_argument("--kind", default="unigram")
     parser.add_argument("--vocab_size", type=int, default=8000)
     parser.add_argument("--sentences", type=int, default=50)

@@ -620,7 +620,9 @@ def test_a_planted_breach_is_listed(rule: str, source: str) -> None:
 
 
 def test_planted_breaches_of_pages_scripts_and_packages() -> None:
-    page = "# What it is\n\n| what | x |\n|---|---|\n| text | a new one |\n\nIt says what it read.\nWhat it read stays.\n"
+    page = (
+        "# What it is\n\n| what | x |\n|---|---|\n| text | a new one |\n\nIt says what it read.\nWhat it read stays.\n"
+    )
     assert [(b.line, b.rule) for b in breaches_of_page("a.md", page)] == [(5, "pronoun"), (7, "what")]
     assert not list(breaches_of_page("a.md", "Ask what it needs.\n\n```\n# another one\n```\n"))
     script = '# Start the run,\n# or another one.\necho "the guesses of a model"\n'

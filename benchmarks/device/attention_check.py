@@ -41,7 +41,7 @@ def inputs_of(case: str) -> AttentionInputs:
 
 
 def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: AttentionInputs) -> list[jax.Array]:
-    """Return context and gradients of q, k and v, float32; those of padding are left out. `joint`: in one array."""
+    """Return context and gradients of q, k and v, float32, without padding. `joint`: from one array."""
     real = inputs.mask[:, :, None]
 
     def context(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
@@ -57,7 +57,7 @@ def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: Attenti
 
 
 def check_attention(case: str) -> Iterator[Result]:
-    """Yield the error of each kernel and dtype, the larger of those with and without dropout."""
+    """Yield the error of each kernel and dtype, the larger error of both runs, with and without dropout."""
 
     def compute(kernel: str, dtypes: tuple[str, ...]) -> dict[str, list[list[jax.Array]]]:
         """All rates of a kernel in one program, as programs take seconds to compile."""

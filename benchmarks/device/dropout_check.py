@@ -1,4 +1,4 @@
-"""Which elements dropout drops: as on the CPU, in the right fraction, neighbors independently of each other."""
+"""Elements that dropout drops: equal to the CPU's, in the right fraction, neighbors independent of each other."""
 
 import functools
 import math

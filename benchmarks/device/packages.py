@@ -29,7 +29,7 @@ def torch_uses_cuda() -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, of this package and of the installed ones of REPORTED."""
+    """Return the versions of Python, of this package and of the installed packages of REPORTED."""
     import bert_jax
 
     by_name = {"python": platform.python_version(), "bert_jax": bert_jax.__version__}

@@ -1,4 +1,4 @@
-"""Results of the parts: one table on stdout, and one JSON file, which also says what runs and waits."""
+"""Results of the parts: a table on stdout, and a JSON file, which also names the running and the waiting parts."""
 
 import json
 import pathlib
@@ -31,7 +31,7 @@ class Result(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the part broke, or its error is too large or not a number."""
+        """Return whether the part broke, or its error is too large or not a number."""
         outside = self.bound is not None and not (self.error is not None and self.error <= self.bound)
         return outside or self.fault is not None
 
@@ -64,11 +64,11 @@ class Part(NamedTuple):
 
 
 class Report:
-    """All results of a run, printed and written as they come, and what is left to do.
+    """All results of a run, printed and written as they come, and the parts that are left.
 
     Args:
-        head: what the JSON file says beside the results.
-        place: the JSON file.
+        head: fields of the JSON file beside the results.
+        path: the JSON file.
         waiting: names of the parts to run.
     """
 
@@ -107,13 +107,13 @@ class Report:
         self._write()
 
     def leave_out_rest(self, why: str) -> None:
-        """Leave out the running part and those that wait."""
+        """Leave out the running part and the waiting parts."""
         rest = [self.running, *self.waiting] if self.running else self.waiting
         self.left_out |= dict.fromkeys(rest, why)
         self.running, self.waiting = None, []
 
     def finish(self) -> int:
-        """Print what failed and what was left out; return the exit status."""
+        """Print the failed parts and the parts that were left out; return the exit status."""
         failed = [result.name for result in self.results if result.failed]
         print(f"\n{len(self.results)} results in {self.path}; failed: {'; '.join(failed) or 'none'}")
         for why in dict.fromkeys(self.left_out.values()):
@@ -123,7 +123,7 @@ class Report:
         return int(bool(failed))
 
     def _write(self) -> None:
-        """Replace the file, so that a crash leaves what was there."""
+        """Replace the file, so that a crash leaves the old file."""
         rows = [
             {name: value for name, value in result._asdict().items() if value is not None} | {"failed": result.failed}
             for result in self.results

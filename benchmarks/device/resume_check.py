@@ -1,4 +1,4 @@
-"""A training that is resumed from a checkpoint ends with the bits of one that was not interrupted.
+"""A training that is resumed from a checkpoint ends with the bits of an uninterrupted training.
 
 Both run the project's loop on all devices with `compute.deterministic`, dropout and bfloat16. Programs are compiled
 anew, without the cache, so that a choice of kernels by timing would be noticed.

@@ -42,7 +42,7 @@ Run = Callable[[int], None]  # runs that many steps and waits for the last
 
 
 class Repeats(NamedTuple):
-    """How often a step is run: `steps` are dispatched together, and the figure is the median of `stretches`."""
+    """Numbers of runs of a step: `steps` are dispatched together, and the figure is the median of `stretches`."""
 
     warmup: int = 5
     steps: int = 20
@@ -64,7 +64,7 @@ class Step(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """Name in the table of results."""
         none = "" if self.attention_dropout else ", no attention dropout"
         suffix = f"{', packed' * self.packed}{', fine-tuning' * self.task}{', scanned layers' * self.scanned}{none}"
         return f"{self.size} {self.sequences}x{self.seq_len}{suffix}, {self.by}"

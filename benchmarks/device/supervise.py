@@ -30,10 +30,10 @@ def run_until(command: Sequence[str], deadline: float) -> int | None:
 
 
 def supervise(command: Sequence[str], report_path: pathlib.Path, deadline: float) -> int:
-    """Run `command` until no part of its report at `place` waits; return the exit status.
+    """Run `command` until no part of its report waits; return the exit status.
 
-    A part in which the process dies has failed, and a new process runs the parts after it. One that ends between two
-    parts asks for a new process.
+    A part in which the process dies has failed, and a new process runs the parts after it. A process that ends between
+    two parts asks for a new process.
     """
     before = None
     while True:

@@ -80,7 +80,7 @@ def time_embed(
 ) -> Iterator[Result]:
     """Yield the speed of `encode`, tokenization included, in bfloat16; texts of up to 128 tokens, padding not counted.
 
-    The milliseconds are those of a batch.
+    The milliseconds are for a batch.
     """
     tokenizer = load_tokenizer(open_corpus(make_corpus(directory, documents)).tokenizer_directory)
     config = dataclasses.replace(config, vocab_size=max(config.vocab_size, tokenizer.vocab_size))

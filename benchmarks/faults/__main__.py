@@ -1,4 +1,4 @@
-"""Do harm to the verbs at random until the time is up, and print and write what became of it.
+"""Do harm to the verbs at random until the time is up, and print and write the outcomes.
 
     python -m benchmarks.faults --minutes 20
 
@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",  # every program, so that no trial compiles
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-# What the verbs import, before the processes fork.
+# Modules that the verbs import, loaded before the processes fork.
 MODULES = (
     "runs.pretrain", "runs.finetune", "runs.export", "runs.evaluate", "runs.budget.plan", "runs.vocabulary",
     "data.preparation.prepare", "data.tokenizer.training.train", "inference.fill_mask", "inference.load",
@@ -107,14 +107,14 @@ def _trials(args: argparse.Namespace, root: pathlib.Path) -> int:
         importlib.import_module(f"bert_jax.{module}")
     from benchmarks.faults import damage, inputs, world, writes
 
-    print("making what is right ...", flush=True)
+    print("making the undisturbed results ...", flush=True)
     right = world.make_world(_new(root / "world"))
     seconds, counts = {}, {}
     for name, verb in world.VERBS.items():  # with warm caches
         again = _new(root / "again")
         ended = world.start(verb.command(right, again / "out"), again).wait()
         if verb.result(again / "out") != verb.result(getattr(right, verb.output)):
-            raise SystemExit(f"{name} does not give the same twice")
+            raise SystemExit(f"{name} gives two different results")
         seconds[name] = ended.seconds
         counts[name] = writes.counts_of(right, name, _new(root / "again")) if world.has_shim() else [0, 0, 0]
     (right.directory / "seconds.json").write_text(json.dumps(seconds))
@@ -174,13 +174,13 @@ def _work(right: Any, names: list[str], seed: int, worker: int, end: float, root
 
 
 def _cpu_seconds() -> float:
-    """Of this process and of all that it started and waited for."""
+    """Return the CPU seconds of this process and of all processes that it started and waited for."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def _new(path: pathlib.Path) -> pathlib.Path:
-    """An empty directory."""
+    """Make an empty directory at a path, and return it."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
     return path

@@ -34,12 +34,12 @@ def zero(rng: random.Random, path: pathlib.Path) -> None:
 
 
 def delete(rng: random.Random, path: pathlib.Path) -> None:
-    """Remove it."""
+    """Remove the file."""
     path.unlink()
 
 
 def swap(rng: random.Random, path: pathlib.Path) -> None:
-    """Exchange it with another file of its directory."""
+    """Exchange the file with another file of its directory."""
     if others := [other for other in sorted(path.parent.iterdir()) if other.is_file() and other != path]:
         other, content = rng.choice(others), path.read_bytes()
         path.write_bytes(other.read_bytes())
@@ -56,7 +56,7 @@ def edit(rng: random.Random, path: pathlib.Path) -> None:
 
 
 def rename(rng: random.Random, path: pathlib.Path) -> None:
-    """Give it another name."""
+    """Give the file another name."""
     path.rename(path.with_name(f"x{path.name}"))
 
 

@@ -1,4 +1,4 @@
-"""What comes from outside: files made to harm, random command lines, numbers that are not finite."""
+"""Harm from outside: hostile files, random command lines, numbers that are not finite."""
 
 import argparse
 import importlib
@@ -56,16 +56,16 @@ def hostile(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
 
 
 def make_spare(world: World) -> None:
-    """Copy what the verbs made: a random command line may write into it."""
+    """Copy the outputs of the verbs: a random command line may write into them."""
     spare = _spare(world)
-    spare.place.mkdir()
+    spare.directory.mkdir()
     for source, target in zip(world[1:], spare[1:], strict=True):
         copy(source, target)
 
 
 def _spare(world: World) -> World:
-    place = world.directory / "spare"
-    return World(place, *(place / name for name in World._fields[1:]))
+    directory = world.directory / "spare"
+    return World(directory, *(directory / name for name in World._fields[1:]))
 
 
 def command_lines(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:

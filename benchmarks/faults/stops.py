@@ -85,7 +85,7 @@ JUMPS = (-3e7, -3_600.0, -1.0, 0.0, 1.0, 3_600.0, 3e7)  # seconds, a year at mos
 
 
 def other_clock(rng: random.Random, world: World, scratch: pathlib.Path) -> Outcome:
-    """A run that is killed, and one that resumes it, each with a clock that is wrong and jumps once."""
+    """A run that is killed, and a run that resumes it, each with a clock that is wrong and jumps once."""
     output, harm, ended = scratch / "out", "", None
     for last in (False, True):
         wrong, jump, after = rng.choice(JUMPS), rng.choice(JUMPS), rng.uniform(0, seconds_of(world, "pretrain"))
@@ -132,7 +132,7 @@ def other_mesh(rng: random.Random, world: World, scratch: pathlib.Path) -> Outco
 
 
 def close_to_right(world: World, output: pathlib.Path) -> bool:
-    """Whether a run ended at the last step with the losses of the undisturbed one, up to the order of sums."""
+    """Return whether a run ended at the last step with the undisturbed losses, up to the order of sums."""
     actual, expected = run_of(output), run_of(world.run)
     pairs = list(zip(actual["metrics"], expected["metrics"], strict=True))
     near = all(abs(a["loss"] - b["loss"]) <= TOLERANCE * b["loss"] and a["step"] == b["step"] for a, b in pairs)

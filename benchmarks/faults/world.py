@@ -1,4 +1,4 @@
-"""What is right, made once: texts, and what the verbs make of them; and verbs as processes that a fault may hit."""
+"""Undisturbed results, made once: texts and the outputs of all verbs; and verbs as processes that a fault may hit."""
 
 import ctypes
 import hashlib
@@ -21,7 +21,7 @@ from bert_jax.training.metrics import TIMED
 
 SAMPLES = pathlib.Path(__file__).parents[2] / "tests" / "samples"
 STEPS = 12
-SECONDS = 300.0  # of a run; one that takes longer hangs
+SECONDS = 300.0  # of a run; a longer run hangs
 RECIPE = f"""
 from bert_jax.config import phases, pretrain_config
 
@@ -39,7 +39,7 @@ def get_config():
 
 
 class World(NamedTuple):
-    """What the verbs make of the texts, in order, and what else they read."""
+    """The outputs of the verbs, in order, and their other inputs."""
 
     directory: pathlib.Path
     texts: pathlib.Path
@@ -57,7 +57,7 @@ class Verb(NamedTuple):
 
     command(world, output) -> its arguments
     result(output) -> digests of all that must be the same
-    resumes: the same command continues what an earlier one began; the others refuse a finished output
+    resumes: the command continues an unfinished output; without it, the verb refuses a finished output
     """
 
     output: str  # its field of World
@@ -67,7 +67,7 @@ class Verb(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a process ended: its exit status (negative: a signal; None: it hung), its messages and seconds."""
+    """End of a process: exit status (negative: a signal; None: it hung), messages and seconds."""
 
     status: int | None
     text: str
@@ -75,7 +75,7 @@ class Ended(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What the shim lets fail: the `number`-th operation (0 write, 1 fsync, 2 rename; -1: none), with an errno."""
+    """A failure that the shim causes: of the `nth` operation (0 write, 1 fsync, 2 rename; -1: none), with an errno."""
 
     operation: int
     nth: int
@@ -130,17 +130,17 @@ def finetune(world: World, output: pathlib.Path, *overrides: str) -> list[str]:
 
 
 def files_of(directory: pathlib.Path) -> dict[str, Any]:
-    """Digest of every file, by its name."""
+    """Return the digest of every file, by its name."""
     return {str(path.relative_to(directory)): digest(path) for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
 def digest(path: pathlib.Path) -> str:
-    """Hex SHA-256 of a file."""
+    """Return the SHA-256 of a file, in hex."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def run_of(workdir: pathlib.Path) -> dict[str, Any]:
-    """Digests of the parameters and optimizer state of the last checkpoint, the metrics, and the tokenizer."""
+    """Return digests of parameters and optimizer state of the last checkpoint, the metrics, and the tokenizer."""
     checkpoints = workdir / "checkpoints"
     record = read_record(checkpoints, saved_steps(checkpoints)[0])
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
@@ -149,14 +149,14 @@ def run_of(workdir: pathlib.Path) -> dict[str, Any]:
 
 
 def model_of(directory: pathlib.Path) -> dict[str, Any]:
-    """`files_of`, without what the card says of the cost, which no checkpoint records."""
+    """Return `files_of` without the cost in the card, which no checkpoint records."""
     card, sums = (directory / name for name in ("README.md", "SHA256SUMS"))
     sealed = [line for line in sums.read_text().splitlines() if not line.endswith(card.name)]
     return files_of(directory) | {card.name: card.read_text().partition("\n## Cost\n")[0], sums.name: sealed}
 
 
 def tuned_of(workdir: pathlib.Path) -> dict[str, Any]:
-    """Digests of the best model's weights and of the predictions, and the scores."""
+    """Return digests of the best model's weights and of the predictions, and the scores."""
     best = json.loads((workdir / "results.json").read_text())["best"]
     weights = digest(workdir / "model" / "model.safetensors")
     return {"scores": best["scores"], "step": best["step"], "weights": weights} | files_of(workdir / "predictions")
@@ -196,7 +196,7 @@ def make_world(directory: pathlib.Path) -> World:
 
 
 class Running:
-    """A verb in a process of its own, a fork of this one, which has imported everything and started nothing."""
+    """A verb in its own process: a fork of this process, which has imported everything and started nothing."""
 
     def __init__(self, pid: int, log: pathlib.Path) -> None:
         self.pid, self.log, self.began = pid, log, time.monotonic()
@@ -216,7 +216,7 @@ class Running:
         return Ended(status, text, time.monotonic() - self.began)
 
     def is_running(self) -> bool:
-        """Whether it has not ended; a stopped process has not."""
+        """Return whether the process has not ended; a stopped process has not."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def signal(self, signum: int) -> None:
@@ -233,7 +233,7 @@ def start(
     clock: Callable[[], float] | None = None,
     **environment: str,
 ) -> Running:
-    """Start a verb in a process and a session of its own, with its messages in a file of `place`.
+    """Start a verb in a process and a session of its own, with its messages in a file beside `scratch`.
 
     `clock` takes the place of `time.time`.
     """
@@ -264,8 +264,8 @@ def start(
     except KeyboardInterrupt as error:
         status = 130
         if any("bert_jax/cli" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
-            traceback.print_exc()  # not one in these lines
-    except BaseException:  # the process of a verb ends here, and its traceback is what the suite looks for
+            traceback.print_exc()  # an interrupt in these lines is no failure of the verb
+    except BaseException:  # the process of a verb ends here, and the suite looks for its traceback
         traceback.print_exc()
     finally:
         if fault:
@@ -279,11 +279,11 @@ def start(
 
 def arm(directory: pathlib.Path, fault: Fault) -> None:
     """Set the shim of this process."""
-    ctypes.CDLL(None).fault_arm(f"{directory}/".encode(), fault.operation, ctypes.c_long(fault.number), fault.kind)
+    ctypes.CDLL(None).fault_arm(f"{directory}/".encode(), fault.operation, ctypes.c_long(fault.nth), fault.kind)
 
 
 def has_shim() -> bool:
-    """Whether the shim is loaded."""
+    """Return whether the shim is loaded."""
     return hasattr(ctypes.CDLL(None), "fault_arm")
 
 

@@ -20,7 +20,7 @@ FAULTS = {
 
 
 def counts_of(world: World, name: str, scratch: pathlib.Path) -> list[int]:
-    """Writes, syncs and renames of an undisturbed verb."""
+    """Return the numbers of writes, syncs and renames of an undisturbed verb."""
     start(VERBS[name].command(world, scratch / "out"), scratch, Fault(-1, 0, 0)).wait()
     return list(json.loads((scratch / "counts").read_text()))
 
