@@ -283,7 +283,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="dev.tsv or train.tsv of QNLI, plain or .gz")
     parser.add_argument("--vocab", required=True, help="directory with the vocabulary of BERT uncased")
-    parser.add_argument("--size", default="mini", help="of BERT: a row of bert_jax/models/presets.py")
+    parser.add_argument("--size", default="mini", help="of BERT: a row of bert_jax/config/presets.py")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--max_length", type=int, default=128)
     parser.add_argument("--examples", type=int, default=0, help="take the first so many; 0: all")

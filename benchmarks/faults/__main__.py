@@ -35,9 +35,9 @@ ENVIRONMENT = {
 }
 # Modules that the verbs import, loaded before the processes fork.
 MODULES = (
-    "runs.pretrain", "runs.finetune", "runs.export", "runs.evaluate", "runs.budget.plan", "runs.vocabulary",
-    "data.preparation.prepare", "data.tokenizer.training.train", "inference.fill_mask", "inference.load",
-    "inference.embed", "inference.predict", "parallel.processes.joining", "reports.verify", "cli.results_text",
+    "pretraining.pretrain", "pretraining.evaluate", "pretraining.budget.plan", "finetuning.finetune", "convert.export",
+    "convert.vocabulary", "corpus.build.prepare", "tokenizer.train", "inference.fill_mask", "inference.embed",
+    "inference.predict", "checkpoints.load_model", "checkpoints.verify", "parallel.joining", "cli.results_text",
     "cli.config_text",
 )  # fmt: skip
 
