@@ -147,7 +147,7 @@ RENAMED = {
 NO_NOUN = words(
     "that which who whose for in is was are has had have can may must with without from by to if and as at on alone "
     "else only where when while under over before after beside among between than so not but an the it does do did of "
-    "whether per first again too instead now then"
+    "whether per first again too instead now then never always also"
 )
 # After these words "one" stands for a noun: always, or where no noun follows.
 ALWAYS_VAGUE_AFTER = words(
@@ -156,7 +156,8 @@ ALWAYS_VAGUE_AFTER = words(
     "hidden undisturbed temporary stored finished complete further intact"
 )
 VAGUE_AFTER = words("the this that which any whole single")
-COUNTED = words("least most than exactly plus minus from to by into equals or and about only as but")
+ARTICLES = words("a an the each every no another any this that")
+COUNTED = words("least most than exactly plus minus from to by into equals or and about as but")
 IDIOMS = (("by", "one"), ("at", "a"), ("after", "the"), ("after", "another"), ("for", "each"), ("for", "every"))
 BE = words(
     "is are was were be been stay stays remain remains means looks nearly exactly bitwise otherwise all both not always"
@@ -209,19 +210,21 @@ class Breach(NamedTuple):
 
 def has_vague_one(sentence: str) -> bool:
     """Return whether "one" stands for a noun."""
-    parts = ["", *(part.lower() for part in re.findall(r"[\w']+(?:-\w+)*|[^\w\s]", sentence)), ".", "."]
+    parts = ["", "", *(part.lower() for part in re.findall(r"[\w']+(?:-\w+)*|[^\w\s]", sentence)), ".", "."]
     for i in [i for i, part in enumerate(parts) if part == "one"]:
-        before, after, follow = parts[i - 1], parts[i + 1], parts[i + 2]
+        article, before, after, follow = parts[i - 2 : i] + parts[i + 1 : i + 3]
         ends = after in NO_NOUN or after in tuple(".,;:)?!")
+        is_fraction = after == "in" and (follow.isdigit() or follow in ("three", "five", "ten"))
         if before in ALWAYS_VAGUE_AFTER or (before in VAGUE_AFTER and ends):
             return True
-        if before in COUNTED or before in VAGUE_AFTER or before == "no" or not ends:
+        if not ends or (after, follow) in IDIOMS or is_fraction or before == "no":
             continue
-        if after in NO_NOUN:
-            is_fraction = after == "in" and (follow.isdigit() or follow in ("three", "five", "ten"))
-            if after not in ("of", "per", "to") and (after, follow) not in IDIOMS and not is_fraction:
-                return True
-        elif before not in ("is", "=") or (before == "is" and parts[max(i - 2, 0)] == "there"):
+        is_counted = before in COUNTED or (before == "only" and article not in ARTICLES)
+        if after in ("that", "which", "whose") or (article in ARTICLES and not is_counted):
+            return True
+        if after in NO_NOUN and after not in ("of", "per", "to") and not is_counted:
+            return True
+        if after not in NO_NOUN and not is_counted and (before not in ("is", "=") or article == "there"):
             return True
     return False
 
