@@ -22,6 +22,8 @@ name        A word of VAGUE as a parameter, a public name, a field, or a local o
             metaphor as a word of such a name; a definition whose name GLOSSARY replaced.
 duplicate   A public function or class of bert_jax that another module of bert_jax defines as well.
 
+Of tests, only the names are read, as sentences: `test_ids_are_those_of_transformers` breaks the rule "pronoun".
+
 A person must read the rest. No program here sees whether a first line makes sense alone, whether a help text names its
 subject, a passive voice, a wrong tense, an inversion of another kind, a pronoun such as "it", "they" or "the other"
 without a noun near it, a metaphor or a vague name that is not listed, an array without its shape, or a sentence that is
@@ -48,41 +50,69 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCOPE = ("bert_jax", "benchmarks", "configs", "launch", "docs", "README.md", "CONTRIBUTING.md", "SECURITY.md")
+UNFINISHED_PARTS = ("bert_jax/", "tests/")
 SUFFIXES = (".py", ".md", ".sh", ".sbatch", ".toml", ".c")
 MAX_ALLOWED = 15
 
 # "path: rule: text", as the command line prints it, without the line number.
 ALLOWED: set[str] = set()
 
-# Breaches by package, or file, of bert_jax/.
+# Breaches by package of bert_jax/ and by folder of tests/: `python tests/test_language.py --counts` prints them.
 UNFINISHED: dict[str, int] = {
     "bert_jax/__main__.py": 2,
-    "bert_jax/api.py": 3,
+    "bert_jax/api.py": 4,
     "bert_jax/batches": 72,
     "bert_jax/checkpoints": 41,
     "bert_jax/cli": 85,
     "bert_jax/config": 98,
     "bert_jax/console.py": 3,
     "bert_jax/convert": 111,
-    "bert_jax/corpus": 338,
+    "bert_jax/corpus": 339,
     "bert_jax/dryrun": 60,
     "bert_jax/errors.py": 7,
     "bert_jax/files.py": 9,
-    "bert_jax/finetuning": 34,
+    "bert_jax/finetuning": 36,
     "bert_jax/inference": 55,
-    "bert_jax/interop": 139,
+    "bert_jax/interop": 141,
     "bert_jax/loaded_model.py": 5,
     "bert_jax/models": 225,
     "bert_jax/objectives": 70,
-    "bert_jax/parallel": 45,
+    "bert_jax/parallel": 46,
     "bert_jax/pretraining": 83,
     "bert_jax/readers": 112,
     "bert_jax/reports": 313,
-    "bert_jax/scoring": 143,
+    "bert_jax/scoring": 144,
     "bert_jax/strict_json.py": 5,
-    "bert_jax/tasks": 103,
+    "bert_jax/tasks": 105,
     "bert_jax/tokenizer": 90,
     "bert_jax/training": 152,
+    "tests/batches": 7,
+    "tests/beam": 2,
+    "tests/benchmarks": 1,
+    "tests/cli": 10,
+    "tests/config": 1,
+    "tests/convert": 3,
+    "tests/corpus": 13,
+    "tests/dryrun": 7,
+    "tests/gcs": 2,
+    "tests/inference": 4,
+    "tests/interop": 12,
+    "tests/launch": 5,
+    "tests/models": 16,
+    "tests/objectives": 4,
+    "tests/parallel": 8,
+    "tests/pretraining": 11,
+    "tests/readers": 9,
+    "tests/reports": 8,
+    "tests/scoring": 2,
+    "tests/tasks": 15,
+    "tests/test_api.py": 2,
+    "tests/test_console.py": 1,
+    "tests/test_files.py": 3,
+    "tests/test_layout.py": 1,
+    "tests/tokenizer": 14,
+    "tests/tpu": 3,
+    "tests/training": 12,
 }
 
 
@@ -102,7 +132,6 @@ RENAMED = {
     "Differences": "LayerFlags",
     "_differences": "layer_flags_list",
     "ChosenTokens": "GlobalTokenMask",
-    "Choice": "GlobalTokenRule",
     "tokens_to_be_global": "global_token_mask",
     "Window": "WindowSpec",
     "AtDistances": "RelativeKeysAndQueries",
@@ -175,7 +204,7 @@ METAPHOR = re.compile(
 )
 SPELLING = re.compile(
     r"\b\w*(?:(?:normal|optim|initial|token|serial|parametr|summar|recogn|organ|quant|general)is(?:e|ed|es|er|ers|ing|ation)"
-    r"|behaviour|colour|favour|centre|licence|neighbour|analyse|modelled|modelling|labelled|labelling|cancelled)\w*",
+    r"|behaviour|colour|favour|centre|licence|neighbour|analyse|modelled|modelling|labelled|labelling)\w*",
     re.I,
 )
 WHAT = re.compile(r"\bwhat\b(?!.*\?)", re.I)
@@ -313,35 +342,22 @@ def texts_of_program(source: str) -> Iterator[tuple[int, str, str]]:
             yield start, "comment", "\n".join(comment)
             comment = []
     tree = ast.parse(source)
-    skipped = set()
+    skipped = set[ast.AST]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
             first = node.body[0]
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                skipped.add(first.value)
-                opening, _, rest = first.value.value.partition("\n")
+            docstring = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(docstring, ast.Constant) and isinstance(docstring.value, str):
+                skipped.add(docstring)
+                opening, _, rest = docstring.value.partition("\n")
                 yield first.lineno, "docstring", f"{opening}\n{textwrap.dedent(rest)}"
         if isinstance(node, ast.JoinedStr):
-            skipped |= {
-                part for part in ast.walk(node) if part is not node and isinstance(part, ast.Constant | ast.JoinedStr)
-            }
+            skipped |= set(ast.walk(node)) - {node}
             if node not in skipped:
-                yield (
-                    node.lineno,
-                    "string",
-                    "".join(p.value if isinstance(p, ast.Constant) else "X" for p in node.values),
-                )
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and node not in skipped
-            and " " in node.value.strip()
-        ):
-            yield node.lineno, "string", node.value
+                parts = [str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values]
+                yield node.lineno, "string", "".join(parts)
+        elif isinstance(node, ast.Constant) and node not in skipped and " " in str(node.value).strip():
+            yield node.lineno, "string", str(node.value)
 
 
 def texts_of_script(source: str) -> Iterator[tuple[int, str]]:
@@ -443,8 +459,9 @@ def breaches_of_program(path: str, source: str) -> Iterator[Breach]:
             seen.add(symbol)
             yield Breach(path, line, "name", symbol)
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in RENAMED:
-            yield Breach(path, node.lineno, "name", f"{node.name} is now {RENAMED[node.name]}")
+        old = getattr(node, "name", "") or getattr(getattr(node, "targets", [node])[0], "id", "")
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Assign) and old in RENAMED:
+            yield Breach(path, node.lineno, "name", f"{old} is now {RENAMED[old]}")
 
 
 def breaches_of_page(path: str, source: str) -> Iterator[Breach]:
@@ -462,9 +479,17 @@ def breaches_of_script(path: str, source: str) -> Iterator[Breach]:
                 yield Breach(path, start + line, rule, sentence)
 
 
+def breaches_of_test_names(path: str, source: str) -> Iterator[Breach]:
+    """Yield the breaches of the names of a file's tests, each read as a sentence."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            sentence = node.name.removeprefix("test_").replace("_", " ")
+            yield from (Breach(path, node.lineno, rule, node.name) for rule in rules_broken(sentence))
+
+
 def duplicates(sources: dict[str, str]) -> Iterator[Breach]:
     """Yield a breach for each definition of a public function or class that several files define."""
-    places = collections.defaultdict(dict)
+    places: dict[str, dict[str, int]] = collections.defaultdict(dict)
     for path, source in sources.items():
         for node in ast.parse(source).body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
@@ -493,6 +518,8 @@ def breaches() -> tuple[Breach, ...]:
         for path, source in sources.items()
         for breach in found_in.get(pathlib.Path(path).suffix, breaches_of_script)(path, source)
     ]
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        result += breaches_of_test_names(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
     result += duplicates(
         {path: text for path, text in sources.items() if path.startswith("bert_jax/") and path.endswith(".py")}
     )
@@ -505,18 +532,18 @@ def package(path: str) -> str:
 
 
 def counts() -> collections.Counter[str]:
-    """Return the number of breaches in each package of bert_jax/, without the allowed breaches."""
+    """Return the number of breaches in each package of bert_jax/ and folder of tests/, without the allowed breaches."""
     return collections.Counter(
-        package(b.path) for b in breaches() if b.path.startswith("bert_jax/") and b.entry not in ALLOWED
+        package(b.path) for b in breaches() if b.path.startswith(UNFINISHED_PARTS) and b.entry not in ALLOWED
     )
 
 
-def test_language_of_everything_but_the_package() -> None:
-    listed = [f"{b.path}:{b.line}: {b.rule}: {b.text}" for b in breaches() if not b.path.startswith("bert_jax/")]
+def test_finished_parts_have_no_breach() -> None:
+    listed = [f"{b.path}:{b.line}: {b.rule}: {b.text}" for b in breaches() if not b.path.startswith(UNFINISHED_PARTS)]
     assert not [line for line in listed if re.sub(r":\d+:", ":", line, count=1) not in ALLOWED]
 
 
-def test_breaches_of_the_package_only_fall() -> None:
+def test_breaches_of_unfinished_parts_only_fall() -> None:
     now = counts()
     assert {key: number for key, number in now.items() if number > UNFINISHED.get(key, 0)} == {}, (
         "`python tests/test_language.py PATH` lists them"
@@ -622,7 +649,7 @@ def test_a_planted_breach_is_listed(rule: str, source: str) -> None:
     assert [breach.rule for breach in breaches_of_program("a.py", source)] == [rule]
 
 
-def test_planted_breaches_of_pages_scripts_and_packages() -> None:
+def test_planted_breaches_of_pages_scripts_tests_and_packages() -> None:
     page = (
         "# What it is\n\n| what | x |\n|---|---|\n| text | a new one |\n\nIt says what it read.\nWhat it read stays.\n"
     )
@@ -631,6 +658,8 @@ def test_planted_breaches_of_pages_scripts_and_packages() -> None:
     script = '# Start the run,\n# or another one.\necho "the guesses of a model"\n'
     assert [(b.line, b.rule) for b in breaches_of_script("a.sh", script)] == [(1, "pronoun"), (3, "metaphor")]
     twice = {"a.py": "def read():\n    pass\n", "b.py": "\nclass read:\n    pass\n", "c.py": "def _read():\n    pass\n"}
+    names = "def test_ids_are_those_of_torch():\n    pass\n\n\ndef test_ids_equal_the_ids_of_torch():\n    pass\n"
+    assert [(b.line, b.rule) for b in breaches_of_test_names("test_a.py", names)] == [(1, "pronoun")]
     assert [(b.path, b.line, b.text) for b in duplicates(twice)] == [("a.py", 1, "read"), ("b.py", 2, "read")]
 
 
@@ -645,7 +674,7 @@ def main(arguments: list[str]) -> int:
         print("UNFINISHED: dict[str, int] = {")
         print("\n".join(f'    "{key}": {count},' for key, count in sorted(counts().items())) + "\n}")
         return 0
-    wanted = [pathlib.Path(argument).resolve().relative_to(ROOT).as_posix() for argument in arguments] or list(SCOPE)
+    wanted = [pathlib.Path(argument).resolve().relative_to(ROOT).as_posix() for argument in arguments] or ["."]
     listed = [
         breach
         for breach in breaches()
