@@ -67,18 +67,18 @@ def writing(place: str | os.PathLike[str], fix: str = "make room, or choose anot
         raise UserError(f"{place}: cannot be written ({reason}); {fix}") from error
 
 
-def lack_of(error: Exception, less: str) -> str:
-    """Return a message where an error comes from a lack of memory or of the devices that JAX_PLATFORMS names, else ''.
+def resource_error_message(error: Exception, advice: str) -> str:
+    """Return a message where memory, or the devices that JAX_PLATFORMS names, are lacking; '' for any other error.
 
     Args:
         error: any error of a verb.
-        less: advice that lowers its need of memory.
+        advice: lowers its need of memory.
     """
     text = str(error)
     # XLA's words; those of a full `std::bad_alloc` in a library become a MemoryError.
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in text):
         reason = (text.splitlines() or [""])[0][:200]
-        return f"out of memory{f' ({reason})' if reason else ''}; {less}"
+        return f"out of memory{f' ({reason})' if reason else ''}; {advice}"
     platforms, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")
     if not platforms or not jax:
         return ""

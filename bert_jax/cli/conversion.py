@@ -6,25 +6,25 @@ import pathlib
 from bert_jax.cli.command import (
     MODEL_HELP,
     STEP_HELP,
-    Command,
+    Verb,
     add_model,
     local_path,
-    run_place,
+    path_or_url,
 )
 from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
 
-def _export(parser: argparse.ArgumentParser) -> None:
+def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir",
         "--model",
         required=True,
-        type=run_place,
+        type=path_or_url,
         metavar="DIR",
         help=f"{MODEL_HELP}; or Google's TensorFlow checkpoint of a BERT",
     )
-    parser.add_argument("--output", required=True, type=run_place, metavar="DIR", help="directory or URL to create")
+    parser.add_argument("--output", required=True, type=path_or_url, metavar="DIR", help="directory or URL to create")
     parser.add_argument(
         "--format",
         choices=["huggingface", "stablehlo", "stablehlo_int8", "onnx", "onnx_int8"],
@@ -45,16 +45,6 @@ def _export(parser: argparse.ArgumentParser) -> None:
     )
 
 
-EXPORT = Command(
-    "write a model for other programs",
-    "huggingface: a directory that AutoModelFor... and AutoTokenizer of transformers open as it is. stablehlo: a "
-    "program that jax runs without bert_jax. onnx: an ONNX graph; needs pip install onnxscript torch transformers. "
-    "..._int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures what they cost.",
-    "--workdir runs/base --output my-bert/",
-    _export,
-)
-
-
 def export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
     from bert_jax.convert.export import export as run
@@ -67,7 +57,21 @@ def export(args: argparse.Namespace) -> None:
             run(place, args.step, output, args.format, console, args.head, args.part, *for_card)
 
 
-def _compress(parser: argparse.ArgumentParser) -> None:
+EXPORT = Verb(
+    summary="write a model for other programs",
+    description=(
+        "huggingface: a directory that AutoModelFor... and AutoTokenizer of transformers open as it is. stablehlo: a "
+        "program that jax runs without bert_jax. onnx: an ONNX graph; needs pip install onnxscript torch "
+        "transformers. ..._int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures what "
+        "they cost."
+    ),
+    example="--workdir runs/base --output my-bert/",
+    add_options=_export_options,
+    run=export,
+)
+
+
+def _compress_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "--method",
@@ -96,16 +100,6 @@ def _compress(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="directory to create")
 
 
-COMPRESS = Command(
-    "write a smaller model, and measure what it costs",
-    "heads, mlp, layers: the parts that matter least for the loss (Michel et al. 2019), in a directory that "
-    "transformers opens and `finetune` trains again. onnx_int8, stablehlo_int8: weights as int8. Prints size, time and "
-    "score before and after, with the confidence interval of what is lost, and writes them into the model card.",
-    "--model runs/qnli --method layers --amount 0.25 --output smaller/",
-    _compress,
-)
-
-
 def compress(args: argparse.Namespace) -> None:
     """Write a smaller model; print what it saves and costs."""
     from bert_jax.convert.compress import compress as run
@@ -126,7 +120,21 @@ def compress(args: argparse.Namespace) -> None:
     print("\n".join([*lines, args.output]))
 
 
-def _vocabulary(parser: argparse.ArgumentParser) -> None:
+COMPRESS = Verb(
+    summary="write a smaller model, and measure what it costs",
+    description=(
+        "heads, mlp, layers: the parts that matter least for the loss (Michel et al. 2019), in a directory that "
+        "transformers opens and `finetune` trains again. onnx_int8, stablehlo_int8: weights as int8. Prints size, "
+        "time and score before and after, with the confidence interval of what is lost, and writes them into the "
+        "model card."
+    ),
+    example="--model runs/qnli --method layers --amount 0.25 --output smaller/",
+    add_options=_compress_options,
+    run=compress,
+)
+
+
+def _vocabulary_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "--tokenizer",
@@ -137,16 +145,6 @@ def _vocabulary(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="model directory to create")
 
 
-VOCABULARY = Command(
-    "give a model another vocabulary",
-    "For text that the old vocabulary splits into many pieces: another language or domain. Tokens that both have keep "
-    "their embeddings; a new one takes the mean of its old pieces. Train the result further on a corpus prepared with "
-    "the new tokenizer: pretrain --config.init_from=DIR.",
-    "--model my-bert/ --tokenizer german-tok/ --output german-bert/",
-    _vocabulary,
-)
-
-
 def vocabulary(args: argparse.Namespace) -> None:
     """Write a model with another vocabulary."""
     from bert_jax.convert.vocabulary import change_vocabulary
@@ -154,3 +152,16 @@ def vocabulary(args: argparse.Namespace) -> None:
 
     with open_console() as console, console.working("changing the vocabulary"):
         change_vocabulary(fetched(args.model), pathlib.Path(args.tokenizer), pathlib.Path(args.output), console)
+
+
+VOCABULARY = Verb(
+    summary="give a model another vocabulary",
+    description=(
+        "For text that the old vocabulary splits into many pieces: another language or domain. Tokens that both have "
+        "keep their embeddings; a new one takes the mean of its old pieces. Train the result further on a corpus "
+        "prepared with the new tokenizer: pretrain --config.init_from=DIR."
+    ),
+    example="--model my-bert/ --tokenizer german-tok/ --output german-bert/",
+    add_options=_vocabulary_options,
+    run=vocabulary,
+)

@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import Any
 
-from bert_jax.cli.command import Command, local_path
+from bert_jax.cli.command import Verb, local_path
 from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
@@ -101,7 +101,7 @@ def _read_options(args: argparse.Namespace) -> Any:
     return ReadOptions(**{name: getattr(args, name) for name in ReadOptions._fields if hasattr(args, name)})
 
 
-def _tokenizer(parser: argparse.ArgumentParser) -> None:
+def _tokenizer_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input",
         nargs="+",
@@ -161,16 +161,6 @@ def _tokenizer(parser: argparse.ArgumentParser) -> None:
     )
 
 
-TOKENIZER = Command(
-    "train a vocabulary on text",
-    "The vocabulary lists the tokens that a model reads instead of letters. To use a published tokenizer, skip this "
-    "verb: `prepare` takes a directory with tokenizer.json, vocab.txt, vocab.json and merges.txt, spiece.model or "
-    "spm.model.",
-    "--input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/",
-    _tokenizer,
-)
-
-
 def tokenizer(args: argparse.Namespace) -> None:
     """Train a vocabulary and save it."""
     from bert_jax.tokenizer.train import train_tokenizer
@@ -193,7 +183,21 @@ def tokenizer(args: argparse.Namespace) -> None:
     print(report)
 
 
-def _clean(parser: argparse.ArgumentParser) -> None:
+TOKENIZER = Verb(
+    summary="train a vocabulary on text",
+    description=(
+        "The vocabulary lists the tokens that a model reads instead of letters. To use a published tokenizer, skip "
+        "this verb: `prepare` takes a directory with tokenizer.json, vocab.txt, vocab.json and merges.txt, "
+        "spiece.model or spm.model."
+    ),
+    example="--input 'books/*.txt' --kind wordpiece --vocab_size 30522 --output tok/",
+    add_options=_tokenizer_options,
+    run=tokenizer,
+    memory_advice="lower --sample_characters",
+)
+
+
+def _clean_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading(parser)
     parser.add_argument(
@@ -216,16 +220,6 @@ def _clean(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
 
 
-CLEAN = Command(
-    "remove bad documents from text and repair others",
-    "The rules of a recipe, such as those of Gopher, C4 and FineWeb, change documents or remove them. What is left is "
-    "written as JSON lines, and every removal and change is counted by rule. `prepare --clean RECIPE` does the same "
-    "before it encodes. docs/cleaning.md has the rules.",
-    "--input 'pages/*.jsonl.gz' --recipe web --output cleaned.jsonl --keep_removed removed.jsonl",
-    _clean,
-)
-
-
 def clean(args: argparse.Namespace) -> None:
     """Write the documents that a recipe keeps."""
     from bert_jax.corpus.build.clean import clean_texts, format_account
@@ -245,7 +239,21 @@ def clean(args: argparse.Namespace) -> None:
     print(json.dumps(account, ensure_ascii=False) if args.json else format_account(account, args.output))
 
 
-def _prepare(parser: argparse.ArgumentParser) -> None:
+CLEAN = Verb(
+    summary="remove bad documents from text and repair others",
+    description=(
+        "The rules of a recipe, such as those of Gopher, C4 and FineWeb, change documents or remove them. What is "
+        "left is written as JSON lines, and every removal and change is counted by rule. `prepare --clean RECIPE` "
+        "does the same before it encodes. docs/cleaning.md has the rules."
+    ),
+    example="--input 'pages/*.jsonl.gz' --recipe web --output cleaned.jsonl --keep_removed removed.jsonl",
+    add_options=_clean_options,
+    run=clean,
+    memory_advice="lower --workers",
+)
+
+
+def _prepare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading(parser)
     parser.add_argument(
@@ -319,16 +327,6 @@ def _prepare(parser: argparse.ArgumentParser) -> None:
     )
 
 
-PREPARE = Command(
-    "turn text into a corpus that training reads",
-    "The text is split into documents and sentences and encoded with the tokenizer. A fraction of the documents is "
-    "held out for evaluation. Every document is either stored, or counted with the reason for its rejection. Prepare "
-    "each language or source on its own: `pretrain` mixes several corpora. docs/data.md is the guide.",
-    "--input 'books/*.txt' --tokenizer tok/ --output corpus/",
-    _prepare,
-)
-
-
 def prepare(args: argparse.Namespace) -> None:
     """Turn documents into a corpus."""
     from bert_jax.corpus.build.prepare import format_summary
@@ -385,7 +383,21 @@ def prepare(args: argparse.Namespace) -> None:
     print(format_summary(manifest, args.output))
 
 
-def _inspect(parser: argparse.ArgumentParser) -> None:
+PREPARE = Verb(
+    summary="turn text into a corpus that training reads",
+    description=(
+        "The text is split into documents and sentences and encoded with the tokenizer. A fraction of the documents "
+        "is held out for evaluation. Every document is either stored, or counted with the reason for its rejection. "
+        "Prepare each language or source on its own: `pretrain` mixes several corpora. docs/data.md is the guide."
+    ),
+    example="--input 'books/*.txt' --tokenizer tok/ --output corpus/",
+    add_options=_prepare_options,
+    run=prepare,
+    memory_advice="lower --workers, or give fewer files at a time",
+)
+
+
+def _inspect_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "corpus",
         metavar="CORPUS",
@@ -417,18 +429,6 @@ def _inspect(parser: argparse.ArgumentParser) -> None:
     )
 
 
-INSPECT = Command(
-    "show a corpus and the sequences that are made of it",
-    "Prints statistics, warns of likely problems, and shows sequences as text. Masks, pairs, and examples that share a "
-    "sequence have colors on a terminal and marks elsewhere. Every field of config.data can be overridden, as in "
-    "--config.data.masking=span.",
-    "corpus/",
-    _inspect,
-    kinds=("pretrain",),
-    stray="; give several corpora as one word: a pattern in quotes, or names separated by commas",
-)
-
-
 def inspect(args: argparse.Namespace) -> None:
     """Print a corpus and sequences of it, or write them as a page, or compare it with another corpus."""
     if args.against is not None:
@@ -442,3 +442,18 @@ def inspect(args: argparse.Namespace) -> None:
 
     with open_console() as console:
         run(args.corpus, args.config, args.overrides, args.sequence, args.json, console, args.html)
+
+
+INSPECT = Verb(
+    summary="show a corpus and the sequences that are made of it",
+    description=(
+        "Prints statistics, warns of likely problems, and shows sequences as text. Masks, pairs, and examples that "
+        "share a sequence have colors on a terminal and marks elsewhere. Every field of config.data can be "
+        "overridden, as in --config.data.masking=span."
+    ),
+    example="corpus/",
+    add_options=_inspect_options,
+    run=inspect,
+    config_kinds=("pretrain",),
+    positional_hint="; give several corpora as one word: a pattern in quotes, or names separated by commas",
+)

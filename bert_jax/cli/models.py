@@ -8,7 +8,7 @@ import sys
 
 from bert_jax.cli.command import (
     INPUT_FILE_HELP,
-    Command,
+    Verb,
     add_model,
     add_text,
     local_path,
@@ -17,21 +17,12 @@ from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
 
-def _fill_mask(parser: argparse.ArgumentParser) -> None:
+def _fill_mask_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--top_k", type=int, default=5, metavar="K", help="guesses for each [MASK] (default: 5)")
     parser.add_argument("--json", action="store_true", help="print a list of {token, id, probability, text} per text")
     parser.add_argument("--input", metavar="FILE", help=f"{INPUT_FILE_HELP}, instead of TEXT")
     add_text(parser, "text", "text with [MASK] in it, in quotes; RoBERTa spells it <mask>", nargs="?")
-
-
-FILL_MASK = Command(
-    "guess the [MASK] tokens of a text",
-    "Prints probability, token, and the text with the token filled in, most probable first.",
-    "--model my-bert/ 'The capital of France is [MASK].'",
-    _fill_mask,
-    stray="; put the whole text in quotes",
-)
 
 
 def fill_mask(args: argparse.Namespace) -> None:
@@ -63,7 +54,17 @@ def fill_mask(args: argparse.Namespace) -> None:
             raise UserError(f"{name_of(args.input)}: no text in it; write one per line")
 
 
-def _attention(parser: argparse.ArgumentParser) -> None:
+FILL_MASK = Verb(
+    summary="guess the [MASK] tokens of a text",
+    description="Prints probability, token, and the text with the token filled in, most probable first.",
+    example="--model my-bert/ 'The capital of France is [MASK].'",
+    add_options=_fill_mask_options,
+    run=fill_mask,
+    positional_hint="; put the whole text in quotes",
+)
+
+
+def _attention_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "--output",
@@ -85,18 +86,6 @@ def _attention(parser: argparse.ArgumentParser) -> None:
     add_text(parser, "pair", "a second text, in quotes", nargs="?")
 
 
-ATTENTION = Command(
-    "draw the attention of each head of a model",
-    "Writes a self-contained HTML page: a heat map for each head of each layer, and how much of its attention follows "
-    "the patterns of Clark et al. 2019 (next or previous token, [SEP], broad); attention rollout; the relevance of "
-    "tokens for the answer at a [MASK] or of a classifier; with --layer and --head each weight of one head. Or writes "
-    "the maps as a picture. The text may be as long as the model reads; 512 of its tokens are shown.",
-    "--model my-bert/ --output attention.html 'The cat sat.' 'It slept.'",
-    _attention,
-    stray="; put each text in quotes",
-)
-
-
 def attention(args: argparse.Namespace) -> None:
     """Write what each head reads as a page or as a picture."""
     from bert_jax.reports.attention.page import write_attention
@@ -110,7 +99,23 @@ def attention(args: argparse.Namespace) -> None:
     print(written)
 
 
-def _predict(parser: argparse.ArgumentParser) -> None:
+ATTENTION = Verb(
+    summary="draw the attention of each head of a model",
+    description=(
+        "Writes a self-contained HTML page: a heat map for each head of each layer, and how much of its attention "
+        "follows the patterns of Clark et al. 2019 (next or previous token, [SEP], broad); attention rollout; the "
+        "relevance of tokens for the answer at a [MASK] or of a classifier; with --layer and --head each weight of "
+        "one head. Or writes the maps as a picture. The text may be as long as the model reads; 512 of its tokens are "
+        "shown."
+    ),
+    example="--model my-bert/ --output attention.html 'The cat sat.' 'It slept.'",
+    add_options=_attention_options,
+    run=attention,
+    positional_hint="; put each text in quotes",
+)
+
+
+def _predict_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
     parser.add_argument(
@@ -121,16 +126,6 @@ def _predict(parser: argparse.ArgumentParser) -> None:
         help="JSON lines to create; - prints them (default: -)",
     )
     parser.add_argument("--batch_size", type=int, default=32, metavar="N", help="sequences per step (default: 32)")
-
-
-PREDICT = Command(
-    "answer a task with a fine-tuned model",
-    "Writes one JSON object per text, in order. A line of plain text is classified; JSON objects have text and "
-    "text_pair to classify, tokens to tag, question and context, or text and choices. An `id` is copied to the answer.",
-    "--model runs/qnli --input questions.jsonl --output answers.jsonl",
-    _predict,
-    stray="; give a file as --input {0} or --output {0}",
-)
 
 
 def predict(args: argparse.Namespace) -> None:
@@ -150,7 +145,22 @@ def predict(args: argparse.Namespace) -> None:
     print(", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in counts.items() if count), file=sys.stderr)
 
 
-def _embed(parser: argparse.ArgumentParser) -> None:
+PREDICT = Verb(
+    summary="answer a task with a fine-tuned model",
+    description=(
+        "Writes one JSON object per text, in order. A line of plain text is classified; JSON objects have text and "
+        "text_pair to classify, tokens to tag, question and context, or text and choices. An `id` is copied to the "
+        "answer."
+    ),
+    example="--model runs/qnli --input questions.jsonl --output answers.jsonl",
+    add_options=_predict_options,
+    run=predict,
+    positional_hint="; give a file as --input {0} or --output {0}",
+    memory_advice="lower --batch_size",
+)
+
+
+def _embed_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
     parser.add_argument(
@@ -193,16 +203,6 @@ def _embed(parser: argparse.ArgumentParser) -> None:
     )
 
 
-EMBED = Command(
-    "turn texts into vectors",
-    "Writes one vector per text as .npy, or one vector per token as .safetensors: features for a model that is trained "
-    "elsewhere. JSON objects have `text`, and optionally `text_pair`.",
-    "--model my-bert/ --input texts.txt --output vectors.npy",
-    _embed,
-    stray="; give a file as --input {0} or --output {0}",
-)
-
-
 def embed(args: argparse.Namespace) -> None:
     """Write the vectors of texts."""
     from bert_jax.inference.embed import embed as run
@@ -231,3 +231,17 @@ def embed(args: argparse.Namespace) -> None:
     cut = f", {made.truncated:,} of them cut" if made.truncated else ""
     empty = f", {made.empty:,} of them empty" if made.empty else ""
     print(f"{made.texts:,} texts{cut}{empty}, {made.tokens:,} tokens, {made.width} features -> {args.output}")
+
+
+EMBED = Verb(
+    summary="turn texts into vectors",
+    description=(
+        "Writes one vector per text as .npy, or one vector per token as .safetensors: features for a model that is "
+        "trained elsewhere. JSON objects have `text`, and optionally `text_pair`."
+    ),
+    example="--model my-bert/ --input texts.txt --output vectors.npy",
+    add_options=_embed_options,
+    run=embed,
+    positional_hint="; give a file as --input {0} or --output {0}",
+    memory_advice="lower --batch_size",
+)

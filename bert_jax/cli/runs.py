@@ -9,16 +9,16 @@ from bert_jax.cli.command import (
     FOLLOW_PORT,
     RUN_HELP,
     STEP_HELP,
-    Command,
+    Verb,
     local_path,
-    run_place,
+    path_or_url,
 )
 from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError, shown
 
 
-def _evaluate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, type=run_place, metavar="DIR", help=RUN_HELP)
+def _evaluate_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workdir", required=True, type=path_or_url, metavar="DIR", help=RUN_HELP)
     parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
     parser.add_argument(
         "--corpus",
@@ -27,15 +27,6 @@ def _evaluate(parser: argparse.ArgumentParser) -> None:
         "or all of them where it holds none out (default: the run's)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-
-
-EVALUATE = Command(
-    "measure a run on its held-out documents",
-    "Prints losses in nats, accuracies, and the unigram entropy: the loss of a model that knows how often each token "
-    "occurs and nothing else.",
-    "--workdir runs/base",
-    _evaluate,
-)
 
 
 def evaluate(args: argparse.Namespace) -> None:
@@ -50,19 +41,23 @@ def evaluate(args: argparse.Namespace) -> None:
     print(json.dumps(metrics) if args.json else evaluation_table(metrics, args.corpus))
 
 
-def _plot(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, type=run_place, metavar="DIR", help=RUN_HELP)
+EVALUATE = Verb(
+    summary="measure a run on its held-out documents",
+    description=(
+        "Prints losses in nats, accuracies, and the unigram entropy: the loss of a model that knows how often each "
+        "token occurs and nothing else."
+    ),
+    example="--workdir runs/base",
+    add_options=_evaluate_options,
+    run=evaluate,
+)
+
+
+def _plot_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workdir", required=True, type=path_or_url, metavar="DIR", help=RUN_HELP)
     parser.add_argument(
         "--output", required=True, type=local_path, metavar="FILE", help="picture to create: .png, .pdf or .svg"
     )
-
-
-PLOT = Command(
-    "draw the learning curves of a run",
-    "Reads metrics.jsonl in the work directory.",
-    "--workdir runs/base --output curves.png",
-    _plot,
-)
 
 
 def plot(args: argparse.Namespace) -> None:
@@ -75,9 +70,18 @@ def plot(args: argparse.Namespace) -> None:
     print(args.output)
 
 
-def _report(parser: argparse.ArgumentParser) -> None:
+PLOT = Verb(
+    summary="draw the learning curves of a run",
+    description="Reads metrics.jsonl in the work directory.",
+    example="--workdir runs/base --output curves.png",
+    add_options=_plot_options,
+    run=plot,
+)
+
+
+def _report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "workdir", nargs="+", type=run_place, metavar="WORKDIR", help="work directories of `pretrain` or `finetune`"
+        "workdir", nargs="+", type=path_or_url, metavar="WORKDIR", help="work directories of `pretrain` or `finetune`"
     )
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
@@ -99,16 +103,6 @@ def _report(parser: argparse.ArgumentParser) -> None:
     )
 
 
-REPORT = Command(
-    "write a run, or several, as one HTML page",
-    "What was trained and whether it looks healthy, curves, corpus, held-out sequences with the model's guesses, "
-    "settings, cost, and how to train it again. The page loads nothing and runs nothing. With --follow, a server on "
-    "the loopback address shows it while the run trains.",
-    "runs/base --output report.html",
-    _report,
-)
-
-
 def report(args: argparse.Namespace) -> None:
     """Write a run, or several, as a page, or serve it."""
     from bert_jax.reports.run.write import serve_report, write_report
@@ -121,22 +115,25 @@ def report(args: argparse.Namespace) -> None:
     print(write_report(args.workdir, args.output, args.watts, args.grams_per_kwh))
 
 
-def _verify(parser: argparse.ArgumentParser) -> None:
+REPORT = Verb(
+    summary="write a run, or several, as one HTML page",
+    description=(
+        "What was trained and whether it looks healthy, curves, corpus, held-out sequences with the model's guesses, "
+        "settings, cost, and how to train it again. The page loads nothing and runs nothing. With --follow, a server "
+        "on the loopback address shows it while the run trains."
+    ),
+    example="runs/base --output report.html",
+    add_options=_report_options,
+    run=report,
+)
+
+
+def _verify_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         metavar="DIR",
         help="directory made by `tokenizer`, `prepare` or `export`, or a work directory of `pretrain` or `finetune`",
     )
-
-
-VERIFY = Command(
-    "compare every byte of a directory with its digests",
-    "The digests were written with the directory: SHA256SUMS of tokenizers and exports, the manifest of a corpus, the "
-    "records of checkpoints, with which run.json and tokenizer/ are compared as well. Exits with 0 if all is "
-    "intact, with 1 after a line for each damaged part, and with 2 if there are no digests.",
-    "runs/base",
-    _verify,
-)
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -152,3 +149,16 @@ def verify(args: argparse.Namespace) -> int:
     read = f"{found.checked}; {found.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
     print(f"{args.path}: {f'{len(found.damage)} damaged' if found.damage else 'intact'} ({read})")
     return 1 if found.damage else 0
+
+
+VERIFY = Verb(
+    summary="compare every byte of a directory with its digests",
+    description=(
+        "The digests were written with the directory: SHA256SUMS of tokenizers and exports, the manifest of a corpus, "
+        "the records of checkpoints, with which run.json and tokenizer/ are compared as well. Exits with 0 if all is "
+        "intact, with 1 after a line for each damaged part, and with 2 if there are no digests."
+    ),
+    example="runs/base",
+    add_options=_verify_options,
+    run=verify,
+)

@@ -49,7 +49,7 @@ from bert_jax.config.schema import (
     TaskConfig,
     TrainConfig,
     WatchdogConfig,
-    spelled_out,
+    fill_inherited_fields,
 )
 
 __all__ = [
@@ -76,6 +76,7 @@ __all__ = [
     "check_warmup",
     "differences",
     "fields_of",
+    "fill_inherited_fields",
     "finetune_config",
     "flatten",
     "from_json",
@@ -85,7 +86,6 @@ __all__ = [
     "pretrain_config",
     "read_config",
     "resolve",
-    "spelled_out",
     "table_of",
     "to_json",
     "with_vocab_size",

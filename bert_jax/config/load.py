@@ -23,7 +23,7 @@ from bert_jax.config.checks import check_overrides, check_pretraining
 from bert_jax.config.find_recipe import find_recipe
 from bert_jax.config.free_fields import FREE_TO_CHANGE
 from bert_jax.config.schema import FROM_0_BELOW_1, LARGEST, Config, FinetuneConfig, PhaseConfig, PretrainConfig
-from bert_jax.config.suggestions import meant_keys
+from bert_jax.config.suggestions import suggestion_text
 from bert_jax.errors import UserError, did_you_mean
 
 IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", tuple: "a tuple like (1, 2)"}
@@ -72,7 +72,7 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
         if not override.startswith("--config."):
             raise UserError(_not_an_option(override, known))
         if key not in known:
-            raise UserError(f"config has no key '{key}'{meant_keys(key, known)}")
+            raise UserError(f"config has no key '{key}'{suggestion_text(key, known)}")
         if not equals:
             raise UserError(f"{override}: write {override}=VALUE")
         if value == "None":
@@ -107,7 +107,7 @@ def resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict) -> AnyConf
     for key in map(index_form, flatten(values)):
         first = re.sub(r"\[\d+\]", "[0]", key)
         if first not in known and not any(one.startswith((f"{key}.", f"{key}[")) for one in known):
-            raise UserError(f"config has no key '{key}'{meant_keys(key, known)}")
+            raise UserError(f"config has no key '{key}'{suggestion_text(key, known)}")
     built = from_values(kind, values, "config")
     if isinstance(built, PretrainConfig):
         check_pretraining(built)
@@ -255,7 +255,7 @@ def _not_an_option(override: str, known: dict[str, Any]) -> str:
     meant = name if name.startswith("config.") else f"config.{name}"
     if meant.removeprefix("config.") in known:
         return f"'{override}' is not an option; write --{meant}{equals}{value}"
-    return f"'{override}' is not an option{meant_keys(name, known)}"
+    return f"'{override}' is not an option{suggestion_text(name, known)}"
 
 
 def _check_kind(kind: type, loaded: ml_collections.ConfigDict, file: str | None) -> None:
@@ -310,7 +310,7 @@ def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
     for key in value:
         if key not in hints:
             raise UserError(
-                f"{path} has no key '{key}'{meant_keys(f'{path}.{key}', (f'{path}.{one}' for one in hints))}"
+                f"{path} has no key '{key}'{suggestion_text(f'{path}.{key}', (f'{path}.{one}' for one in hints))}"
             )
     fields = {}
     for field in dataclasses.fields(kind):

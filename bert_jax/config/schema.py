@@ -168,7 +168,7 @@ SAME_AS = {
 }
 
 
-def spelled_out(config: EncoderConfig) -> EncoderConfig:
+def fill_inherited_fields(config: EncoderConfig) -> EncoderConfig:
     """Return the architecture without these Nones, so that equal ones compare as equal."""
     unset = {name: other for name, other in SAME_AS.items() if getattr(config, name) is None}
     return dataclasses.replace(config, **{name: getattr(config, other) for name, other in unset.items()})

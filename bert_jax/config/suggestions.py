@@ -129,7 +129,7 @@ ONE_KIND = {
 }
 
 
-def keys_meant(written: str, known: Iterable[str]) -> tuple[str, ...]:
+def suggest_keys(written: str, known: Iterable[str]) -> tuple[str, ...]:
     """Return the known names that a user may have meant, by meaning first, then by spelling; () where none is close.
 
     Args:
@@ -159,7 +159,7 @@ def keys_meant(written: str, known: Iterable[str]) -> tuple[str, ...]:
     return pool.get(nearest(whole, pool, cutoff=0.7), ()) or pool.get(nearest(last, pool, cutoff=0.8), ())
 
 
-def meant_keys(written: str, known: Iterable[str]) -> str:
+def suggestion_text(written: str, known: Iterable[str]) -> str:
     """Return a clause that helps with an unknown key: its new name, advice, the key that was meant, or ''."""
     known, key = tuple(name.removeprefix("config.") for name in known), written.removeprefix("config.")
     section, dot, last = key.rpartition(".")
@@ -170,7 +170,7 @@ def meant_keys(written: str, known: Iterable[str]) -> str:
     advice = next(filter(None, (_advice(meaning, known) for meaning in meanings)), "")
     if advice and not any(meaning in known for meaning in meanings):
         return f"; {advice}"
-    found = keys_meant(key, known)
+    found = suggest_keys(key, known)
     return f"; did you mean {' or '.join(repr(name) for name in found)}?" if found else ""
 
 

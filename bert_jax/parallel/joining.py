@@ -9,7 +9,7 @@ import jax
 from jax.experimental import multihost_utils
 
 from bert_jax.config import WatchdogConfig
-from bert_jax.errors import UserError, lack_of
+from bert_jax.errors import UserError, resource_error_message
 from bert_jax.parallel import clusters
 from bert_jax.parallel.platform import check_platform
 from bert_jax.parallel.preemption import Interrupt
@@ -101,7 +101,7 @@ def joined(
         print(f"bert-jax {verb}: interrupted", file=sys.stderr)
         watchdog.fail("interrupted", 130)
     except Exception as error:
-        if lack := lack_of(error, less):
+        if lack := resource_error_message(error, less):
             print(f"bert-jax {verb}: {lack}", file=sys.stderr)
             watchdog.fail(lack, 2)
         watchdog.fail_with_traceback(error)

@@ -52,22 +52,22 @@ def test_every_verb_explains_each_of_its_options(run, verb: str) -> None:
     for name in names:
         assert name in out.partition("\n\n")[0], f"the usage does not show {name}"
     assert set(names) == {"--debug", *OPTIONS[verb].split()}
-    assert f"\n  {verb:<10}  {VERBS[verb].command.summary}\n" in run("--help")[1]
+    assert f"\n  {verb:<10}  {VERBS[verb].summary}\n" in run("--help")[1]
 
 
 def test_without_a_word_the_command_prints_its_help(run) -> None:
     assert run() == run("--help")
     status, out, err = run()
     assert (status, err) == (0, "")
-    assert all(f"  bert-jax {verb:<10} {row.command.example}\n" in out for verb, row in VERBS.items())
+    assert all(f"  bert-jax {verb:<10} {row.example}\n" in out for verb, row in VERBS.items())
 
 
 def test_examples_are_commands() -> None:
     for name, verb in VERBS.items():
-        args, rest = make_parser(VERBS).parse_known_args([name, *shlex.split(verb.command.example)])
+        args, rest = make_parser(VERBS).parse_known_args([name, *shlex.split(verb.example)])
         assert args.verb == name
         assert all(word.startswith("--config.") for word in rest)
-        assert not rest or verb.command.kinds
+        assert not rest or verb.config_kinds
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["pretrain", "--help"], ["--version"], ["embed"], ["pretrain", "--lr"]])
@@ -84,7 +84,7 @@ finally:
     assert done.stdout.splitlines()[-1] == "False", done.stderr
 
 
-@pytest.mark.parametrize("module", ["data.preparation.prepare", "data.tokenizer.training.train", "reports.inspect"])
+@pytest.mark.parametrize("module", ["corpus.build.prepare", "tokenizer.train", "reports.corpus.inspect"])
 def test_the_data_verbs_do_not_load_jax(module: str) -> None:
     program = f"import sys, bert_jax.{module}; print('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -14,7 +14,7 @@ from bert_jax.config import (
     read_config,
     to_json,
 )
-from bert_jax.config.suggestions import ALIASES, ONE_KIND, RENAMED, SPELLINGS, keys_meant, meant_keys
+from bert_jax.config.suggestions import ALIASES, ONE_KIND, RENAMED, SPELLINGS, suggest_keys, suggestion_text
 from bert_jax.errors import UserError
 
 PRETRAIN = [key for key, _, _ in fields_of(PretrainConfig)]
@@ -70,7 +70,7 @@ MEANINGS = [
 def test_names_of_other_trainers(names: str, pretraining: str | None, finetuning: str | None) -> None:
     for name in names.split():
         for known, key in ((PRETRAIN, pretraining), (FINETUNE, finetuning)):
-            assert keys_meant(name, [*known, *OPTIONS]) == ((key,) if key else ()), name
+            assert suggest_keys(name, [*known, *OPTIONS]) == ((key,) if key else ()), name
 
 
 def test_every_alias_names_keys_or_options_that_exist() -> None:
@@ -142,5 +142,5 @@ def test_a_recipe_with_an_unknown_key(tmp_path: pathlib.Path, line: str, says: s
 @pytest.mark.parametrize("key", ["model.hidden_size", "data.masking", "train.phases[0].seq_len", "objective"])
 def test_keys_of_pretraining_in_a_fine_tuning(key: str) -> None:
     section = next(section for section in ONE_KIND if key.startswith(section))
-    assert meant_keys(key, FINETUNE) in (f"; {ONE_KIND[section]}", "; did you mean 'task.max_seq_len'?")
-    assert meant_keys(key, PRETRAIN).startswith("; did you mean")
+    assert suggestion_text(key, FINETUNE) in (f"; {ONE_KIND[section]}", "; did you mean 'task.max_seq_len'?")
+    assert suggestion_text(key, PRETRAIN).startswith("; did you mean")
