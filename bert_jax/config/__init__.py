@@ -1,22 +1,29 @@
 """Configuration: every field of a run, recipes, and the published values that recipes start from.
 
-checks.py        fields that do not fit each other, or that a run would not read
+checks.py        fields that do not fit each other, name no row of their table, or that a run would not read
+field.py         what a field says of itself: meaning, range, table, what reads it
 find_recipe.py   where a recipe is: a file, or a name in configs/
 free_fields.py   what a resumed run may change
 load.py          recipe + overrides -> a frozen config, or an error that names the key
 presets.py       published architectures: add a row to PRESETS
 recipes.py       published training settings, which configs/ starts from: add a function
-schema.py        A field of a config
+schema.py        every field, as frozen dataclasses: add a field to its section
 suggestions.py   which key was meant: add a spelling of another trainer to ALIASES
 write_recipe.py  a config as the recipe that gives it: what differs from the defaults
 """
 
-from bert_jax.config.checks import check_warmup
-from bert_jax.config.free_fields import FREE_IN_THE_FUTURE
-from bert_jax.config.load import (
+from bert_jax.config.checks import (
     check_choices,
+    check_warmup,
+    no_effect,
+    refuse_fields_without_effect,
+    table_of,
+)
+from bert_jax.config.free_fields import MUTABLE_AFTER_CURRENT_STEP
+from bert_jax.config.load import (
     differences,
     fields_of,
+    fill_inherited_fields,
     finetune_config,
     flatten,
     from_json,
@@ -26,7 +33,6 @@ from bert_jax.config.load import (
     pretrain_config,
     read_config,
     resolve,
-    table_of,
     to_json,
     with_vocab_size,
 )
@@ -49,11 +55,10 @@ from bert_jax.config.schema import (
     TaskConfig,
     TrainConfig,
     WatchdogConfig,
-    fill_inherited_fields,
 )
 
 __all__ = [
-    "FREE_IN_THE_FUTURE",
+    "MUTABLE_AFTER_CURRENT_STEP",
     "CheckpointConfig",
     "ComputeConfig",
     "Config",
@@ -82,9 +87,11 @@ __all__ = [
     "from_json",
     "from_values",
     "index_form",
+    "no_effect",
     "phases",
     "pretrain_config",
     "read_config",
+    "refuse_fields_without_effect",
     "resolve",
     "table_of",
     "to_json",

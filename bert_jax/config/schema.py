@@ -1,62 +1,31 @@
-"""A field of a config: its default, its meaning and what values it takes.
+"""The fields of a run's configuration, as frozen dataclasses: default, meaning, range, and what reads each.
 
-The architecture, and how it is computed.
-
-From the prepared corpus to training sequences.
-
-What single objectives read, a section each.
-
-Steps, batches and phases; the update; devices; what is measured, saved and watched.
-
-The task to fine-tune on.
-
-The roots: a whole run of pretraining or of fine-tuning.
-
-The fields of a run's configuration: default, meaning and range of each, as frozen dataclasses.
-
-`PretrainConfig` and `FinetuneConfig` are the two roots. They share the parts that both read, and neither has a field
-that it ignores. A field that may be None says what None means.
-
-run.py        the roots
-encoder.py    the architecture, and how it is computed
-corpus.py       from the prepared corpus to training sequences
-objectives.py a section for each objective that reads more than these
-training.py   steps, batches, phases; the update; devices; what is measured, saved and watched
-task.py       the task to fine-tune on
-field.py      what a field says of itself
+`PretrainConfig` and `FinetuneConfig`, at the end, are the two roots. A field that may be None says what None means.
 """
 
 import dataclasses
-import math
-from typing import Any
 
-LARGEST = 3.4e38  # of a number in any field: what float32 can hold
+from bert_jax.config.field import (
+    ABOVE_0,
+    ABOVE_0_BELOW_1,
+    ABOVE_0_TO_1,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    AT_LEAST_4,
+    FROM_0_BELOW_1,
+    FROM_0_TO_1,
+    ReadBy,
+    field,
+)
 
-Range = tuple[float, float]
-FROM_0_TO_1: Range = (0.0, 1.0)
-FROM_0_BELOW_1: Range = (0.0, math.nextafter(1.0, 0.0))
-ABOVE_0_TO_1: Range = (1e-6, 1.0)
-ABOVE_0_BELOW_1: Range = (1e-6, FROM_0_BELOW_1[1])
-ABOVE_0: Range = (1e-6, math.inf)
-AT_LEAST_0: Range = (0, math.inf)
-AT_LEAST_1: Range = (1, math.inf)
-AT_LEAST_4: Range = (4, math.inf)
-
-
-def field(default: Any, meaning: str, allowed: Range | tuple[str, ...] | None = None, table: str | None = None) -> Any:
-    """A dataclass field with its meaning in one line, and what values it takes.
-
-    Args:
-        default: the value that a recipe starts from.
-        meaning: a noun phrase, printed by `bert-jax config`.
-        allowed: (lowest, highest), or the names to choose from.
-        table: dotted name of the table whose keys are the names to choose from; `check_choices` reads it when a run
-            starts, so that a new row needs no change here.
-    """
-    return dataclasses.field(default=default, metadata={"meaning": meaning, "allowed": allowed, "table": table})
+# What several fields need.
+WITH_MASKS = ReadBy("objective", row_property="has_masks")
+WITH_MUON = ReadBy("name", values=("muon",))
+WITH_PEAK = ReadBy("peak_learning_rate", not_values=(None,))
+WITH_TEACHER = ReadBy("teacher", not_values=(None, ""))
 
 
-MOST_MLPS = 8  # of a block; the table of a family lists the tensors of each
+MAX_MLPS = 8  # of a block; the table of a family lists the tensors of each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +48,24 @@ class EncoderConfig:
     )
     trigram_embeddings: bool = field(False, "a token's embedding is projected with those of its neighbors (MobileBERT)")
     bottleneck_size: int | None = field(None, "width of attention and MLPs in a block; None: hidden_size", AT_LEAST_1)
-    bottleneck_mlps: int = field(1, "MLPs in a row in a block with a bottleneck, each with its norm", (1, MOST_MLPS))
+    bottleneck_mlps: int = field(
+        1,
+        "MLPs in a row in a block with a bottleneck, each with its norm",
+        (1, MAX_MLPS),
+        read_by=ReadBy("bottleneck_size", not_values=(None,)),
+    )
     norm_position: str = field(
-        "post", "what a block normalizes: post, sums; pre, inputs of sublayers", table="bert_jax.models.blocks.BLOCKS"
+        "post",
+        "what a block normalizes: post, sums; pre, inputs of sublayers",
+        table="bert_jax.models.blocks.BLOCKS",
+        read_by=ReadBy("bottleneck_size", values=(None,)),
     )
     embedding_norm: bool = field(True, "normalization of the embeddings")
-    first_attention_norm: bool = field(True, "pre-norm: normalization before the first attention; False in ModernBERT")
+    first_attention_norm: bool = field(
+        True,
+        "pre-norm: normalization before the first attention; False in ModernBERT",
+        read_by=ReadBy("norm_position", row_property="norm_reads_input"),
+    )
     final_norm: bool = field(False, "normalization after the last block")
     norm: str = field("layer_norm", "normalization layer", table="bert_jax.models.norms.NORMS")
     norm_scale: bool = field(True, "learned scale in every norm")
@@ -96,21 +77,39 @@ class EncoderConfig:
         "learned", "how the model knows the order of tokens", table="bert_jax.models.positions.POSITIONS"
     )
     rotary_base: float = field(10_000.0, "wavelength of the slowest rotary pair over 2 pi, in tokens", ABOVE_0)
-    local_rotary_base: float | None = field(None, "the same in local blocks; None: rotary_base", ABOVE_0)
+    local_rotary_base: float | None = field(
+        None,
+        "the same in local blocks; None: rotary_base",
+        ABOVE_0,
+        read_by=(ReadBy("local_window", not_values=(None,)), ReadBy("positions", row_property="angles")),
+    )
     relative_buckets: int = field(32, "rows of the table of relative positions; even, half a side", AT_LEAST_4)
     relative_max_distance: int = field(128, "tokens from which on relative positions share the last row", AT_LEAST_1)
     local_window: int | None = field(
-        None, "window of a local block: a query attends to keys at most half of it away; None: no window", AT_LEAST_1
+        None,
+        "window of a local block: a query attends to keys at most half of it away; None: no window",
+        AT_LEAST_1,
+        read_by=ReadBy("global_every", not_values=(1,)),
     )
     local_windows: tuple[int, ...] | None = field(
         None, "window of each block where these differ, local_window being the widest; with global_every=0 (Longformer)"
     )
-    global_every: int = field(1, "block i is global if this divides i, otherwise local; 0: all are local", AT_LEAST_0)
+    global_every: int = field(
+        1,
+        "block i is global if this divides i, otherwise local; 0: all are local",
+        AT_LEAST_0,
+        read_by=ReadBy("local_window", not_values=(None,)),
+    )
     separator_id: int | None = field(
         None, "id of [SEP]; with it some heads have global tokens, with maps of their own (Longformer)", AT_LEAST_0
     )
     block_size: int | None = field(None, "tokens of a block of block-sparse attention (BigBird)", AT_LEAST_1)
-    random_blocks: int = field(0, "random blocks of BigBird; a query attends to the first block instead", AT_LEAST_0)
+    random_blocks: int = field(
+        0,
+        "random blocks of BigBird; a query attends to the first block instead",
+        AT_LEAST_0,
+        read_by=ReadBy("block_size", not_values=(None,)),
+    )
     question_separator_id: int | None = field(
         None, "id of [SEP]; with it question answering has an MLP, and no answer in the question (BigBird)", AT_LEAST_0
     )
@@ -159,21 +158,6 @@ class EncoderConfig:
     )
 
 
-# Fields of which None means the value of another one.
-SAME_AS = {
-    "local_rotary_base": "rotary_base",
-    "masked_activation": "activation",
-    "masked_norm": "norm",
-    "sequence_activation": "pooler_activation",
-}
-
-
-def fill_inherited_fields(config: EncoderConfig) -> EncoderConfig:
-    """Return the architecture without these Nones, so that equal ones compare as equal."""
-    unset = {name: other for name, other in SAME_AS.items() if getattr(config, name) is None}
-    return dataclasses.replace(config, **{name: getattr(config, other) for name, other in unset.items()})
-
-
 @dataclasses.dataclass(frozen=True)
 class ComputeConfig:
     """How the architecture is computed; changes speed and rounding, never what is learned."""
@@ -189,6 +173,7 @@ class ComputeConfig:
     deterministic: bool = field(False, "on GPUs, kernels that add in a fixed order; elsewhere they always do")
 
 
+# From the prepared corpus to training sequences.
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """From the prepared corpus to training sequences."""
@@ -205,7 +190,10 @@ class DataConfig:
         None, "sampling weight per corpus of a mixture; None: proportional to size, smoothed"
     )
     smoothing: float = field(
-        1.0, "exponent of the sizes: 1 as they are, 0.7 as multilingual BERT, 0 all equal", FROM_0_TO_1
+        1.0,
+        "exponent of the sizes: 1 as they are, 0.7 as multilingual BERT, 0 all equal",
+        FROM_0_TO_1,
+        read_by=ReadBy("weights", values=(None,)),
     )
     max_epochs: int | None = field(
         None, "maximum times that an epoch of a mixture reads each of its corpora; None: no limit", AT_LEAST_1
@@ -216,19 +204,46 @@ class DataConfig:
         table="bert_jax.batches.sentence_pairs.SENTENCE_PAIRS",
     )
     packing: int = field(1, "maximum number of examples packed into one sequence; 1: no packing", AT_LEAST_1)
-    short_seq_probability: float = field(0.1, "fraction of pairs whose target length is drawn at random", FROM_0_TO_1)
-    masking: str = field("token", "unit that is masked", table="bert_jax.batches.masking.MASKINGS")
-    mask_probability: float = field(
-        0.15, "fraction of the tokens of a sequence to predict; evaluation has 15 %, 80-10-10", ABOVE_0_TO_1
+    short_seq_probability: float = field(
+        0.1,
+        "fraction of pairs whose target length is drawn at random",
+        FROM_0_TO_1,
+        read_by=ReadBy("sentence_pairs", row_property="has_pairs"),
     )
-    mask_token_fraction: float = field(0.8, "fraction of the predicted tokens replaced by [MASK]", FROM_0_TO_1)
+    masking: str = field("token", "unit that is masked", table="bert_jax.batches.masking.MASKINGS", read_by=WITH_MASKS)
+    mask_probability: float = field(
+        0.15,
+        "fraction of the tokens of a sequence to predict; evaluation has 15 %, 80-10-10",
+        ABOVE_0_TO_1,
+        read_by=WITH_MASKS,
+        replaced_by_phase="mask_probability",
+    )
+    mask_token_fraction: float = field(
+        0.8,
+        "fraction of the predicted tokens replaced by [MASK]",
+        FROM_0_TO_1,
+        read_by=WITH_MASKS,
+        replaced_by_phase="mask_token_fraction",
+    )
     random_token_fraction: float = field(
-        0.1, "fraction of the predicted tokens replaced by a random token; the rest stay", FROM_0_TO_1
+        0.1,
+        "fraction of the predicted tokens replaced by a random token; the rest stay",
+        FROM_0_TO_1,
+        read_by=WITH_MASKS,
+        replaced_by_phase="random_token_fraction",
     )
     max_span_length: int | None = field(
-        None, "maximum number of words masked together; None: as published, 3 for ngram, 10 for span", AT_LEAST_1
+        None,
+        "maximum number of words masked together; None: as published, 3 for ngram, 10 for span",
+        AT_LEAST_1,
+        read_by=ReadBy("masking", values=("ngram", "span")),
     )
-    span_end_probability: float = field(0.2, "probability that a span ends after each of its words", ABOVE_0_TO_1)
+    span_end_probability: float = field(
+        0.2,
+        "probability that a span ends after each of its words",
+        ABOVE_0_TO_1,
+        read_by=ReadBy("masking", values=("span",)),
+    )
     dupe_factor: int | None = field(
         None, "epochs after which the same sequences return, 10 in the original; None: never", AT_LEAST_1
     )
@@ -236,6 +251,7 @@ class DataConfig:
     prefetch: int = field(4, "batches built ahead of the step", AT_LEAST_1)
 
 
+# What single objectives read, a section each.
 @dataclasses.dataclass(frozen=True)
 class ReplacedTokensConfig:
     """The generator beside the encoder, for the objective of that name."""
@@ -259,9 +275,7 @@ class DistillationConfig:
     temperature: float = field(2.0, "temperature of both softmaxes where probabilities are compared", ABOVE_0)
     soft_weight: float = field(2.5, "weight of the teacher's probabilities; 5 against 2 as published", AT_LEAST_0)
     cosine_weight: float = field(
-        0.5,
-        "weight of the angle between the last hidden states; 1 against 2 as published; 0: none",
-        AT_LEAST_0,
+        0.5, "weight of the angle between the last hidden states; 1 against 2 as published; 0: none", AT_LEAST_0
     )
     hidden_weight: float = field(
         0.0,
@@ -274,6 +288,7 @@ class DistillationConfig:
     copy_layers: bool = field(True, "start from layers of the teacher, evenly spaced; False: random weights")
 
 
+# Steps, batches and phases; the update; devices; what is measured, saved and watched.
 @dataclasses.dataclass(frozen=True)
 class PhaseConfig:
     """One stretch of the run; None takes the value of `train`, `optimizer` or `data`."""
@@ -285,21 +300,34 @@ class PhaseConfig:
     peak_learning_rate: float | None = field(
         None, "peak of a schedule of this phase's own; None: the run's schedule continues", AT_LEAST_0
     )
-    warmup_fraction: float = field(0.0, "warmup as a fraction of this phase's steps, with its own peak", FROM_0_TO_1)
-    warmup_steps: int | None = field(None, "warmup in steps; None: warmup_fraction", AT_LEAST_0)
+    warmup_fraction: float = field(
+        0.0,
+        "warmup as a fraction of this phase's steps, with its own peak",
+        FROM_0_TO_1,
+        read_by=WITH_PEAK,
+        replaced_by="warmup_steps",
+    )
+    warmup_steps: int | None = field(None, "warmup in steps; None: warmup_fraction", AT_LEAST_0, read_by=WITH_PEAK)
     mask_probability: float | None = field(
-        None, "fraction of the tokens to predict; None: data.mask_probability. Evaluation has 15 %", ABOVE_0_TO_1
+        None,
+        "fraction of the tokens to predict; None: data.mask_probability. Evaluation has 15 %",
+        ABOVE_0_TO_1,
+        read_by=WITH_MASKS,
     )
     mask_probability_end: float | None = field(
         None,
         "fraction that mask_probability changes to, linearly, by the end of the phase; None: it stays",
         ABOVE_0_TO_1,
+        read_by=WITH_MASKS,
     )
     mask_token_fraction: float | None = field(
-        None, "fraction of the predicted tokens replaced by [MASK]; None: data.mask_token_fraction", FROM_0_TO_1
+        None,
+        "fraction of the predicted tokens replaced by [MASK]; None: data.mask_token_fraction",
+        FROM_0_TO_1,
+        read_by=WITH_MASKS,
     )
     random_token_fraction: float | None = field(
-        None, "fraction replaced by a random token; None: data.random_token_fraction", FROM_0_TO_1
+        None, "fraction replaced by a random token; None: data.random_token_fraction", FROM_0_TO_1, read_by=WITH_MASKS
     )
 
 
@@ -307,8 +335,12 @@ class PhaseConfig:
 class FinetuneTrainConfig:
     """How much at a time."""
 
-    batch_size: int = field(256, "sequences per step, over all devices and hosts", AT_LEAST_1)
-    grad_accum_steps: int = field(1, "micro-batches that a step is computed in", AT_LEAST_1)
+    batch_size: int = field(
+        256, "sequences per step, over all devices and hosts", AT_LEAST_1, replaced_by_phase="batch_size"
+    )
+    grad_accum_steps: int = field(
+        1, "micro-batches that a step is computed in", AT_LEAST_1, replaced_by_phase="grad_accum_steps"
+    )
     log_every: int = field(100, "steps between two lines of metrics", AT_LEAST_1)
     tracker: str | None = field(
         None,
@@ -342,24 +374,50 @@ class OptimizerConfig:
     """The update: optimizer, warmup and decay."""
 
     name: str = field("adamw", "optimizer", table="bert_jax.training.optimizers.OPTIMIZERS")
-    peak_learning_rate: float = field(1e-4, "learning rate at the end of warmup", AT_LEAST_0)
-    warmup_fraction: float = field(0.01, "warmup as a fraction of the steps", FROM_0_TO_1)
-    warmup_steps: int | None = field(None, "warmup in steps; None: warmup_fraction", AT_LEAST_0)
+    peak_learning_rate: float = field(
+        1e-4,
+        "learning rate at the end of warmup",
+        AT_LEAST_0,
+        replaced_by="task.learning_rates",
+        replaced_by_phase="peak_learning_rate",
+        still_read_by=WITH_MUON,
+    )
+    warmup_fraction: float = field(
+        0.01,
+        "warmup as a fraction of the steps",
+        FROM_0_TO_1,
+        replaced_by="warmup_steps",
+        replaced_by_phase="peak_learning_rate",
+    )
+    warmup_steps: int | None = field(
+        None, "warmup in steps; None: warmup_fraction", AT_LEAST_0, replaced_by_phase="peak_learning_rate"
+    )
     schedule: str = field("bert", "learning-rate schedule", table="bert_jax.training.schedules.SCHEDULES")
     decay_power: float = field(
-        1.0, "power of the decay: 1 is linear; 0.5 in NVIDIA's LAMB, and 1 - sqrt in warmup_stable_decay", AT_LEAST_0
+        1.0,
+        "power of the decay: 1 is linear; 0.5 in NVIDIA's LAMB, and 1 - sqrt in warmup_stable_decay",
+        AT_LEAST_0,
+        read_by=ReadBy("schedule", values=("bert", "electra", "linear", "warmup_stable_decay")),
     )
     decay_fraction: float = field(
-        0.2, "warmup_stable_decay: fraction of the steps, at the end, in which the rate falls", FROM_0_TO_1
+        0.2,
+        "warmup_stable_decay: fraction of the steps, at the end, in which the rate falls",
+        FROM_0_TO_1,
+        read_by=ReadBy("schedule", values=("warmup_stable_decay",)),
     )
     beta1: float = field(0.9, "decay of the first moment", FROM_0_BELOW_1)
     beta2: float = field(0.999, "decay of the second moment", FROM_0_BELOW_1)
     epsilon: float = field(1e-6, "constant added to the root of the second moment", ABOVE_0)
     muon_learning_rate: float = field(
-        0.02, "muon: peak for the matrices of the blocks, scaled by the schedule as peak_learning_rate is", AT_LEAST_0
+        0.02,
+        "muon: peak for the matrices of the blocks, scaled by the schedule as peak_learning_rate is",
+        AT_LEAST_0,
+        read_by=WITH_MUON,
     )
-    momentum: float = field(0.95, "muon: decay of the momentum that is orthogonalized", FROM_0_BELOW_1)
-    nesterov: bool = field(True, "muon: Nesterov momentum")
+    momentum: float = field(
+        0.95, "muon: decay of the momentum that is orthogonalized", FROM_0_BELOW_1, read_by=WITH_MUON
+    )
+    nesterov: bool = field(True, "muon: Nesterov momentum", read_by=WITH_MUON)
     weight_decay: float = field(0.01, "decoupled weight decay; norms and biases are exempt", AT_LEAST_0)
     bias_correction: bool = field(True, "Adam's bias correction; the original BERT has none")
     clip_norm: float | None = field(1.0, "maximum global norm of the gradient; None: no clipping", ABOVE_0)
@@ -413,7 +471,7 @@ class EvaluateConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
-    """What survives."""
+    """Checkpoint frequency and retention."""
 
     every: int | None = field(
         1_000, "steps between two checkpoints; None: only at the end, in fine-tuning after each epoch", AT_LEAST_1
@@ -442,6 +500,7 @@ class WatchdogConfig:
     save_seconds: float | None = field(1_800.0, "limit for writing one checkpoint", ABOVE_0)
 
 
+# The task to fine-tune on.
 @dataclasses.dataclass(frozen=True)
 class TaskConfig:
     """The task to fine-tune on, its files, and how the best of several trainings is chosen."""
@@ -480,8 +539,12 @@ class TaskConfig:
         None, "dropout rate of encoder and head; None: as the weights were trained with", FROM_0_BELOW_1
     )
     teacher: str | None = field(None, "directory of a model fine-tuned on the task, to learn from beside the labels")
-    soft_fraction: float = field(0.5, "fraction of the loss that compares with the teacher's outputs", FROM_0_TO_1)
-    soft_temperature: float = field(2.0, "temperature of both softmaxes where these are probabilities", ABOVE_0)
+    soft_fraction: float = field(
+        0.5, "fraction of the loss that compares with the teacher's outputs", FROM_0_TO_1, read_by=WITH_TEACHER
+    )
+    soft_temperature: float = field(
+        2.0, "temperature of both softmaxes where these are probabilities", ABOVE_0, read_by=WITH_TEACHER
+    )
     bilstm: bool = field(
         False, "add two bidirectional LSTM layers between encoder and head; needs model.family=research (BERT, table 5)"
     )
@@ -490,6 +553,7 @@ class TaskConfig:
     )
 
 
+# The roots: a whole run of pretraining or of fine-tuning.
 @dataclasses.dataclass(frozen=True)
 class _SharedConfig:
     """What pretraining and fine-tuning both read."""
@@ -512,8 +576,14 @@ class PretrainConfig(_SharedConfig):
     objective: str = field("masked_tokens", "training objective", table="bert_jax.objectives.OBJECTIVES")
     model: EncoderConfig = field(EncoderConfig(), "architecture")
     data: DataConfig = field(DataConfig(), "sequences")
-    replaced_tokens: ReplacedTokensConfig = field(ReplacedTokensConfig(), "generator of objective=replaced_tokens")
-    distillation: DistillationConfig = field(DistillationConfig(), "teacher of objective=distillation")
+    replaced_tokens: ReplacedTokensConfig = field(
+        ReplacedTokensConfig(),
+        "generator of objective=replaced_tokens",
+        read_by=ReadBy("objective", values=("replaced_tokens",)),
+    )
+    distillation: DistillationConfig = field(
+        DistillationConfig(), "teacher of objective=distillation", read_by=ReadBy("objective", values=("distillation",))
+    )
     train: TrainConfig = field(TrainConfig(), "steps and phases")
     evaluate: EvaluateConfig = field(EvaluateConfig(), "held-out evaluation")
 

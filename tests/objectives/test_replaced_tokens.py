@@ -268,7 +268,6 @@ def test_own_and_whole_are_inverse() -> None:
     [
         ({"data.sentence_pairs": "next_sentence"}, "no head for config.data.sentence_pairs=next_sentence"),
         ({"replaced_tokens.generator_size": 0.4}, "a generator of 13 features"),
-        ({"objective": "masked_tokens"}, "set config.objective=replaced_tokens"),
     ],
 )
 def test_refused_before_anything_is_allocated(values: dict[str, object], words: str) -> None:

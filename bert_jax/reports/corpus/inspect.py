@@ -20,7 +20,7 @@ from bert_jax.batches.statistics import (
     sequence_figures,
     token_figures,
 )
-from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config
+from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config, refuse_fields_without_effect
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.store import Corpus
@@ -67,6 +67,7 @@ def inspect_corpus(
     """
     config = read_config(PretrainConfig, recipe, overrides)
     check_choices(config.data, "config.data")
+    refuse_fields_without_effect(config.data, "config.data")
     if any(override.startswith("--config.data.corpus") for override in overrides):
         raise UserError(f"--config.data.corpus and {corpus} both name a corpus; leave out the option")
     if number is not None and not 0 <= number <= MAX_NUMBER:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from bert_jax.batches.masking import evaluated_data, phase_rates
 from bert_jax.config import PretrainConfig
+from bert_jax.config.schema import WITH_MUON
 from bert_jax.reports.html.chart import Chart, Line, Marks, charts, draw
 from bert_jax.reports.html.markup import Html
 from bert_jax.reports.plots import MASKED_LOSS, panel_titles
 from bert_jax.reports.run.record import Point, Run, Training
-from bert_jax.training.optimizers import READ_BY
 from bert_jax.training.schedules import Phase
 
 SPLITS = {"heldout": "held out", "train": "training"}
@@ -83,8 +83,7 @@ def notes_on_curves(run: Run) -> list[str]:
             f"Training asks for {span} of the tokens, the evaluation always for {asked:.0%}. The more are masked, "
             "the harder each is: the two lines are not of the same task."
         )
-    _, with_matrices = READ_BY["muon_learning_rate"]
-    if optimizer.name in with_matrices and optimizer.peak_learning_rate:
+    if optimizer.name in WITH_MUON.values and optimizer.peak_learning_rate:
         times = optimizer.muon_learning_rate / optimizer.peak_learning_rate
         notes.append(f"The learning rate is that of vectors and tables; Muon's matrices have {times:g} times as much.")
     return notes

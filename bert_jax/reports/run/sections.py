@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.batches.statistics import QUANTILES, distribution, document_sizes, find_duplicates
-from bert_jax.config import Config, FinetuneConfig, PretrainConfig, fields_of, flatten, to_json
-from bert_jax.config.write_recipe import changed, default_of, defaults_of, recipe_text
+from bert_jax.config import Config, FinetuneConfig, PretrainConfig, fields_of
+from bert_jax.config.write_recipe import recipe_text, values_and_defaults
 from bert_jax.console import format_metric, format_seconds
 from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.corpus.store import Corpus
@@ -178,7 +178,6 @@ def evaluations(trainings: Sequence[Training]) -> Html:
 def settings_section(config: Config) -> Html:
     """Return the fields that differ from the defaults, and all fields folded away."""
     meanings = {key: field.metadata["meaning"] for key, field, _ in fields_of(type(config))}
-    differing, defaults = changed(config), flatten(to_json(defaults_of(config)))
     head = ("field", "value", "default", "meaning")
 
     def row(key: str, value: object, default: object) -> tuple[str, ...]:
@@ -186,12 +185,9 @@ def settings_section(config: Config) -> Html:
         generic = "train.phases[0]." + phase[-1] if key.startswith("train.phases.") else key
         return key, f"{value}", f"{default}", meanings.get(generic, "")
 
-    rows = [row(key, value, default) for key, (value, default) in differing.items()]
-    others = [
-        row(key, value, default_of(key, defaults))
-        for key, value in flatten(to_json(config)).items()
-        if key not in differing
-    ]
+    pairs = values_and_defaults(config)
+    rows = [row(key, value, default) for key, (value, default) in pairs.items() if value != default]
+    others = [row(key, value, default) for key, (value, default) in pairs.items() if value == default]
     changes = f"{len(rows)} fields differ from the defaults."
     return section(
         "Settings",
