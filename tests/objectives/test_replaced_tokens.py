@@ -235,6 +235,7 @@ def test_the_generator_has_google_s_sizes() -> None:
     for name, size in (("small", 0.25), ("base", 1 / 3), ("large", 0.25)):
         made = c.pretrain_config()
         made.model.update(presets.architecture(f"electra_{name}"))
+        made.objective = "replaced_tokens"
         made.replaced_tokens.generator_size = size
         found = generator_config(c.resolve(c.PretrainConfig, made))
         published = presets.PRESETS[f"electra_{name}_generator"]
