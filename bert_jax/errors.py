@@ -92,6 +92,21 @@ def resource_error_message(error: Exception, advice: str) -> str:
     return ""
 
 
+@contextlib.contextmanager
+def needs_packages(subject: str, packages: str, advice: str = "") -> Iterator[None]:
+    """Turn a failed import in the block into a UserError that says what to install.
+
+    Args:
+        subject: what the packages are for, such as "notes.pdf: PDF".
+        packages: as `pip install` takes them.
+        advice: what else helps.
+    """
+    try:
+        yield
+    except ImportError:
+        raise UserError(f"{subject} needs {packages}: pip install {packages}{advice}") from None
+
+
 def check_output(output: str | os.PathLike[str]) -> None:
     """Refuse a place that holds anything, before work is spent on it.
 

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import IO, Any, TypeVar
 
-from bert_jax.errors import FULL, StorageError, UserError
+from bert_jax.errors import FULL, StorageError, UserError, needs_packages
 
 Result = TypeVar("Result")
 TRIES = 5  # of a request; gcsfs repeats each of its own six times
@@ -252,7 +252,7 @@ def _missing(item: str) -> UserError:
 
 def _system(url: str, **options: bool) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it."""
-    try:
+    with needs_packages(url, "fsspec", ", and gcsfs for gs://, s3fs for s3://, huggingface_hub for hf://"):
         from fsspec.config import conf
         from fsspec.core import url_to_fs
 
@@ -260,10 +260,6 @@ def _system(url: str, **options: bool) -> tuple[Any, str]:
         for protocol in ("gcs", "s3"):
             conf.setdefault(protocol, {}).setdefault("use_listings_cache", False)
         return url_to_fs(url, **options)
-    except ImportError:
-        raise UserError(
-            f"{url}: needs packages: pip install fsspec, and gcsfs for gs://, s3fs for s3://, huggingface_hub for hf://"
-        ) from None
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import math
 import pathlib
 from collections.abc import Callable, Iterable
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.training.metrics import WEIGHTED, Line, damaged_lines, read_metrics
 
 # Panels: the losses and accuracies of whatever objective the run has, by the ending of their names, and these metrics.
@@ -23,10 +23,8 @@ def plot_run(workdir: pathlib.Path, output: pathlib.Path, say: Callable[[str], N
     Raises:
         UserError: matplotlib is not installed, the run has no metrics yet, or `output` cannot be written.
     """
-    try:
+    with needs_packages("plot", "matplotlib"):
         import matplotlib
-    except ImportError as error:
-        raise UserError("plot needs matplotlib: pip install matplotlib") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

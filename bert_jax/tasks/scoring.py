@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError, did_you_mean, needs_packages
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, Rule, benchmark_scores
 from bert_jax.tasks.kinds.kind import Values
@@ -166,8 +166,5 @@ def _constant(gold: np.ndarray, found: np.ndarray) -> bool:
 
 
 def _library(name: str) -> Any:
-    package = PACKAGES[name.partition(".")[0]]
-    try:
+    with needs_packages("this metric", PACKAGES[name.partition(".")[0]]):
         return importlib.import_module(name)
-    except ImportError:
-        raise UserError(f"this metric needs {package}: pip install {package}") from None

@@ -7,7 +7,7 @@ from typing import IO, Any, NamedTuple
 import flatbuffers.number_types as numbers
 from flatbuffers.table import Table
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, Unpacked
 from bert_jax.readers.formats.fields import template_parts
 from bert_jax.readers.formats.parquet import column_path, column_values, row_document
@@ -35,10 +35,8 @@ def read_arrow_records(name: str, stream: IO[bytes], options: ReadOptions) -> It
         UserError: pyarrow is not installed, a broken file, one with compressed or dictionary-encoded batches, no such
             column, or one that holds no text.
     """
-    try:
+    with needs_packages(name, "pyarrow"):
         import pyarrow
-    except ImportError:
-        raise UserError(f"{name}: needs the package pyarrow: pip install pyarrow") from None
     try:
         yield from _rows(name, stream, options)
     except (pyarrow.ArrowException, *_BROKEN) as error:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import RawDocument, ReadOptions, RejectedError
 
 MAX_PAGE_BYTES = 2 << 20  # whose tree takes some 20 times the memory, and at worst a minute
@@ -60,10 +60,8 @@ def fragment_text(data: str, options: ReadOptions) -> str:
     Raises:
         UserError: lxml is not installed.
     """
-    try:
+    with needs_packages("HTML", "lxml"):
         from lxml import etree
-    except ImportError:
-        raise UserError("HTML needs the package lxml: pip install lxml") from None
     # Events instead of a tree: time and memory are linear. The standard library's parser takes minutes for some 50 kB.
     parser = etree.HTMLParser(target=_Text(), encoding="utf-8", huge_tree=True)
     for start in range(0, len(data), _FED):
@@ -73,10 +71,8 @@ def fragment_text(data: str, options: ReadOptions) -> str:
 
 @functools.cache
 def _trafilatura(name: str) -> Any:
-    try:
+    with needs_packages(f"{name}: HTML", "trafilatura"):
         import trafilatura
-    except ImportError:
-        raise UserError(f"{name}: HTML needs the package trafilatura: pip install trafilatura") from None
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a page without text is counted
     return trafilatura
 

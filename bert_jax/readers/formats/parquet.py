@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from bert_jax.errors import UserError, did_you_mean, writing
+from bert_jax.errors import UserError, did_you_mean, needs_packages, writing
 from bert_jax.readers.documents import MAX_RATIO, MAX_RECORD_BYTES, RawDocument, ReadOptions, Unpacked, format_names
 from bert_jax.readers.formats.fields import Part, template_parts
 
@@ -134,11 +134,9 @@ def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> 
         UserError: pyarrow is not installed, a broken file, no such column, one that holds no text, or one that unpacks
             to more than `max_unpacked_bytes` and MAX_RATIO times the file.
     """
-    try:
+    with needs_packages(name, "pyarrow"):
         import pyarrow
         from pyarrow import parquet
-    except ImportError:
-        raise UserError(f"{name}: needs the package pyarrow: pip install pyarrow") from None
     with contextlib.ExitStack() as stack:
         file = stream
         if not (isinstance(stream, io.BufferedReader) and isinstance(stream.raw, io.FileIO)):

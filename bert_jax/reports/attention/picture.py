@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 
 from bert_jax.checkpoints.load_model import open_model
-from bert_jax.errors import UserError, writing
+from bert_jax.errors import UserError, needs_packages, writing
 from bert_jax.reports.attention.text import ReadText, between_words, chosen, read_text, shown
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -54,10 +54,8 @@ def draw(found: ReadText, output: str, layer: int | None = None, head: int | Non
             f"a picture names at most {MOST_NAMED} tokens, not {len(found.tokens)}; shorten the text, or give --output "
             "an .html name"
         )
-    try:
+    with needs_packages("a picture of attention", "matplotlib"):
         import matplotlib
-    except ImportError as error:
-        raise UserError("pictures of attention need matplotlib: pip install matplotlib") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
