@@ -7,17 +7,17 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from bert_jax.data.mixture import open_mixture
-from bert_jax.runs.corpus_data import corpus_data
-from bert_jax.runs.finetuning.setup import prepare_task
-from bert_jax.runs.finetuning.task_data import training_batches
 
 import bert_jax
 from bert_jax.cli.main import VERBS
 from bert_jax.cli.main import main as bert_jax_main
 from bert_jax.console import Console
+from bert_jax.corpus.mixture import open_mixture
+from bert_jax.finetuning.setup import prepare_task
+from bert_jax.finetuning.task_data import training_batches
 from bert_jax.interop.huggingface.model import load_model
 from bert_jax.parallel.sharding import BatchBlocks
+from bert_jax.pretraining.data import corpus_data
 from bert_jax.training.schedules import plan_phases
 
 Batch = dict[str, np.ndarray]
