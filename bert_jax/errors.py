@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SHOWN: dict[str, str] = {}  # local copy -> the URL that the user gave (training/remote_workdir.py)
-REASONS = {errno.EEXIST: "a file stands there", errno.ENOTDIR: "a part of its path is a file"}
+REASONS = {errno.EEXIST: "a file exists at this path", errno.ENOTDIR: "a part of its path is a file"}
 
 
 class UserError(Exception):
@@ -33,8 +33,8 @@ class StorageError(UserError):
 
 def shown(text: str) -> str:
     """Return a message with the URL in place of each local copy in `SHOWN`."""
-    for place, url in SHOWN.items():
-        text = text.replace(place, url)
+    for local_copy, url in SHOWN.items():
+        text = text.replace(local_copy, url)
     return text
 
 
@@ -50,11 +50,11 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
 
 
 @contextlib.contextmanager
-def writing(place: str | os.PathLike[str], fix: str = "make room, or choose another place") -> Iterator[None]:
-    """Turn the error of a full disk or a read-only place into a UserError that names `place`.
+def writing(path: str | os.PathLike[str], fix: str = "make room, or choose another place") -> Iterator[None]:
+    """Turn the error of a full disk or a read-only directory into a UserError that names `path`.
 
     Args:
-        place: the file or directory that is being written.
+        path: the file or directory that is being written.
         fix: advice for a full disk: "make room, or X" or "make room, then X". Where room would not help, the first
             becomes "X", and the second "fix that, then X".
     """
@@ -64,7 +64,7 @@ def writing(place: str | os.PathLike[str], fix: str = "make room, or choose anot
         if error.errno not in FULL:
             fix = fix.removeprefix("make room, or ").replace("make room", "fix that")
         reason = REASONS.get(error.errno or 0, error.strerror or error)
-        raise UserError(f"{place}: cannot be written ({reason}); {fix}") from error
+        raise UserError(f"{path}: cannot be written ({reason}); {fix}") from error
 
 
 def resource_error_message(error: Exception, advice: str) -> str:
