@@ -19,7 +19,7 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
     """
     from bert_jax.config import read_config
     from bert_jax.parallel.compilation import use_compilation_cache
-    from bert_jax.parallel.joining import find_peers, joined
+    from bert_jax.parallel.joining import find_peers, joined_processes
     from bert_jax.parallel.platform import use_platform
     from bert_jax.parallel.preemption import Interrupt
     from bert_jax.training.remote_workdir import fetched
@@ -37,7 +37,7 @@ def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, b
     with (
         Interrupt() as interrupt,
         open_console(silent=not first) as console,
-        joined(peers, config.watchdog, interrupt, args.verb, MEMORY_ADVICE) as watchdog,
+        joined_processes(peers, config.watchdog, interrupt, args.verb, MEMORY_ADVICE) as watchdog,
     ):
         if refused:
             raise refused

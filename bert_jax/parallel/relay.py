@@ -17,7 +17,7 @@ import time
 Process = subprocess.Popen[bytes]
 
 
-def relay(host: str, port: int, seconds: float) -> tuple[str, Process]:
+def start_relay(host: str, port: int, seconds: float) -> tuple[str, Process]:
     """Start a relay to `host:port`.
 
     A connection made before the remote side listens waits for it, `seconds` at most.

@@ -32,7 +32,7 @@ class Peers(NamedTuple):
     num_processes: int
     process_id: int
     local_device_ids: list[int] | None = None  # None: all devices of this machine
-    token: str = ""  # what the processes of this run know and others do not
+    token: str = ""  # a secret of the processes of this run
 
 
 class PeerTimeout(Exception):
@@ -118,10 +118,10 @@ def _listen(peers: Peers, seconds: float) -> Membership:
                 raise mismatch
             else:
                 hosts[hello.process_id], links[hello.process_id] = hello.host, link
-    names = tuple(hosts[number] for number in range(count))
+    host_names = tuple(hosts[process_id] for process_id in range(count))
     for link in links.values():
-        link.send({"hosts": names})
-    return Membership(names, links)
+        link.send({"hosts": host_names})
+    return Membership(host_names, links)
 
 
 class Hello(NamedTuple):
@@ -135,7 +135,7 @@ class Hello(NamedTuple):
 
 @contextlib.contextmanager
 def _arrivals(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello | None]]]:
-    """The connections to a port, each with its first message; None for one that no process of ours sends."""
+    """Yield the queue of connections to a port, each with its first message; None where that is no `Hello`."""
     arrivals, ended = queue.SimpleQueue[tuple[Link, Hello | None]](), threading.Event()
 
     def greet(link: Link) -> None:
@@ -167,7 +167,7 @@ def _arrivals(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello | None]
 
 
 def _contradiction(hello: Hello, hosts: dict[int, str], count: int) -> str:
-    """What is wrong with a process of this run; '' for nothing."""
+    """Return how a process of this run contradicts the others; '' where it does not."""
     number = hello.process_id
     if hello.num_processes != count:
         return (

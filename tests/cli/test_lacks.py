@@ -61,7 +61,7 @@ def test_one_of_several_processes_without_memory_ends_all(monkeypatch, capsys) -
     peers = Peers("127.0.0.1:1", 2, 0)
     with (
         pytest.raises(SystemExit),
-        joining.joined(peers, WatchdogConfig(), Interrupt(), "pretrain", "lower x") as watchdog,
+        joining.joined_processes(peers, WatchdogConfig(), Interrupt(), "pretrain", "lower x") as watchdog,
     ):
         raise MemoryError
     watchdog.close()
