@@ -55,6 +55,29 @@ def readable_text(text: str) -> str:
     return text
 
 
+Options = argparse.ArgumentParser | argparse._MutuallyExclusiveGroup
+
+
+def add_flag(options: Options, name: str, meaning: str) -> None:
+    """Add an option without a value."""
+    options.add_argument(name, action="store_true", help=meaning)
+
+
+def add_number(options: Options, name: str, meaning: str, default: int | None = None) -> None:
+    """Add an option with a whole number."""
+    options.add_argument(name, type=int, default=default, metavar="N", help=meaning)
+
+
+def add_output(options: Options, metavar: str, meaning: str) -> None:
+    """Add the required `--output`, a path."""
+    options.add_argument("--output", required=True, type=local_path, metavar=metavar, help=meaning)
+
+
+def add_workdir(options: Options, meaning: str = RUN_HELP) -> None:
+    """Add the required `--workdir`, a path or a URL."""
+    options.add_argument("--workdir", required=True, type=path_or_url, metavar="DIR", help=meaning)
+
+
 def add_text(parser: argparse.ArgumentParser, name: str, what: str, nargs: str | None = None) -> None:
     """Add a text that is given on the command line."""
     parser.add_argument(name, nargs=nargs, type=readable_text, metavar=name.upper(), help=what)

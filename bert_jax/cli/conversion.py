@@ -8,6 +8,8 @@ from bert_jax.cli.command import (
     STEP_HELP,
     Verb,
     add_model,
+    add_number,
+    add_output,
     local_path,
     path_or_url,
 )
@@ -35,7 +37,7 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--part", metavar="NAME", help="another model that a run trains: generator (default: the run's config.model)"
     )
-    parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
+    add_number(parser, "--step", STEP_HELP)
     parser.add_argument("--license", metavar="ID", help="license of the model, for its card: an id such as apache-2.0")
     parser.add_argument(
         "--base_model", metavar="ID", help="for the card: id on the Hugging Face Hub of the model it was trained from"
@@ -90,14 +92,8 @@ def _compress_options(parser: argparse.ArgumentParser) -> None:
         help="for a pretrained model a corpus of `prepare`, whose held-out documents are scored; for a fine-tuned one "
         "the files of its task (default: those that `finetune` read)",
     )
-    parser.add_argument(
-        "--examples",
-        type=int,
-        default=256,
-        metavar="N",
-        help="training examples that importance is measured on (default: 256)",
-    )
-    parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="directory to create")
+    add_number(parser, "--examples", "training examples that importance is measured on (default: 256)", default=256)
+    add_output(parser, "DIR", "directory to create")
 
 
 def compress(args: argparse.Namespace) -> None:
@@ -142,7 +138,7 @@ def _vocabulary_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory with the new vocabulary: made by `tokenizer`, or of a published tokenizer",
     )
-    parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="model directory to create")
+    add_output(parser, "DIR", "model directory to create")
 
 
 def vocabulary(args: argparse.Namespace) -> None:

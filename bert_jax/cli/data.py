@@ -7,7 +7,13 @@ import shlex
 import sys
 from typing import Any
 
-from bert_jax.cli.command import Verb, local_path
+from bert_jax.cli.command import (
+    Verb,
+    add_flag,
+    add_number,
+    add_output,
+    local_path,
+)
 from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
@@ -35,9 +41,7 @@ def _add_documents(parser: argparse.ArgumentParser) -> None:
         help="unit that becomes one document of text or Markdown: a file, a paragraph between blank lines, or a line "
         "(default: auto, a file; in other formats a record is always a document)",
     )
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count(), metavar="N", help="number of processes (default: all cores)"
-    )
+    add_number(parser, "--workers", "number of processes (default: all cores)", default=os.cpu_count())
     parser.add_argument(
         "--max_rejected_fraction",
         type=float,
@@ -84,13 +88,12 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         help="treatment of documents that cannot be decoded: reject and count them, or replace the invalid bytes "
         "(default: reject)",
     )
-    parser.add_argument(
+    add_number(
+        parser,
         "--max_unpacked_bytes",
-        type=int,
-        default=1 << 30,
-        metavar="N",
-        help="largest unpacked size of a compressed input; one that unpacks to more, and to more than 100 times "
+        "largest unpacked size of a compressed input; one that unpacks to more, and to more than 100 times "
         "its size, ends the work (default: 1 GiB)",
+        default=1 << 30,
     )
 
 
@@ -125,11 +128,11 @@ def _tokenizer_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of tokens, special tokens included; BERT has 30522",
     )
-    parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="directory to create")
-    parser.add_argument(
+    add_output(parser, "DIR", "directory to create")
+    add_flag(
+        parser,
         "--cased",
-        action="store_true",
-        help="keep capitals and accents (default: lowercase the text; wordpiece and bpe also strip accents)",
+        "keep capitals and accents (default: lowercase the text; wordpiece and bpe also strip accents)",
     )
     parser.add_argument(
         "--normalization",
@@ -138,11 +141,10 @@ def _tokenizer_options(parser: argparse.ArgumentParser) -> None:
         "nfc or nfkc, a Unicode form; nmt_nfkc, SentencePiece's NFKC with clean-up (default: bert for wordpiece and "
         "bpe, identity for byte_level, nmt_nfkc for the others, which have no nfc)",
     )
-    parser.add_argument(
+    add_number(
+        parser,
         "--sample_characters",
-        type=int,
-        metavar="N",
-        help="approximate number of characters to train on, drawn by a hash of the text (default: all)",
+        "approximate number of characters to train on, drawn by a hash of the text (default: all)",
     )
     parser.add_argument(
         "--smoothing",
@@ -200,13 +202,7 @@ TOKENIZER = Verb(
 def _clean_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", nargs="+", action="append", required=True, metavar="GLOB", help=INPUT_HELP)
     _add_reading(parser)
-    parser.add_argument(
-        "--output",
-        required=True,
-        type=local_path,
-        metavar="PLACE",
-        help="file to create, with the suffix .jsonl, or directory of such",
-    )
+    add_output(parser, "PLACE", "file to create, with the suffix .jsonl, or directory of such")
     parser.add_argument(
         "--recipe",
         default="web",
@@ -217,7 +213,7 @@ def _clean_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep_removed", type=local_path, metavar="FILE", help="JSON lines file for the documents that are removed"
     )
-    parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
+    add_flag(parser, "--json", "print the counts as one JSON object")
 
 
 def clean(args: argparse.Namespace) -> None:
@@ -267,10 +263,10 @@ def _prepare_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory to create; with --runner beam also a URL; with --append the corpus that grows",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--append",
-        action="store_true",
-        help="add the documents to the corpus --output, with its tokenizer, --language, --segmenter, "
+        "add the documents to the corpus --output, with its tokenizer, --language, --segmenter, "
         "--heldout_fraction, --deduplicate and --clean; duplicates of its documents are left out, its files stay as "
         "they are",
     )
@@ -403,18 +399,17 @@ def _inspect_options(parser: argparse.ArgumentParser) -> None:
         metavar="CORPUS",
         help="directory made by `prepare`; several, separated by commas, or a quoted pattern, are mixed",
     )
-    parser.add_argument(
+    add_number(
+        parser,
         "--sequence",
-        type=int,
-        metavar="N",
-        help="number of the sequence to show; with --html, of the first one (default: the statistics and the first "
+        "number of the sequence to show; with --html, of the first one (default: the statistics and the first "
         "sequences)",
     )
     parser.add_argument(
         "--config", metavar="RECIPE", help="recipe whose sequences are shown (default: 128 tokens, as in BERT)"
     )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print the statistics as one JSON object")
+    add_flag(form, "--json", "print the statistics as one JSON object")
     form.add_argument(
         "--html",
         type=local_path,

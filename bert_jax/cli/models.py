@@ -9,7 +9,10 @@ import sys
 from bert_jax.cli.command import (
     INPUT_FILE_HELP,
     Verb,
+    add_flag,
     add_model,
+    add_number,
+    add_output,
     add_text,
     local_path,
 )
@@ -20,7 +23,7 @@ from bert_jax.errors import UserError
 def _fill_mask_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--top_k", type=int, default=5, metavar="K", help="guesses for each [MASK] (default: 5)")
-    parser.add_argument("--json", action="store_true", help="print a list of {token, id, probability, text} per text")
+    add_flag(parser, "--json", "print a list of {token, id, probability, text} per text")
     parser.add_argument("--input", metavar="FILE", help=f"{INPUT_FILE_HELP}, instead of TEXT")
     add_text(parser, "text", "text with [MASK] in it, in quotes; RoBERTa spells it <mask>", nargs="?")
 
@@ -66,22 +69,17 @@ FILL_MASK = Verb(
 
 def _attention_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument(
-        "--output",
-        required=True,
-        type=local_path,
-        metavar="FILE",
-        help="file to create: an .html page, or a picture, .png, .svg or .pdf, which needs pip install matplotlib",
+    add_output(
+        parser,
+        "FILE",
+        "file to create: an .html page, or a picture, .png, .svg or .pdf, which needs pip install matplotlib",
     )
-    parser.add_argument("--words", action="store_true", help="attention between words (default: between tokens)")
-    parser.add_argument("--layer", type=int, metavar="N", help="layer to draw in a picture, from 0 (default: all)")
-    parser.add_argument(
-        "--head",
-        type=int,
-        metavar="N",
-        help="head of that layer, from 0: a page shows it in detail as well, a picture shows it alone",
+    add_flag(parser, "--words", "attention between words (default: between tokens)")
+    add_number(parser, "--layer", "layer to draw in a picture, from 0 (default: all)")
+    add_number(
+        parser, "--head", "head of that layer, from 0: a page shows it in detail as well, a picture shows it alone"
     )
-    parser.add_argument("--first_token", type=int, default=0, metavar="N", help="first of 512 tokens (default: 0)")
+    add_number(parser, "--first_token", "first of 512 tokens (default: 0)", default=0)
     add_text(parser, "text", "text in quotes; with [MASK], also the relevance of each token")
     add_text(parser, "pair", "a second text, in quotes", nargs="?")
 
@@ -125,7 +123,7 @@ def _predict_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="JSON lines to create; - prints them (default: -)",
     )
-    parser.add_argument("--batch_size", type=int, default=32, metavar="N", help="sequences per step (default: 32)")
+    add_number(parser, "--batch_size", "sequences per step (default: 32)", default=32)
 
 
 def predict(args: argparse.Namespace) -> None:
@@ -163,13 +161,7 @@ PREDICT = Verb(
 def _embed_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--input", default="-", metavar="FILE", help=f"{INPUT_FILE_HELP} (default: -)")
-    parser.add_argument(
-        "--output",
-        required=True,
-        type=local_path,
-        metavar="FILE",
-        help="file to create: .npy, or .safetensors with --pooling tokens",
-    )
+    add_output(parser, "FILE", "file to create: .npy, or .safetensors with --pooling tokens")
     parser.add_argument(
         "--pooling",
         choices=["mean", "cls", "max", "tokens"],
@@ -190,11 +182,9 @@ def _embed_options(parser: argparse.ArgumentParser) -> None:
         help="layers to read: last; sum4 or concat4 of the last four; or a number, where 0 is the input of the first "
         "layer (default: last)",
     )
-    parser.add_argument("--batch_size", type=int, default=32, metavar="N", help="texts per step (default: 32)")
-    parser.add_argument(
-        "--max_seq_len", type=int, default=None, metavar="N", help="maximum tokens of a text (default: the model's)"
-    )
-    parser.add_argument("--truncate", action="store_true", help="cut and count longer texts (default: refuse them)")
+    add_number(parser, "--batch_size", "texts per step (default: 32)", default=32)
+    add_number(parser, "--max_seq_len", "maximum tokens of a text (default: the model's)")
+    add_flag(parser, "--truncate", "cut and count longer texts (default: refuse them)")
     parser.add_argument(
         "--projector",
         type=local_path,

@@ -7,9 +7,12 @@ import time
 
 from bert_jax.cli.command import (
     FOLLOW_PORT,
-    RUN_HELP,
     STEP_HELP,
     Verb,
+    add_flag,
+    add_number,
+    add_output,
+    add_workdir,
     local_path,
     path_or_url,
 )
@@ -18,15 +21,15 @@ from bert_jax.errors import UserError, shown
 
 
 def _evaluate_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, type=path_or_url, metavar="DIR", help=RUN_HELP)
-    parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
+    add_workdir(parser)
+    add_number(parser, "--step", STEP_HELP)
     parser.add_argument(
         "--corpus",
         metavar="DIR",
         help="another corpus of `prepare` with the same tokenizer, on which nothing was tuned: its held-out documents, "
         "or all of them where it holds none out (default: the run's)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    add_flag(parser, "--json", "print one JSON object instead of a table")
 
 
 def evaluate(args: argparse.Namespace) -> None:
@@ -54,10 +57,8 @@ EVALUATE = Verb(
 
 
 def _plot_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", required=True, type=path_or_url, metavar="DIR", help=RUN_HELP)
-    parser.add_argument(
-        "--output", required=True, type=local_path, metavar="FILE", help="picture to create: .png, .pdf or .svg"
-    )
+    add_workdir(parser)
+    add_output(parser, "FILE", "picture to create: .png, .pdf or .svg")
 
 
 def plot(args: argparse.Namespace) -> None:
@@ -85,12 +86,10 @@ def _report_options(parser: argparse.ArgumentParser) -> None:
     )
     form = parser.add_mutually_exclusive_group(required=True)
     form.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
-    form.add_argument(
-        "--follow",
-        action="store_true",
-        help="serve the page to this machine alone while the run trains, without sequences; Ctrl-C ends it",
+    add_flag(
+        form, "--follow", "serve the page to this machine alone while the run trains, without sequences; Ctrl-C ends it"
     )
-    parser.add_argument("--port", type=int, metavar="N", help=f"port of --follow; 0 is any (default: {FOLLOW_PORT})")
+    add_number(parser, "--port", f"port of --follow; 0 is any (default: {FOLLOW_PORT})")
     parser.add_argument(
         "--watts",
         type=float,

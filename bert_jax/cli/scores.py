@@ -6,6 +6,7 @@ import json
 
 from bert_jax.cli.command import (
     Verb,
+    add_flag,
     add_model,
     local_path,
 )
@@ -67,7 +68,7 @@ def _score_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=local_path, metavar="FILE", help="JSON file to create, with the scores of all sentences"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    add_flag(parser, "--json", "print one JSON object instead of tables")
 
 
 def score(args: argparse.Namespace) -> None:
@@ -116,9 +117,7 @@ def _bias_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=what)
     _add_fraction(parser)
     parser.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object instead of tables; `export --bias` reads it"
-    )
+    add_flag(parser, "--json", "print one JSON object instead of tables; `export --bias` reads it")
 
 
 def bias(args: argparse.Namespace) -> None:

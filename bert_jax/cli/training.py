@@ -5,7 +5,14 @@ import json
 import pathlib
 from typing import Any
 
-from bert_jax.cli.command import Verb, add_platform, add_processes, add_recipe, path_or_url
+from bert_jax.cli.command import (
+    Verb,
+    add_flag,
+    add_platform,
+    add_processes,
+    add_recipe,
+    add_workdir,
+)
 from bert_jax.cli.outputs import open_console
 from bert_jax.errors import UserError
 
@@ -49,7 +56,7 @@ def _config_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "recipe", nargs="?", metavar="RECIPE", help="name or file of a recipe (default: list the recipes)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_flag(parser, "--json", "print one JSON object")
 
 
 def config(args: argparse.Namespace) -> None:
@@ -93,7 +100,7 @@ def _compile_options(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="power, to estimate the run's energy (default: a typical value, where published)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object with a list `phases`")
+    add_flag(parser, "--json", "print one JSON object with a list `phases`")
 
 
 def compile_(args: argparse.Namespace) -> int:
@@ -133,12 +140,9 @@ COMPILE = Verb(
 
 def _pretrain_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "bert_base", otherwise="default: with --budget small_cpu")
-    parser.add_argument(
-        "--workdir",
-        required=True,
-        type=path_or_url,
-        metavar="DIR",
-        help="work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, gs:// or s3://BUCKET/NAME",
+    add_workdir(
+        parser,
+        "work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, gs:// or s3://BUCKET/NAME",
     )
     parser.add_argument(
         "--budget",
@@ -200,14 +204,10 @@ PRETRAIN = Verb(
 
 def _finetune_options(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "glue")
-    parser.add_argument(
-        "--workdir",
-        required=True,
-        type=path_or_url,
-        metavar="DIR",
-        help="work directory for the model, its scores and its predictions: a path, gs:// or s3://BUCKET/NAME",
+    add_workdir(
+        parser, "work directory for the model, its scores and its predictions: a path, gs:// or s3://BUCKET/NAME"
     )
-    parser.add_argument("--json", action="store_true", help="print results.json on one line instead of a table")
+    add_flag(parser, "--json", "print results.json on one line instead of a table")
     add_platform(parser)
     add_processes(parser)
 
