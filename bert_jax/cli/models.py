@@ -41,19 +41,19 @@ def fill_mask(args: argparse.Namespace) -> None:
     total = None if args.input is None else num_inputs(args.input)
     model = open_model(args.model, module.HEADS)
     with open_console(silent=sys.stdout.isatty()) as console:
-        number = 0
-        for number, one in enumerate(inputs, 1):
-            guesses = module.fill_mask(model, texts_of(one)["text"], args.top_k, one.where)
-            if number > 1:
-                console.progress("filling", number - 1, total, "texts")
+        num_texts = 0
+        for num_texts, text in enumerate(inputs, 1):
+            guesses = module.fill_mask(model, texts_of(text)["text"], args.top_k, text.where)
+            if num_texts > 1:
+                console.progress("filling", num_texts - 1, total, "texts")
             if args.json:
                 print(json.dumps(guesses, ensure_ascii=False))
                 continue
-            if number > 1:
+            if num_texts > 1:
                 print()
             for guess in guesses:
                 print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
-        if not number:
+        if not num_texts:
             raise UserError(f"{name_of(args.input)}: no text in it; write one per line")
 
 

@@ -110,16 +110,16 @@ def compile_(args: argparse.Namespace) -> int:
     from bert_jax.dryrun.topology import topology_devices
 
     config = read_config(recipe_kind(args.config), args.config, args.overrides)
-    slice_ = topology_devices(args.topology) if args.topology else None
+    devices = topology_devices(args.topology) if args.topology else None
 
     from bert_jax.dryrun.dry_run import dry_run, finetuning, pretraining, recipe_total
     from bert_jax.dryrun.report import report_json, report_text
 
     with open_console() as console, console.working("compiling"):
         work = finetuning(config, console) if isinstance(config, FinetuneConfig) else pretraining(config)
-        report = dry_run(work, slice_, console.say)
-    whole = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
-    print(json.dumps(report_json(report, whole)) if args.json else report_text(report, whole))
+        report = dry_run(work, devices, console.say)
+    total = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
+    print(json.dumps(report_json(report, total)) if args.json else report_text(report, total))
     return 0 if all(phase.fits for phase in report.phases) else 1
 
 
@@ -165,7 +165,7 @@ def pretrain(args: argparse.Namespace) -> None:
     from bert_jax.pretraining.text import text_as_corpus
 
     args.config = args.config or DEFAULT_RECIPE
-    given = [one.removeprefix("--config.").partition("=")[0] for one in args.overrides]
+    given = [override.removeprefix("--config.").partition("=")[0] for override in args.overrides]
 
     def run(config: Any, workdir: pathlib.Path, console: Any, interrupt: Any, watchdog: Any) -> bool:
         with text_as_corpus(config, console) as (config, rest):

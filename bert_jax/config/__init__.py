@@ -1,13 +1,14 @@
 """Configuration: every field of a run, recipes, and the published values that recipes start from.
 
 checks.py        fields that do not fit each other, name no row of their table, or that a run would not read
+encoder.py       the fields of an architecture, and of how it is computed
 field.py         what a field says of itself: meaning, range, table, what reads it
 find_recipe.py   where a recipe is: a file, or a name in configs/
 free_fields.py   what a resumed run may change
 load.py          recipe + overrides -> a frozen config, or an error that names the key
 presets.py       published architectures: add a row to PRESETS
 recipes.py       published training settings, which configs/ starts from: add a function
-schema.py        every field, as frozen dataclasses: add a field to its section
+schema.py        the fields of a run, as frozen dataclasses: add a field to its section
 suggestions.py   which key was meant: add a spelling of another trainer to ALIASES
 write_recipe.py  a config as the recipe that gives it: what differs from the defaults
 """
@@ -19,11 +20,11 @@ from bert_jax.config.checks import (
     refuse_fields_without_effect,
     table_of,
 )
+from bert_jax.config.encoder import ComputeConfig, EncoderConfig, fill_inherited_fields
 from bert_jax.config.free_fields import MUTABLE_AFTER_CURRENT_STEP
 from bert_jax.config.load import (
     differences,
     fields_of,
-    fill_inherited_fields,
     finetune_config,
     flatten,
     from_json,
@@ -38,11 +39,9 @@ from bert_jax.config.load import (
 )
 from bert_jax.config.schema import (
     CheckpointConfig,
-    ComputeConfig,
     Config,
     DataConfig,
     DistillationConfig,
-    EncoderConfig,
     EvaluateConfig,
     FinetuneConfig,
     FinetuneEvaluateConfig,

@@ -22,7 +22,7 @@ from bert_jax.config.checks import check_pretraining, refuse_fields_without_effe
 from bert_jax.config.field import FROM_0_BELOW_1, MAX_NUMBER
 from bert_jax.config.find_recipe import find_recipe
 from bert_jax.config.free_fields import FREE_TO_CHANGE
-from bert_jax.config.schema import Config, EncoderConfig, FinetuneConfig, PhaseConfig, PretrainConfig
+from bert_jax.config.schema import Config, FinetuneConfig, PhaseConfig, PretrainConfig
 from bert_jax.config.suggestions import suggestion_text
 from bert_jax.errors import UserError
 
@@ -64,8 +64,8 @@ def read_config(kind: type[AnyConfig], recipe: str | None, overrides: Sequence[s
     """
     config = _run_recipe(recipe) if recipe else _as_config_dict(kind())
     if (recipe_class := _class_of(config)) is not kind:  # a list of unknown keys would not explain it
-        verb, other = ("fine-tuning", "finetune") if recipe_class is FinetuneConfig else ("pretraining", "pretrain")
-        raise UserError(f"--config={find_recipe(recipe or '')} is a {verb} recipe; run it with `bert-jax {other}`")
+        work, verb = ("fine-tuning", "finetune") if recipe_class is FinetuneConfig else ("pretraining", "pretrain")
+        raise UserError(f"--config={find_recipe(recipe or '')} is a {work} recipe; run it with `bert-jax {verb}`")
     known = [index_form(key) for key in flatten(_plain(config))]
     values: dict[str, str] = {}
     for override in overrides:
@@ -108,21 +108,6 @@ def _resolve(kind: type[AnyConfig], config: ml_collections.ConfigDict, given: Co
     if isinstance(built, PretrainConfig):
         check_pretraining(built)
     return typing.cast(AnyConfig, built)
-
-
-# Field of which None means the value of another field -> that field.
-INHERITED_FROM = {
-    "local_rotary_base": "rotary_base",
-    "masked_activation": "activation",
-    "masked_norm": "norm",
-    "sequence_activation": "pooler_activation",
-}
-
-
-def fill_inherited_fields(config: EncoderConfig) -> EncoderConfig:
-    """Return the architecture with the inherited value in place of each such None: equal ones then compare as equal."""
-    unset = {name: source for name, source in INHERITED_FROM.items() if getattr(config, name) is None}
-    return dataclasses.replace(config, **{name: getattr(config, source) for name, source in unset.items()})
 
 
 def with_vocab_size(config: PretrainConfig, vocab_size: int) -> PretrainConfig:

@@ -64,9 +64,9 @@ class Link:
             raise EOFError from error
         if not data or len(self._received) > MAX_MESSAGE_BYTES:
             raise EOFError
-        *whole, self._received = (self._received + data).split(b"\n")
+        *lines, self._received = (self._received + data).split(b"\n")
         try:
-            return [strict_json.parse(line.decode()) for line in whole]
+            return [strict_json.parse(line.decode()) for line in lines]
         except ValueError as error:
             raise EOFError from error  # no process of ours sends it
 
@@ -168,22 +168,22 @@ def _arrivals(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello | None]
 
 def _contradiction(hello: Hello, hosts: dict[int, str], count: int) -> str:
     """Return how a process of this run contradicts the others; '' where it does not."""
-    number = hello.process_id
+    process_id = hello.process_id
     if hello.num_processes != count:
         return (
-            f"process {number} ({hello.host}) was started with --num_processes {hello.num_processes}, process 0 "
+            f"process {process_id} ({hello.host}) was started with --num_processes {hello.num_processes}, process 0 "
             f"({hosts[0]}) with {count}; pass the same number to all of them"
         )
-    if number in hosts or not 0 < number < count:
+    if process_id in hosts or not 0 < process_id < count:
         return (
-            f"two processes have --process_id {number}, on {hello.host} and on {hosts.get(number)}; "
+            f"two processes have --process_id {process_id}, on {hello.host} and on {hosts.get(process_id)}; "
             "pass a different one to each"
         )
     return ""
 
 
 def _missing(hosts: dict[int, str], count: int, seconds: float, strangers: int) -> str:
-    absent = [str(number) for number in range(count) if number not in hosts]
+    absent = [str(process_id) for process_id in range(count) if process_id not in hosts]
     which = f"process {absent[0]}" if len(absent) == 1 else f"processes {', '.join(absent)}"
     text = f"{which} of {count} never started, within {seconds:g} s of process 0 (config.watchdog.start_seconds)"
     return f"{text}; {strangers} other connections had not the run's BERT_JAX_TOKEN" if strangers else text

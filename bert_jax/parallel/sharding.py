@@ -169,9 +169,9 @@ def check_parameters(logical_axes: Any, shapes: Any, mesh: Mesh) -> None:
             axes = (RULES[name],) if isinstance(RULES[name], str) else RULES[name] or ()
             parts = math.prod(mesh.shape[axis] for axis in axes)
             if size % parts:
-                place = jax.tree_util.keystr(path, simple=True, separator="/")
+                name_of_parameter = jax.tree_util.keystr(path, simple=True, separator="/")
                 raise UserError(
-                    f"the model's {name} axis has size {size} ({place}), "
+                    f"the model's {name} axis has size {size} ({name_of_parameter}), "
                     f"which {' x '.join(f'mesh.{axis}' for axis in axes)} = {parts} does not divide; "
                     f"choose one of {_divisors(size)}"
                 )

@@ -7,7 +7,7 @@ published. The norm of the masked-token head is always a LayerNorm.
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config.schema import MAX_MLPS
+from bert_jax.config.encoder import MAX_MLPS
 from bert_jax.errors import UserError
 from bert_jax.interop.families.base import (
     ACTIVATIONS,

@@ -8,7 +8,7 @@ import pkgutil
 from typing import Any, cast
 
 from bert_jax.config import EncoderConfig
-from bert_jax.config.schema import MAX_MLPS
+from bert_jax.config.encoder import MAX_MLPS
 from bert_jax.interop.families.base import Family, Field, ModelClass, Module, masked_head
 from bert_jax.models.heads import DIRECTIONS, LAYERS
 
