@@ -23,8 +23,8 @@ class Setting(NamedTuple):
 def settings_of(section: Any, path: str, read_by: tuple[ReadBy, ...] = ()) -> Iterator[Setting]:
     """Yield every field of a config, or of a section of one, whose key is `path`."""
     for field in dataclasses.fields(section):
-        key, value, conditions = f"{path}.{field.name}", getattr(section, field.name), read_by
-        conditions += field.metadata["read_by"]
+        key, value = f"{path}.{field.name}", getattr(section, field.name)
+        conditions = read_by + field.metadata["read_by"]
         if dataclasses.is_dataclass(value):
             yield from settings_of(value, key, conditions)
         elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
@@ -42,9 +42,10 @@ def table_of(field: "dataclasses.Field[Any]") -> Any:
 
 def check_choices(config: Any, path: str = "config") -> None:
     """Raise UserError where a field of a config, or of its section `path`, names a row that its table does not have."""
-    for key, field, value, _ in settings_of(config, path):
-        if field.metadata["table"] and value is not None and value not in (table := table_of(field)):
-            raise UserError(f"{key}={value!r}: choose from {', '.join(table)}{did_you_mean(value, table)}")
+    for setting in settings_of(config, path):
+        value = setting.value
+        if setting.field.metadata["table"] and value is not None and value not in (table := table_of(setting.field)):
+            raise UserError(f"{setting.key}={value!r}: choose from {', '.join(table)}{did_you_mean(value, table)}")
 
 
 def refuse_fields_without_effect(
@@ -79,17 +80,17 @@ def refuse_fields_without_effect(
                 fix = f"{choice.key} to {' or '.join(map(str, condition.values))}" if condition.values else fix
                 raise no_effect(setting.key, f"{choice.key}={choice.value}", setting.field.default, fix)
     for setting in (settings[f"{path}.{key}"] for key in given):
-        said = setting.field.metadata
-        choice = choice_of(setting, said["replaced_by"])
-        if choice and choice.value not in (None, ()):
-            beside = f"{said['replaced_by']}={choice.value}"
-            raise UserError(f"{setting.key} has no effect beside {beside}; add --{choice.key}=None")
-        reader = said["still_read_by"]
-        choice = reader and choice_of(setting, reader.choice)
-        in_phases = [getattr(phase, said["replaced_by_phase"] or "", None) for phase in phases]
-        if in_phases and None not in in_phases and not (choice and holds(reader, choice)):
+        metadata = setting.field.metadata
+        replacing = metadata["replaced_by"] and choice_of(setting, metadata["replaced_by"])
+        if replacing and replacing.value not in (None, ()):
+            beside = f"{metadata['replaced_by']}={replacing.value}"
+            raise UserError(f"{setting.key} has no effect beside {beside}; add --{replacing.key}=None")
+        condition, name = metadata["still_read_by"], metadata["replaced_by_phase"]
+        choice = condition and choice_of(setting, condition.choice)
+        is_replaced = name and phases and all(getattr(phase, name) is not None for phase in phases)
+        if is_replaced and not (choice and holds(condition, choice)):
             raise UserError(
-                f"{setting.key} has no effect: every phase has its own {said['replaced_by_phase']}; set "
+                f"{setting.key} has no effect: every phase has its own {name}; set "
                 f"{path}.train.phases[0].{setting.field.name}"
             )
 

@@ -1,5 +1,6 @@
 """What every verb takes and how it explains itself; words that it does not know."""
 
+import dataclasses
 import shlex
 import signal
 import subprocess
@@ -60,6 +61,19 @@ def test_without_a_word_the_command_prints_its_help(run) -> None:
     status, out, err = run()
     assert (status, err) == (0, "")
     assert all(f"  bert-jax {verb:<10} {row.example}\n" in out for verb, row in VERBS.items())
+
+
+def test_a_start_builds_the_parser_of_its_verb_alone() -> None:
+    built: list[str] = []
+    verbs = {
+        name: dataclasses.replace(verb, add_options=lambda parser, name=name: built.append(name))
+        for name, verb in VERBS.items()
+    }
+    assert parse(verbs, ["--config.seed=3", "pretrain"]).verb == "pretrain"
+    assert built == ["pretrain"]
+    with pytest.raises(SystemExit):
+        parse(verbs, ["--help"])
+    assert built == ["pretrain", *VERBS]
 
 
 def test_examples_are_commands() -> None:
