@@ -11,7 +11,7 @@ from bert_jax.config.schema import DataConfig, OptimizerConfig, PretrainConfig
 from bert_jax.errors import UserError, did_you_mean
 
 
-class Setting(NamedTuple):
+class FieldValue(NamedTuple):
     """A field with its value in one config."""
 
     key: str  # config.train.phases[0].seq_len
@@ -20,18 +20,18 @@ class Setting(NamedTuple):
     read_by: tuple[ReadBy, ...]  # of the field, and of the sections around it
 
 
-def settings_of(section: Any, path: str, read_by: tuple[ReadBy, ...] = ()) -> Iterator[Setting]:
+def field_values(section: Any, path: str, read_by: tuple[ReadBy, ...] = ()) -> Iterator[FieldValue]:
     """Yield every field of a config, or of a section of one, whose key is `path`."""
     for field in dataclasses.fields(section):
         key, value = f"{path}.{field.name}", getattr(section, field.name)
         conditions = read_by + field.metadata["read_by"]
         if dataclasses.is_dataclass(value):
-            yield from settings_of(value, key, conditions)
+            yield from field_values(value, key, conditions)
         elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
             for index, part in enumerate(value):
-                yield from settings_of(part, f"{key}[{index}]", conditions)
+                yield from field_values(part, f"{key}[{index}]", conditions)
         else:
-            yield Setting(key, field, value, conditions)
+            yield FieldValue(key, field, value, conditions)
 
 
 def table_of(field: "dataclasses.Field[Any]") -> Any:
@@ -42,7 +42,7 @@ def table_of(field: "dataclasses.Field[Any]") -> Any:
 
 def check_choices(config: Any, path: str = "config") -> None:
     """Raise UserError where a field of a config, or of its section `path`, names a row that its table does not have."""
-    for setting in settings_of(config, path):
+    for setting in field_values(config, path):
         value = setting.value
         if setting.field.metadata["table"] and value is not None and value not in (table := table_of(setting.field)):
             raise UserError(f"{setting.key}={value!r}: choose from {', '.join(table)}{did_you_mean(value, table)}")
@@ -60,14 +60,14 @@ def refuse_fields_without_effect(
             but a user who sets it expects an effect.
         with_tables: whether tables are loaded to see which of their rows read a field.
     """
-    settings = {setting.key: setting for setting in settings_of(config, path)}
+    settings = {setting.key: setting for setting in field_values(config, path)}
     phases = config.train.phases if isinstance(config, PretrainConfig) else ()
 
-    def choice_of(setting: Setting, name: str) -> Setting | None:
+    def choice_of(setting: FieldValue, name: str) -> FieldValue | None:
         """Return the field that `name` means for a field; None where it is outside of `config`."""
         return settings.get(f"{setting.key.rpartition('.')[0]}.{name}") or settings.get(f"{path}.{name}")
 
-    def holds(condition: ReadBy, choice: Setting) -> bool:
+    def holds(condition: ReadBy, choice: FieldValue) -> bool:
         if condition.row_property:
             return not with_tables or bool(getattr(table_of(choice.field)[choice.value], condition.row_property))
         return choice.value in condition.values if condition.values else choice.value not in condition.not_values
