@@ -22,7 +22,7 @@ from bert_jax.corpus.manifest import (
     snapshot_file,
 )
 from bert_jax.errors import UserError, writing
-from bert_jax.files import new_file
+from bert_jax.files import new_file, user_cache
 
 # Imports of sources and tokenizer are inside functions: they load large libraries, which a local corpus does not need.
 
@@ -70,7 +70,7 @@ def staged(
     if "://" not in str(place):
         return pathlib.Path(place)
     remote = _read_manifest(str(place).rstrip("/"), snapshot)
-    folder = pathlib.Path(cache) if cache else _user_cache()
+    folder = pathlib.Path(cache) if cache else user_cache() / "corpora"
     name = f"{remote.url.rsplit('/', 1)[-1]}-{hashlib.sha256(remote.manifest).hexdigest()[:16]}"
     directory = folder / name
     with writing(directory):
@@ -110,11 +110,6 @@ def _acquire(lock: int, mode: int, growth: _Growth) -> None:
             fcntl.flock(lock, fcntl.LOCK_UN)  # two that share it would wait for each other
             growth.look()
             time.sleep(PAUSE)
-
-
-def _user_cache() -> pathlib.Path:
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-    return cache / "bert_jax" / "corpora"
 
 
 def known_snapshots(place: str) -> list[str]:

@@ -190,7 +190,9 @@ def sign(text):
     from bert_jax.corpus.build.encoding import Chunk
     from bert_jax.readers import RawDocument
 
-    return signatures.sign_chunk(Chunk(0, 0, 0, True, [RawDocument("a", text.encode())], 0), ReadOptions(), True)
+    return signatures.sign_chunk(
+        Chunk(0, 0, 0, True, [RawDocument(name="a", data=text.encode())], 0), ReadOptions(), True
+    )
 
 
 def test_no_variant_of_a_text_is_on_the_other_side_of_the_split(tmp_path, tokenizer):

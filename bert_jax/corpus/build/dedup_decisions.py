@@ -87,7 +87,7 @@ class Decisions(NamedTuple):
             if not reason:
                 yield raw, int(self.split_hashes[number])
             elif raw.piece == 0:
-                yield RawDocument(raw.name, rejected=reason, bytes_read=raw.bytes_read), 0
+                yield RawDocument(name=raw.name, rejected=reason, bytes_read=raw.bytes_read), 0
 
 
 def save(decisions: Decisions, path: pathlib.Path) -> None:

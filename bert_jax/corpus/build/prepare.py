@@ -1,6 +1,7 @@
 """Documents -> corpus on this machine: on all cores, in bounded memory; resumes where it was killed."""
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -311,13 +312,13 @@ def identity(
     for path, size in zip(files, sizes, strict=True):
         name = os.path.abspath(path) if os.path.exists(path) else path
         inputs.update(json.dumps([name, size, sources.input_version(path)]).encode())
-    reading = settings.read_options._replace(max_unpacked_bytes=0)  # a refused input may be resumed with more
+    reading = dataclasses.replace(settings.read_options, max_unpacked_bytes=0)  # a refused input may be resumed with more
     return {
         "the input": inputs.hexdigest(),
         "the corpus": base and base.manifest["fingerprint"],
         "the tokenizer": tokenizer and tokenizer.sha256,
         "the cleaning": recipe and [recipe.identity(), keep_removed],
-        "the settings": [*reading, settings.language, settings.heldout_fraction, settings.deduplicate],
+        "the settings": [*dataclasses.astuple(reading), settings.language, settings.heldout_fraction, settings.deduplicate],
         "the segmenter": description(settings.segmenter),
         "the program": {
             "versions": [sys.version, __version__, *map(metadata.version, LIBRARIES)],

@@ -4,6 +4,7 @@ After each part, `GROWTH` times the text of before is prepared. A part has its s
 files as a whole, which are spread over the parts, so that each part has something of all sources.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -59,7 +60,7 @@ def divide(files: Sequence[str], options: ReadOptions, part: int, count: int) ->
     ]
     if not found:
         raise UserError(f"config.data.snapshots={count}: the text has too few files for so many parts; lower it")
-    return found, options._replace(stretch=stretch)
+    return found, dataclasses.replace(options, stretch=stretch)
 
 
 def prepare_rest(

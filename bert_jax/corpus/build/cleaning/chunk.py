@@ -193,7 +193,7 @@ def read_cleaned(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocu
                 bytes_read += len(line.encode())
                 found = json.loads(line)
                 data, piece, last = found["text"].encode(), found.get("piece", 0), found.get("last", True)
-                yield RawDocument(found["name"], data, "text", "", bytes_read, piece, last)
+                yield RawDocument(name=found["name"], data=data, bytes_read=bytes_read, piece=piece, last=last)
 
 
 def _line(name: str, **fields: Any) -> str:
