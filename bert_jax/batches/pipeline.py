@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bert_jax.batches.layout import ReadableSplit, Slots, make_slots, slot_lengths
-from bert_jax.batches.masking import MASKINGS, LinearRate, Vocabulary, check_masking, mask_tokens, predictions_bound
+from bert_jax.batches.masking import MASKINGS, LinearRate, Vocabulary, mask_tokens, predictions_bound
 from bert_jax.batches.order import Order, locate, locate_source, make_order
 from bert_jax.batches.packing import PackingPlan, packed_slots, plan_packing
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, Examples, Sampler, SentencePairRule, make_sampler
@@ -107,10 +107,8 @@ def make_sequences(
 
     Raises:
         UserError: `seq_len` has no room for an example, or for `config.packing` examples; the split has no text;
-            `config.weights` is for another number of sources; a source has too few documents for the sentence pairs;
-            a field is set that the masking rule does not read.
+            `config.weights` is for another number of sources; a source has too few documents for the sentence pairs.
     """
-    check_masking(config)
     text = mark_words(split, symbols.vocabulary.continues) if MASKINGS[config.masking].whole_words else split
     rule = SENTENCE_PAIRS[config.sentence_pairs]
     special = special_tokens(config, symbols.separators)

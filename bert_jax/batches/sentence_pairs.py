@@ -79,6 +79,11 @@ class SentencePairRule(NamedTuple):
     label_meanings: tuple[str, str] | None = None
     reads_slots: bool = False
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether an example is a pair of texts."""
+        return self.num_texts == 2
+
 
 def make_sampler(
     rule: SentencePairRule,

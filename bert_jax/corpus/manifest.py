@@ -13,7 +13,7 @@ from typing import Any
 
 from bert_jax import strict_json
 from bert_jax.errors import UserError
-from bert_jax.files import compare
+from bert_jax.files import damaged_files
 
 FORMAT_VERSION = 1
 WORDS_VERSION = 2  # the same, where a segmenter has found words: records also say which tokens begin a word
@@ -107,7 +107,7 @@ def verify(directory: pathlib.Path, read: Callable[[int], None] = lambda count: 
     Raises:
         UserError: as `read_manifest`.
     """
-    return compare(directory, all_digests(directory), "the manifest", read=read)
+    return damaged_files(directory, all_digests(directory), "the manifest", on_read=read)
 
 
 def all_digests(directory: pathlib.Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.checkpoints.load_model import digest as weights_digest
-from bert_jax.config import EncoderConfig, FinetuneConfig, TaskConfig, check_warmup
+from bert_jax.config import EncoderConfig, FinetuneConfig, TaskConfig, check_warmup, no_effect
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.finetuning.task_data import Part, digest, read_part, score_names
@@ -91,7 +91,7 @@ def prepare_task(config: FinetuneConfig, console: Console) -> Setup:
     if KINDS[task.kind].head == "sentence_embedding":
         _check_sentences(start)
     if settings.bilstm and task_head.name not in OF_TASKS:
-        raise UserError(f"config.task.bilstm has no effect on {task.kind}: it reads the encoder alone; set it to False")
+        raise no_effect("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
     if config.optimizer.freeze_encoder and task_head.name in WITHOUT_PARAMETERS and not settings.bilstm:
         raise UserError(
             f"config.optimizer.freeze_encoder leaves nothing to train: {task.kind} has no weights of its own"

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import MAX_UNPACKED_BYTES, Unpacked
 
 # The errors of the libraries for a file that does not match its name. gzip and bz2 also raise an OSError without a
@@ -176,10 +176,8 @@ class _CountedStream(io.RawIOBase):
 
 
 def _open_zstd(stream: IO[bytes]) -> io.RawIOBase:
-    try:
+    with needs_packages("reading .zst", "zstandard"):
         import zstandard
-    except ImportError:
-        raise UserError("reading .zst needs the package zstandard: pip install zstandard") from None
     # Few bytes at once: four bytes may expand to 128 KiB in one call.
     return _DecompressedStream(stream, lambda: _ZstdFrame(zstandard), 1 << 10)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError, did_you_mean, needs_packages
 from bert_jax.readers import storage
 from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, format_names
 from bert_jax.readers.formats.fields import template_parts
@@ -44,12 +44,8 @@ def open_builder(name: str, prepare: bool = False) -> Any:
             in READERS.
     """
     data_set = parse_data_set_name(name)
-    try:
+    with needs_packages(name, "tensorflow-datasets importlib_resources"):
         import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise UserError(
-            f"{name}: needs TensorFlow Datasets ({error}); pip install tensorflow-datasets importlib_resources"
-        ) from None
     try:
         builder = tfds.core.read_only_builder.builder_from_files(data_set.name, data_dir=data_set.data_dir or None)
     except Exception as error:  # TFDS raises many types for a directory that it did not write

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any, TypeVar
 
-from bert_jax.errors import FULL, StorageError, UserError
+from bert_jax.errors import FULL, StorageError, UserError, needs_packages
 from bert_jax.files import new_file
 
 Result = TypeVar("Result")
@@ -245,7 +245,7 @@ def _no_such_file(item: str) -> UserError:
 
 def _file_system(url: str, **options: bool) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it."""
-    try:
+    with needs_packages(url, "fsspec", ", and gcsfs for gs://, s3fs for s3://, huggingface_hub for hf://"):
         from fsspec.config import conf
         from fsspec.core import url_to_fs
 
@@ -253,10 +253,6 @@ def _file_system(url: str, **options: bool) -> tuple[Any, str]:
         for protocol in ("gcs", "s3"):
             conf.setdefault(protocol, {}).setdefault("use_listings_cache", False)
         return url_to_fs(url, **options)
-    except ImportError:
-        raise UserError(
-            f"{url}: needs packages: pip install fsspec, and gcsfs for gs://, s3fs for s3://, huggingface_hub for hf://"
-        ) from None
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError, did_you_mean, needs_packages
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, Rule, benchmark_scores
 from bert_jax.tasks.kinds.kind import Values
@@ -169,7 +169,5 @@ def _is_constant(gold: np.ndarray, predicted: np.ndarray) -> bool:
 
 def _import_library(name: str) -> Any:
     package = PACKAGES[name.partition(".")[0]]
-    try:
+    with needs_packages("this metric", package):
         return importlib.import_module(name)
-    except ImportError:
-        raise UserError(f"this metric needs {package}: pip install {package}") from None

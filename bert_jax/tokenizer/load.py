@@ -16,7 +16,7 @@ from typing import Any
 
 from bert_jax import strict_json
 from bert_jax.errors import UserError
-from bert_jax.files import check
+from bert_jax.files import check_sums
 from bert_jax.tokenizer import tokenizer_json
 from bert_jax.tokenizer.kinds import TOKENIZERS, TokenizerKind, kind_of
 from bert_jax.tokenizer.tokenizer import Tokenizer, build_tokenizer
@@ -51,7 +51,7 @@ def load_tokenizer(path: str | os.PathLike[str], lowercase: bool | None = None) 
     """
     file = _find_definition_file(pathlib.Path(path))
     if pathlib.Path(path).is_dir():
-        check(file.parent, FILES)
+        check_sums(file.parent, FILES)
     try:
         config = _json_beside(file, CONFIG)
         if lowercase is not None and config.get("do_lower_case", lowercase) != lowercase:

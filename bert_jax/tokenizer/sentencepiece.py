@@ -11,6 +11,7 @@ space here and unknown to the library.
 """
 
 import base64
+import contextlib
 import importlib
 import io
 import pathlib
@@ -19,7 +20,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.tokenizer import pair_merging, tokenizer_json
 from bert_jax.tokenizer.pair_merging import TrainedVocabulary, TrainingText
 from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
@@ -88,11 +89,9 @@ def parse_spm_model(
 
 def parse_model(data: bytes) -> Any:
     """Return the `ModelProto` in the bytes of a `spiece.model`; UserError where it is cut short or not supported."""
-    try:
+    with _needs_library():
         format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
         from google.protobuf.message import DecodeError
-    except ImportError:
-        raise _missing_library() from None
     model = format_of.ModelProto()
     try:
         model.ParseFromString(data)
@@ -164,11 +163,9 @@ def train_sentencepiece_bpe(
 
 def library_normalization_step(rule: str) -> Definition:
     """Return the step that maps text by a table of the library; UserError where that is missing."""
-    try:
+    with _needs_library():
         library = importlib.import_module("sentencepiece")
         format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
-    except ImportError:
-        raise _missing_library() from None
     model = format_of.ModelProto.FromString(library.SentencePieceNormalizer(rule_name=rule).serialized_model_proto())
     return _precompiled_step(model.normalizer_spec.precompiled_charsmap)
 
@@ -176,10 +173,8 @@ def library_normalization_step(rule: str) -> Definition:
 def _train_sentencepiece(
     model_type: str, text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
 ) -> TrainedVocabulary:
-    try:
+    with _needs_library():
         library = importlib.import_module("sentencepiece")
-    except ImportError:
-        raise _missing_library() from None
     rule = normalization + FOLDED * lowercase
     pair_merging.check_characters(text)
     written = io.BytesIO()
@@ -267,8 +262,8 @@ def _training_lines(text: TrainingText, replaced: dict[int, str]) -> Iterator[st
             yield from (part for part in pair_merging.cut_text(line, MAX_LINE) if part and not part.isspace())
 
 
-def _missing_library() -> UserError:
-    return UserError("SentencePiece vocabularies and tables need two more packages: pip install sentencepiece protobuf")
+def _needs_library() -> contextlib.AbstractContextManager[None]:
+    return needs_packages("a SentencePiece vocabulary or table", "sentencepiece protobuf")
 
 
 def _case_folding(rule: str) -> list[Definition]:

@@ -176,7 +176,7 @@ def test_what_would_learn_nothing_is_refused(world, tmp_path, capsys):
     assert "each second text is right for each first one (1 distinct pairs" in capsys.readouterr().err
     for more in ((), ("optimizer.freeze_encoder=True",)):
         assert main(command(world, tmp_path / "run", "task.bilstm=True", *more)) == 2
-        assert "config.task.bilstm has no effect on similarity" in capsys.readouterr().err
+        assert "config.task.bilstm has no effect with similarity" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

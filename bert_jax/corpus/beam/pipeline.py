@@ -9,16 +9,12 @@ from bert_jax.corpus.build import dedup_decisions as decisions
 from bert_jax.corpus.build.chunks import Partition
 from bert_jax.corpus.build.cleaning.recipe import version_of
 from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.tokenizer import Tokenizer
 
-try:
+with needs_packages("--runner beam", "'apache-beam>=2.77'", ", with bert_jax in an environment of its own"):
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
-except ImportError:
-    raise UserError(
-        "Apache Beam is missing: in an environment of its own, install bert_jax and pip install 'apache-beam>=2.77'"
-    ) from None
 
 __all__ = ["beam", "check_versions", "installed", "make_pipeline", "spread_chunks", "user_error"]
 

@@ -5,6 +5,7 @@ Packages that find words in scripts without spaces between them, and sentences w
 
 import bisect
 from collections.abc import Sequence
+import contextlib
 import functools
 import itertools
 import os
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 from typing import NamedTuple
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.errors import did_you_mean
 
 
@@ -168,10 +169,8 @@ def check_segmenter(name: str, language: str) -> None:
 
 def versions(name: str) -> dict[str, str]:
     """Return the version of each package of a row; UserError where one is missing."""
-    try:
+    with _needs_packages_of(name):  # PackageNotFoundError is an ImportError
         return {package: metadata.version(package) for package in SEGMENTERS[name].packages}
-    except metadata.PackageNotFoundError:
-        raise _missing(name) from None
 
 
 def description(name: str) -> dict[str, Any]:
@@ -193,14 +192,10 @@ def find_sentences(name: str) -> Parts | None:
 
 
 def _load(name: str, make: Callable[[], Parts]) -> Parts:
-    try:
+    with _needs_packages_of(name):
         return make()
-    except ImportError:
-        raise _missing(name) from None
 
 
-def _missing(name: str) -> UserError:
-    packages = " ".join(SEGMENTERS[name].packages)
-    return UserError(
-        f"--segmenter {name} needs {packages}: pip install {packages}, or pip install '.[words]' for all segmenters"
-    )
+def _needs_packages_of(name: str) -> contextlib.AbstractContextManager[None]:
+    packages, advice = " ".join(SEGMENTERS[name].packages), ", or pip install '.[words]' for all segmenters"
+    return needs_packages(f"--segmenter {name}", packages, advice)

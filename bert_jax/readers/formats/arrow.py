@@ -7,7 +7,7 @@ from typing import IO, Any, NamedTuple
 import flatbuffers.number_types as numbers
 from flatbuffers.table import Table
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, Unpacked
 from bert_jax.readers.formats.arrow_columns import TextColumns
 from bert_jax.readers.rows import read_to_end
@@ -36,10 +36,8 @@ def read_arrow_records(name: str, stream: IO[bytes], options: ReadOptions) -> It
         UserError: pyarrow is not installed, a broken file, compressed or dictionary-encoded batches, no such column,
             or a column without text.
     """
-    try:
+    with needs_packages(name, "pyarrow"):
         import pyarrow
-    except ImportError:
-        raise UserError(f"{name}: needs the package pyarrow: pip install pyarrow") from None
     try:
         yield from _documents(name, stream, options)
     except (pyarrow.ArrowException, *_BROKEN) as error:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import RawDocument, ReadOptions, RejectedError
 from bert_jax.readers.pieces import read_bounded_document
 
@@ -55,10 +55,8 @@ def fragment_text(data: str, options: ReadOptions) -> str:
     Raises:
         UserError: lxml is not installed.
     """
-    try:
+    with needs_packages("HTML", "lxml"):
         from lxml import etree
-    except ImportError:
-        raise UserError("HTML needs the package lxml: pip install lxml") from None
     # Events instead of a tree: time and memory are linear. The standard library's parser takes minutes for some 50 kB.
     parser = etree.HTMLParser(target=_TextCollector(), encoding="utf-8", huge_tree=True)
     for start in range(0, len(data), _FED):
@@ -68,10 +66,8 @@ def fragment_text(data: str, options: ReadOptions) -> str:
 
 @functools.cache
 def _load_trafilatura(name: str) -> Any:
-    try:
+    with needs_packages(f"{name}: HTML", "trafilatura"):
         import trafilatura
-    except ImportError:
-        raise UserError(f"{name}: HTML needs the package trafilatura: pip install trafilatura") from None
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a page without text is counted
     return trafilatura
 

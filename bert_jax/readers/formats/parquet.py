@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
-from bert_jax.errors import UserError, writing
+from bert_jax.errors import UserError, needs_packages, writing
 from bert_jax.readers.documents import MAX_RATIO, RawDocument, ReadOptions, Unpacked
 from bert_jax.readers.formats.arrow_columns import TextColumns
 
@@ -43,11 +43,9 @@ def read_parquet_records(name: str, stream: IO[bytes], options: ReadOptions) -> 
         UserError: pyarrow is not installed, a broken file, no such column, a column without text, or a column that
             unpacks to more than `max_unpacked_bytes` and MAX_RATIO times the file.
     """
-    try:
+    with needs_packages(name, "pyarrow"):
         import pyarrow
         from pyarrow import parquet
-    except ImportError:
-        raise UserError(f"{name}: needs the package pyarrow: pip install pyarrow") from None
     with contextlib.ExitStack() as stack:
         file = stream
         if not (isinstance(stream, io.BufferedReader) and isinstance(stream.raw, io.FileIO)):

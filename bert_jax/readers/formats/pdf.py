@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError
 from bert_jax.readers.pieces import read_bounded_document
 
@@ -20,10 +20,8 @@ def read_pdf(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[Raw
     Raises:
         UserError: pypdf is not installed.
     """
-    try:
+    with needs_packages(f"{name}: PDF", "pypdf"):
         import pypdf  # noqa: F401  # checked here, before the work
-    except ImportError:
-        raise UserError(f"{name}: PDF needs the package pypdf: pip install pypdf") from None
     yield read_bounded_document(name, stream, "pdf", MAX_RECORD_BYTES)
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 from bert_jax.readers.documents import ReadOptions, RejectedError
 
 _MAX_CHARACTERS = 1 << 20  # docutils takes some seconds and 500 MB for as many
@@ -68,14 +68,12 @@ def restructured_text(data: str, options: ReadOptions) -> str:
 
 @functools.cache
 def _load_docutils() -> Any:
-    try:
+    with needs_packages("reStructuredText", "docutils"):
         import docutils
         import docutils.frontend
         import docutils.nodes
         import docutils.parsers.rst
         import docutils.utils
-    except ImportError:
-        raise UserError("reStructuredText needs the package docutils: pip install docutils") from None
     return docutils
 
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError
 from bert_jax.readers.formats.fields import record_text, template_parts
 
@@ -37,10 +37,8 @@ def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -
     Raises:
         UserError: google-crc32c is not installed; a record whose checksum differs, or that is cut short.
     """
-    try:
+    with needs_packages(name, "google-crc32c"):
         import google_crc32c
-    except ImportError:
-        raise UserError(f"{name}: needs the package google-crc32c: pip install google-crc32c") from None
 
     def check(where: str, data: bytes, checksum: int) -> None:
         if _masked_checksum(google_crc32c.value(data)) != checksum:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import IO
 from xml.parsers import expat
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, needs_packages
 from bert_jax.readers.documents import MAX_PIECE_BYTES, MAX_RECORD_BYTES, RawDocument, ReadOptions
 from bert_jax.readers.rows import read_to_end
 
@@ -31,12 +31,8 @@ def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterat
     Raises:
         UserError: a dump that is cut short or broken; mwparserfromhell is not installed.
     """
-    try:
+    with needs_packages(f"{name}: wiki markup", "mwparserfromhell"):
         import mwparserfromhell  # noqa: F401  # checked here, before the work
-    except ImportError:
-        raise UserError(
-            f"{name}: wiki markup needs the package mwparserfromhell: pip install mwparserfromhell"
-        ) from None
     pages = _PageCollector(name)
     size = 0
     try:

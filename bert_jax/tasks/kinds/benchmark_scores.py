@@ -12,7 +12,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 from bert_jax.tasks.task import Example
 
 _SPACES = dict.fromkeys("'\"《》<>〈〉()‘’", " ")  # noqa: RUF001
@@ -107,10 +107,8 @@ def cmrc_f1(answer: str, prediction: str) -> float:
 
 @functools.cache
 def _nltk_word_splitter() -> Callable[[str], list[str]]:
-    try:
+    with needs_packages("the score of cmrc2018", "nltk"):
         module = importlib.import_module("nltk.tokenize.destructive")
-    except ImportError:
-        raise UserError("the scores of cmrc2018 need nltk: pip install nltk") from None
     return module.NLTKWordTokenizer().tokenize
 
 

@@ -5,7 +5,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 
-from bert_jax.errors import UserError
+from bert_jax.errors import needs_packages
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han and Hangul: no space stands between a word and an address.
@@ -34,10 +34,8 @@ def repair_encoding(text: str) -> str:
 
 @functools.cache
 def _fix_encoding() -> Callable[[str], str]:
-    try:
+    with needs_packages("[repair_encoding]", "ftfy"):
         import ftfy
-    except ImportError:
-        raise UserError("[repair_encoding] needs the package ftfy: pip install ftfy") from None
     found: Callable[[str], str] = ftfy.fix_encoding
     return found
 
