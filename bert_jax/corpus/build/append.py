@@ -7,43 +7,27 @@ The signatures of the documents of a corpus, in its files `signatures.npy` and, 
 The corpus that documents are added to: its options, which the new documents are prepared with, and its counts.
 """
 
+import json
 import os
 import pathlib
-from bert_jax.corpus.manifest import MANIFEST
-from bert_jax.corpus.build.corpus_writer import Base
-from bert_jax.files import SUMS
-from bert_jax.files import new_file
-from bert_jax.files import sync
-from bert_jax.files import write_sums
-from collections.abc import Sequence
-from typing import NamedTuple
-from bert_jax.corpus.build import dedup_decisions as decisions
-from bert_jax.corpus.build.dedup_signatures import Signatures
-from collections.abc import Iterator
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
 import numpy as np
-from bert_jax.corpus.manifest import read_manifest
-from bert_jax.corpus.manifest import split_snapshot
+
 from bert_jax.corpus.build import corpus_writer
-from bert_jax.corpus.build.corpus_writer import CONTENT
-from bert_jax.corpus.build.corpus_writer import SIGNATURES
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES
-from bert_jax.corpus.build.dedup_decisions import Decisions
-from bert_jax.corpus.build.dedup_decisions import Stored
-from bert_jax.corpus.build.dedup_signatures import ROW
-from bert_jax.errors import UserError
-from bert_jax.files import sha256_of
-import json
+from bert_jax.corpus.build import dedup_decisions as decisions
 from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
-from bert_jax.corpus.build.cleaning.recipe import Recipe
-from bert_jax.corpus.build.cleaning.recipe import make_step
-from bert_jax.corpus.build.corpus_writer import ShardInfo
-from bert_jax.corpus.build.encoding import DocumentCounts
-from bert_jax.corpus.build.encoding import PrepareSettings
+from bert_jax.corpus.build.cleaning.recipe import Recipe, make_step
+from bert_jax.corpus.build.corpus_writer import CONTENT, SIGNATURES, Base, ShardInfo
+from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, Decisions, Stored
+from bert_jax.corpus.build.dedup_signatures import ROW, Signatures
+from bert_jax.corpus.build.encoding import DocumentCounts, PrepareSettings
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER
-from bert_jax.tokenizer import Tokenizer
-from bert_jax.tokenizer import load_tokenizer
+from bert_jax.corpus.manifest import MANIFEST, read_manifest, split_snapshot
+from bert_jax.errors import UserError
+from bert_jax.files import SUMS, new_file, sha256_of, sync, write_sums
+from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
 
 def publish_append(place: pathlib.Path, base: Base) -> None:

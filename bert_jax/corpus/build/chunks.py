@@ -4,21 +4,13 @@ The division is the same in every run, for any number of workers: a partition is
 at once, and the chunks of a block go to the same shards.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from bert_jax.corpus.build.dedup_decisions import Decisions
-from bert_jax.corpus.build.normal_form import choose_split
-from bert_jax.corpus.build.normal_form import split_hash
-from bert_jax.corpus.build.encoding import Chunk
-from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.encoding import has_tokens
-from bert_jax.readers import RawDocument
-from bert_jax.readers import ReadOptions
-from bert_jax.readers import read_raw_documents
-from bert_jax.readers import to_document
+from bert_jax.corpus.build.encoding import Chunk, PrepareSettings, has_tokens
+from bert_jax.corpus.build.normal_form import choose_split, split_hash
+from bert_jax.readers import RawDocument, ReadOptions, read_raw_documents, to_document
 from bert_jax.tokenizer import Tokenizer
 
 PARTITION_BYTES = 512 << 20  # of input on disk

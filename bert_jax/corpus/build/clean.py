@@ -3,38 +3,23 @@
 import json
 import os
 import pathlib
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from bert_jax import readers as sources
 from bert_jax.corpus.build import chunks
-from bert_jax.corpus.build.cleaning.recipe import read_recipe
-from bert_jax.corpus.build.cleaning.stage import Cleaned
-from bert_jax.corpus.build.cleaning.stage import clean_documents
-from bert_jax.corpus.build.cleaning.stage import copy_removed
-from bert_jax.corpus.build.cleaning.stage import num_passes
-from bert_jax.corpus.build.cleaning.stage import pass_reports
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES
-from bert_jax.corpus.build.dedup_decisions import Decisions
-from bert_jax.corpus.build.dedup_pass import removed_file
-from bert_jax.corpus.build.dedup_pass import write_removed
-from bert_jax.corpus.build.dedup_pass import find_copies
-from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.append import named_signatures
-from bert_jax.corpus.build.prepare import Progress
-from bert_jax.corpus.build.prepare import check_settings
-from bert_jax.corpus.build.prepare import identity
-from bert_jax.corpus.build.summary import check_rejected
-from bert_jax.corpus.build.summary import count_noun
-from bert_jax.corpus.build.summary import format_cleaning
-from bert_jax.corpus.build.summary import hint_about
+from bert_jax.corpus.build.cleaning.recipe import read_recipe
+from bert_jax.corpus.build.cleaning.stage import Cleaned, clean_documents, copy_removed, num_passes, pass_reports
+from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, Decisions
+from bert_jax.corpus.build.dedup_pass import find_copies, removed_file, write_removed
+from bert_jax.corpus.build.encoding import PrepareSettings
+from bert_jax.corpus.build.prepare import Progress, check_settings, identity
 from bert_jax.corpus.build.staging import UnfinishedCorpus
+from bert_jax.corpus.build.summary import check_rejected, count_noun, format_cleaning, hint_about
+from bert_jax.errors import UserError
 from bert_jax.readers import ReadOptions
 from bert_jax.readers.rejections import describe_rejections
-from bert_jax.errors import UserError
 
 SUFFIX = ".jsonl"
 NOTHING_LEFT = "nothing left"  # of a long document, all of whose pieces were removed

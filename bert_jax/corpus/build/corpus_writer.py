@@ -6,28 +6,16 @@ import json
 import os
 import pathlib
 import uuid
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
-from typing import NamedTuple
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from bert_jax.corpus.store import MAX_RECORD
-from bert_jax.corpus.store import MAX_SENTENCE
-from bert_jax.corpus.store import SPLITS
-from bert_jax.corpus.manifest import FORMAT_VERSION
-from bert_jax.corpus.manifest import MANIFEST
-from bert_jax.corpus.manifest import fingerprint
-from bert_jax.corpus.manifest import seal
-from bert_jax.files import sha256_of
-from bert_jax.files import sync
-from bert_jax.files import write_text
+from bert_jax.corpus.manifest import FORMAT_VERSION, MANIFEST, fingerprint, seal
+from bert_jax.corpus.store import MAX_RECORD, MAX_SENTENCE, SPLITS
+from bert_jax.files import sha256_of, sync, write_text
 
 # One record per chunk gives random access; uncompressed files read 2.5 times as fast as zstd (docs/decisions/).
 WRITER_OPTIONS = "group_size:1,uncompressed"

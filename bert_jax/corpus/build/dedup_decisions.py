@@ -5,21 +5,15 @@ import hashlib
 import itertools
 import os
 import pathlib
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.corpus.build.dedup_signatures import BANDS, SKETCH, Signatures
 from bert_jax.corpus.build.normal_form import choose_split
-from bert_jax.corpus.build.dedup_signatures import BANDS
-from bert_jax.corpus.build.dedup_signatures import SKETCH
-from bert_jax.corpus.build.dedup_signatures import Signatures
-from bert_jax.readers import RawDocument
-from bert_jax.readers import storage
+from bert_jax.readers import RawDocument, storage
 
 THRESHOLD = 0.8  # Jaccard similarity of near copies
 TOGETHER = 0.7  # of documents that stay in one split: no near copy leaks because its similarity was underestimated

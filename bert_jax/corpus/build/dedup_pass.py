@@ -6,39 +6,28 @@ The search for copies: a first pass over all documents, on all cores, then the d
 """
 
 import contextlib
+import functools
+import itertools
 import json
 import os
 import pathlib
-from collections.abc import Iterable
-from collections.abc import Iterator
-import numpy as np
-from bert_jax.corpus.build.chunks import Partition
-from bert_jax.corpus.build.dedup_decisions import Decisions
-from bert_jax.readers import ReadOptions
-from bert_jax.readers import to_document
-from bert_jax.errors import UserError
-from bert_jax.errors import writing
-from collections.abc import Callable
-from typing import Any
-from bert_jax.corpus.build.cleaning.blocks import BlockFiles
-from bert_jax.corpus.build.dedup_decisions import save
-from bert_jax.corpus.build.dedup_signatures import ROW
-from bert_jax.corpus.build.dedup_signatures import Signatures
-import functools
-import itertools
 import zipfile
 import zlib
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from bert_jax.corpus.build.chunks import read_chunks
+from typing import Any
+
+import numpy as np
+
 from bert_jax.corpus.build import dedup_decisions as decisions
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES
-from bert_jax.corpus.build.dedup_decisions import Stored
-from bert_jax.corpus.build.dedup_signatures import sign_chunk
-from bert_jax.corpus.build.encoding import Chunk
-from bert_jax.corpus.build.encoding import PrepareSettings
+from bert_jax.corpus.build.chunks import Partition, read_chunks
+from bert_jax.corpus.build.cleaning.blocks import BlockFiles
+from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, Decisions, Stored, save
+from bert_jax.corpus.build.dedup_signatures import ROW, Signatures, sign_chunk
+from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
 from bert_jax.corpus.build.workers import map_chunks
+from bert_jax.errors import UserError, writing
+from bert_jax.readers import ReadOptions, to_document
 from bert_jax.tokenizer import Tokenizer
 
 

@@ -6,11 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.corpus.build.normal_form import normal_words
-from bert_jax.corpus.build.normal_form import text_hashes
 from bert_jax.corpus.build.encoding import Chunk
-from bert_jax.readers import ReadOptions
-from bert_jax.readers import to_document
+from bert_jax.corpus.build.normal_form import normal_words, text_hashes
+from bert_jax.readers import ReadOptions, to_document
 
 SHINGLE = 5  # words
 # Two documents with a similarity of 0.8 meet in one of the bands with a probability of 1 - (1 - 0.8**5)**20 = 0.9996.

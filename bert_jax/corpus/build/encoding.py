@@ -3,41 +3,33 @@
 Documents -> records of token ids. Pure functions: a chunk gives the same records wherever it is encoded.
 """
 
-import re
-import numpy as np
-from bert_jax.tokenizer.tokenizer import Tokenizer
-from bert_jax.tokenizer.tokenizer_json import components
 import collections
 import heapq
 import itertools
 import math
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 import sentencex
-from bert_jax.corpus.store import MAX_SENTENCE
-from bert_jax.corpus.store import SPLITS
-from bert_jax.corpus.build.corpus_writer import PackedRecords
-from bert_jax.corpus.build.corpus_writer import concatenate_records
-from bert_jax.corpus.build.corpus_writer import cut_sentences
-from bert_jax.corpus.build.corpus_writer import pack_document
-from bert_jax.corpus.build.corpus_writer import token_dtype
-from bert_jax.corpus.build.normal_form import choose_split
-from bert_jax.corpus.build.normal_form import text_hashes
-from bert_jax.corpus.build.segmenters import NO_SEGMENTER
-from bert_jax.corpus.build.segmenters import find_sentences
-from bert_jax.corpus.build.segmenters import find_words
-from bert_jax.corpus.build.segmenters import word_starts
-from bert_jax.readers import RawDocument
-from bert_jax.readers import ReadOptions
-from bert_jax.readers import to_document
-from bert_jax.readers.rejections import Rejections
-from bert_jax.readers.rejections import first_fields
+
+from bert_jax.corpus.build.corpus_writer import (
+    PackedRecords,
+    concatenate_records,
+    cut_sentences,
+    pack_document,
+    token_dtype,
+)
+from bert_jax.corpus.build.normal_form import choose_split, text_hashes
+from bert_jax.corpus.build.segmenters import NO_SEGMENTER, find_sentences, find_words, word_starts
+from bert_jax.corpus.store import MAX_SENTENCE, SPLITS
+from bert_jax.readers import RawDocument, ReadOptions, to_document
+from bert_jax.readers.rejections import Rejections, first_fields
 from bert_jax.tokenizer import Tokenizer
 from bert_jax.tokenizer.changes import count_changes
-
+from bert_jax.tokenizer.tokenizer import Tokenizer
+from bert_jax.tokenizer.tokenizer_json import components
 
 # How ByteLevel writes bytes (Radford et al. 2019): printable ones as they are, the others in order from 256 on.
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))

@@ -8,68 +8,41 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from typing import Any
 
 from bert_jax import __version__
-from bert_jax.corpus import store as corpus
-from bert_jax.corpus import manifest
 from bert_jax import readers as sources
-from bert_jax.corpus.build import chunks
-from bert_jax.corpus.build import encoding
+from bert_jax.corpus import manifest
+from bert_jax.corpus import store as corpus
+from bert_jax.corpus.build import chunks, encoding
+from bert_jax.corpus.build.append import kept_signatures, named_signatures, read_existing, stored_signatures
 from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
 from bert_jax.corpus.build.cleaning.chunk import sum_counts as sum_cleaning
-from bert_jax.corpus.build.cleaning.recipe import Recipe
-from bert_jax.corpus.build.cleaning.recipe import read_recipe
-from bert_jax.corpus.build.cleaning.stage import Cleaned
-from bert_jax.corpus.build.cleaning.stage import clean_documents
-from bert_jax.corpus.build.cleaning.stage import copy_removed
-from bert_jax.corpus.build.cleaning.stage import num_passes
-from bert_jax.corpus.build.cleaning.stage import pass_reports
-from bert_jax.corpus.build.corpus_writer import Base
-from bert_jax.corpus.build.corpus_writer import ShardWriter
-from bert_jax.corpus.build.corpus_writer import token_dtype
-from bert_jax.corpus.build.dedup_decisions import DEDUPLICATION
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES
-from bert_jax.corpus.build.dedup_decisions import THRESHOLD
-from bert_jax.corpus.build.dedup_decisions import TOGETHER
-from bert_jax.corpus.build.dedup_decisions import Decisions
-from bert_jax.corpus.build.normal_form import SPLIT_CHARACTERS
-from bert_jax.corpus.build.dedup_pass import removed_file
-from bert_jax.corpus.build.dedup_pass import write_removed
-from bert_jax.corpus.build.dedup_pass import find_copies
-from bert_jax.corpus.build.dedup_signatures import BANDS
-from bert_jax.corpus.build.dedup_signatures import ROWS
-from bert_jax.corpus.build.dedup_signatures import SHINGLE
-from bert_jax.corpus.build.dedup_signatures import SKETCH
-from bert_jax.corpus.build.encoding import Chunk
-from bert_jax.corpus.build.encoding import DocumentCounts
-from bert_jax.corpus.build.encoding import EncodedChunk
-from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.encoding import encode_chunk
-from bert_jax.corpus.build.encoding import sum_counts
-from bert_jax.corpus.build.append import read_existing
-from bert_jax.corpus.build.append import kept_signatures
-from bert_jax.corpus.build.append import named_signatures
-from bert_jax.corpus.build.append import stored_signatures
+from bert_jax.corpus.build.cleaning.recipe import Recipe, read_recipe
+from bert_jax.corpus.build.cleaning.stage import Cleaned, clean_documents, copy_removed, num_passes, pass_reports
+from bert_jax.corpus.build.corpus_writer import Base, ShardWriter, token_dtype
+from bert_jax.corpus.build.dedup_decisions import DEDUPLICATION, NEAR_COPIES, THRESHOLD, TOGETHER, Decisions
+from bert_jax.corpus.build.dedup_pass import find_copies, removed_file, write_removed
+from bert_jax.corpus.build.dedup_signatures import BANDS, ROWS, SHINGLE, SKETCH
+from bert_jax.corpus.build.encoding import (
+    Chunk,
+    DocumentCounts,
+    EncodedChunk,
+    PrepareSettings,
+    encode_chunk,
+    sum_counts,
+)
 from bert_jax.corpus.build.languages import check_language
-from bert_jax.corpus.build.segmenters import check_segmenter
-from bert_jax.corpus.build.segmenters import description
-from bert_jax.corpus.build.summary import TooManyRejectedUserError
-from bert_jax.corpus.build.summary import check_rejected
-from bert_jax.corpus.build.summary import format_summary
-from bert_jax.corpus.build.summary import summarize
-from bert_jax.corpus.build.staging import Block
-from bert_jax.corpus.build.staging import UnfinishedCorpus
+from bert_jax.corpus.build.normal_form import SPLIT_CHARACTERS
+from bert_jax.corpus.build.segmenters import check_segmenter, description
+from bert_jax.corpus.build.staging import Block, UnfinishedCorpus
+from bert_jax.corpus.build.summary import TooManyRejectedUserError, check_rejected, format_summary, summarize
 from bert_jax.corpus.build.workers import map_chunks
-from bert_jax.readers import ReadOptions
-from bert_jax.readers import documents
-from bert_jax.tokenizer import Tokenizer
-from bert_jax.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
+from bert_jax.readers import ReadOptions, documents
+from bert_jax.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = ["check_settings", "format_summary", "prepare"]
 

@@ -5,15 +5,13 @@ files as a whole, which are spread over the parts, so that each part has somethi
 """
 
 import pathlib
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bert_jax import readers as sources
-from bert_jax.corpus.manifest import fingerprints
-from bert_jax.corpus.manifest import read_manifest
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.readers import ReadOptions
+from bert_jax.corpus.manifest import fingerprints, read_manifest
 from bert_jax.errors import UserError
+from bert_jax.readers import ReadOptions
 
 FIRST_BYTES = 32 << 20  # of the inputs on disk, which the first part has at most
 GROWTH = 4

@@ -4,16 +4,14 @@ Packages that find words in scripts without spaces between them, and sentences w
 """
 
 import bisect
-from collections.abc import Sequence
 import functools
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import Any
-from typing import NamedTuple
-from bert_jax.errors import UserError
-from bert_jax.errors import did_you_mean
+from typing import Any, NamedTuple
+
+from bert_jax.errors import UserError, did_you_mean
 
 
 def word_starts(text: str, words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[bool]:

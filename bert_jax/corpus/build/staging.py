@@ -16,39 +16,32 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
-from typing import NamedTuple
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from bert_jax import errors
-from bert_jax import strict_json
-from bert_jax.corpus.manifest import read_manifest
-from bert_jax.corpus.build.cleaning import repeated_lines
-from bert_jax.corpus.build.cleaning import stage
+from bert_jax import errors, strict_json
+from bert_jax.corpus.build.append import publish_append
+from bert_jax.corpus.build.cleaning import repeated_lines, stage
 from bert_jax.corpus.build.cleaning.blocks import BlockFiles
-from bert_jax.corpus.build.corpus_writer import Base
-from bert_jax.corpus.build.corpus_writer import ShardInfo
-from bert_jax.corpus.build.corpus_writer import Signatures
-from bert_jax.corpus.build.corpus_writer import assemble_corpus
-from bert_jax.corpus.build.corpus_writer import final_name
-from bert_jax.corpus.build.corpus_writer import shards_by_split
-from bert_jax.corpus.build.corpus_writer import write_json
+from bert_jax.corpus.build.corpus_writer import (
+    Base,
+    ShardInfo,
+    Signatures,
+    assemble_corpus,
+    final_name,
+    shards_by_split,
+    write_json,
+)
 from bert_jax.corpus.build.dedup_pass import FirstPass
 from bert_jax.corpus.build.encoding import DocumentCounts
-from bert_jax.corpus.build.append import publish_append
 from bert_jax.corpus.build.summary import count_noun
-from bert_jax.tokenizer import Tokenizer
-from bert_jax.tokenizer import save_tokenizer
-from bert_jax.errors import UserError
-from bert_jax.errors import check_output
-from bert_jax.files import sha256_of
-from bert_jax.files import sync
+from bert_jax.corpus.manifest import read_manifest
+from bert_jax.errors import UserError, check_output
+from bert_jax.files import sha256_of, sync
+from bert_jax.tokenizer import Tokenizer, save_tokenizer
 
 
 class Block(NamedTuple):

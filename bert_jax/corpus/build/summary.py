@@ -2,39 +2,28 @@
 
 import math
 import os
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bert_jax.corpus.store import MAX_RECORD
-from bert_jax.corpus.store import MAX_SENTENCE
-from bert_jax.corpus.store import SPLITS
-from bert_jax.corpus.manifest import SHORT
-from bert_jax.corpus.manifest import WORDS_VERSION
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.corpus_writer import ShardInfo
-from bert_jax.corpus.build.dedup_decisions import EXACT
-from bert_jax.corpus.build.dedup_decisions import NEAR
-from bert_jax.corpus.build.dedup_decisions import OF
-from bert_jax.corpus.build.encoding import MIN_HELDOUT
-from bert_jax.corpus.build.encoding import NO_LANGUAGE
-from bert_jax.corpus.build.encoding import SENTENCE_ENDS
-from bert_jax.corpus.build.encoding import DocumentCounts
-from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.encoding import fraction_above
-from bert_jax.corpus.build.segmenters import NO_SEGMENTER
-from bert_jax.corpus.build.segmenters import SEGMENTERS
-from bert_jax.corpus.build.segmenters import description
-from bert_jax.readers import ReadOptions
-from bert_jax.readers.rejections import HINTS
-from bert_jax.readers.rejections import describe_rejections
-from bert_jax.readers.rejections import most_common_reason
-from bert_jax.readers.rejections import rejection_hint
-from bert_jax.tokenizer import Tokenizer
-from bert_jax.tokenizer.changes import changes_warning
-from bert_jax.tokenizer.changes import unexpected_changes
+from bert_jax.corpus.build.dedup_decisions import EXACT, NEAR, OF
+from bert_jax.corpus.build.encoding import (
+    MIN_HELDOUT,
+    NO_LANGUAGE,
+    SENTENCE_ENDS,
+    DocumentCounts,
+    PrepareSettings,
+    fraction_above,
+)
+from bert_jax.corpus.build.segmenters import NO_SEGMENTER, SEGMENTERS, description
+from bert_jax.corpus.manifest import SHORT, WORDS_VERSION
+from bert_jax.corpus.store import MAX_RECORD, MAX_SENTENCE, SPLITS
 from bert_jax.errors import UserError
+from bert_jax.readers import ReadOptions
+from bert_jax.readers.rejections import HINTS, describe_rejections, most_common_reason, rejection_hint
+from bert_jax.tokenizer import Tokenizer
+from bert_jax.tokenizer.changes import changes_warning, unexpected_changes
 
 MANY_UNKNOWN = 0.05  # of the tokens
 MANY_LOST = 0.001  # of the characters, in unknown tokens

@@ -8,11 +8,8 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Iterable
-from typing import Any
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, TypeVar
 
 from bert_jax.corpus.build.encoding import Chunk
 from bert_jax.errors import UserError

@@ -7,14 +7,11 @@
 import contextlib
 import json
 import pathlib
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bert_jax.corpus.build.corpus_writer import write_json
-from bert_jax.files import sha256_of
-from bert_jax.files import sync
+from bert_jax.files import sha256_of, sync
 
 Key = tuple[int, int]  # partition, block
 

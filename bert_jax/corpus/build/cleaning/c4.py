@@ -6,10 +6,7 @@ They are made for web pages, where a paragraph is a line: text that is wrapped a
 import re
 from collections.abc import Sequence
 
-from bert_jax.corpus.build.cleaning.texts import ELLIPSES
-from bert_jax.corpus.build.cleaning.texts import SENTENCE_ENDS
-from bert_jax.corpus.build.cleaning.texts import Removed
-from bert_jax.corpus.build.cleaning.texts import keep_lines
+from bert_jax.corpus.build.cleaning.texts import ELLIPSES, SENTENCE_ENDS, Removed, keep_lines
 
 # Possessive and from the first mark on, so that the time is linear in a text of marks alone.
 _SENTENCE_END = re.compile(rf"(?<![.!?])[.!?]++[\"'\u2019\u201d)\]]*+(?=\s|$)|[{SENTENCE_ENDS}]")

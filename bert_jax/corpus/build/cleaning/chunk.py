@@ -4,13 +4,8 @@ import collections
 import functools
 import io
 import json
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,12 +13,8 @@ from bert_jax.corpus.build.cleaning.recipe import Step
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.cleaning.texts import Removed
 from bert_jax.corpus.build.encoding import Chunk
-from bert_jax.readers import RawDocument
-from bert_jax.readers import ReadOptions
-from bert_jax.readers import storage
-from bert_jax.readers import to_document
-from bert_jax.readers.rejections import Rejections
-from bert_jax.readers.rejections import first_fields
+from bert_jax.readers import RawDocument, ReadOptions, storage, to_document
+from bert_jax.readers.rejections import Rejections, first_fields
 
 EMPTIED = "piece removed: "  # before the reason, of a piece of a long document
 

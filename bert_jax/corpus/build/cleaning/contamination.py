@@ -6,24 +6,17 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from typing import IO
-from typing import Any
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from bert_jax import strict_json
 from bert_jax import readers as sources
-from bert_jax.corpus.build.cleaning.texts import Removed
-from bert_jax.corpus.build.cleaning.texts import hash_ngrams
-from bert_jax.corpus.build.cleaning.texts import hash_words
+from bert_jax import strict_json
+from bert_jax.corpus.build.cleaning.texts import Removed, hash_ngrams, hash_words
 from bert_jax.corpus.build.normal_form import normal_words
-from bert_jax.readers import archives
-from bert_jax.readers import storage
 from bert_jax.errors import UserError
+from bert_jax.readers import archives, storage
 
 _MAX_FILE_BYTES = 256 << 20  # of an evaluation file, which is held in memory
 

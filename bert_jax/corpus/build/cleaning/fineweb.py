@@ -1,10 +1,7 @@
 """The filters that FineWeb adds to those of Gopher and C4 (Penedo et al. 2024, section 3.6), with its thresholds."""
 
 from bert_jax.corpus.build.cleaning.gopher import repeated_fractions
-from bert_jax.corpus.build.cleaning.texts import SENTENCE_ENDS
-from bert_jax.corpus.build.cleaning.texts import Removed
-from bert_jax.corpus.build.cleaning.texts import fraction_of
-from bert_jax.corpus.build.cleaning.texts import lines_of
+from bert_jax.corpus.build.cleaning.texts import SENTENCE_ENDS, Removed, fraction_of, lines_of
 
 _CLOSING = "\"'\u2019\u201d\u00bb)]}"
 _MARKS = tuple(f".!?\u2026\uff0e{SENTENCE_ENDS}")

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.corpus.build.cleaning.texts import ELLIPSES
-from bert_jax.corpus.build.cleaning.texts import Removed
-from bert_jax.corpus.build.cleaning.texts import fraction_of
-from bert_jax.corpus.build.cleaning.texts import hash_ngrams
-from bert_jax.corpus.build.cleaning.texts import lines_of
-from bert_jax.corpus.build.cleaning.texts import word_hashes
-from bert_jax.corpus.build.cleaning.texts import words_of
+from bert_jax.corpus.build.cleaning.texts import (
+    ELLIPSES,
+    Removed,
+    fraction_of,
+    hash_ngrams,
+    lines_of,
+    word_hashes,
+    words_of,
+)
 
 _PUNCTUATION = string.punctuation + "\u2018\u2019\u201c\u201d\u2026"
 _PARAGRAPH_END = re.compile(r"\n\s*\n")

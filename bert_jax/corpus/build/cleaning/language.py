@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.corpus.build.cleaning.texts import Removed
-from bert_jax.errors import UserError
-from bert_jax.errors import did_you_mean
+from bert_jax.errors import UserError, did_you_mean
 
 UNCERTAIN = "uncertain"
 _EXCERPTS = 5
@@ -54,8 +53,7 @@ def check(*, keep: Sequence[str], min_probability: float, sample_characters: int
 @functools.cache
 def _identifier() -> Any:
     try:
-        from py3langid.langid import MODEL_FILE
-        from py3langid.langid import LanguageIdentifier
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
         raise UserError("[language] needs the package py3langid: pip install py3langid") from None
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

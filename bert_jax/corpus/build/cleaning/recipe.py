@@ -5,21 +5,14 @@ import math
 import os
 import pathlib
 import tomllib
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from bert_jax.corpus.manifest import read_manifest
-from bert_jax.corpus.manifest import split_snapshot
 from bert_jax.corpus.build.cleaning.rules import RULES
-from bert_jax.corpus.build.dedup_decisions import DEDUPLICATION
-from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES
-from bert_jax.errors import UserError
-from bert_jax.errors import did_you_mean
-from bert_jax.errors import nearest
+from bert_jax.corpus.build.dedup_decisions import DEDUPLICATION, NEAR_COPIES
+from bert_jax.corpus.manifest import read_manifest, split_snapshot
+from bert_jax.errors import UserError, did_you_mean, nearest
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3]  # bert_jax; bert_jax.config would load what only training needs
 # Kinds of parameters: the words for them, and whether a value of TOML is one.

@@ -8,13 +8,11 @@ import functools
 import hashlib
 import pathlib
 import re
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_jax.corpus.build.cleaning.texts import Removed
-from bert_jax.corpus.build.cleaning.texts import keep_lines
+from bert_jax.corpus.build.cleaning.texts import Removed, keep_lines
 from bert_jax.readers import storage
 
 PARTS = ("lines", "counts")  # files of a block: hashes, ascending; how many documents have each

@@ -5,34 +5,21 @@ import functools
 import itertools
 import pathlib
 import shutil
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Iterator
-from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bert_jax.corpus.build.chunks import Partition
-from bert_jax.corpus.build.chunks import read_chunks
+from bert_jax.corpus.build.chunks import Partition, read_chunks
 from bert_jax.corpus.build.cleaning import repeated_lines
-from bert_jax.corpus.build.cleaning.blocks import BlockFiles
-from bert_jax.corpus.build.cleaning.blocks import Key
-from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
-from bert_jax.corpus.build.cleaning.chunk import clean_chunk
-from bert_jax.corpus.build.cleaning.chunk import read_cleaned
-from bert_jax.corpus.build.cleaning.chunk import sum_counts
-from bert_jax.corpus.build.cleaning.chunk import survey_chunk
-from bert_jax.corpus.build.cleaning.recipe import Recipe
-from bert_jax.corpus.build.cleaning.recipe import Step
+from bert_jax.corpus.build.cleaning.blocks import BlockFiles, Key
+from bert_jax.corpus.build.cleaning.chunk import CleaningCounts, clean_chunk, read_cleaned, sum_counts, survey_chunk
+from bert_jax.corpus.build.cleaning.recipe import Recipe, Step
 from bert_jax.corpus.build.cleaning.rules import RULES
-from bert_jax.corpus.build.encoding import Chunk
-from bert_jax.corpus.build.encoding import PrepareSettings
+from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
 from bert_jax.corpus.build.workers import map_chunks
-from bert_jax.readers import storage
 from bert_jax.errors import writing
+from bert_jax.readers import storage
 
 KEPT, REMOVED = "jsonl", "removed"  # parts of a block: documents that are kept, and those that were removed
 PARTS = (KEPT, REMOVED)

@@ -3,8 +3,7 @@
 import functools
 import re
 import zlib
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
