@@ -38,10 +38,9 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 from bert_jax.corpus.build import chunks
 from bert_jax.corpus.build import dedup_pass as search
 from bert_jax.corpus.build.dedup_pass import FirstPass
-from bert_jax.corpus.build.dedup_signatures import Signatures
 from bert_jax.corpus.build.encoding import PrepareSettings, choose_split, encode_chunk
-from bert_jax.corpus.build.normal_form import split_hash
 from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.build.signatures import Signatures, split_hash
 from bert_jax.errors import writing
 from bert_jax.readers import read_documents, total_bytes
 from bert_jax.tokenizer import load_tokenizer

@@ -5,7 +5,6 @@ import random
 
 import numpy as np
 import pytest
-from memory_corpus import FIRST_TOKEN, SEP, MemorySplit, random_documents
 from plain_sampler import RULES, PlainSampler, concatenated, spelled_out
 from sampled_examples import leading_tokens, sampled, sampler_of, slots_of, texts_of
 from scipy import stats
@@ -13,6 +12,7 @@ from scipy import stats
 from bert_jax.batches.hashing import Stream, random_bits, uniform
 from bert_jax.batches.layout import make_slots, slot_lengths, slot_span
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, truncated_lengths
+from tests.corpus.memory_corpus import FIRST_TOKEN, SEP, MemorySplit, random_documents
 
 ALPHA = 1e-3  # of each statistical test; the seeds are fixed, so a pass stays one
 
@@ -37,8 +37,10 @@ def test_examples_equal_the_rule_in_plain_python(name, seq_len, sentence_pairs, 
     if sentence_pairs in ("full_sentences", "full_text"):  # one document, with a separator after each of its own
         documents = [[[*s, SEP] if s is d[-1] else s for d in documents for s in d]]
     slots = slots_of(sampler, seed, np.concatenate([np.arange(80), 10**9 + np.arange(20)]))
-    if not SENTENCE_PAIRS[sentence_pairs].reads_slots:  # as packing gives examples less room
-        slots = slots._replace(room=np.where(np.arange(100) % 3, slots.room, np.maximum(2, slots.room // 2)))
+    if not SENTENCE_PAIRS[sentence_pairs].reads_slots:  # as packing gives examples less capacity
+        slots = slots._replace(
+            capacity=np.where(np.arange(100) % 3, slots.capacity, np.maximum(2, slots.capacity // 2))
+        )
     examples = sampler.sample(seed, slots)
     slides = sentence_pairs != "none" and not packed
     bounded = sentence_pairs == "full_text"

@@ -4,11 +4,12 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from bert_jax.batches.leaks import Leaks
 from bert_jax.batches.masking import MASKINGS, MAX_WORD_TOKENS
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.batches.statistics import Distribution, Duplicates, SequenceFigures, Tokens
+from bert_jax.batches.statistics import SequenceFigures
 from bert_jax.config import DataConfig
+from bert_jax.corpus.copies import Duplicates, Leaks
+from bert_jax.corpus.statistics import Distribution, TokenFigures
 
 # Limits, as fractions; a check warns beyond them.
 MAX_RANDOM_PAIRS = 0.75  # of the pairs; half of them should be random
@@ -60,7 +61,7 @@ class Report(NamedTuple):
     documents: Distribution
     sentences_per_document: Distribution
     one_sentence: float
-    tokens: Tokens
+    tokens: TokenFigures
     unused: int
     duplicates: Duplicates
     leaks: Leaks

@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bert_jax.batches.leaks import find_leaks
-from bert_jax.batches.masking import changing_rate, phase_masking
+from bert_jax.batches.masking import MAX_WORD_TOKENS, changing_rate, phase_masking
 from bert_jax.batches.pipeline import Sequences, make_sequences, symbols_of
-from bert_jax.batches.statistics import (
-    coverage,
-    distribution,
-    document_sizes,
-    find_duplicates,
-    sequence_figures,
-    token_figures,
-)
+from bert_jax.batches.statistics import coverage, sequence_figures
 from bert_jax.config import DataConfig, PretrainConfig, check_choices, read_config
 from bert_jax.console import Console
+from bert_jax.corpus.copies import find_duplicates, find_leaks
 from bert_jax.corpus.mixture import Mixture, open_mixture
+from bert_jax.corpus.statistics import distribution, document_sizes, token_figures
 from bert_jax.corpus.store import Corpus
 from bert_jax.errors import UserError
 from bert_jax.reports.corpus import inspect_text
@@ -114,7 +108,7 @@ def make_report(
     """Return all figures of a mixture, and of its sequences where there are any."""
     train, heldout = mixture.split("train"), mixture.split("heldout")
     tokens, sentences = document_sizes(train)
-    figures = token_figures(train, tokenizer)
+    figures = token_figures(train, tokenizer, MAX_WORD_TOKENS)
     special = {getattr(tokenizer, f"{role}_id") for role in tokenizer.special._fields}
     ordinary = np.delete(figures.counts, sorted(special))
     return Report(

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_jax.batches.masking import MAX_WORD_TOKENS
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.batches.statistics import QUANTILES, Distribution
+from bert_jax.corpus.statistics import QUANTILES, Distribution
 from bert_jax.reports.corpus.checks import Report, Source
 from bert_jax.reports.corpus.sequences_text import (
     Example,
@@ -82,7 +82,7 @@ def as_json(
     report: Report, tokenizer: "Tokenizer", warnings: Mapping[str, str], shown: Mapping[int, Sequence[Example]]
 ) -> dict[str, Any]:
     """Return plain values for JSON: counts, and fractions from 0 to 1."""
-    tokens = report.tokens._asdict()
+    tokens = dict(vars(report.tokens))
     del tokens["counts"]
     return {
         "sources": [source._asdict() for source in report.sources],
@@ -98,7 +98,7 @@ def as_json(
         "vocabulary_unused": report.unused,
         "duplicates": report.duplicates._asdict(),
         "leaks": report.leaks._asdict(),
-        "sequences": report.sequences and report.sequences._asdict(),
+        "sequences": report.sequences and vars(report.sequences),
         "no_sequences": report.no_sequences,
         "coverage": report.coverage and {"one epoch": report.coverage[0], "two epochs": report.coverage[1]},
         "warnings": dict(warnings),
@@ -138,7 +138,7 @@ def _sizes(sources: Sequence[Source]) -> list[str]:
 
 def _preparation(report: Report, width: int) -> list[str]:
     # Imported here: these load the libraries that prepare text.
-    from bert_jax.corpus.build.encoding import NO_LANGUAGE
+    from bert_jax.corpus.build.sentences import NO_LANGUAGE
     from bert_jax.corpus.build.summary import format_changes, sentence_rule
     from bert_jax.readers.rejections import describe_rejections
 

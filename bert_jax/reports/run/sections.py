@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.batches.statistics import QUANTILES, distribution, document_sizes, find_duplicates
 from bert_jax.config import Config, FinetuneConfig, PretrainConfig, fields_of, flatten, to_json
 from bert_jax.config.write_recipe import changed, default_of, defaults_of, recipe_text
 from bert_jax.console import format_metric, format_seconds
+from bert_jax.corpus.copies import find_duplicates
 from bert_jax.corpus.mixture import Mixture, open_mixture
+from bert_jax.corpus.statistics import QUANTILES, distribution, document_sizes
 from bert_jax.corpus.store import Corpus
 from bert_jax.errors import UserError
 from bert_jax.parallel.chips import CHIPS

@@ -41,8 +41,8 @@ def policy_lines(text: str, *, phrases: Sequence[str] = _POLICIES) -> str | Remo
 
 def sentence_count(text: str, *, min_sentences: int = 3) -> str | Removed:
     """Remove a text of fewer sentences: marks at the end of a word, quotes and brackets behind them or not."""
-    found = sum(1 for _ in _SENTENCE_END.finditer(text))
-    return text if found >= min_sentences else Removed(f"{found} sentences")
+    num_sentences = sum(1 for _ in _SENTENCE_END.finditer(text))
+    return text if num_sentences >= min_sentences else Removed(f"{num_sentences} sentences")
 
 
 def lorem_ipsum(text: str) -> str | Removed:
