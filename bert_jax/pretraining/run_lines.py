@@ -30,8 +30,8 @@ def run_lines(config: PretrainConfig, corpus: Mixture, phases: tuple[Phase, ...]
     whole, count = text_tokens(split.num_tokens, config.data.snapshots), config.data.snapshots or 1
     if count > 1:
         yield (
-            f"  it is the first of {count} snapshots, {prepared_fraction(0, count):.1%} of the text; the next follows when "
-            "as many tokens were read as a snapshot has, and evaluation stays with the first"
+            f"  it is the first of {count} snapshots, {prepared_fraction(0, count):.1%} of the text; the next follows "
+            "when as many tokens were read as a snapshot has, and evaluation stays with the first"
         )
     if len(corpus.corpora) > 1:
         parts, epochs = _sources(config, corpus, phases)

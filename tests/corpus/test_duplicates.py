@@ -14,7 +14,7 @@ import pytest
 from bert_jax import errors
 from bert_jax.corpus import store as corpus
 from bert_jax.corpus.build import dedup_decisions as decisions
-from bert_jax.corpus.build import dedup_signatures as signatures
+from bert_jax.corpus.build import signatures
 from bert_jax.corpus.build.chunks import plan_partitions
 from bert_jax.corpus.build.dedup_pass import find_copies
 from bert_jax.corpus.build.encoding import PrepareSettings

@@ -151,7 +151,7 @@ def test_partitions_are_consecutive_whole_files(monkeypatch):
     parts = chunks.plan_partitions("abcdefg", [4, 6, 1, 30, 2, 0, 8])
     assert [part.files for part in parts] == [("a", "b"), ("c",), ("d",), ("e", "f", "g")]
     assert [part.bytes_before for part in parts] == [0, 10, 11, 41]
-    assert [part.number for part in parts] == [0, 1, 2, 3]
+    assert [part.index for part in parts] == [0, 1, 2, 3]
 
 
 def test_the_documents_option(tmp_path, tokenizer):

@@ -236,7 +236,7 @@ def test_a_shard_and_its_figures(tmp_path):
     facts = [write_shard(tmp_path, "train", 3, 1, iter(found)) for _ in range(2)]  # the same file again
     assert facts[0] == facts[1] == ShardInfo(**json.loads(json.dumps(vars(facts[0]))))
     assert sorted(path.name for path in tmp_path.iterdir()) == [facts[0].name, facts[0].rows_name]
-    assert facts[0].name == "train-00003-00001.arrayrecord"
+    assert facts[0].name == "00003-00001.train.arrayrecord"
     rows = np.concatenate([packed.rows[:, :3] for packed in found])
     assert np.array_equal(np.fromfile(tmp_path / facts[0].rows_name, "<u4").reshape(-1, 7)[:, :3], rows)
     assert (facts[0].records, facts[0].documents) == (len(rows), 5)
