@@ -324,7 +324,7 @@ class Corpus(NamedTuple):
         """Return the corpus as a table, which a notebook shows."""
         manifest = self.manifest
         rejected = ", ".join(f"{count:,} {reason}" for reason, count in manifest["documents"]["rejected"].items())
-        rows = {"directory": self.directory}
+        rows: dict[str, object] = {"directory": self.directory}
         for name, split in self.splits.items():
             rows[name] = f"{split.num_documents:,} documents, {split.num_tokens:,} tokens"
         rows |= {

@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_jax.batches.hashing import Stream, integers, random_bits, uniform
 from bert_jax.batches.layout import MIN_SLIDING_SLOTS
-from tests.corpus.memory_corpus import FIRST_TOKEN
+from tests.helpers.memory_corpus import FIRST_TOKEN
 
 
 class PlainSampler:

@@ -16,8 +16,8 @@ from bert_jax.config import DataConfig
 from bert_jax.corpus.build.corpus_writer import token_dtype
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
-from tests.corpus.memory_corpus import CLS, FIRST_TOKEN, PAD, SEP, MemorySplit, random_documents
-from tests.corpus.stored_corpus import store
+from tests.helpers.memory_corpus import CLS, FIRST_TOKEN, PAD, SEP, MemorySplit, random_documents
+from tests.helpers.stored_corpus import store
 
 SEQ_LEN = 64
 

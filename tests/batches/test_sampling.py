@@ -12,7 +12,7 @@ from scipy import stats
 from bert_jax.batches.hashing import Stream, random_bits, uniform
 from bert_jax.batches.layout import make_slots, slot_lengths, slot_span
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, truncated_lengths
-from tests.corpus.memory_corpus import FIRST_TOKEN, SEP, MemorySplit, random_documents
+from tests.helpers.memory_corpus import FIRST_TOKEN, SEP, MemorySplit, random_documents
 
 ALPHA = 1e-3  # of each statistical test; the seeds are fixed, so a pass stays one
 

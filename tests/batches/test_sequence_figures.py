@@ -7,7 +7,7 @@ from bert_jax.batches.pipeline import make_sequences
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.batches.statistics import sequence_figures
 from bert_jax.config import DataConfig
-from tests.corpus.memory_corpus import MASK, MemorySplit, random_documents
+from tests.helpers.memory_corpus import MASK, MemorySplit, random_documents
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from bert_jax.corpus.manifest import seal, verify
 from bert_jax.corpus.store import Split, open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import build_tokenizer, byte_level
-from tests.corpus.stored_corpus import store
+from tests.helpers.stored_corpus import store
 
 
 def documents(seed, number=40, vocab_size=30522, sentences=600):

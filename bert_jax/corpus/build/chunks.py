@@ -4,8 +4,8 @@ The division is the same in every run, for any number of workers: a partition is
 at once, and the chunks of a block go to the same shards.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from bert_jax.corpus.build.dedup_decisions import Decisions
 from bert_jax.corpus.build.encoding import Chunk, PrepareSettings, has_tokens
@@ -19,7 +19,8 @@ DOCUMENT_BYTES = 64  # overhead of a document
 CHUNKS_PER_BLOCK = 512  # a killed preparation loses at most one block
 
 
-class Partition(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Partition:
     """Consecutive inputs that one process reads."""
 
     index: int

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import heapq
 import itertools
 import math
@@ -164,9 +165,9 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
     splits: dict[str, list[PackedRecords]] = {name: [] for name in SPLITS}
     hashes: list[int] = []
     has_records = chunk.has_records
-    sentence = token = 0
+    num_sentences = token = 0
     for part in parts:
-        part_lengths = lengths[sentence : sentence + part.num_sentences]
+        part_lengths = lengths[num_sentences : num_sentences + part.num_sentences]
         part_lengths = part_lengths[part_lengths > 0]
         size = int(part_lengths.sum())
         has_records = has_records and part.raw.piece > 0
@@ -183,7 +184,7 @@ def encode_chunk(chunk: Chunk, tokenizer: Tokenizer, settings: PrepareSettings) 
             has_records = True
         if part.raw.last and not has_records:
             rejections.reasons["no tokens"] += 1
-        sentence, token = sentence + part.num_sentences, token + size
+        num_sentences, token = num_sentences + part.num_sentences, token + size
     begins_array = np.array(begins_sentence, bool)
     split_sentence = np.unique(np.cumsum(begins_array)[~begins_array | (lengths > MAX_SENTENCE)])
     characters = sum(map(len, sentences))
@@ -246,29 +247,23 @@ def _unknown_characters(sentences: Sequence[str], lengths: np.ndarray, tokens: n
 def sum_counts(counts: Iterable[DocumentCounts]) -> DocumentCounts:
     """Return the sum of several counts."""
     counts = list(counts)
-    by_kind: dict[str, collections.Counter[str]] = {name: collections.Counter() for name in _COUNTS_BY_KIND}
-    fields = ""
+    rejected: collections.Counter[str] = collections.Counter()
+    changed: collections.Counter[str] = collections.Counter()
     for part in counts:
-        for name, counter in by_kind.items():
-            counter.update(getattr(part, name))
-        fields = first_fields(fields, part.fields)
+        rejected.update(part.rejected)
+        changed.update(part.changed_characters)
     return DocumentCounts(
-        **{name: sum(getattr(part, name) for part in counts) for name in _PLAIN_COUNTS},
-        **{name: dict(sorted(counter.items())) for name, counter in by_kind.items()},
-        fields=fields,
+        documents=sum(part.documents for part in counts),
+        rejected=dict(sorted(rejected.items())),
+        sentences_split=sum(part.sentences_split for part in counts),
+        unknown_tokens=sum(part.unknown_tokens for part in counts),
+        characters=sum(part.characters for part in counts),
+        unknown_characters=sum(part.unknown_characters for part in counts),
+        compared_characters=sum(part.compared_characters for part in counts),
+        changed_characters=dict(sorted(changed.items())),
+        fields=functools.reduce(first_fields, (part.fields for part in counts), ""),
         lowest_hashes=heapq.nsmallest(MIN_HELDOUT, (value for part in counts for value in part.lowest_hashes)),
     )
-
-
-_COUNTS_BY_KIND = ("rejected", "changed_characters")
-_PLAIN_COUNTS = (
-    "documents",
-    "sentences_split",
-    "unknown_tokens",
-    "characters",
-    "unknown_characters",
-    "compared_characters",
-)
 
 
 def fraction_above(value: int) -> float:

@@ -88,7 +88,7 @@ def prepare(
     existing = read_existing(output, tokenizer_directory, given, recipe) if append else None
     if existing:
         recipe, tokenizer = existing.recipe, existing.tokenizer
-        settings = make_settings(read_options, given | existing.settings, None)
+        settings = make_settings(read_options, {**given, **existing.settings}, None)
     else:
         settings = make_settings(read_options, given, recipe)
         if tokenizer_directory is None:

@@ -121,7 +121,7 @@ def make_report(
         unused=int((ordinary == 0).sum()),
         duplicates=find_duplicates(train, heldout),
         leaks=find_leaks(train, heldout),
-        sequences=sequences and sequence_figures(sequences, tokenizer.mask_id),
+        sequences=sequence_figures(sequences, tokenizer.mask_id) if sequences else None,
         no_sequences=no_sequences,
         coverage=coverage(train, tokenizer.separators, seq_len, data) if sequences else None,
         data=data,

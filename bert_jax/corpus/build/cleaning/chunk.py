@@ -123,7 +123,7 @@ def clean_chunk(chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, 
 
 def bind_rules(steps: Sequence[Step], repeated: str = "") -> list[BoundRule]:
     """Return the name of each rule, and the rule with its parameters."""
-    rules = []
+    rules: list[BoundRule] = []
     for step in steps:
         survey = {"repeated": repeated} if RULES[step.rule].survey else {}
         rules.append((step.rule, functools.partial(RULES[step.rule].apply, **step.parameters, **survey)))
