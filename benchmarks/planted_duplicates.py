@@ -192,7 +192,7 @@ def main() -> None:
         folder = pathlib.Path(place)
         path = folder / "planted.jsonl"
         path.write_text("".join(json.dumps({"text": text}) + "\n" for _, text in documents), encoding="utf-8")
-        found = search_copies(path, args.tokenizer, folder / "copies")
+        found = search_copies(path, folder / "copies")
         disk = sum(one.stat().st_size for one in (folder / "copies").iterdir())
         settings = {"heldout_fraction": args.heldout_fraction, "workers": 1}
         manifest = prepare(
