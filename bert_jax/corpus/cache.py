@@ -35,21 +35,21 @@ class _RemoteCorpus(NamedTuple):
 
 
 def local_corpus(
-    corpus: str | os.PathLike[str],
+    url: str,
     cache: str | os.PathLike[str] | None = None,
     say: Callable[[str], None] = lambda line: None,
     snapshot: str = "",
     progress: ShowProgress = lambda what, done, total, unit: None,
 ) -> pathlib.Path:
-    """Return a local directory with a corpus; a local path is returned unchanged.
+    """Return a local directory with the corpus at a URL (gs://, s3://, file://, memory:// ...).
 
-    A corpus at a URL (gs://, s3://, file://, memory:// ...) is copied into the cache once, and every call compares all
+    The corpus is copied into the cache once, and every call compares all
     files with the digests of the manifest. The manifest is copied last, so that a killed copy is not a corpus; the next
     call keeps the complete files and copies the others. One process of a machine copies while the others wait. Copies
     of earlier states of the corpus stay in the cache until the user deletes them.
 
     Args:
-        corpus: a local path or a URL.
+        url: of the corpus.
         cache: directory of the copies; None: `corpora` in the user's cache.
         say: called with a line of text when files are copied.
         snapshot: beginning of its fingerprint, "" for the newest; the copy has none that are newer.
@@ -59,9 +59,7 @@ def local_corpus(
         UserError: the URL has no corpus; the corpus cannot be read, is damaged or changes during the copy; the disk has
             too little space.
     """
-    if "://" not in str(corpus):
-        return pathlib.Path(corpus)
-    remote = _read_remote(str(corpus).rstrip("/"), snapshot)
+    remote = _read_remote(url.rstrip("/"), snapshot)
     folder = pathlib.Path(cache) if cache else user_cache() / "corpora"
     name = f"{remote.url.rsplit('/', 1)[-1]}-{hashlib.sha256(remote.manifest).hexdigest()[:16]}"
     directory = folder / name

@@ -41,7 +41,7 @@ def read_manifest(directory: pathlib.Path, snapshot: str = "") -> dict[str, Any]
     if not directory.is_dir():
         raise UserError(f"{directory}: no such corpus directory; make one with `prepare --output {directory}`")
     manifest = _read_file(directory, MANIFEST)
-    name = snapshot_file(manifest, snapshot, str(directory))
+    name = snapshot_file(manifest, snapshot, str(directory)) if snapshot else MANIFEST
     return manifest if name == MANIFEST else _read_file(directory, name)
 
 

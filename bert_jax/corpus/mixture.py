@@ -3,9 +3,8 @@
 import glob
 import hashlib
 import os
-import pathlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from bert_jax.corpus.cache import ShowProgress, known_snapshots, local_corpus
 from bert_jax.corpus.manifest import SHORT, split_snapshot
@@ -16,31 +15,21 @@ if TYPE_CHECKING:
     from bert_jax.tokenizer import Tokenizer
 
 
-class Mixture(NamedTuple):
-    """Open corpora with the same tokenizer; made by `open_mixture`. Source k of a split is corpus k."""
+class Mixture:
+    """Open corpora with the same tokenizer; made by `open_mixture`. Source k of a split is corpus k.
 
-    corpora: tuple[Corpus, ...]
+    Attributes:
+        corpora: one or more.
+        fingerprint: hex digest of all that sequences are made from; with one corpus, the fingerprint of the corpus.
+        vocab_size, tokenizer_sha256, tokenizer_directory: of the first corpus, as in `Corpus`.
+    """
 
-    @property
-    def fingerprint(self) -> str:
-        """Hex digest of all that sequences are made from; with one corpus, the fingerprint of the corpus."""
-        parts = [corpus.fingerprint for corpus in self.corpora]
-        return parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()
-
-    @property
-    def tokenizer_sha256(self) -> str:
-        """Digest of the tokenizer that made the ids."""
-        return self.corpora[0].tokenizer_sha256
-
-    @property
-    def vocab_size(self) -> int:
-        """Size of the vocabulary; every id is below it."""
-        return self.corpora[0].vocab_size
-
-    @property
-    def tokenizer_directory(self) -> pathlib.Path:
-        """Directory of the tokenizer's files."""
-        return self.corpora[0].tokenizer_directory
+    def __init__(self, corpora: Sequence[Corpus]):
+        self.corpora = tuple(corpora)
+        parts = [corpus.fingerprint for corpus in corpora]
+        self.fingerprint = parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()
+        self.vocab_size, self.tokenizer_sha256 = corpora[0].vocab_size, corpora[0].tokenizer_sha256
+        self.tokenizer_directory = corpora[0].tokenizer_directory
 
     def tokenizer(self) -> "Tokenizer":
         """Return the tokenizer that made the ids; UserError where the files in the corpus are of another."""
@@ -98,14 +87,16 @@ def open_mixture(
         if recorded_snapshot and not snapshot:
             in_corpus = any(value.startswith(recorded_snapshot) for value in known_snapshots(path))
             snapshot = recorded_snapshot if in_corpus else ""
-        corpora.append(open_corpus(local_corpus(path, say=say, snapshot=snapshot, progress=progress), snapshot))
+        is_url = "://" in path
+        directory = local_corpus(path, say=say, snapshot=snapshot, progress=progress) if is_url else path
+        corpora.append(open_corpus(directory, snapshot))
     first = corpora[0]
     for later in corpora[1:]:
         if later.tokenizer_sha256 != first.tokenizer_sha256:
             raise UserError(
                 f"{later.directory} and {first.directory} have different tokenizers; prepare both with the same one"
             )
-    return Mixture(tuple(corpora))
+    return Mixture(corpora)
 
 
 def name_snapshots(corpus: str, mixture: Mixture) -> str:

@@ -71,20 +71,25 @@ class Split:
         source_documents: int64 [sources + 1]; source k has the documents source_documents[k]:source_documents[k + 1].
         dtype: of the token ids, uint16 or uint32.
         has_words: whether some records say which tokens begin a word.
+        num_records, num_documents, num_sentences, num_tokens: of the whole split.
     """
 
-    def __init__(self, shards: Sequence[Shard], index: np.ndarray, dtype: np.dtype):
-        self.tokens_per_record = index[:, 0].astype(np.int64)
-        self.sentences_per_record = index[:, 1].astype(np.int64)
-        self.first_record = np.append(np.flatnonzero(index[:, 2]), len(index)).astype(np.int64)
-        self.source_documents = np.array([0, self.num_documents], np.int64)
-        self.dtype = dtype
-        self._set_shards(shards)
-        for shard in shards:
-            _open_shard(shard).close()  # a missing or damaged file is reported now, not in the middle of a run
-
-    def _set_shards(self, shards: Sequence[Shard]) -> None:
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        *,
+        tokens_per_record: np.ndarray,
+        sentences_per_record: np.ndarray,
+        first_record: np.ndarray,
+        source_documents: np.ndarray,
+        dtype: np.dtype,
+    ):
         _allow_open_files(READING_THREADS * len(shards))
+        self.tokens_per_record, self.sentences_per_record = tokens_per_record, sentences_per_record
+        self.first_record, self.source_documents = first_record, source_documents
+        self.dtype = dtype
+        self.num_records, self.num_documents = len(tokens_per_record), len(first_record) - 1
+        self.num_tokens, self.num_sentences = int(tokens_per_record.sum()), int(sentences_per_record.sum())
         self._shards = list(shards)
         self._first_of_shard = np.cumsum([0] + [shard.records for shard in shards])
         self._shard_has_words = np.array([shard.has_words for shard in shards], bool)
@@ -103,34 +108,15 @@ class Split:
             raise UserError(
                 "corpora with uint16 and with uint32 ids cannot be mixed; prepare them with the same tokenizer"
             )
-        joined = cls.__new__(cls)
-        joined.tokens_per_record = np.concatenate([split.tokens_per_record for split in splits])
-        joined.sentences_per_record = np.concatenate([split.sentences_per_record for split in splits])
-        joined.first_record = _concatenate_totals([split.first_record for split in splits])
-        joined.source_documents = _concatenate_totals([split.source_documents for split in splits])
-        joined.dtype = splits[0].dtype
-        joined._set_shards([shard for split in splits for shard in split._shards])
-        return joined
-
-    @property
-    def num_records(self) -> int:
-        """Number of records."""
-        return len(self.tokens_per_record)
-
-    @property
-    def num_documents(self) -> int:
-        """Number of documents."""
-        return len(self.first_record) - 1
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens."""
-        return int(self.tokens_per_record.sum())
-
-    @property
-    def num_sentences(self) -> int:
-        """Number of sentences."""
-        return int(self.sentences_per_record.sum())
+        # A running total continues where the one before it ends.
+        return cls(
+            [shard for split in splits for shard in split._shards],
+            tokens_per_record=np.concatenate([split.tokens_per_record for split in splits]),
+            sentences_per_record=np.concatenate([split.sentences_per_record for split in splits]),
+            first_record=running_total(np.concatenate([np.diff(split.first_record) for split in splits])),
+            source_documents=running_total(np.concatenate([np.diff(split.source_documents) for split in splits])),
+            dtype=splits[0].dtype,
+        )
 
     def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return records in the given order, as flat arrays.
@@ -214,7 +200,8 @@ class Split:
 
         Ends where the storage turns out to be slow, by the median time of PROBES reads by any threads.
         """
-        readers, data, shard = self._readers(), list[bytes](), 0
+        readers: dict[int, ArrayRecordReader] = vars(self._open).setdefault("readers", {})  # of this thread
+        data, shard = list[bytes](), 0
         try:
             for shard, position in zip(shard_of.tolist(), positions.tolist(), strict=True):
                 if shard not in readers:
@@ -236,7 +223,8 @@ class Split:
 
     def _read_at_once(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
         """Return records by one call per shard, which reads its records at the same time; several shards at once."""
-        readers, data = self._readers(), [b""] * len(positions)
+        readers: dict[int, ArrayRecordReader] = vars(self._open).setdefault("readers", {})  # of this thread
+        data = [b""] * len(positions)
 
         def read(shard: int) -> None:
             indexes = np.flatnonzero(shard_of == shard)
@@ -251,12 +239,6 @@ class Split:
         with concurrent.futures.ThreadPoolExecutor(SHARDS_AT_ONCE) as pool:
             list(pool.map(read, np.unique(shard_of).tolist()))
         return data
-
-    def _readers(self) -> "dict[int, ArrayRecordReader]":
-        """Return this thread's readers by shard, opened at their first use."""
-        if not hasattr(self._open, "readers"):
-            self._open.readers = {}
-        return self._open.readers
 
 
 def _damaged(shard: Shard, error: Exception) -> UserError:
@@ -284,37 +266,26 @@ def running_total(counts: np.ndarray) -> np.ndarray:
     return total
 
 
-def _concatenate_totals(totals: Sequence[np.ndarray]) -> np.ndarray:
-    """Return several running totals as one; each continues where the one before it ends."""
-    return running_total(np.concatenate([np.diff(total) for total in totals]))
+class Corpus:
+    """An open corpus; made by `open_corpus`.
 
+    Attributes:
+        directory: of its files.
+        manifest: see manifest.py.
+        splits: name -> split.
+        fingerprint: hex digest of all that sequences are made from; corpora of equal fingerprint give the same
+            sequences.
+        vocab_size: size of the vocabulary; every id is below it.
+        tokenizer_sha256: digest of the tokenizer that made the ids.
+        tokenizer_directory: directory of the tokenizer's files, for `tokenizer.load_tokenizer`.
+    """
 
-class Corpus(NamedTuple):
-    """An open corpus; made by `open_corpus`."""
-
-    directory: pathlib.Path
-    manifest: dict[str, Any]
-    splits: dict[str, Split]
-
-    @property
-    def fingerprint(self) -> str:
-        """Hex digest of all that sequences are made from; corpora of equal fingerprint give the same sequences."""
-        return self.manifest["fingerprint"]
-
-    @property
-    def tokenizer_sha256(self) -> str:
-        """Digest of the tokenizer that made the ids."""
-        return self.manifest["tokenizer"]["sha256"]
-
-    @property
-    def vocab_size(self) -> int:
-        """Size of the vocabulary; every id is below it."""
-        return self.manifest["tokenizer"]["vocab_size"]
-
-    @property
-    def tokenizer_directory(self) -> pathlib.Path:
-        """Directory of the tokenizer's files, for `tokenizer.load_tokenizer`."""
-        return self.directory / "tokenizer"
+    def __init__(self, directory: pathlib.Path, manifest: dict[str, Any], splits: dict[str, Split]):
+        self.directory, self.manifest, self.splits = directory, manifest, splits
+        self.fingerprint: str = manifest["fingerprint"]
+        self.vocab_size: int = manifest["tokenizer"]["vocab_size"]
+        self.tokenizer_sha256: str = manifest["tokenizer"]["sha256"]
+        self.tokenizer_directory = directory / "tokenizer"
 
     def split(self, name: str) -> Split:
         """Return the split 'train' or 'heldout'; the latter may be empty."""
@@ -357,7 +328,17 @@ def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus
             Shard(directory / shard["name"], shard["records"], shard["bytes"], has_words) for shard in entry["shards"]
         ]
         index = load_array(directory / entry["index"]["name"], entry["index"]["sha256"])
-        splits[name] = Split(shards, index, np.dtype(entry["dtype"]))
+        first_record = np.append(np.flatnonzero(index[:, 2]), len(index)).astype(np.int64)
+        splits[name] = Split(
+            shards,
+            tokens_per_record=index[:, 0].astype(np.int64),
+            sentences_per_record=index[:, 1].astype(np.int64),
+            first_record=first_record,
+            source_documents=np.array([0, len(first_record) - 1], np.int64),
+            dtype=np.dtype(entry["dtype"]),
+        )
+        for shard in shards:
+            _open_shard(shard).close()  # a missing or damaged file is reported now, not in the middle of a run
     if not splits["train"].num_documents:
         raise UserError(f"{directory}: the corpus has no training document; prepare it from more text")
     return Corpus(directory, manifest, splits)

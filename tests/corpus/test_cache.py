@@ -18,6 +18,7 @@ from bert_jax.corpus import cache
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.cache import local_corpus
 from bert_jax.corpus.manifest import verify
+from bert_jax.corpus.mixture import open_mixture
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.readers import storage
@@ -85,9 +86,11 @@ def in_memory(directory):
     return "memory://bucket/wiki"
 
 
-@pytest.mark.parametrize("place", ["corpus", "/nowhere/at/all"])
-def test_a_local_path_is_returned_unchanged(place, tmp_path):
-    assert local_corpus(place, tmp_path / "cache") == pathlib.Path(place)
+def test_a_local_corpus_is_read_where_it_is(source, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert [corpus.directory for corpus in open_mixture(str(source)).corpora] == [source]
+    with pytest.raises(UserError, match="/nowhere/at/all: no such corpus directory"):
+        open_mixture("/nowhere/at/all")
     assert not (tmp_path / "cache").exists()
 
 
