@@ -208,7 +208,7 @@ def main() -> None:
         assert removed == set((found.copy_of >= 0).nonzero()[0].tolist())
         times: dict[str, list[float]] = {"search": [], "encoding": []}
         for repeat in range(args.repeats):
-            again = functools.partial(search_copies, path, args.tokenizer, folder / f"again{repeat}")
+            again = functools.partial(search_copies, path, folder / f"again{repeat}")
             times["search"].append(seconds(again))
             times["encoding"].append(seconds(lambda: encode(path, args.tokenizer)))
         tracemalloc.start()

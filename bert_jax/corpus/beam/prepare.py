@@ -22,7 +22,7 @@ from bert_jax.corpus.build.cleaning.stage import KEPT, REMOVED, copy_removed
 from bert_jax.corpus.build.dedup_decisions import NEAR_COPIES, load_decisions
 from bert_jax.corpus.build.dedup_pass import DECISIONS, removed_file, write_removed
 from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.plan import LIBRARIES, PrepareOptions, given_options, make_settings, plan_inputs
+from bert_jax.corpus.build.plan import LIBRARIES, PrepareOptions, make_settings, plan_inputs
 from bert_jax.corpus.build.segmenters import NO_SEGMENTER, SEGMENTERS
 from bert_jax.corpus.manifest import MANIFEST
 from bert_jax.errors import UserError, check_output
@@ -63,7 +63,7 @@ def prepare_with_beam(
         UserError: as `prepare`, on any machine; options that Beam does not know.
     """
     recipe = None if clean is None else read_recipe(clean)
-    settings = make_settings(read_options, given_options(options), recipe)
+    settings = make_settings(read_options, options, recipe)
     finds_copies = settings.deduplicate in NEAR_COPIES
     if keep_removed is not None and recipe is None and not finds_copies:
         raise UserError("--keep_removed: nothing is removed; give --deduplicate exact or near, or --clean")

@@ -12,7 +12,6 @@ from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
 from bert_jax.corpus.build.cleaning.recipe import Recipe
 from bert_jax.corpus.build.corpus_writer import PackedRecords, ShardInfo, token_dtype
 from bert_jax.corpus.build.encoding import Chunk, DocumentCounts, PrepareSettings, encode_chunk, sum_counts
-from bert_jax.corpus.build.prepare import removed_counts
 from bert_jax.corpus.build.summary import summarize
 from bert_jax.corpus.manifest import MANIFEST
 from bert_jax.errors import writing
@@ -118,7 +117,7 @@ def _finish(
                 (target / info.rows_name).write_bytes(rows)
                 shards.append(info)
         if cleaned is not None:
-            counts = sum_counts([removed_counts(cleaned), counts])
+            counts = sum_counts([cleaned.of_removed(), counts])
         summary = summarize(tokenizer, settings, shards, counts)
         if recipe and cleaned is not None:
             summary["cleaning"] = {**recipe.for_manifest(), **cleaned.for_manifest()}

@@ -67,7 +67,7 @@ def read_existing(
     Args:
         directory: of the corpus.
         tokenizer_directory: None, or the directory of its tokenizer.
-        options: name -> value of the `SETTINGS` that the user gave.
+        options: name -> value of `SETTINGS`; those that the user did not give are missing or None.
         recipe: None, or the recipe that it was cleaned with.
 
     Raises:
@@ -76,7 +76,7 @@ def read_existing(
     manifest = read_manifest(directory)
     settings = {name: {"segmenter": NO_SEGMENTER, **manifest["settings"]}[name] for name in SETTINGS}
     for name in SETTINGS:
-        if name in options and options[name] != settings[name]:
+        if options.get(name) not in (None, settings[name]):
             raise UserError(
                 f"--{name} {options[name]}: {directory} was prepared with {settings[name]}; leave the option out"
             )

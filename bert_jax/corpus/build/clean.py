@@ -69,11 +69,7 @@ def clean_texts(
     finds_copies = settings.deduplicate in NEAR_COPIES
     near = NEAR_COPIES.get(settings.deduplicate, False)
     against = {corpus: signatures_of_corpus(corpus, near) for corpus in steps.against}
-    cleaning_identity = [
-        steps.identity([corpus.fingerprint for corpus in against.values()]),
-        keep_removed is not None,
-    ]
-    made_from = identity(planned, None, settings, cleaning_identity)
+    made_from = identity(planned, None, settings, steps, against, keep_removed is not None)
     pass_progress = PassProgress(progress, planned.num_bytes, num_passes(steps) + finds_copies)
 
     with removed_file(keep_removed) as removed, UnfinishedCorpus(output, made_from, say) as unfinished:

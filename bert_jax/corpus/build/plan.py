@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
+from types import MappingProxyType
 from typing import Any, TypedDict
 
 from bert_jax import __version__, readers
@@ -15,6 +16,8 @@ from bert_jax.corpus.build import chunks, encoding, sentences
 from bert_jax.corpus.build import dedup_decisions as dedup
 from bert_jax.corpus.build import signatures as hashes
 from bert_jax.corpus.build.cleaning.recipe import Recipe
+from bert_jax.corpus.build.corpus_writer import BaseCorpus
+from bert_jax.corpus.build.dedup_decisions import StoredSignatures
 from bert_jax.corpus.build.encoding import PrepareSettings
 from bert_jax.corpus.build.segmenters import check_segmenter, segmenter_manifest
 from bert_jax.corpus.build.sentences import check_language
@@ -50,38 +53,23 @@ class PrepareOptions(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class PlannedInputs:
-    """The files that are read, their sizes in bytes, and their partitions."""
+    """The files that are read, their sizes in bytes and the sum of these, and their partitions."""
 
     files: Sequence[str]
     sizes: Sequence[int]
+    num_bytes: int
     partitions: Sequence[chunks.Partition]
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all files."""
-        return sum(self.sizes)
-
-
-def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that have a value.
-
-    Raises:
-        TypeError: an option that `PrepareOptions` does not have.
-    """
-    unknown = [name for name in options if name not in PrepareOptions.__annotations__]
-    if unknown:
-        raise TypeError(f"prepare() has no argument '{unknown[0]}'")
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def make_settings(read_options: ReadOptions, options: Mapping[str, Any], recipe: Recipe | None) -> PrepareSettings:
-    """Return settings with some options, and with the search for copies that the recipe asks for.
+    """Return settings with the options that are not None, and with the search for copies that the recipe asks for.
 
     Raises:
         UserError: a fraction out of range, an unknown name, a code that can be of no language, a missing package, or a
             search for copies that contradicts the recipe.
     """
-    settings = PrepareSettings(read_options=read_options, **options)
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = PrepareSettings(read_options=read_options, **given)
     requested = {settings.deduplicate, recipe.deduplicate if recipe else "none"} - {"none"}
     if recipe and len(requested) > 1:
         raise UserError(
@@ -108,7 +96,7 @@ def plan_inputs(inputs: Sequence[str], read_options: ReadOptions, say: Callable[
     files = readers.find_files(inputs, read_options, say)
     readers.check_read_options(files, read_options)
     sizes = [readers.total_bytes([path]) for path in files]
-    return PlannedInputs(files, sizes, chunks.plan_partitions(files, sizes))
+    return PlannedInputs(files, sizes, sum(sizes), chunks.plan_partitions(files, sizes))
 
 
 def check_workers(workers: int | None) -> int:
@@ -123,16 +111,19 @@ def identity(
     inputs: PlannedInputs,
     tokenizer: Tokenizer | None,
     settings: PrepareSettings,
-    cleaning: Any = None,
-    base_fingerprint: str | None = None,
+    recipe: Recipe | None = None,
+    against: Mapping[str, StoredSignatures] = MappingProxyType({}),
+    keeps_removed: bool = False,
+    base: BaseCorpus | None = None,
 ) -> dict[str, Any]:
     """Return everything that the bytes of shards depend on, by the names that messages use.
 
     Args:
         inputs: with sizes and, in their files, times or etags.
-        tokenizer, settings: of the preparation.
-        cleaning: everything that the result of a cleaning depends on, as JSON; None: no cleaning.
-        base_fingerprint: of the corpus that documents are added to.
+        tokenizer, settings, recipe: of the preparation.
+        against: the corpora that the recipe names.
+        keeps_removed: whether removed documents are kept in a file.
+        base: the corpus that documents are added to.
     """
     content = hashlib.sha256()
     for path, size in zip(inputs.files, inputs.sizes, strict=True):
@@ -141,9 +132,9 @@ def identity(
     reading = settings.read_options._replace(max_unpacked_bytes=0)  # a refused input may be resumed with more
     return {
         "the input": content.hexdigest(),
-        "the corpus": base_fingerprint,
+        "the corpus": base and base.manifest["fingerprint"],
         "the tokenizer": tokenizer and tokenizer.sha256,
-        "the cleaning": cleaning,
+        "the cleaning": recipe and [recipe.identity([c.fingerprint for c in against.values()]), keeps_removed],
         "the settings": [*reading, settings.language, settings.heldout_fraction, settings.deduplicate],
         "the segmenter": segmenter_manifest(settings.segmenter),
         "the program": {

@@ -10,7 +10,6 @@ from typing import Any, Unpack
 
 from bert_jax.corpus.build.append import read_existing, signature_files, signatures_of_corpus, stored_signatures
 from bert_jax.corpus.build.chunks import read_chunks
-from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
 from bert_jax.corpus.build.cleaning.chunk import sum_counts as sum_cleaning_counts
 from bert_jax.corpus.build.cleaning.recipe import read_recipe
 from bert_jax.corpus.build.cleaning.stage import clean_documents, copy_removed, num_passes
@@ -22,7 +21,6 @@ from bert_jax.corpus.build.passes import BlockKey, PassProgress, ShowProgress, m
 from bert_jax.corpus.build.plan import (
     PrepareOptions,
     check_workers,
-    given_options,
     identity,
     make_settings,
     plan_inputs,
@@ -83,14 +81,13 @@ def prepare(
     """
     # The plan: recipe, settings, tokenizer, inputs, and the signatures of documents that are in a corpus already.
     output = pathlib.Path(output)
-    given = given_options(options)
     recipe = None if clean is None else read_recipe(clean)
-    existing = read_existing(output, tokenizer_directory, given, recipe) if append else None
+    existing = read_existing(output, tokenizer_directory, options, recipe) if append else None
     if existing:
         recipe, tokenizer = existing.recipe, existing.tokenizer
-        settings = make_settings(read_options, {**given, **existing.settings}, None)
+        settings = make_settings(read_options, {**options, **existing.settings}, None)
     else:
-        settings = make_settings(read_options, given, recipe)
+        settings = make_settings(read_options, options, recipe)
         if tokenizer_directory is None:
             raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
         tokenizer = load_tokenizer(tokenizer_directory)
@@ -103,12 +100,7 @@ def prepare(
     against = {corpus: signatures_of_corpus(corpus, near) for corpus in (recipe.against if recipe else ())}
     if keep_removed is not None and not finds_copies and recipe is None:
         raise UserError("--keep_removed: nothing is removed; give --deduplicate exact or near, or --clean")
-    cleaning_identity = recipe and [
-        recipe.identity([corpus.fingerprint for corpus in against.values()]),
-        keep_removed is not None,
-    ]
-    base_fingerprint = base and base.manifest["fingerprint"]
-    made_from = identity(planned, tokenizer, settings, cleaning_identity, base_fingerprint)
+    made_from = identity(planned, tokenizer, settings, recipe, against, keep_removed is not None, base)
     pass_progress = PassProgress(progress, planned.num_bytes, 1 + finds_copies + (num_passes(recipe) if recipe else 0))
 
     with removed_file(keep_removed) as removed, UnfinishedCorpus(output, made_from, say, base) as unfinished:
@@ -135,9 +127,9 @@ def prepare(
         # Sum up; with `append`, with the documents that the corpus had.
         records = unfinished.encoded.records.values()
         shards = [ShardInfo(**shard) for record in records for shard in record["shards"]]
-        counts = sum_counts(
-            [*([removed_counts(cleaned.counts)] if cleaned else []), *(DocumentCounts(**r["counts"]) for r in records)]
-        )
+        removed_counts = [cleaned.counts.of_removed()] if cleaned else []
+        counts = sum_counts([*removed_counts, *(DocumentCounts(**record["counts"]) for record in records)])
+        adds_nothing = existing is not None and not shards
         all_shards, all_counts, cleaning_counts = shards, counts, [cleaned.counts] if cleaned else []
         if existing:
             check_rejected(counts.rejected, counts.documents, counts.fields, settings)
@@ -145,7 +137,7 @@ def prepare(
             all_shards, all_counts = [*existing.shards(), *shards], sum_counts([existing.counts(), counts])
             cleaning_counts += [existing.cleaning_counts()] if cleaned else []
         try:
-            summary = {} if existing and not shards else summarize(tokenizer, settings, all_shards, all_counts)
+            summary = {} if adds_nothing else summarize(tokenizer, settings, all_shards, all_counts)
         except UserError as error:
             if not isinstance(error, TooManyRejectedUserError):  # the same call would fail again
                 unfinished.discard()
@@ -156,7 +148,7 @@ def prepare(
             copy_removed(removed, cleaned.removed)
         if removed and decisions:
             write_removed(removed, partitions, read_options, decisions, os.fspath(output))
-        if existing and not shards:
+        if existing and adds_nothing:
             unfinished.discard()
             return {
                 **existing.base.manifest,
@@ -171,11 +163,6 @@ def prepare(
                 save_tokenizer(tokenizer, directory / "tokenizer")
             dtype = token_dtype(tokenizer.vocab_size)
             return assemble_corpus(unfinished.encoded.directory, directory, shards, dtype, summary, signatures, base)
-
-
-def removed_counts(counts: CleaningCounts) -> DocumentCounts:
-    """Return the documents that a cleaning did not keep, as counts of a block."""
-    return DocumentCounts(documents=sum(counts.rejected.values()), rejected=counts.rejected, fields=counts.fields)
 
 
 def _write_block(

@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax.corpus.build.cleaning.recipe import Step
 from bert_jax.corpus.build.cleaning.rules import RULES
 from bert_jax.corpus.build.cleaning.texts import Removed
-from bert_jax.corpus.build.encoding import Chunk
+from bert_jax.corpus.build.encoding import Chunk, DocumentCounts
 from bert_jax.readers import RawDocument, ReadOptions, storage, to_document
 from bert_jax.readers.rejections import Rejections, first_fields
 
@@ -40,6 +40,10 @@ class CleaningCounts:
     characters: int = 0
     characters_kept: int = 0
     fields: str = ""
+
+    def of_removed(self) -> DocumentCounts:
+        """Return the documents that are not kept, as counts of a block."""
+        return DocumentCounts(documents=sum(self.rejected.values()), rejected=self.rejected, fields=self.fields)
 
     def for_manifest(self) -> dict[str, Any]:
         """Return the part of a manifest beside the rejected documents."""
