@@ -67,11 +67,11 @@ class Layout:
 class Slots(NamedTuple):
     """The slots of some examples; all fields int64 [examples].
 
-    `number`: seed of the example's random bits, unique among all slots of all epochs at one budget. `epoch`: of the
+    `example_id`: seed of the example's random bits, unique among all slots of all epochs at one budget. `epoch`: of the
     source. `position`: of the slot in its document, from 0. `capacity`: maximum number of text tokens in the example.
     """
 
-    number: np.ndarray
+    example_id: np.ndarray
     epoch: np.ndarray
     document: np.ndarray
     position: np.ndarray

@@ -209,7 +209,7 @@ def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
         ids,
         ~special,
         starts,
-        slots.number,
+        slots.example_id,
         seed=plan.seed,
         config=plan.config,
         vocabulary=plan.symbols.vocabulary,

@@ -128,7 +128,7 @@ class ConcatenatedDocuments:
 
 def random_streams(seed: int, slots: Slots) -> np.ndarray:
     """Return the random bits of each stream for each example, uint64 [streams, examples]."""
-    return random_bits(seed, np.arange(len(Stream))[:, None], slots.number)
+    return random_bits(seed, np.arange(len(Stream))[:, None], slots.example_id)
 
 
 def target_lengths(bits: np.ndarray, capacity: np.ndarray, short_seq_probability: float) -> np.ndarray:
@@ -143,10 +143,10 @@ def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndar
     A fair coin decides for each removed token whether it is taken from the front or the back of its text. `starts` is
     changed in place.
     """
-    kept = np.stack(truncated_lengths(lengths[:, 0], lengths[:, 1], slots.capacity), axis=1)
+    new_lengths = np.stack(truncated_lengths(lengths[:, 0], lengths[:, 1], slots.capacity), axis=1)
     for text, stream in enumerate((Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)):
-        starts[:, text] += _count_heads(random_bits(seed, stream, slots.number), (lengths - kept)[:, text])
-    return starts, kept
+        starts[:, text] += _count_heads(random_bits(seed, stream, slots.example_id), (lengths - new_lengths)[:, text])
+    return starts, new_lengths
 
 
 def truncated_lengths(first: np.ndarray, second: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -250,12 +250,12 @@ def _random_other_slot(
     excluded = weights.start[document + 1] - weights.start[document]
     draw = low + integers(bits[Stream.OTHER], high - low - excluded)
     draw += np.where(draw >= weights.start[document], excluded, 0)
-    other = np.searchsorted(weights.start, draw, side="right") - 1
-    tokens = layout.document_start[other + 1] - layout.document_start[other]
-    full = tokens + (layout.first_slot[other + 1] - layout.first_slot[other]) * weights.slot[source]
-    draw = (draw - weights.start[other]) * full // (weights.start[other + 1] - weights.start[other])
-    of_token = slot_of_token(layout, seed, epoch, other, np.minimum(draw, tokens - 1))
-    return other, np.where(draw < tokens, of_token, (draw - tokens) // weights.slot[source])
+    chosen = np.searchsorted(weights.start, draw, side="right") - 1
+    tokens = layout.document_start[chosen + 1] - layout.document_start[chosen]
+    full = tokens + (layout.first_slot[chosen + 1] - layout.first_slot[chosen]) * weights.slot[source]
+    draw = (draw - weights.start[chosen]) * full // (weights.start[chosen + 1] - weights.start[chosen])
+    of_token = slot_of_token(layout, seed, epoch, chosen, np.minimum(draw, tokens - 1))
+    return chosen, np.where(draw < tokens, of_token, (draw - tokens) // weights.slot[source])
 
 
 def sentence_order_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
@@ -264,7 +264,7 @@ def sentence_order_sampler(layout: Layout, short_seq_probability: float) -> Samp
 
 
 def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: int, slots: Slots) -> Examples:
-    bits, forward = random_streams(seed, slots), np.zeros(len(slots.number), bool)
+    bits, forward = random_streams(seed, slots), np.zeros(len(slots.example_id), bool)
     target = target_lengths(bits, slots.capacity, short_seq_probability)
     windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, forward)
     begin, end, inner = windows.begin, windows.end, windows.num_inner

@@ -183,27 +183,27 @@ class Comparison(NamedTuple):
     near: int | None
 
 
-def compare_corpora(corpus: str, other: str) -> Comparison:
-    """Count the documents of a corpus that repeat a document of another one.
+def compare_corpora(corpus: str, reference: str) -> Comparison:
+    """Count the documents of a corpus that repeat a document of the corpus `reference`.
 
     Args:
-        corpus, other: directories, each with @ and the beginning of a fingerprint for another snapshot than the newest.
+        corpus, reference: directories, each with @ and the beginning of a fingerprint for another snapshot than the newest.
 
     Raises:
         UserError: as `read_manifest` and `stored_signatures`.
     """
-    blocks, other_signatures = signatures_of_corpus(corpus).blocks, signatures_of_corpus(other)
+    blocks, reference_signatures = signatures_of_corpus(corpus).blocks, signatures_of_corpus(reference)
     near = all(
-        any(block.rows["bands"].any() for block in corpus_blocks) for corpus_blocks in (blocks, other_signatures.blocks)
+        any(block.rows["bands"].any() for block in corpus_blocks) for corpus_blocks in (blocks, reference_signatures.blocks)
     )
-    decisions = decide(blocks, [0] * len(blocks), near, {other: other_signatures._replace(heldout_fraction=0)})
+    decisions = decide(blocks, [0] * len(blocks), near, {reference: reference_signatures._replace(heldout_fraction=0)})
     first = int(decisions.partitions[0])
     copy_of, exact = decisions.copy_of[first:], decisions.exact[first:]
     repeats = (copy_of >= 0) & (copy_of < first)
     return Comparison(len(copy_of), int((repeats & exact).sum()), int((repeats & ~exact).sum()) if near else None)
 
 
-def format_comparison(comparison: Comparison, corpus: str, other: str) -> str:
+def format_comparison(comparison: Comparison, corpus: str, reference: str) -> str:
     """Return a line about a comparison."""
     num_documents = max(1, comparison.documents)
     near = "near copies are not known, as one was not prepared with --deduplicate near"
@@ -211,5 +211,5 @@ def format_comparison(comparison: Comparison, corpus: str, other: str) -> str:
         near = f"{comparison.near:,} are near copies ({comparison.near / num_documents:.2%})"
     return (
         f"{corpus}: of {comparison.documents:,} documents {comparison.exact:,} are exact copies of documents of "
-        f"{other} ({comparison.exact / num_documents:.2%}); {near}"
+        f"{reference} ({comparison.exact / num_documents:.2%}); {near}"
     )

@@ -93,8 +93,8 @@ def clean_chunk(chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, 
     rules = bind_rules(steps, repeated)
     rejections = Rejections()
     changed: collections.Counter[str] = collections.Counter()
-    kept: list[str] = []
-    removed: list[str] = []
+    kept_lines: list[str] = []
+    removed_lines: list[str] = []
     num_documents = characters = characters_kept = 0
     for raw in chunk.documents:
         is_complete = raw.piece == 0 and raw.last
@@ -106,14 +106,14 @@ def clean_chunk(chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, 
         characters += len(document.text)
         text, reason, verdict = apply_rules(document.text, rules, changed)
         if verdict:
-            removed.append(_json_line(raw.name, reason=reason, found=verdict.evidence, text=document.text))
+            removed_lines.append(_json_line(raw.name, reason=reason, found=verdict.evidence, text=document.text))
             if is_complete:
                 rejections.reasons[reason] += 1
                 continue
             changed[EMPTIED + reason] += 1
         characters_kept += len(text)
         piece = {} if is_complete else {"piece": raw.piece, "last": raw.last}
-        kept.append(_json_line(raw.name, text=text, **piece))
+        kept_lines.append(_json_line(raw.name, text=text, **piece))
     counts = CleaningCounts(
         documents=num_documents,
         rejected=dict(rejections.reasons),
@@ -122,7 +122,7 @@ def clean_chunk(chunk: Chunk, steps: Sequence[Step], read_options: ReadOptions, 
         characters_kept=characters_kept,
         fields=rejections.fields,
     )
-    return CleanedChunk("".join(kept).encode(), "".join(removed).encode(), counts)
+    return CleanedChunk("".join(kept_lines).encode(), "".join(removed_lines).encode(), counts)
 
 
 def bind_rules(steps: Sequence[Step], repeated: str = "") -> list[BoundRule]:
