@@ -227,7 +227,7 @@ def test_lengths_predict_the_label_no_better_than_in_the_original(sentences, seq
 
 def test_fraction_of_short_examples(long_documents):
     split, numbers = MemorySplit(long_documents), np.arange(20_000)
-    short = uniform(random_bits(0, Stream.SHORT, slots_of(sampler_of(split, 128), 0, numbers).number)) < 0.1
+    short = uniform(random_bits(0, Stream.SHORT, slots_of(sampler_of(split, 128), 0, numbers).example_id)) < 0.1
     assert stats.binomtest(int(short.sum()), len(numbers), 0.1).pvalue > ALPHA
     mixed, full = (sampled(sampler_of(split, 128, fraction), 0, numbers).lengths for fraction in (0.1, 0.0))
     assert np.array_equal(mixed[~short], full[~short])
