@@ -19,7 +19,7 @@ from bert_jax.inference.inputs import Input
 from bert_jax.inference.predict import Predictor, make_predictor, predict
 from bert_jax.models import count_parameters
 from bert_jax.scoring.log_probabilities import Progress
-from bert_jax.scoring.score import Report, ScoringModel, run_benchmark, scoring_model, sentence_scores
+from bert_jax.scoring.score import BenchmarkReport, ScoringModel, run_benchmark, scoring_model, sentence_scores
 from bert_jax.tokenizer import Tokenizer
 
 
@@ -130,7 +130,7 @@ class LoadedModel:
         masking: str = "within_word_l2r",
         temperature: float = 1.0,
         progress: Progress = lambda done, total: None,
-    ) -> Report:
+    ) -> BenchmarkReport:
         """Return the figures of a benchmark, as `bert-jax score` prints them: `rows` by paradigm or group, and `total`.
 
         `name` is a row of `inference.scoring.score.BENCHMARKS`, such as `pairs` or `crows_pairs`; `run_benchmark` there

@@ -99,12 +99,10 @@ ATTENTION = Command(
 
 def attention(args: argparse.Namespace) -> None:
     """Write what each head reads as a page or as a picture."""
-    from bert_jax.reports.attention.page import write_attention
-    from bert_jax.reports.attention.picture import is_picture, write_picture
+    from bert_jax.reports.attention.write import write_attention_file
 
-    write = write_picture if is_picture(args.output) else write_attention
     with open_console() as console, console.working("reading and drawing"):
-        written = write(
+        written = write_attention_file(
             args.model, args.text, args.pair, args.output, args.words, args.layer, args.head, args.first_token
         )
     print(written)

@@ -67,7 +67,7 @@ PLOT = Command(
 
 def plot(args: argparse.Namespace) -> None:
     """Draw learning curves."""
-    from bert_jax.reports.plots import plot_run as draw
+    from bert_jax.reports.run.plot import plot_run as draw
     from bert_jax.training.remote_workdir import fetched
 
     with open_console() as console:

@@ -132,17 +132,17 @@ BIAS = Command(
 def bias(args: argparse.Namespace) -> None:
     """Print what a model associates, with what each figure says and does not say."""
     from bert_jax.checkpoints.load_model import open_model, weights_digest
-    from bert_jax.cli.results_text import readings_text, score_table
+    from bert_jax.cli.results_text import metric_notes_text, score_table
     from bert_jax.parallel.compilation import use_compilation_cache
-    from bert_jax.reports.bias_metric_notes import MEANINGS, readings
+    from bert_jax.reports.bias_metric_notes import MEANINGS, metric_notes
     from bert_jax.reports.bias_page import bias_json, bias_page
-    from bert_jax.reports.html.markup import check_name
+    from bert_jax.reports.html.markup import check_html_name
     from bert_jax.scoring.score import BENCHMARKS, heads_for, run_benchmark, scoring_model
     from bert_jax.scoring.templates import PACKAGED
 
     wanted = [(name, source) for name in MEANINGS for source in getattr(args, name)]
     wanted = wanted or [("templates", source) for source in PACKAGED]
-    check_name(args.output or ".html")
+    check_html_name(args.output or ".html")
     use_compilation_cache()
     reports = []
     with open_console() as console, new_output(args.output) as file:
@@ -156,4 +156,4 @@ def bias(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(bias_json(args.model, weights_digest(model.params), reports), ensure_ascii=False))
     else:
-        print("\n\n".join(f"{score_table(report)}\n\n{readings_text(readings(report))}" for report in reports))
+        print("\n\n".join(f"{score_table(report)}\n\n{metric_notes_text(metric_notes(report))}" for report in reports))

@@ -178,6 +178,7 @@ def pretrain(args: argparse.Namespace) -> None:
     finished, first = _in_processes(args, PretrainConfig, run)
     if finished and first:
         from bert_jax.cli.results_text import after_pretraining
+        from bert_jax.objectives import OBJECTIVES
         from bert_jax.tokenizer import load_tokenizer
         from bert_jax.training.remote_workdir import fetched
         from bert_jax.training.workdir import read_run
@@ -185,7 +186,8 @@ def pretrain(args: argparse.Namespace) -> None:
         place = fetched(args.workdir)
         config, tokenizer = read_run(place)[0], load_tokenizer(place / "tokenizer")
         assert isinstance(config, PretrainConfig)
-        print(after_pretraining(args.workdir, config, tokenizer.tokens[tokenizer.mask_id]))
+        heads = OBJECTIVES[config.objective].heads(config)
+        print(after_pretraining(args.workdir, heads, tokenizer.tokens[tokenizer.mask_id]))
 
 
 def _finetune(parser: argparse.ArgumentParser) -> None:

@@ -190,7 +190,7 @@ def test_similar_documents_stay_in_one_split():
 def sign(text):
     from bert_jax.readers import RawDocument
 
-    return signatures.sign_documents([RawDocument("a", text.encode())], ReadOptions(), True)
+    return signatures.sign_documents([RawDocument(name="a", data=text.encode())], ReadOptions(), True)
 
 
 def test_no_variant_of_a_text_is_on_the_other_side_of_the_split(tmp_path, tokenizer):

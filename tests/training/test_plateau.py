@@ -11,7 +11,7 @@ from bert_jax import config as c
 from bert_jax.config import PretrainConfig
 from bert_jax.console import Console
 from bert_jax.pretraining.pretrain import pretrain
-from bert_jax.reports.plots import plot_run
+from bert_jax.reports.run.plot import plot_run
 from bert_jax.training.plateau import MARGIN, Plateau, expected_step
 from bert_jax.training.schedules import plan_phases
 from tests.helpers.generated_corpus import generated_corpus

@@ -194,7 +194,8 @@ def compare_corpora(corpus: str, reference: str) -> Comparison:
     """
     blocks, reference_signatures = signatures_of_corpus(corpus).blocks, signatures_of_corpus(reference)
     near = all(
-        any(block.rows["bands"].any() for block in corpus_blocks) for corpus_blocks in (blocks, reference_signatures.blocks)
+        any(block.rows["bands"].any() for block in corpus_blocks)
+        for corpus_blocks in (blocks, reference_signatures.blocks)
     )
     decisions = decide(blocks, [0] * len(blocks), near, {reference: reference_signatures._replace(heldout_fraction=0)})
     first = int(decisions.partitions[0])

@@ -84,7 +84,7 @@ class Decisions:
             if not reason:
                 yield raw, int(self.split_hashes[index])
             elif raw.piece == 0:
-                yield RawDocument(raw.name, rejected=reason, bytes_read=raw.bytes_read), 0
+                yield RawDocument(name=raw.name, rejected=reason, bytes_read=raw.bytes_read), 0
 
 
 def save_decisions(decisions: Decisions, path: pathlib.Path) -> None:

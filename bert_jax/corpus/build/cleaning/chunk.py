@@ -182,8 +182,8 @@ def read_cleaned(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocu
                 bytes_read += len(line.encode())
                 record = json.loads(line)
                 yield RawDocument(
-                    record["name"],
-                    record["text"].encode(),
+                    name=record["name"],
+                    data=record["text"].encode(),
                     bytes_read=bytes_read,
                     piece=record.get("piece", 0),
                     last=record.get("last", True),
