@@ -187,7 +187,8 @@ def compare_corpora(corpus: str, reference: str) -> Comparison:
     """Count the documents of a corpus that repeat a document of the corpus `reference`.
 
     Args:
-        corpus, reference: directories, each with @ and the beginning of a fingerprint for another snapshot than the newest.
+        corpus, reference: directories, each with @ and the beginning of a fingerprint for a snapshot that is not the
+            newest.
 
     Raises:
         UserError: as `read_manifest` and `stored_signatures`.
@@ -197,7 +198,7 @@ def compare_corpora(corpus: str, reference: str) -> Comparison:
         any(block.rows["bands"].any() for block in corpus_blocks)
         for corpus_blocks in (blocks, reference_signatures.blocks)
     )
-    decisions = decide(blocks, [0] * len(blocks), near, {reference: reference_signatures._replace(heldout_fraction=0)})
+    decisions = decide(blocks, [0] * len(blocks), near, {reference: stored._replace(heldout_fraction=0)})
     first = int(decisions.partitions[0])
     copy_of, exact = decisions.copy_of[first:], decisions.exact[first:]
     repeats = (copy_of >= 0) & (copy_of < first)

@@ -13,7 +13,14 @@ from bert_jax.batches.statistics import SequenceFigures, coverage, sequence_figu
 from bert_jax.config import DataConfig
 from bert_jax.corpus.copies import Duplicates, Leaks, find_duplicates, find_leaks
 from bert_jax.corpus.mixture import Mixture
-from bert_jax.corpus.statistics import Distribution, TokenFigures, distribution, document_sizes, token_figures
+from bert_jax.corpus.statistics import (
+    QUANTILES,
+    Distribution,
+    TokenFigures,
+    distribution,
+    document_sizes,
+    token_figures,
+)
 from bert_jax.corpus.store import Split
 from bert_jax.reports.corpus.examples import SequenceExample, plain_text, printable, vocabulary_entry
 
@@ -89,7 +96,7 @@ def corpus_figures(
         unused=int((np.delete(tokens.counts, sorted(special)) == 0).sum()),
         duplicates=find_duplicates(train, heldout),
         leaks=find_leaks(train, heldout),
-        sequences=sequences and sequence_figures(sequences, tokenizer.mask_id),
+        sequences=sequence_figures(sequences, tokenizer.mask_id) if sequences else None,
         no_sequences=no_sequences,
         coverage=coverage(train, tokenizer.separators, seq_len, data) if sequences else None,
         data=data,
