@@ -193,11 +193,8 @@ def compare_corpora(corpus: str, reference: str) -> Comparison:
     Raises:
         UserError: as `read_manifest` and `stored_signatures`.
     """
-    blocks, reference_signatures = signatures_of_corpus(corpus).blocks, signatures_of_corpus(reference)
-    near = all(
-        any(block.rows["bands"].any() for block in corpus_blocks)
-        for corpus_blocks in (blocks, reference_signatures.blocks)
-    )
+    blocks, stored = signatures_of_corpus(corpus).blocks, signatures_of_corpus(reference)
+    near = all(any(block.rows["bands"].any() for block in both) for both in (blocks, stored.blocks))
     decisions = decide(blocks, [0] * len(blocks), near, {reference: stored._replace(heldout_fraction=0)})
     first = int(decisions.partitions[0])
     copy_of, exact = decisions.copy_of[first:], decisions.exact[first:]
