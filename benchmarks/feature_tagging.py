@@ -30,13 +30,11 @@ from bert_jax.checkpoints.load_model import OpenModel, digest, open_model, read_
 from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.console import Console
 from bert_jax.finetuning.task_data import Part, read_part
-from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.embed import HEADS
 from bert_jax.models import make_model
-from bert_jax.tasks.batching import plan
-from bert_jax.tasks.features import collate
+from bert_jax.tasks.batching import collate, fixed_buckets, plan_batches
 from bert_jax.tasks.scoring import score
-from bert_jax.tasks.table import resolve
+from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
 
 BATCH = 32
@@ -94,7 +92,7 @@ def main() -> None:
     settings = TaskConfig(
         **{key.removeprefix("task."): value for key, value in values.items() if key.startswith("task.")}
     )
-    task, model = resolve(settings), open_model(args.model, HEADS)
+    task, model = resolve_task(settings), open_model(args.model, HEADS)
     train, dev = (read_part(task, settings, name, model.tokenizer, Console()) for name in ("train", "dev"))
     for name in (*LAYERS, RANDOM):
         missing = [seed for seed in range(args.seeds) if (name, seed) not in done]
@@ -132,7 +130,7 @@ def words_of(
     compute = jax.jit(lambda params, batch: encoder.apply(params, batch, None)["hidden_states"])
     lengths = np.array([one.length for one in part.features])
     found: list[dict[int, np.ndarray]] = [{} for _ in part.examples]
-    for indices, length in plan(lengths, fixed_buckets(128), BATCH, seed=0, epoch=0, shuffle=False):
+    for indices, length in plan_batches(lengths, fixed_buckets(128), BATCH, seed=0, epoch=0, shuffle=False):
         chosen = [part.features[index] for index in indices]
         batch = collate(chosen, length, model.config.num_token_types, model.tokenizer.pad_id, BATCH)
         states = np.asarray(compute(params, {name: batch[name] for name in batch if not name.startswith("token_l")}))
@@ -185,7 +183,7 @@ def batches(
     """Return features `[BATCH, words, width]`, numbers of words, labels, and which examples they are of."""
     sizes = np.array([len(x) for x in inputs])
     made = []
-    for indices, length in plan(sizes, fixed_buckets(128), BATCH, seed, epoch, shuffle):
+    for indices, length in plan_batches(sizes, fixed_buckets(128), BATCH, seed, epoch, shuffle):
         x = np.zeros((BATCH, length, inputs[0].shape[1]), np.float32)
         gold, lengths = np.zeros((BATCH, length), np.int32), np.zeros(BATCH, np.int32)
         for row, index in enumerate(indices):

@@ -17,7 +17,7 @@ from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig
 from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.store import open_corpus
-from bert_jax.inference.embed import HEADS, encode
+from bert_jax.inference.embed import HEADS, EmbedOptions, encode
 from bert_jax.models import make_model
 from bert_jax.tokenizer import load_tokenizer
 from bert_jax.tokenizer.train import train_tokenizer
@@ -88,8 +88,10 @@ def time_embed(
     words = vocabulary(np.random.default_rng(0))
     texts = [sentence(rng, words, int(rng.integers(40, 80))) for _ in range(num_texts)]
 
+    options = EmbedOptions(batch_size=batch_size, max_seq_len=128, truncate=True, dtype="bfloat16")
+
     def embed() -> None:
-        encode(model, texts, batch_size=batch_size, max_seq_len=128, truncate=True, dtype="bfloat16")
+        encode(model, texts, options)
 
     begin = time.perf_counter()
     embed()

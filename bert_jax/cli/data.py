@@ -98,7 +98,9 @@ def _read_options(args: argparse.Namespace) -> Any:
     """The `ReadOptions` of a verb that reads texts."""
     from bert_jax.readers import ReadOptions
 
-    return ReadOptions(**{name: getattr(args, name) for name in ReadOptions._fields if hasattr(args, name)})
+    return ReadOptions(
+        **{name: getattr(args, name) for name in ReadOptions.__dataclass_fields__ if hasattr(args, name)}
+    )
 
 
 def _tokenizer(parser: argparse.ArgumentParser) -> None:

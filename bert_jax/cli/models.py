@@ -41,7 +41,7 @@ def fill_mask(args: argparse.Namespace) -> None:
 
     from bert_jax.checkpoints.load_model import open_model
     from bert_jax.inference import fill_mask as module
-    from bert_jax.inference.inputs import Input, name_of, num_inputs, read_inputs, texts_of
+    from bert_jax.inference.inputs import Input, num_inputs, read_inputs, source_name, texts_of
 
     inputs = [Input("the text", 1, {"text": args.text})] if args.input is None else read_inputs(args.input)
     total = None if args.input is None else num_inputs(args.input)
@@ -60,7 +60,7 @@ def fill_mask(args: argparse.Namespace) -> None:
             for guess in guesses:
                 print(f"{guess['probability']:7.2%}  {guess['token']:<16}  {guess['text']}")
         if not number:
-            raise UserError(f"{name_of(args.input)}: no text in it; write one per line")
+            raise UserError(f"{source_name(args.input)}: no text in it; write one per line")
 
 
 def _attention(parser: argparse.ArgumentParser) -> None:
@@ -203,6 +203,7 @@ EMBED = Command(
 
 def embed(args: argparse.Namespace) -> None:
     """Write the vectors of texts."""
+    from bert_jax.inference.embed import EmbedOptions
     from bert_jax.inference.embed import embed as run
     from bert_jax.inference.feature_files import check_projector, write_projector
     from bert_jax.parallel.compilation import use_compilation_cache
@@ -215,13 +216,15 @@ def embed(args: argparse.Namespace) -> None:
             args.model,
             args.input,
             pathlib.Path(args.output),
-            args.pooling,
-            args.layers,
-            args.batch_size,
-            args.max_seq_len,
-            args.truncate,
-            normalize=args.normalize,
-            prompt_name=args.prompt_name,
+            EmbedOptions(
+                pooling=args.pooling,
+                layers=args.layers,
+                batch_size=args.batch_size,
+                max_seq_len=args.max_seq_len,
+                truncate=args.truncate,
+                normalize=args.normalize,
+                prompt_name=args.prompt_name,
+            ),
             progress=functools.partial(console.progress, unit="texts"),
         )
     if args.projector:

@@ -30,7 +30,7 @@ from bert_jax.parallel.memory import (
     ways_to_fit,
 )
 from bert_jax.pretraining.teacher import teacher_architecture
-from bert_jax.tasks.features import collate
+from bert_jax.tasks.batching import collate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, batch_keys, plan_phases
 from bert_jax.training.step import abstract_state, check_layout, jit_step, state_shardings

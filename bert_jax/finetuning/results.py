@@ -12,7 +12,7 @@ from bert_jax.errors import writing
 from bert_jax.finetuning.setup import Setup
 from bert_jax.finetuning.task_data import Part, measure
 from bert_jax.finetuning.train import ELSEWHERE
-from bert_jax.inference.batching import Outputs, local_predictor
+from bert_jax.inference.outputs import Outputs, local_predictor
 from bert_jax.interop import huggingface
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.models import make_model

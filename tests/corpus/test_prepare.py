@@ -128,7 +128,9 @@ def test_the_characters_that_unknown_tokens_stand_for_are_counted(tmp_path, toke
     for read, error in ((500, 1e-6), (20, 0.05 * lost)):
         monkeypatch.setattr(encoding, "UNKNOWN_READ", read)
         settings = {"workers": 1, "heldout_fraction": 0.1}
-        manifest = prepare([str(tmp_path / "a.txt")], tokenizer, tmp_path / str(read), ReadOptions("line"), **settings)
+        manifest = prepare(
+            [str(tmp_path / "a.txt")], tokenizer, tmp_path / str(read), ReadOptions(documents="line"), **settings
+        )
         assert abs(manifest["unknown_character_fraction"] - lost) < error
         (warning,) = [line for line in manifest["warnings"] if "lost" in line]
         assert warning.startswith(f"{manifest['unknown_character_fraction']:.2%} of the characters are lost: ")
@@ -158,9 +160,9 @@ def test_the_documents_option(tmp_path, tokenizer):
     path = tmp_path / "a.txt"
     path.write_text("the cat sat. the dog sat.\non the mat.\n\nthe mat. on the cat.\n\n\nthe cats.\n")
     counts = {
-        unit: prepare([str(path)], tokenizer, tmp_path / unit, ReadOptions(unit), workers=1, heldout_fraction=0)[
-            "splits"
-        ]["train"]
+        unit: prepare(
+            [str(path)], tokenizer, tmp_path / unit, ReadOptions(documents=unit), workers=1, heldout_fraction=0
+        )["splits"]["train"]
         for unit in ("blank-line", "line")
     }
     assert {unit: (split["documents"], split["sentences"]) for unit, split in counts.items()} == {
@@ -214,7 +216,7 @@ def test_bad_arguments(tmp_path, texts, tokenizer):
     cases = [
         ({"inputs": ["*.none"]}, "no file matches"),
         ({"tokenizer_directory": tmp_path}, "no such vocabulary"),
-        ({"read_options": ReadOptions("page")}, "'page' is none of"),
+        ({"read_options": ReadOptions(documents="page")}, "'page' is none of"),
         ({"heldout_fraction": 1.0}, "heldout_fraction"),
         ({"workers": 0}, "--workers 0"),
         ({"output": texts}, "holds something else"),
@@ -257,7 +259,7 @@ def test_the_suggested_heldout_fraction_holds_out_two_documents(tmp_path, tokeni
     digests = (hashlib.blake2b(letters(text).encode(), digest_size=8).digest() for text in texts)
     first, second = sorted(int.from_bytes(digest, "big") / 2**64 for digest in digests)[:2]
     fraction = (first / 2, (first + second) / 2)[heldout]
-    settings = {"read_options": ReadOptions("line"), "workers": 1}
+    settings = {"read_options": ReadOptions(documents="line"), "workers": 1}
     inputs = [str(tmp_path / "a.txt")]
     manifest = prepare(inputs, tokenizer, tmp_path / "few", **settings, heldout_fraction=fraction)
     (line,) = manifest["warnings"]

@@ -1,5 +1,6 @@
 """The corpus store: what was written is read, damage is reported, and shards stay within the limit of open files."""
 
+import dataclasses
 import json
 import random
 import resource
@@ -214,7 +215,7 @@ def test_long_sentences_are_cut_and_nothing_is_lost():
 def test_a_long_sentence_of_bytes_is_cut_between_characters():
     text = "한국어" * 400  # three bytes a character, which do not divide 512
     tokens = [*byte_level.SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    definition = byte_level.define({token: number for number, token in enumerate(tokens)}, ())
+    definition = byte_level.define_byte_level({token: number for number, token in enumerate(tokens)}, ())
     tokenizer = build_tokenizer(definition, byte_level.SPECIAL)
     ids = np.array(tokenizer.encode_sentences([text])[0])
     lengths = cut_sentences(np.array([len(ids)]), inside_character(tokenizer)[ids])
@@ -222,7 +223,7 @@ def test_a_long_sentence_of_bytes_is_cut_between_characters():
     parts = [tokenizer.plain.decode(part) for part in np.split(ids, np.cumsum(lengths)[:-1])]
     assert "".join(parts) == text
     pieces = ["<0x41>", "<0x80>", "<0xBF>", "<0xC0>", "<0xE4>", "a"]
-    found = inside_character(tokenizer._replace(tokens=tuple(pieces)))
+    found = inside_character(dataclasses.replace(tokenizer, tokens=tuple(pieces)))
     assert found.tolist() == [False, True, True, False, False, False]
 
 

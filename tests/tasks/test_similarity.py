@@ -16,7 +16,7 @@ from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model
 from bert_jax.objectives.task_losses import in_batch_negatives
 from bert_jax.objectives.tasks import finetuning
-from bert_jax.tasks.features import collate
+from bert_jax.tasks.batching import collate
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tokenizer import load_tokenizer

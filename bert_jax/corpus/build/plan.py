@@ -129,13 +129,15 @@ def identity(
     for path, size in zip(inputs.files, inputs.sizes, strict=True):
         name = os.path.abspath(path) if os.path.exists(path) else path
         content.update(json.dumps([name, size, readers.input_version(path)]).encode())
-    reading = settings.read_options._replace(max_unpacked_bytes=0)  # a refused input may be resumed with more
+    reading = dataclasses.replace(
+        settings.read_options, max_unpacked_bytes=0
+    )  # a refused input may be resumed with more
     return {
         "the input": content.hexdigest(),
         "the corpus": base and base.manifest["fingerprint"],
         "the tokenizer": tokenizer and tokenizer.sha256,
         "the cleaning": recipe and [recipe.identity([c.fingerprint for c in against.values()]), keeps_removed],
-        "the settings": [*reading, settings.language, settings.heldout_fraction, settings.deduplicate],
+        "the settings": [*vars(reading).values(), settings.language, settings.heldout_fraction, settings.deduplicate],
         "the segmenter": segmenter_manifest(settings.segmenter),
         "the program": {
             "versions": [sys.version, __version__, *map(metadata.version, LIBRARIES)],

@@ -4,6 +4,7 @@ After each part, `GROWTH` times the text of before is prepared. A part has its s
 files as a whole, which are spread over the parts, so that each part has something of all sources.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -57,7 +58,7 @@ def files_of_part(files: Sequence[str], options: ReadOptions, part: int, count: 
     ]
     if not part_files:
         raise UserError(f"config.data.snapshots={count}: the text has too few files for so many parts; lower it")
-    return part_files, options._replace(stretch=(begin, end))
+    return part_files, dataclasses.replace(options, stretch=(begin, end))
 
 
 def prepare_rest(

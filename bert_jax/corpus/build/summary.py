@@ -1,5 +1,6 @@
 """The summary of a corpus for its manifest: documents by split and by reason of rejection, settings, warnings."""
 
+import dataclasses
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -76,7 +77,7 @@ def summarize(
             "lowercase": tokenizer.lowercase,
         },
         "settings": {
-            **settings.read_options._asdict(),
+            **dataclasses.asdict(settings.read_options),
             "stretch": list(settings.read_options.stretch),  # as JSON reads it
             "heldout_fraction": settings.heldout_fraction,
             "language": settings.language,
