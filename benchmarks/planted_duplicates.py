@@ -36,12 +36,12 @@ from collections.abc import Callable, Iterable, Sequence
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from bert_jax.corpus.build import chunks
-from bert_jax.corpus.build import dedup_pass as search
-from bert_jax.corpus.build.dedup_pass import FirstPass
-from bert_jax.corpus.build.dedup_signatures import Signatures
-from bert_jax.corpus.build.encoding import PrepareSettings, choose_split, encode_chunk
-from bert_jax.corpus.build.normal_form import split_hash
+from bert_jax.corpus.build.dedup_decisions import Decisions, decide
+from bert_jax.corpus.build.dedup_pass import find_copies, load_signatures
+from bert_jax.corpus.build.encoding import PrepareSettings, encode_chunk
+from bert_jax.corpus.build.passes import FinishedBlocks, PassProgress
 from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.build.signatures import Signatures, choose_split, split_hash
 from bert_jax.errors import writing
 from bert_jax.readers import read_documents, total_bytes
 from bert_jax.tokenizer import load_tokenizer
@@ -141,9 +141,9 @@ def cut_documents(inputs: list[str]) -> list[str]:
 
 def reopen(directory: pathlib.Path) -> list[Signatures]:
     """Return the signatures of a first pass."""
-    first_pass = FirstPass(directory, lambda: writing(directory))
-    first_pass.files.resume()
-    return first_pass.open_all()
+    signed = FinishedBlocks(directory, lambda: writing(directory))
+    signed.resume()
+    return load_signatures(signed)
 
 
 def raw_hash(text: str) -> int:
@@ -151,12 +151,12 @@ def raw_hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def search_copies(path: pathlib.Path, vocabulary: str, directory: pathlib.Path) -> search.Decisions:
+def search_copies(path: pathlib.Path, directory: pathlib.Path) -> Decisions:
     """Return the decisions about the documents of a file, made on one core; the first pass stays in the directory."""
-    first_pass = FirstPass(directory, lambda: writing(directory))
+    signed = FinishedBlocks(directory, lambda: writing(directory))
     partitions = chunks.plan_partitions([str(path)], [total_bytes([str(path)])])
     settings = PrepareSettings(deduplicate="near")
-    return search.find_copies(first_pass, partitions, load_tokenizer(vocabulary), settings, 1, lambda *_: None)
+    return find_copies(signed, partitions, settings, 1, PassProgress(None, 0, 1))
 
 
 def encode(path: pathlib.Path, vocabulary: str) -> None:
@@ -192,7 +192,7 @@ def main() -> None:
         folder = pathlib.Path(directory)
         path = folder / "planted.jsonl"
         path.write_text("".join(json.dumps({"text": text}) + "\n" for _, text in documents), encoding="utf-8")
-        copies_found = search_copies(path, args.tokenizer, folder / "copies")
+        copies_found = search_copies(path, folder / "copies")
         disk = sum(item.stat().st_size for item in (folder / "copies").iterdir())
         settings = {"heldout_fraction": args.heldout_fraction, "workers": 1}
         manifest = prepare(
@@ -208,11 +208,11 @@ def main() -> None:
         assert removed == set((copies_found.copy_of >= 0).nonzero()[0].tolist())
         times: dict[str, list[float]] = {"search": [], "encoding": []}
         for repeat in range(args.repeats):
-            again = functools.partial(search_copies, path, args.tokenizer, folder / f"again{repeat}")
+            again = functools.partial(search_copies, path, folder / f"again{repeat}")
             times["search"].append(seconds(again))
             times["encoding"].append(seconds(lambda: encode(path, args.tokenizer)))
         tracemalloc.start()
-        search.decisions.decide(reopen(folder / "copies"), [0], True)
+        decide(reopen(folder / "copies"), [0], True)
         memory = tracemalloc.get_traced_memory()[1]
     remaining = set(range(len(documents))) - removed
     print(f"{len(documents):,} documents, {manifest['documents']['rejected']}")

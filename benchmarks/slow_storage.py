@@ -17,7 +17,7 @@ import time
 from bert_jax.batches.iteration import batches
 from bert_jax.batches.pipeline import make_sequences, symbols_of
 from bert_jax.config import DataConfig
-from bert_jax.corpus.cache import staged
+from bert_jax.corpus.cache import local_corpus
 from bert_jax.corpus.store import open_corpus
 from bert_jax.tokenizer import load_tokenizer
 
@@ -58,7 +58,7 @@ def main() -> None:
         shim = f"{scratch}/slow_reads.so"
         subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", shim, str(source), "-ldl"], check=True)
         slow = {"LD_PRELOAD": shim, "READ_MILLISECONDS": str(arguments.milliseconds)}
-        local = staged(arguments.corpus.resolve().as_uri(), cache=scratch)
+        local = local_corpus(arguments.corpus.resolve().as_uri(), cache=scratch)
         for name, directory, variables in (("remote", arguments.corpus, slow), ("staged", local, {})):
             for threads in arguments.threads:
                 print(f"{name}, {threads} threads: ", end="", flush=True)

@@ -26,9 +26,9 @@ import numpy as np
 import torch
 import transformers
 
-from bert_jax.batches.statistics import unigram_entropy
 from bert_jax.config import OptimizerConfig, PretrainConfig, read_config, with_vocab_size
 from bert_jax.corpus.mixture import Mixture, open_mixture
+from bert_jax.corpus.statistics import unigram_entropy
 from bert_jax.errors import UserError
 from bert_jax.interop import huggingface
 from bert_jax.objectives import OBJECTIVES, make_objective

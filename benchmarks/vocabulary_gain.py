@@ -19,8 +19,7 @@ from typing import Any
 
 import jax
 
-from bert_jax.corpus.build.encoding import choose_split
-from bert_jax.corpus.build.normal_form import split_hash
+from bert_jax.corpus.build.signatures import choose_split, split_hash
 from bert_jax.corpus.store import open_corpus
 from bert_jax.readers import read_documents
 from bert_jax.tokenizer import load_tokenizer

@@ -19,9 +19,10 @@ import time
 from fertility import read
 from sequence_fill import write_inputs
 
-from bert_jax.batches.statistics import token_figures
+from bert_jax.batches.masking import MAX_WORD_TOKENS
 from bert_jax.corpus.build.prepare import prepare
-from bert_jax.corpus.build.segmenters import check_segmenter, versions
+from bert_jax.corpus.build.segmenters import check_segmenter, segmenter_manifest
+from bert_jax.corpus.statistics import token_figures
 from bert_jax.corpus.store import open_corpus
 from bert_jax.readers import ReadOptions
 from bert_jax.tokenizer import load_tokenizer
@@ -50,7 +51,8 @@ def main() -> None:
     else:
         tokenizer, _ = train_from_texts(functools.partial(iter, texts), args.vocab_size, args.kind, lowercase=False)
     characters = sum(map(len, texts))
-    print(f"{characters:,} characters, {tokenizer.kind.name} of {tokenizer.vocab_size:,}, {versions(args.segmenter)}")
+    versions = segmenter_manifest(args.segmenter)["segmenter_versions"]
+    print(f"{characters:,} characters, {tokenizer.kind.name} of {tokenizer.vocab_size:,}, {versions}")
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
         inputs = write_inputs(directory, texts, tokenizer)
@@ -68,7 +70,7 @@ def main() -> None:
                 times.append(time.process_time() - begin)
         for segmenter, times in seconds.items():
             train = open_corpus(directory / f"{segmenter}-0").split("train")
-            figures = token_figures(train, tokenizer)
+            figures = token_figures(train, tokenizer, MAX_WORD_TOKENS)
             print(
                 f"{segmenter:10} {figures.joined:7.2%} of {figures.tokens:,} tokens masked together, "
                 f"{figures.long_words:7.2%} fall back; {train.num_sentences:,} sentences; "

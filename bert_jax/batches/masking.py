@@ -21,7 +21,7 @@ _RANKS = 64  # candidates of an example between two removals of those that canno
 
 
 class Vocabulary(NamedTuple):
-    """What masking needs of a tokenizer.
+    """The part of a tokenizer that masking needs.
 
     `size`: random tokens are uniform over all of it, as in the original; `mask`: id of [MASK]; `continues`: bool
     [size], True where a token continues the word before it.
@@ -92,15 +92,29 @@ MASKINGS: dict[str, Masking] = {
 }
 
 
+<<<<<<< HEAD
 def evaluated_data(config: DataConfig, own_mix: bool = False) -> DataConfig:
+=======
+def check_masking(config: DataConfig) -> None:
+    """Raise UserError where a field is set that the masking rule does not read."""
+    for field in dict.fromkeys(name for row in MASKINGS.values() for name in row.reads):
+        if getattr(config, field) != getattr(DataConfig(), field) and field not in MASKINGS[config.masking].reads:
+            rules = " or ".join(name for name, row in MASKINGS.items() if field in row.reads)
+            raise UserError(f"config.data.{field} has no effect without config.data.masking={rules}; set that")
+
+
+def evaluated_data(config: DataConfig, eval_uses_training_masks: bool = False) -> DataConfig:
+>>>>>>> corpus
     """Return `config` for an evaluation: each sequence once, 15 % of its tokens masked, by BERT's mix.
 
-    Losses of runs and of phases with other rates then measure the same (the mix of Devlin et al. 2019). The unit that
-    is masked stays, and with `own_mix` the mix: a generator that was trained without random tokens would give them back
-    as if they were right.
+    Losses of runs and of phases with other rates are then comparable (the mix of Devlin et al. 2019). The unit that is
+    masked stays, and with `eval_uses_training_masks` the mix: a generator that was trained without random tokens would
+    give them back as if they were right.
     """
     config = dataclasses.replace(config, mask_probability=0.15, weights=None, smoothing=1.0, dupe_factor=None)
-    return config if own_mix else dataclasses.replace(config, mask_token_fraction=0.8, random_token_fraction=0.1)
+    if eval_uses_training_masks:
+        return config
+    return dataclasses.replace(config, mask_token_fraction=0.8, random_token_fraction=0.1)
 
 
 def phase_rates(config: DataConfig, phase: PhaseConfig) -> tuple[float, float]:

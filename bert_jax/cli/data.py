@@ -228,11 +228,11 @@ def clean(args: argparse.Namespace) -> None:
             args.recipe,
             args.output,
             _read_options(args),
-            args.workers,
-            console.preparation,
-            console.say,
-            args.keep_removed,
-            args.max_rejected_fraction,
+            keep_removed=args.keep_removed,
+            max_rejected_fraction=args.max_rejected_fraction,
+            workers=args.workers,
+            progress=console.preparation,
+            say=console.say,
         )
     print(json.dumps(account, ensure_ascii=False) if args.json else format_account(account, args.output))
 
@@ -327,11 +327,19 @@ def _prepare_options(parser: argparse.ArgumentParser) -> None:
 
 def prepare(args: argparse.Namespace) -> None:
     """Turn documents into a corpus."""
+    from bert_jax.corpus.build.plan import PrepareOptions
     from bert_jax.corpus.build.prepare import format_summary
     from bert_jax.corpus.build.prepare import prepare as run
 
     inputs = [item for group in args.input for item in group]
     read_options = _read_options(args)
+    options: PrepareOptions = {
+        "heldout_fraction": args.heldout_fraction,
+        "language": args.language,
+        "segmenter": args.segmenter,
+        "deduplicate": args.deduplicate,
+        "max_rejected_fraction": args.max_rejected_fraction,
+    }
     if args.runner == "local" and "://" in args.output:  # of which a directory such as `gs:` would be made
         raise UserError(f"--output {args.output}: a URL, which --runner beam alone writes to; give a directory")
     if args.runner == "beam":
@@ -341,19 +349,15 @@ def prepare(args: argparse.Namespace) -> None:
             raise UserError("no tokenizer: give --tokenizer DIR, made by `bert-jax tokenizer`")
         from bert_jax.corpus.beam.prepare import prepare_with_beam
 
-        options = shlex.split(args.beam_options)
         manifest = prepare_with_beam(
             inputs,
             args.tokenizer,
             args.output,
             read_options,
-            *(0.02 if args.heldout_fraction is None else args.heldout_fraction, args.language or "en"),
-            options,
-            args.max_rejected_fraction,
-            args.deduplicate or "none",
-            args.clean,
-            args.segmenter or "none",
-            args.keep_removed,
+            clean=args.clean,
+            keep_removed=args.keep_removed,
+            beam_options=shlex.split(args.beam_options),
+            **options,
         )
     else:
         if args.beam_options:
@@ -364,17 +368,13 @@ def prepare(args: argparse.Namespace) -> None:
                 args.tokenizer,
                 args.output,
                 read_options,
-                args.workers,
-                args.heldout_fraction,
-                args.language,
-                console.preparation,
-                console.say,
-                args.deduplicate,
-                args.keep_removed,
-                args.max_rejected_fraction,
-                args.clean,
-                args.append,
-                args.segmenter,
+                clean=args.clean,
+                append=args.append,
+                keep_removed=args.keep_removed,
+                workers=args.workers,
+                progress=console.preparation,
+                say=console.say,
+                **options,
             )
     for warning in manifest["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)

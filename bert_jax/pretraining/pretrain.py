@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+<<<<<<< HEAD
 from bert_jax.batches.statistics import unigram_entropy
 from bert_jax.config import (
     PretrainConfig,
@@ -19,8 +20,12 @@ from bert_jax.config import (
     to_json,
     with_vocab_size,
 )
+=======
+from bert_jax.config import PretrainConfig, check_choices, flatten, to_json, with_vocab_size
+>>>>>>> corpus
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, name_snapshots, open_mixture
+from bert_jax.corpus.statistics import unigram_entropy
 from bert_jax.errors import UserError
 from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
