@@ -92,19 +92,7 @@ MASKINGS: dict[str, Masking] = {
 }
 
 
-<<<<<<< HEAD
-def evaluated_data(config: DataConfig, own_mix: bool = False) -> DataConfig:
-=======
-def check_masking(config: DataConfig) -> None:
-    """Raise UserError where a field is set that the masking rule does not read."""
-    for field in dict.fromkeys(name for row in MASKINGS.values() for name in row.reads):
-        if getattr(config, field) != getattr(DataConfig(), field) and field not in MASKINGS[config.masking].reads:
-            rules = " or ".join(name for name, row in MASKINGS.items() if field in row.reads)
-            raise UserError(f"config.data.{field} has no effect without config.data.masking={rules}; set that")
-
-
 def evaluated_data(config: DataConfig, eval_uses_training_masks: bool = False) -> DataConfig:
->>>>>>> corpus
     """Return `config` for an evaluation: each sequence once, 15 % of its tokens masked, by BERT's mix.
 
     Losses of runs and of phases with other rates are then comparable (the mix of Devlin et al. 2019). The unit that is

@@ -117,14 +117,8 @@ def make_sequences(
         rate: a masking rate that changes, of which `config.mask_probability` is the maximum; None: that rate.
 
     Raises:
-<<<<<<< HEAD
-        UserError: `seq_len` has no room for an example, or for `config.packing` examples; the split has no text;
-            `config.weights` is for another number of sources; a source has too few documents for the sentence pairs.
-=======
         UserError: `seq_len` is too short for an example, or for `config.packing` examples; the split has no text;
-            `config.weights` is for another number of sources; a source has too few documents for the sentence pairs;
-            a field is set that the masking rule does not read.
->>>>>>> corpus
+            `config.weights` is for another number of sources; a source has too few documents for the sentence pairs.
     """
     text = mark_words(split, symbols.vocabulary.continues) if MASKINGS[config.masking].whole_words else split
     rule = SENTENCE_PAIRS[config.sentence_pairs]

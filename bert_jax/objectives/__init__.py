@@ -52,9 +52,7 @@ class ObjectiveRow(NamedTuple):
 
 OBJECTIVES: dict[str, ObjectiveRow] = {
     "masked_tokens": ObjectiveRow(masked_tokens.make, masked_tokens.heads),
-    "replaced_tokens": ObjectiveRow(
-        replaced_tokens.make, replaced_tokens.heads, replaced_tokens.parts, own_mix=True
-    ),
+    "replaced_tokens": ObjectiveRow(replaced_tokens.make, replaced_tokens.heads, replaced_tokens.parts, own_mix=True),
     "left_to_right": ObjectiveRow(left_to_right.make, left_to_right.heads, causal=True),
     "distillation": ObjectiveRow(
         distillation.make, distillation.heads, teacher=lambda config: config.distillation.teacher

@@ -9,8 +9,6 @@ from typing import Any
 
 import jax
 
-<<<<<<< HEAD
-from bert_jax.batches.statistics import unigram_entropy
 from bert_jax.config import (
     PretrainConfig,
     check_choices,
@@ -20,9 +18,6 @@ from bert_jax.config import (
     to_json,
     with_vocab_size,
 )
-=======
-from bert_jax.config import PretrainConfig, check_choices, flatten, to_json, with_vocab_size
->>>>>>> corpus
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, name_snapshots, open_mixture
 from bert_jax.corpus.statistics import unigram_entropy

@@ -4,62 +4,15 @@ The packages are imported when they are used. To add one, add a row to SEGMENTER
 """
 
 import bisect
-<<<<<<< HEAD
-from collections.abc import Sequence
 import contextlib
-=======
->>>>>>> corpus
 import functools
 import itertools
 import os
 from collections.abc import Callable, Sequence
 from importlib import metadata
-<<<<<<< HEAD
-from typing import Any
-from typing import NamedTuple
-from bert_jax.errors import UserError, needs_packages
-from bert_jax.errors import did_you_mean
-
-
-def word_starts(text: str, words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[bool]:
-    """Return for each token of a text whether it begins a word.
-
-    A token belongs to the word in which it begins, even where it reaches into the next; white space belongs to the word
-    after it. Between two letters that have a case no word begins: their scripts have spaces, and packages for other
-    scripts may cut such words into letters.
-
-    Args:
-        text: that was encoded.
-        words: of the text, in order. What lies between them belongs to the word before. A word that is not found there,
-            since the package changed its characters, begins nowhere.
-        offsets: of the tokens: their first character and one past the last.
-    """
-    begins = list[int]()
-    at = 0
-    for word in words:
-        found = text.find(word, at)
-        if found < 0 or not word.strip():
-            continue
-        at = found + len(word)
-        if not (found and _has_case(text[found - 1]) and _has_case(text[found])):
-            begins.append(found)
-    starts, before = list[bool](), -1
-    for first, _ in offsets:
-        while first < len(text) and text[first].isspace():
-            first += 1
-        number = bisect.bisect_right(begins, first)
-        starts.append(number != before)
-        before = number
-    return starts
-
-
-def _has_case(character: str) -> bool:
-    return character.lower() != character.upper()
-=======
 from typing import Any, NamedTuple
->>>>>>> corpus
 
-from bert_jax.errors import UserError, did_you_mean
+from bert_jax.errors import UserError, did_you_mean, needs_packages
 
 NO_SEGMENTER = "none"  # words begin as the vocabulary marks them
 
@@ -174,17 +127,6 @@ def check_segmenter(name: str, language: str) -> None:
     segmenter_manifest(name)
 
 
-<<<<<<< HEAD
-def versions(name: str) -> dict[str, str]:
-    """Return the version of each package of a row; UserError where one is missing."""
-    with _needs_packages_of(name):  # PackageNotFoundError is an ImportError
-        return {package: metadata.version(package) for package in SEGMENTERS[name].packages}
-
-
-def description(name: str) -> dict[str, Any]:
-    """Return what a manifest says about a segmenter, as JSON: its name and `versions`; {} for NO_SEGMENTER."""
-    return {"segmenter": name, "segmenter_versions": versions(name)} if name != NO_SEGMENTER else {}
-=======
 def segmenter_manifest(name: str) -> dict[str, Any]:
     """Return the part of a manifest about a segmenter, as JSON: its name and the versions of its packages.
 
@@ -195,12 +137,9 @@ def segmenter_manifest(name: str) -> dict[str, Any]:
     """
     if name == NO_SEGMENTER:
         return {}
-    try:
+    with _needs_packages_of(name):  # PackageNotFoundError is an ImportError
         versions = {package: metadata.version(package) for package in SEGMENTERS[name].packages}
-    except metadata.PackageNotFoundError:
-        raise _missing_packages(name) from None
     return {"segmenter": name, "segmenter_versions": versions}
->>>>>>> corpus
 
 
 @functools.cache
@@ -216,28 +155,14 @@ def find_sentences(name: str) -> SplitText | None:
     return _load(name, load) if load else None
 
 
-<<<<<<< HEAD
-def _load(name: str, make: Callable[[], Parts]) -> Parts:
+def _load(name: str, load: Callable[[], SplitText]) -> SplitText:
     with _needs_packages_of(name):
-        return make()
+        return load()
 
 
 def _needs_packages_of(name: str) -> contextlib.AbstractContextManager[None]:
     packages, advice = " ".join(SEGMENTERS[name].packages), ", or pip install '.[words]' for all segmenters"
     return needs_packages(f"--segmenter {name}", packages, advice)
-=======
-def _load(name: str, load: Callable[[], SplitText]) -> SplitText:
-    try:
-        return load()
-    except ImportError:
-        raise _missing_packages(name) from None
-
-
-def _missing_packages(name: str) -> UserError:
-    packages = " ".join(SEGMENTERS[name].packages)
-    return UserError(
-        f"--segmenter {name} needs {packages}: pip install {packages}, or pip install '.[words]' for all segmenters"
-    )
 
 
 def word_starts(text: str, words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[bool]:
@@ -274,4 +199,3 @@ def word_starts(text: str, words: Sequence[str], offsets: Sequence[tuple[int, in
 
 def _has_case(character: str) -> bool:
     return character.lower() != character.upper()
->>>>>>> corpus

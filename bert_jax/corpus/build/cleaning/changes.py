@@ -36,15 +36,8 @@ def repair_encoding(text: str) -> str:
 def _fix_encoding() -> Callable[[str], str]:
     with needs_packages("[repair_encoding]", "ftfy"):
         import ftfy
-<<<<<<< HEAD
-    found: Callable[[str], str] = ftfy.fix_encoding
-    return found
-=======
-    except ImportError:
-        raise UserError("[repair_encoding] needs the package ftfy: pip install ftfy") from None
     fix: Callable[[str], str] = ftfy.fix_encoding
     return fix
->>>>>>> corpus
 
 
 def check_repair(**_: object) -> None:

@@ -5,12 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.corpus.build.cleaning.texts import Removed
-<<<<<<< HEAD
-from bert_jax.errors import UserError, needs_packages
-from bert_jax.errors import did_you_mean
-=======
-from bert_jax.errors import UserError, did_you_mean
->>>>>>> corpus
+from bert_jax.errors import UserError, did_you_mean, needs_packages
 
 UNCERTAIN = "uncertain"
 _EXCERPTS = 5
@@ -58,13 +53,6 @@ def check(*, keep: Sequence[str], min_probability: float, sample_characters: int
 
 @functools.cache
 def _identifier() -> Any:
-<<<<<<< HEAD
     with needs_packages("[language]", "py3langid"):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
-=======
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError:
-        raise UserError("[language] needs the package py3langid: pip install py3langid") from None
->>>>>>> corpus
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
