@@ -8,7 +8,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import ml_collections
 
-from bert_jax.config import Config, FinetuneConfig, PretrainConfig, read_config, resolve, with_vocab_size
+from bert_jax.config import (
+    Config,
+    FinetuneConfig,
+    PretrainConfig,
+    read_config,
+    refuse_fields_without_effect,
+    resolve,
+    with_vocab_size,
+)
 from bert_jax.console import Console, notebook_table
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
@@ -114,6 +122,7 @@ def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Gener
     """
     if not config.data.corpus:
         raise UserError("no corpus: set config.data.corpus to a directory made by `prepare`")
+    refuse_fields_without_effect(config, with_tables=False)
     corpus = open_mixture(config.data.corpus)
     config = with_vocab_size(config, corpus.vocab_size)
     phases = plan_phases(config.train)

@@ -14,7 +14,7 @@ from bert_jax.config import EncoderConfig
 from bert_jax.console import notebook_table
 from bert_jax.errors import UserError
 from bert_jax.inference import embed, fill_mask
-from bert_jax.inference.fill_mask import Guess
+from bert_jax.inference.fill_mask import MaskPrediction
 from bert_jax.inference.inputs import Input
 from bert_jax.inference.predict import Predictor, make_predictor, predict
 from bert_jax.models import count_parameters
@@ -77,12 +77,20 @@ class LoadedModel:
         normalize: bool | None = None,
         prompt_name: str | None = None,
     ) -> np.ndarray:
-        """Return the vectors of texts, float32 `[texts, hidden]`; `inference.embed.encode` documents the arguments."""
-        return embed.encode(
-            self.model, texts, pooling, layers, batch_size, max_seq_len, truncate, dtype, normalize, prompt_name
+        """Return the vectors of texts, float32 `[texts, hidden]`; `EmbedOptions` documents the arguments."""
+        options = embed.EmbedOptions(
+            pooling=pooling,
+            layers=layers,
+            batch_size=batch_size,
+            max_seq_len=max_seq_len,
+            truncate=truncate,
+            dtype=dtype,
+            normalize=normalize,
+            prompt_name=prompt_name,
         )
+        return embed.encode(self.model, texts, options)
 
-    def fill_mask(self, text: str, top_k: int = 5) -> list[Guess]:
+    def fill_mask(self, text: str, top_k: int = 5) -> list[MaskPrediction]:
         """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
 
         Raises UserError where the model has no masked-token head, and for a text without a mask.

@@ -31,17 +31,17 @@ def inputs_of(case: str) -> AttentionInputs:
     q, k, v = (jnp.asarray(rng.normal(size=(BATCH, LENGTH, HEADS * FEATURES)), jnp.float32) for _ in range(3))
     keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), BATCH * HEADS), -1).reshape(BATCH, HEADS, 2)
     column = np.arange(LENGTH)
-    whole = AttentionInputs(q, k, v, jnp.ones((BATCH, LENGTH), jnp.int32), None, keys)
+    inputs = AttentionInputs(q, k, v, jnp.ones((BATCH, LENGTH), jnp.int32), None, keys)
     if case == "padded":
-        return whole._replace(mask=jnp.asarray(column < rng.integers(1, LENGTH, (BATCH, 1)), jnp.int32))
+        return inputs._replace(mask=jnp.asarray(column < rng.integers(1, LENGTH, (BATCH, 1)), jnp.int32))
     if case == "packed":
         starts = np.sort(rng.integers(1, LENGTH, (BATCH, 3, 1)), axis=1)
-        return whole._replace(segments=jnp.asarray(1 + (column >= starts).sum(1), jnp.int32))
-    return whole._replace(reach=16) if case == "window" else whole
+        return inputs._replace(segments=jnp.asarray(1 + (column >= starts).sum(1), jnp.int32))
+    return inputs._replace(reach=16) if case == "window" else inputs
 
 
 def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: AttentionInputs) -> list[jax.Array]:
-    """Return context and gradients of q, k and v, float32; those of padding are left out. `joint`: in one array."""
+    """Return context and gradients of q, k and v, float32, without padding. `joint`: from one array."""
     real = inputs.mask[:, :, None]
 
     def context(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
@@ -52,12 +52,12 @@ def attention(kernel: str, rate: float, dtype: str, joint: bool, inputs: Attenti
             given = joined(inputs, Joint(jnp.stack([q, k, v], axis=2) - biases, biases))
         return KERNELS[kernel].attend(given, rate).astype(jnp.float32) * real
 
-    found, pull = jax.vjp(context, inputs.q, inputs.k, inputs.v)
-    return [found, *pull(jnp.sin(jnp.arange(found.size, dtype=jnp.float32)).reshape(found.shape))]
+    output, pull = jax.vjp(context, inputs.q, inputs.k, inputs.v)
+    return [output, *pull(jnp.sin(jnp.arange(output.size, dtype=jnp.float32)).reshape(output.shape))]
 
 
 def check_attention(case: str) -> Iterator[Result]:
-    """Yield the error of each kernel and dtype, the larger of those with and without dropout."""
+    """Yield the error of each kernel and dtype, the larger error of both runs, with and without dropout."""
 
     def compute(kernel: str, dtypes: tuple[str, ...]) -> dict[str, list[list[jax.Array]]]:
         """All rates of a kernel in one program, as programs take seconds to compile."""
@@ -77,10 +77,10 @@ def check_attention(case: str) -> Iterator[Result]:
         with jax.default_device(jax.devices("cpu")[0]):
             expected = dict(zip(RATES, compute("xla", ("float32",))["float32"], strict=True))
         for kernel, dtypes in kernels_here().items():
-            found = compute(kernel, dtypes)
+            actual = compute(kernel, dtypes)
             repeats = 2 if kernel == "triton" else 1
             right = [expected[rate] for rate in RATES for _ in range(repeats)]
             for dtype in dtypes:
-                pairs = zip(found[dtype], right, strict=False)  # a kernel without dropout has the first rate alone
-                worst = max(error(mine, other) for mine, other in pairs)
+                pairs = zip(actual[dtype], right, strict=False)  # a kernel without dropout has the first rate alone
+                worst = max(error(result, reference) for result, reference in pairs)
                 yield Result(f"attention by {kernel}, {case}, {dtype}", worst, BOUNDS[dtype])

@@ -49,7 +49,7 @@ def verify(place: pathlib.Path, progress: Progress = lambda what, done, total, u
 def _sealed(place: pathlib.Path, progress: Progress) -> Verified:
     names = files.read_sums(place)
     size = _size(place, *names)
-    found = files.damage(place, read=_megabytes(progress, size))
+    found = files.damaged_files(place, on_read=_megabytes(progress, size))
     return Verified(f"{len(names)} files of {files.SUMS}", found, size)
 
 
@@ -105,7 +105,7 @@ def _work_directory(place: pathlib.Path, progress: Progress) -> Verified:
             damage.append(f"{path}: {error}")
     for model in (place / "model", *place.glob("runs/*/best-*")):
         try:
-            damage += files.damage(model)
+            damage += files.damaged_files(model)
             size += _size(model, *files.read_sums(model))
         except UserError as error:
             damage.append(str(error))
@@ -118,7 +118,7 @@ def _tokenizer(place: pathlib.Path, sha256: str, source: str) -> list[str]:
         same = load_tokenizer(place).sha256 == sha256
     except UserError as error:
         return [str(error)]
-    return files.damage(place) + ([] if same else [f"{place}: not the tokenizer of {source}"])
+    return files.damaged_files(place) + ([] if same else [f"{place}: not the tokenizer of {source}"])
 
 
 def _megabytes(progress: Progress, size: int) -> Callable[[int], None]:

@@ -5,7 +5,8 @@ import functools
 import json
 
 from bert_jax.cli.command import (
-    Command,
+    Verb,
+    add_flag,
     add_model,
     local_path,
 )
@@ -39,7 +40,7 @@ BIAS_DATA = (
 )
 
 
-def _score(parser: argparse.ArgumentParser) -> None:
+def _score_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     for name, metavar, what in (
         (
@@ -67,18 +68,7 @@ def _score(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=local_path, metavar="FILE", help="JSON file to create, with the scores of all sentences"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-
-
-SCORE = Command(
-    "measure what a model has learned",
-    "Scores a sentence by the log-probability of each of its tokens where it is masked. Minimal pairs: how often the "
-    "acceptable sentence scores higher. Text: pseudo-perplexity. Bias: the published metrics of CrowS-Pairs and "
-    "StereoSet, and how often the stereotype of WinoBias scores higher. docs/score.md explains the figures.",
-    "--model my-bert/ --pairs blimp/ --fraction 0.05",
-    _score,
-    stray="; give a file as --pairs {0} or --text {0}",
-)
+    add_flag(parser, "--json", "print one JSON object instead of tables")
 
 
 def score(args: argparse.Namespace) -> None:
@@ -107,26 +97,27 @@ def score(args: argparse.Namespace) -> None:
         print("\n\n".join(score_table(report) for report, _ in results))
 
 
-def _bias(parser: argparse.ArgumentParser) -> None:
+SCORE = Verb(
+    summary="measure what a model has learned",
+    description=(
+        "Scores a sentence by the log-probability of each of its tokens where it is masked. Minimal pairs: how often "
+        "the acceptable sentence scores higher. Text: pseudo-perplexity. Bias: the published metrics of CrowS-Pairs "
+        "and StereoSet, and how often the stereotype of WinoBias scores higher. docs/score.md explains the figures."
+    ),
+    example="--model my-bert/ --pairs blimp/ --fraction 0.05",
+    add_options=_score_options,
+    run=score,
+    positional_hint="; give a file as --pairs {0} or --text {0}",
+)
+
+
+def _bias_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     for name, metavar, what in BIAS_DATA:
         parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=what)
     _add_fraction(parser)
     parser.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object instead of tables; `export --bias` reads it"
-    )
-
-
-BIAS = Command(
-    "show what a model associates with gender, race, religion, occupations",
-    "Figures of CrowS-Pairs, StereoSet, WinoBias and Winogender by their published rules, and what the model expects "
-    "beside each filler of templates. Each comes with what it says and what it does not say. Without data: templates "
-    "of 40 English occupations. docs/score.md explains the figures.",
-    "--model my-bert/ --output bias.html",
-    _bias,
-    stray="; give a file as --templates {0}",
-)
+    add_flag(parser, "--json", "print one JSON object instead of tables; `export --bias` reads it")
 
 
 def bias(args: argparse.Namespace) -> None:
@@ -157,3 +148,17 @@ def bias(args: argparse.Namespace) -> None:
         print(json.dumps(bias_json(args.model, weights_digest(model.params), reports), ensure_ascii=False))
     else:
         print("\n\n".join(f"{score_table(report)}\n\n{metric_notes_text(metric_notes(report))}" for report in reports))
+
+
+BIAS = Verb(
+    summary="show what a model associates with gender, race, religion, occupations",
+    description=(
+        "Figures of CrowS-Pairs, StereoSet, WinoBias and Winogender by their published rules, and what the model "
+        "expects beside each filler of templates. Each comes with what it says and what it does not say. Without "
+        "data: templates of 40 English occupations. docs/score.md explains the figures."
+    ),
+    example="--model my-bert/ --output bias.html",
+    add_options=_bias_options,
+    run=bias,
+    positional_hint="; give a file as --templates {0}",
+)

@@ -21,19 +21,19 @@ from bert_jax.convert.runners import Runner
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
 from bert_jax.finetuning.task_data import TaskSplit, read_split
-from bert_jax.inference.batching import Feed, collated, evaluation_plan, fixed_buckets
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.models import Head, Params, make_model
 from bert_jax.objectives.base import Batch, Rngs
 from bert_jax.objectives.losses import cross_entropy
 from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.parallel.sharding import BatchBlocks
+from bert_jax.tasks.batching import Feed, collate_batches, fixed_buckets, plan_evaluation
 from bert_jax.tasks.custom import NAME
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.reading.readers import parts
+from bert_jax.tasks.reading.examples import existing_sets
 from bert_jax.tasks.scoring import score
-from bert_jax.tasks.table import resolve
+from bert_jax.tasks.table import resolve_task
 from bert_jax.tokenizer import load_tokenizer
 
 BATCH, SEQ_LEN, SEQUENCES = 32, 128, 512
@@ -106,13 +106,13 @@ def task_yardstick(found: Weights, data: str | None, count: int, console: Consol
     settings = dataclasses.replace(settings, data=data or settings.data)
     if settings.name == NAME and found.labels:
         settings = dataclasses.replace(settings, labels=",".join(found.labels))
-    task = resolve(settings)
+    task = resolve_task(settings)
     kind, tokenizer = KINDS[task.kind], load_tokenizer(found.directory)
     if kind.head not in {head.name for head in found.heads}:
         raise UserError(f"{path}: a model of {task.kind} has no head to measure; compress the model it started from")
 
     def part(split: str) -> TaskSplit:
-        return read_split(task, settings, (*parts(task, settings, split), split)[0], tokenizer, console)
+        return read_split(task, settings, (*existing_sets(task, settings, split), split)[0], tokenizer, console)
 
     def examples() -> Batch:
         features = part("train").features
@@ -189,8 +189,8 @@ def _batches(
 ) -> list[tuple[np.ndarray, Batch]]:
     """The inputs as batches, with their numbers."""
     feed = Feed(buckets, size, found.config.num_token_types, pad_id)
-    planned = evaluation_plan(feed, features)
-    return list(zip((one.indices for one in planned), collated(feed, features, planned, HERE), strict=True))
+    planned = plan_evaluation(feed, features)
+    return list(zip((one.indices for one in planned), collate_batches(feed, features, planned, HERE), strict=True))
 
 
 def _masked_losses(logits: np.ndarray | jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:

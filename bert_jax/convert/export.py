@@ -59,7 +59,7 @@ def export(
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} exists and is not an empty directory; name another, or remove it")
     sealed = resolve_model_dir(place)
-    files.check(
+    files.check_sums(
         sealed, [name for name in files.read_sums(sealed) if name != CARD], None
     )  # every byte, as what is written is sealed anew
     row, whole = FORMATS[target], read_weights(place, console=console, step=step, part=part)

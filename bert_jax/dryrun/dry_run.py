@@ -19,6 +19,7 @@ from bert_jax.config import (
     PretrainConfig,
     check_choices,
     check_warmup,
+    refuse_fields_without_effect,
     with_vocab_size,
 )
 from bert_jax.console import Console
@@ -29,7 +30,7 @@ from bert_jax.dryrun.topology import quiet
 from bert_jax.finetuning.inputs import (
     learning_rates,
     objective_of_task,
-    plan_batches,
+    plan_training,
     read_task_inputs,
 )
 from bert_jax.objectives import OBJECTIVES, make_objective
@@ -46,7 +47,7 @@ from bert_jax.parallel.memory import (
     ways_to_fit,
 )
 from bert_jax.pretraining.teacher import teacher_architecture
-from bert_jax.tasks.features import collate
+from bert_jax.tasks.batching import collate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
 from bert_jax.training.step import abstract_state, check_layout, jit_step, state_shardings
@@ -125,6 +126,7 @@ def pretraining(config: PretrainConfig) -> Work:
         UserError: a value that its table does not have, or a corpus that cannot be read.
     """
     check_choices(config)
+    refuse_fields_without_effect(config)
     notes: tuple[str, ...] = ()
     if config.data.corpus:
         config = with_vocab_size(config, open_mixture(config.data.corpus).tokenizer().vocab_size)
@@ -156,9 +158,10 @@ def finetuning(config: FinetuneConfig, console: Console) -> Work:
         UserError: weights, data or settings that do not fit each other.
     """
     check_choices(config)
+    refuse_fields_without_effect(config)
     settings, train, freeze_encoder = config.task, config.train, config.optimizer.freeze_encoder
     inputs = read_task_inputs(config.init_from, settings, train, freeze_encoder, config.seed, console)
-    (feed, phase), features = plan_batches(inputs, settings, train), inputs.train.features
+    (feed, phase), features = plan_training(inputs, settings, train), inputs.train.features
     check_warmup(config.optimizer, phase.end)
 
     def shapes(phase: Phase) -> dict[str, tuple[tuple[int, ...], Any]]:

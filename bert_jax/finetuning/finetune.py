@@ -13,11 +13,11 @@ from typing import Any
 
 import jax
 
-from bert_jax.config import FinetuneConfig, check_choices, check_warmup, flatten, to_json
+from bert_jax.config import FinetuneConfig, check_choices, check_warmup, flatten, refuse_fields_without_effect, to_json
 from bert_jax.finetuning.inputs import (
     learning_rates,
     objective_of_task,
-    plan_batches,
+    plan_training,
     read_task_inputs,
 )
 from bert_jax.finetuning.results import summarize, write_results
@@ -46,6 +46,7 @@ def finetune(config: FinetuneConfig, directory: pathlib.Path, session: Session) 
 
     # Open the inputs: weights, tokenizer, a teacher, and the sets of the task.
     check_choices(config)
+    refuse_fields_without_effect(config)
     rates = learning_rates(settings.learning_rates, config.optimizer.peak_learning_rate)
     with console.working("reading the task"):
         inputs = read_task_inputs(
@@ -53,7 +54,7 @@ def finetune(config: FinetuneConfig, directory: pathlib.Path, session: Session) 
         )
 
     # Resolve the config: lengths to pad to, steps, absolute paths.
-    feed, phase = plan_batches(inputs, settings, config.train)
+    feed, phase = plan_training(inputs, settings, config.train)
     config = resolve(config, steps_per_epoch=math.ceil(len(inputs.train.features) / feed.batch_size))
     check_warmup(config.optimizer, phase.end)
     dev_sizes = ", ".join(f"{len(split.examples):,} in {split.name}" for split in inputs.dev)

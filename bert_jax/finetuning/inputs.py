@@ -8,12 +8,11 @@ import numpy as np
 
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.checkpoints.load_model import digest as weights_digest
-from bert_jax.config import ComputeConfig, EncoderConfig, FinetuneTrainConfig, TaskConfig
+from bert_jax.config import ComputeConfig, EncoderConfig, FinetuneTrainConfig, TaskConfig, no_effect
 from bert_jax.console import Console
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.finetuning.task_data import TaskSplit, read_split, score_names, splits_digest
 from bert_jax.finetuning.teacher import TaskTeacher, read_task_teacher
-from bert_jax.inference.batching import Feed
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_of
@@ -21,10 +20,10 @@ from bert_jax.models import draw_missing, make_model
 from bert_jax.models.heads import OF_TASKS
 from bert_jax.objectives.base import Objective
 from bert_jax.objectives.tasks import make_task_objective, task_head
-from bert_jax.tasks.batching import choose_buckets
+from bert_jax.tasks.batching import Feed, choose_buckets
 from bert_jax.tasks.kinds import KINDS
-from bert_jax.tasks.reading import readers
-from bert_jax.tasks.table import resolve
+from bert_jax.tasks.reading.examples import SPLITS, existing_sets
+from bert_jax.tasks.table import resolve_task
 from bert_jax.tasks.task import Task
 from bert_jax.tokenizer import Tokenizer, load_tokenizer
 from bert_jax.training.schedules import Phase
@@ -75,7 +74,7 @@ def read_task_inputs(
     """
     if not init_from:
         raise UserError("no weights: give --config.init_from=DIR: an export, a work directory, or one of transformers")
-    task = resolve(settings)
+    task = resolve_task(settings)
     kind, head = KINDS[task.kind], task_head(task.kind, len(task.labels))
     if kind.loss.whole_batch and (train.grad_accum_steps > 1 or train.batch_size < 2):
         raise UserError(
@@ -90,7 +89,7 @@ def read_task_inputs(
     if kind.head == "sentence_embedding":
         _check_sentences(weights)
     if settings.bilstm and head.name not in OF_TASKS:
-        raise UserError(f"config.task.bilstm has no effect on {task.kind}: it reads the encoder alone; set it to False")
+        raise no_effect("config.task.bilstm", f"{task.kind}, which reads the encoder alone", False)
     if freeze_encoder and head.name in WITHOUT_PARAMETERS and not settings.bilstm:
         raise UserError(
             f"config.optimizer.freeze_encoder leaves nothing to train: {task.kind} has no weights of its own"
@@ -110,7 +109,7 @@ def read_task_inputs(
     teacher = read_task_teacher(settings, task, head, weights.config, tokenizer, console)
 
     # The sets of the task.
-    names = {split: readers.parts(task, settings, split) for split in readers.SPLITS}
+    names = {split: existing_sets(task, settings, split) for split in SPLITS}
     for split in ("train", "dev"):
         if not names[split]:
             raise UserError(
@@ -147,7 +146,7 @@ def objective_of_task(
     return make_task_objective(model, inputs.task.kind, freeze_encoder, settings, teacher)
 
 
-def plan_batches(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> tuple[Feed, Phase]:
+def plan_training(inputs: TaskInputs, settings: TaskConfig, train: FinetuneTrainConfig) -> tuple[Feed, Phase]:
     """Return how inputs become batches, and the one phase of a training: passes over the training set.
 
     Batches are padded to lengths that are chosen by the labeled sets, so that every sequence fits.

@@ -13,11 +13,12 @@ from bert_jax.errors import writing
 from bert_jax.finetuning.inputs import TaskInputs
 from bert_jax.finetuning.task_data import TaskSplit, score_split
 from bert_jax.finetuning.training import ELSEWHERE
-from bert_jax.inference.batching import Feed, Outputs, local_predictor
+from bert_jax.inference.outputs import Outputs, local_predictor
 from bert_jax.interop import huggingface
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.models import make_model
 from bert_jax.tasks import submission
+from bert_jax.tasks.batching import Feed
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions
 
@@ -50,7 +51,7 @@ def write_results(
     """Write the best model, its predictions of the dev and test sets in each benchmark's format, and results.json."""
     task, best = inputs.task, summary["best"]
     source = directory / "runs" / best["run"] / f"best-{best['step']}"
-    files.check(source, largest=None)
+    files.check_sums(source, max_bytes=None)
     with writing(directory, ELSEWHERE):
         (directory / "predictions").mkdir(exist_ok=True)
     loaded = huggingface.load_model(source, inputs.weights.heads)

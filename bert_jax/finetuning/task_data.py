@@ -11,16 +11,16 @@ import numpy as np
 from bert_jax.config import TaskConfig
 from bert_jax.console import Console
 from bert_jax.errors import UserError
-from bert_jax.inference.batching import Feed, Outputs, collated, evaluation_plan, make_predict
+from bert_jax.inference.outputs import Outputs, make_predict
 from bert_jax.models import Model, Params
 from bert_jax.objectives.base import Batch
 from bert_jax.parallel import sharding
 from bert_jax.parallel.memory import out_of_memory_in_evaluation_as_user_error
-from bert_jax.tasks.batching import plan
+from bert_jax.tasks.batching import Feed, collate_batches, plan_batches, plan_evaluation
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Predictions, make_features
-from bert_jax.tasks.reading.readers import read_examples
+from bert_jax.tasks.reading.examples import read_examples
 from bert_jax.tasks.scoring import CORRELATIONS, score
 from bert_jax.tasks.task import Example, Task
 from bert_jax.tokenizer import Tokenizer
@@ -66,8 +66,8 @@ def training_batches(
     per_epoch = -(-len(lengths) // feed.batch_size)
     epoch, first = divmod(step, per_epoch)
     while True:
-        batches = plan(lengths, feed.buckets, feed.batch_size, seed, epoch, shuffle=True)
-        yield from collated(feed, split.features, batches[first:], blocks)
+        batches = plan_batches(lengths, feed.buckets, feed.batch_size, seed, epoch, shuffle=True)
+        yield from collate_batches(feed, split.features, batches[first:], blocks)
         epoch, first = epoch + 1, 0
 
 
@@ -125,7 +125,7 @@ def make_dev_evaluation(
     """Return the batches of one pass over the dev sets, and what an evaluation scores: {} where they ended early."""
     blocks, predict = sharding.batch_blocks(mesh), make_predict(model, mesh)
     all_features = [features for split in splits for features in split.features]
-    planned = evaluation_plan(feed, all_features)
+    planned = plan_evaluation(feed, all_features)
 
     def evaluate(params: Params, frozen: Params, batches: Iterator[Batch]) -> dict[str, float]:
         with out_of_memory_in_evaluation_as_user_error():
@@ -140,4 +140,6 @@ def make_dev_evaluation(
         return scores
 
     # The same sets at every step, whatever the phase.
-    return Heldout(lambda phase: collated(feed, all_features, planned, blocks), lambda phase: len(planned)), evaluate
+    return Heldout(
+        lambda phase: collate_batches(feed, all_features, planned, blocks), lambda phase: len(planned)
+    ), evaluate

@@ -16,12 +16,12 @@ from bert_jax.errors import UserError, writing
 from bert_jax.files import write_text
 from bert_jax.finetuning.inputs import TaskInputs
 from bert_jax.finetuning.task_data import make_dev_evaluation, training_batches
-from bert_jax.inference.batching import Feed
 from bert_jax.interop import huggingface
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
 from bert_jax.models import Params, draw_missing, make_model
 from bert_jax.parallel import sharding
+from bert_jax.tasks.batching import Feed
 from bert_jax.training.loop import fit
 from bert_jax.training.metrics import NOT_SCORES, read_metrics
 from bert_jax.training.plan import Data, Plan, Session

@@ -43,7 +43,6 @@ class ObjectiveRow(NamedTuple):
     make(ingredients) -> the objective
     heads(sentence pairs) -> the heads of the model that it trains, which an export writes
     auxiliary(model, replaced_tokens) -> the other models that it trains, by name
-    reads: the section of the config that it alone reads
     has_teacher: whether it reads the model in `config.distillation.teacher`
     causal: whether no token may see those after it
     eval_uses_training_masks: whether an evaluation has the run's mix of masks, where the model learns what replaces a
@@ -53,10 +52,14 @@ class ObjectiveRow(NamedTuple):
     make: Callable[[Ingredients], Objective]
     heads: Callable[[str], tuple[Head, ...]]
     auxiliary: Callable[[EncoderConfig, ReplacedTokensConfig], Mapping[str, AuxiliaryModel]] = lambda *_: {}
-    reads: str | None = None
     has_teacher: bool = False
     causal: bool = False
     eval_uses_training_masks: bool = False
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether it reads how tokens are masked."""
+        return not self.causal
 
 
 OBJECTIVES: dict[str, ObjectiveRow] = {
@@ -65,27 +68,19 @@ OBJECTIVES: dict[str, ObjectiveRow] = {
         replaced_tokens.make,
         lambda pairs: replaced_tokens.HEADS,
         replaced_tokens.auxiliary,
-        reads="replaced_tokens",
         eval_uses_training_masks=True,
     ),
     "left_to_right": ObjectiveRow(left_to_right.make, lambda pairs: left_to_right.HEADS, causal=True),
-    "distillation": ObjectiveRow(
-        distillation.make, lambda pairs: distillation.HEADS, reads="distillation", has_teacher=True
-    ),
+    "distillation": ObjectiveRow(distillation.make, lambda pairs: distillation.HEADS, has_teacher=True),
 }
 
 
 def make_objective(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
     """Return the objective that `config.objective` names, over the encoder of `config.model`.
 
-    `teacher` is the architecture of the model in `config.distillation.teacher`. Raises UserError where a section of the
-    config is set that another objective alone reads, and where tokens see other tokens than the objective needs.
+    `teacher` is the architecture of the model in `config.distillation.teacher`. Raises UserError where tokens see other
+    tokens than the objective needs.
     """
-    defaults = PretrainConfig()
-    for name, row in OBJECTIVES.items():
-        if name != config.objective and row.reads and getattr(config, row.reads) != getattr(defaults, row.reads):
-            objective = f"config.objective={config.objective}"
-            raise UserError(f"config.{row.reads} has no effect with {objective}; set config.objective={name}")
     row = OBJECTIVES[config.objective]
     if config.model.causal != row.causal:
         raise UserError(f"config.objective={config.objective} needs config.model.causal={row.causal}")

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import ComputeConfig, EncoderConfig, spelled_out
+from bert_jax.config import ComputeConfig, EncoderConfig, fill_inherited_fields
 from bert_jax.errors import UserError
 from bert_jax.models import Head, Params, attention_weights, make_model, model_flops
 from bert_jax.objectives import masked_tokens
@@ -194,7 +194,7 @@ def student_params(params: Params, teacher: EncoderConfig, model: EncoderConfig)
     params = {name: params[name] for name in shapes if name in params}
     copied_shapes, needed_shapes = (jax.tree.map(np.shape, tree) for tree in (params, shapes))
     names = {field.name for field in dataclasses.fields(teacher)} - MAY_DIFFER
-    ours, theirs = spelled_out(model), spelled_out(teacher)
+    ours, theirs = fill_inherited_fields(model), fill_inherited_fields(teacher)
     unlike = sorted(name for name in names if getattr(ours, name) != getattr(theirs, name))
     advice = "set config.distillation.copy_layers=False for random weights"
     if model.num_layers > teacher.num_layers:

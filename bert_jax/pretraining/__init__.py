@@ -4,7 +4,6 @@ budget/                    `pretrain --budget`
 background_preparation.py  a process that prepares the rest of a text while a run reads the beginning
 data.py                    training and held-out batches of a corpus
 evaluate.py                the spine of `bert-jax evaluate`, and what evaluations measure
-fields.py                  fields that this objective or these sentence pairs do not read
 initial_weights.py         the weights of `config.init_from`: read, checked, described
 pretrain.py                the spine: corpus and config in, a work directory out
 requirements.py            the package versions that a run began with

@@ -8,16 +8,23 @@ import pathlib
 import jax
 
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.batches.statistics import unigram_entropy
-from bert_jax.config import PretrainConfig, check_choices, flatten, to_json, with_vocab_size
+from bert_jax.config import (
+    PretrainConfig,
+    check_choices,
+    flatten,
+    no_effect,
+    refuse_fields_without_effect,
+    to_json,
+    with_vocab_size,
+)
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture, name_snapshots, open_mixture
+from bert_jax.corpus.statistics import unigram_entropy
 from bert_jax.errors import UserError
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel import sharding
 from bert_jax.pretraining.data import heldout_batches, sequence_rules, training_batches
 from bert_jax.pretraining.evaluate import make_evaluation
-from bert_jax.pretraining.fields import check_fields
 from bert_jax.pretraining.initial_weights import (
     check_exportable,
     copy_teacher_layers,
@@ -64,6 +71,7 @@ def pretrain(
             "no corpus: give --config.data.corpus=DIR, made by `bert-jax prepare`, or --config.data.text=FILES"
         )
     recorded = workdir.recorded_config(directory)
+    refuse_fields_without_effect(config, with_tables=not recorded)  # a run of an earlier version may resume
     resumes = recorded is not None and workdir.has_checkpoints(directory)
     recorded_corpus = (recorded.data.corpus or "") if recorded else ""
     corpus = open_mixture(config.data.corpus, console.say, recorded_corpus, console.progress)
@@ -74,7 +82,6 @@ def pretrain(
     corpus_name = str(config.data.corpus)
     phases, objective_row = plan_phases(config.train), OBJECTIVES[config.objective]
     longest = max(phase.seq_len for phase in phases)
-    check_fields(config)
     check_exportable(config.model, config.objective, config.data.sentence_pairs, tokenizer.special_ids)
     if config.data.snapshots:
         check_snapshots(config.data.snapshots, corpus, preparation)
@@ -199,7 +206,8 @@ def resolve(
         console: for a line where other weights are asked for.
     """
     if len(corpus.corpora) == 1 and (config.data.weights is not None or config.data.smoothing != 1):
-        raise UserError("config.data.weights and smoothing have no effect on one corpus; leave them out")
+        name, default = ("smoothing", 1.0) if config.data.weights is None else ("weights", None)
+        raise no_effect(f"config.data.{name}", "one corpus", default)
     config = with_vocab_size(config, tokenizer.vocab_size)
     assert config.data.corpus
     pairs = config.evaluate.pairs

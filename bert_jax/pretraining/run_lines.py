@@ -10,7 +10,7 @@ from bert_jax.batches.masking import phase_masking
 from bert_jax.batches.pipeline import make_sequences
 from bert_jax.batches.statistics import sequence_figures
 from bert_jax.config import ComputeConfig, EncoderConfig
-from bert_jax.corpus.build.prepare_parts import fraction, text_tokens
+from bert_jax.corpus.build.prepare_parts import prepared_fraction, text_tokens
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.models import kernel_used
 from bert_jax.pretraining.data import SequenceRules
@@ -32,8 +32,8 @@ def run_lines(
     )
     if num_snapshots > 1:
         yield (
-            f"  it is the first of {num_snapshots} snapshots, {fraction(0, num_snapshots):.1%} of the text; the next "
-            "follows when as many tokens were read as a snapshot has, and evaluation stays with the first"
+            f"  it is the first of {num_snapshots} snapshots, {prepared_fraction(0, num_snapshots):.1%} of the text; the "
+            "next follows when as many tokens were read as a snapshot has, and evaluation stays with the first"
         )
     if len(corpus.corpora) > 1:
         shares, epochs = np.zeros((len(phases), len(corpus.corpora))), np.zeros(len(corpus.corpora))

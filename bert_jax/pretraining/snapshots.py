@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from bert_jax.corpus.build.prepare import format_summary
-from bert_jax.corpus.build.prepare_parts import fraction
+from bert_jax.corpus.build.prepare_parts import prepared_fraction
 from bert_jax.corpus.manifest import SHORT, fingerprints, read_manifest
 from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.store import Split, open_corpus
@@ -70,7 +70,7 @@ def batches_by_snapshot(
                     yield next(batches)
                     step += 1
         if (following := _next_snapshot(corpus, num_snapshots, preparation)) is None:
-            share = fraction(number, num_snapshots)
+            share = prepared_fraction(number, num_snapshots)
             preparation.say(f"step {step:,}: waiting until {share:.1%} of the text is prepared")
         while following is None:
             yield {}
@@ -126,9 +126,7 @@ def _later(corpus: Mixture) -> list[str]:
 def _snapshot_summary(corpus: Mixture, step: int, number: int, num_snapshots: int) -> str:
     """Lines on the snapshot that the run reads from `step` on."""
     (snapshot,) = corpus.corpora
-    head = (
-        f"step {step:,}: reading snapshot {number} of {num_snapshots}, {fraction(number - 1, num_snapshots):.1%} of "
-        "the text"
-    )
+    share = prepared_fraction(number - 1, num_snapshots)
+    head = f"step {step:,}: reading snapshot {number} of {num_snapshots}, {share:.1%} of the text"
     lines = [head, *(f"warning: {warning}" for warning in snapshot.manifest["warnings"])]
     return "\n".join(lines + format_summary(snapshot.manifest, snapshot.directory).splitlines()[:1])

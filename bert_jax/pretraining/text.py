@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 
 import jax
 
-from bert_jax import readers
 from bert_jax.config import DataConfig
 from bert_jax.console import Console
 from bert_jax.corpus.build.encoding import PrepareSettings
-from bert_jax.corpus.build.prepare import format_summary, identity, prepare
-from bert_jax.corpus.build.prepare_parts import divide, fraction, num_parts
+from bert_jax.corpus.build.plan import identity, plan_inputs
+from bert_jax.corpus.build.prepare import format_summary, prepare
+from bert_jax.corpus.build.prepare_parts import files_of_part, num_parts, prepared_fraction
 from bert_jax.corpus.manifest import SHORT, fingerprints, read_manifest
 from bert_jax.errors import UserError
 from bert_jax.files import user_cache
@@ -66,7 +66,7 @@ def text_as_corpus(
     if len(snapshots) >= count:
         yield data, BackgroundPreparation(say=say)
         return
-    done = fraction(len(snapshots) - 1, count)
+    done = prepared_fraction(len(snapshots) - 1, count)
     say(f"{done:.1%} of the text is prepared; the rest follows while the run reads it")
     with prepare_in_background(inputs, corpus, count) as is_running:
         yield data, BackgroundPreparation(is_running, say)
@@ -77,8 +77,8 @@ def _corpus_of_text(
 ) -> tuple[pathlib.Path, int]:
     """The corpus of a text's first part, made where it is not there yet, and the number of the text's parts."""
     options, say = PrepareSettings().read_options, console.say
-    files = readers.find_files(inputs, options, say)
-    made_of = identity(files, [readers.total_bytes([path]) for path in files], None, PrepareSettings(), None, False)
+    planned = plan_inputs(inputs, options, say)
+    files, made_of = planned.files, identity(planned, None, PrepareSettings())
     made_of["the tokenizer"] = load_tokenizer(tokenizer).sha256 if tokenizer else vocab_size
     made_of["the parts"] = count = num_snapshots or num_parts(files, options)
     name = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
@@ -89,7 +89,7 @@ def _corpus_of_text(
         say(f"the corpus of {','.join(inputs)} was made before: {corpus}")
     else:
         show = console.preparation
-        first, read = divide(files, options, 0, count)
+        first, read = files_of_part(files, options, 0, count)
         if not tokenizer and not trained.exists():
             say(train_tokenizer([first], vocab_size, str(trained), read_options=read, progress=show, say=say))
         manifest = prepare(first, tokenizer or trained, corpus, read, progress=show, say=say)

@@ -11,7 +11,7 @@ from bert_jax.checkpoints.load_model import Weights, weights_digest
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_for
-from bert_jax.readers.json_lines import parse_json
+from bert_jax.readers.rows import parse_json
 from bert_jax.reports.provenance import NamedValues, Provenance, provenance_of
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.similarity import SIMILARITY

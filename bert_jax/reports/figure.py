@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from bert_jax.errors import UserError, writing
+from bert_jax.errors import UserError, needs_packages, writing
 
 
 @contextlib.contextmanager
@@ -24,10 +24,8 @@ def saved_figure(
     Raises:
         UserError: matplotlib is not installed, or `output` cannot be written.
     """
-    try:
+    with needs_packages(command, "matplotlib"):
         import matplotlib
-    except ImportError as error:
-        raise UserError(f"{command} needs matplotlib: pip install matplotlib") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -1,9 +1,9 @@
 """The form of a benchmark: its items, their queries and scores; and readers that benchmarks share."""
 
-import csv
 import dataclasses
 import gzip
 import io
+import itertools
 import pathlib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.errors import UserError
+from bert_jax.readers.rows import read_rows
 from bert_jax.scoring.log_probabilities import MASKED
 from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, sentence_queries
 
@@ -104,27 +105,32 @@ def files_in(path: pathlib.Path, suffixes: Sequence[str]) -> list[pathlib.Path]:
     return files
 
 
-def read_rows(
-    file: pathlib.Path, columns: Sequence[str], data: str, **dialect: Any
-) -> list[tuple[str, dict[str, Any]]]:
-    """Return the rows of a CSV file, each after `file:line`.
+def read_table(
+    file: pathlib.Path, columns: Sequence[str], data: str, separator: str = ",", quoted: bool = True
+) -> list[tuple[str, dict[str, str]]]:
+    """Return the rows of a file of columns, each after `file:line`; "" stands for a missing value.
 
     Args:
         file: as in `read_utf8`.
         columns: that it must have.
         data: a noun phrase for the file to give instead.
-        dialect: arguments of `csv.DictReader`.
+        separator: of the columns.
+        quoted: whether quotes around a value are syntax, or text.
 
     Raises:
-        UserError: a file that cannot be read, without a column, or with a cell that has no end.
+        UserError: a file that cannot be read, without a column, or with a row that cannot be read.
     """
-    rows = csv.DictReader(io.StringIO(read_utf8(file), newline=""), **dialect)
-    try:
-        if missing := [name for name in columns if name not in (rows.fieldnames or ())]:
-            raise UserError(f"{file}: no column {', '.join(missing)}; give {data}")
-        return [(f"{file}:{rows.line_num}", row) for row in rows]
-    except csv.Error as error:
-        raise UserError(f"{file}:{rows.line_num + 1}: {error}; close the quotes of its cells") from None
+    rows = list(read_rows(io.BytesIO(read_utf8(file).encode()), separator, quoted))
+    for row in rows:
+        if row.problem:
+            raise UserError(f"{file}:{row.first_line}: {row.problem}; close the quotes of its cells")
+    names = rows[0].values if rows else []
+    if missing := [name for name in columns if name not in names]:
+        raise UserError(f"{file}: no column {', '.join(missing)}; give {data}")
+    return [
+        (f"{file}:{row.first_line}", dict(itertools.zip_longest(names, row.values[: len(names)], fillvalue="")))
+        for row in rows[1:]
+    ]
 
 
 def read_utf8(file: pathlib.Path) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_jax.errors import UserError
-from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, read_rows
+from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, read_table
 from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, single_queries
 
 DATA = "crows_pairs_anonymized.csv of nyu-mll/crows-pairs"
@@ -19,7 +19,7 @@ DECIMALS = 3  # that metric.py of nyu-mll/crows-pairs rounds scores to before it
 def _read_pairs(path: pathlib.Path) -> list[Item]:
     """Return the pairs of the published file, the more stereotyping sentence first; the details are the direction."""
     items = []
-    for where, row in read_rows(path, COLUMNS, DATA):
+    for where, row in read_table(path, COLUMNS, DATA):
         direction = row["stereo_antistereo"]
         if direction not in DIRECTIONS:
             raise UserError(f"{where}: stereo_antistereo is {direction!r}; choose from {', '.join(DIRECTIONS)}")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import UserError
-from bert_jax.readers.json_lines import parse_json
+from bert_jax.readers.rows import parse_json
 from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, files_in, read_utf8
 from bert_jax.scoring.log_probabilities import NEXT
 from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, pair_query, prefix_queries, tokens_in

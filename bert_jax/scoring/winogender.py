@@ -1,6 +1,5 @@
 """Winogender (Rudinger et al. 2018): the pronoun of a person with an occupation, beside who has that occupation."""
 
-import csv
 import pathlib
 from collections.abc import Iterable, Sequence
 from statistics import correlation, fmean
@@ -9,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.errors import UserError
-from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, read_rows
+from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, read_table
 from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, stretch_queries, tokens_in
 
 SENTENCES, STATISTICS = "all_sentences.tsv", "occupations-stats.tsv"
@@ -50,7 +49,7 @@ def _read_sentences(path: pathlib.Path) -> list[Item]:
 def _read_tab_rows(file: pathlib.Path, *columns: str) -> list[tuple[str, dict[str, str]]]:
     """Return the rows of a file with tabs between columns, without quoting, each after `file:line`."""
     data = "the file of rudinger/winogender-schemas"
-    rows = read_rows(file, columns, data, delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = read_table(file, columns, data, separator="\t", quoted=False)
     return [(where, row) for where, row in rows if all(row[name] for name in columns)]
 
 

@@ -7,7 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.config import FREE_IN_THE_FUTURE, OptimizerConfig, PhaseConfig, TrainConfig, differences, from_values
+from bert_jax.config import (
+    MUTABLE_AFTER_CURRENT_STEP,
+    OptimizerConfig,
+    PhaseConfig,
+    TrainConfig,
+    differences,
+    from_values,
+)
 from bert_jax.training.schedules import Phase, learning_rate, plan_phases
 
 Values = dict[str, Any]  # a config as `to_json` writes it
@@ -22,7 +29,7 @@ def refused_changes(saved: Values, wanted: Values, step: int) -> list[str]:
     changed = differences(saved, wanted)
     if "phases" not in saved["train"] or "phases" not in wanted["train"]:  # a fine-tuning has none
         return changed
-    refused = differences(saved, wanted, FREE_IN_THE_FUTURE)
+    refused = differences(saved, wanted, MUTABLE_AFTER_CURRENT_STEP)
     if rescheduled := [line for line in changed if line not in refused]:
         same = same_steps(saved, wanted, step)
         if same < step:

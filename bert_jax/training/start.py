@@ -39,7 +39,7 @@ def begin(plan: Plan, session: Session) -> Iterator[Checkpoints | None]:
     with jax.set_mesh(plan.mesh):
         session.watchdog.stage("start")
         session.watchdog.meet()
-        sharding.connect(plan.mesh)
+        sharding.warm_up_collectives(plan.mesh)
         if session.interrupt.check():
             session.console.say(f"{session.interrupt.name}: stopped before the start")
             yield None

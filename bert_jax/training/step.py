@@ -166,7 +166,7 @@ def _gradients(
         zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         return jax.lax.scan(add_micro_batch, zeros, (jnp.arange(grad_accum_steps), micros))[0]
 
-    (loss, metrics), gradients = sharding.over_data(in_micro_batches)(
+    (loss, metrics), gradients = sharding.sum_over_data(in_micro_batches)(
         batch, state.params, state.frozen, rng, normalizers
     )
     return loss, gradients, metrics

@@ -492,11 +492,7 @@ def test_broken_files_are_refused(tmp_path):
     refused("crows_pairs", "d.csv", head, "holds no pair")
     refused("crows_pairs", "e.csv.gz", b"no gzip", "damaged gzip file")
     refused("crows_pairs", "f.csv", b"\xff", "not UTF-8")
-    limit = csv.field_size_limit(1_000)  # of the process; readers of tasks raise it
-    try:
-        refused("crows_pairs", "g.csv", head + b'a,"' + b"b" * 2_000, "g.csv:2: field larger than field limit")
-    finally:
-        csv.field_size_limit(limit)
+    refused("crows_pairs", "g.csv", head + b'a,"' + b"b" * 2_000, "g.csv:2: an unterminated quote; close the quotes")
     refused(
         "stereoset",
         "a.json",

@@ -173,7 +173,7 @@ def test_a_run_keeps_the_entropy_says_it_once_and_draws_it(tmp_path: pathlib.Pat
 
 def test_the_entropy_is_that_of_the_heldout_tokens(tmp_path: pathlib.Path) -> None:
     """Against a count of each token in a dict."""
-    from bert_jax.batches.statistics import token_fractions, unigram_entropy
+    from bert_jax.corpus.statistics import token_fractions, unigram_entropy
     from bert_jax.corpus.store import open_corpus
 
     corpus = open_corpus(generated_corpus(tmp_path))

@@ -7,7 +7,7 @@ published. The norm of the masked-token head is always a LayerNorm.
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config.schema import MOST_MLPS
+from bert_jax.config.encoder import MAX_MLPS
 from bert_jax.errors import UserError
 from bert_jax.interop.families.base import (
     ACTIVATIONS,
@@ -42,7 +42,7 @@ def mobilebert() -> Family:
             *_bottleneck("input", "bottleneck.input"),
             *_bottleneck("attention_input", "bottleneck.attention"),
             *_bottleneck("output", "output.bottleneck"),
-            *(module for number in range(MOST_MLPS - 1) for module in _mlp(number)),
+            *(module for number in range(MAX_MLPS - 1) for module in _mlp(number)),
         ),
         classes=(
             ModelClass("MobileBertForPreTraining", ("masked_token", "next_sentence"), (*masked, pooler, next_sentence)),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import strict_json
 from bert_jax.config import EncoderConfig, fields_of
-from bert_jax.config.schema import LARGEST
+from bert_jax.config.field import MAX_NUMBER
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.interop.families import FAMILIES, INDIFFERENT, LABELS, Family, Field
 
@@ -174,7 +174,7 @@ def _check(theirs: str, value: Any, of: Field, where: str) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, number)):
         raise UserError(f"{where}: {theirs} is {value!r}, not {'a number' if number is float else 'an integer'}")
     lowest, highest = field.metadata["allowed"]
-    highest = min(highest, 2**31 - 1 if number is int else LARGEST)
+    highest = min(highest, 2**31 - 1 if number is int else MAX_NUMBER)
     if not lowest <= value <= highest:
         raise UserError(f"{where}: {theirs} is {value!r}; it must lie from {lowest:g} to {highest:g}")
 

@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.batches.leaks import Leaks, find_leaks
+from bert_jax.batches.masking import MAX_WORD_TOKENS
 from bert_jax.batches.pipeline import Sequences
-from bert_jax.batches.statistics import (
+from bert_jax.batches.statistics import SequenceFigures, coverage, sequence_figures
+from bert_jax.config import DataConfig
+from bert_jax.corpus.copies import Duplicates, Leaks, find_duplicates, find_leaks
+from bert_jax.corpus.mixture import Mixture
+from bert_jax.corpus.statistics import (
     QUANTILES,
     Distribution,
-    Duplicates,
-    SequenceFigures,
-    Tokens,
-    coverage,
+    TokenFigures,
     distribution,
     document_sizes,
-    find_duplicates,
-    sequence_figures,
     token_figures,
 )
-from bert_jax.config import DataConfig
-from bert_jax.corpus.mixture import Mixture
 from bert_jax.corpus.store import Split
 from bert_jax.reports.corpus.examples import SequenceExample, plain_text, printable, vocabulary_entry
 
@@ -59,7 +56,7 @@ class CorpusFigures:
     documents: Distribution  # of tokens
     sentences_per_document: Distribution
     one_sentence: float  # fraction of the documents
-    tokens: Tokens
+    tokens: TokenFigures
     frequent: Sequence[tuple[str, float]]  # tokens as the vocabulary spells them, and their fractions of all tokens
     unused: int  # vocabulary entries that never occur
     duplicates: Duplicates
@@ -81,7 +78,7 @@ def corpus_figures(
     """Return all figures of a mixture, and of its sequences where there are any."""
     train, heldout = mixture.split("train"), mixture.split("heldout")
     num_tokens, num_sentences = document_sizes(train)
-    tokens = token_figures(train, tokenizer)
+    tokens = token_figures(train, tokenizer, MAX_WORD_TOKENS)
     special = {getattr(tokenizer, f"{role}_id") for role in tokenizer.special._fields}
     order = np.argsort(-tokens.counts, kind="stable")[:NUM_FREQUENT]
     return CorpusFigures(
@@ -99,7 +96,7 @@ def corpus_figures(
         unused=int((np.delete(tokens.counts, sorted(special)) == 0).sum()),
         duplicates=find_duplicates(train, heldout),
         leaks=find_leaks(train, heldout),
-        sequences=sequences and sequence_figures(sequences, tokenizer.mask_id),
+        sequences=sequence_figures(sequences, tokenizer.mask_id) if sequences else None,
         no_sequences=no_sequences,
         coverage=coverage(train, tokenizer.separators, seq_len, data) if sequences else None,
         data=data,
@@ -150,7 +147,7 @@ def figures_json(
     figures: CorpusFigures, warnings: Mapping[str, str], examples: Mapping[int, Sequence[SequenceExample]]
 ) -> dict[str, Any]:
     """Return plain values for JSON: counts, and fractions from 0 to 1; `examples` are by number of the sequence."""
-    tokens = figures.tokens._asdict()
+    tokens = dict(vars(figures.tokens))
     del tokens["counts"]
     return {
         "sources": [vars(source) for source in figures.sources],
@@ -164,7 +161,7 @@ def figures_json(
         "vocabulary_unused": figures.unused,
         "duplicates": figures.duplicates._asdict(),
         "leaks": figures.leaks._asdict(),
-        "sequences": figures.sequences and figures.sequences._asdict(),
+        "sequences": figures.sequences and vars(figures.sequences),
         "no_sequences": figures.no_sequences,
         "coverage": figures.coverage and {"one epoch": figures.coverage[0], "two epochs": figures.coverage[1]},
         "warnings": dict(warnings),

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax.batches.masking import changing_rate, phase_masking
 from bert_jax.batches.pipeline import Sequences, make_sequences, symbols_of
-from bert_jax.config import PretrainConfig, check_choices, read_config
+from bert_jax.config import PretrainConfig, check_choices, read_config, refuse_fields_without_effect
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
@@ -54,6 +54,7 @@ def inspect_corpus(
     config = read_config(PretrainConfig, recipe, overrides)
     data, phase, train = config.data, config.train.phases[0], config.train
     check_choices(data, "config.data")
+    refuse_fields_without_effect(data, "config.data")
     if any(override.startswith("--config.data.corpus") for override in overrides):
         raise UserError(f"--config.data.corpus and {corpus} both name a corpus; leave out the option")
     if sequence_number is not None and not 0 <= sequence_number <= MAX_NUMBER:

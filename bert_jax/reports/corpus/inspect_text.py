@@ -7,8 +7,8 @@ import numpy as np
 
 from bert_jax.batches.masking import MAX_WORD_TOKENS
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.batches.statistics import QUANTILES
 from bert_jax.console import text_table
+from bert_jax.corpus.statistics import QUANTILES
 from bert_jax.reports.corpus.examples import TEXT_NAMES, SequenceExample
 from bert_jax.reports.corpus.figures import NO_SEGMENTER, CorpusFigures, CorpusSource
 from bert_jax.reports.corpus.terminal import KEPT_SPACE, StyledText, filled_lines, paint, styled_lines
@@ -115,7 +115,7 @@ def _size_table(sources: Sequence[CorpusSource]) -> list[str]:
 
 def _preparation_lines(figures: CorpusFigures) -> list[str]:
     # Imported here: these load the libraries that prepare text.
-    from bert_jax.corpus.build.encoding import NO_LANGUAGE
+    from bert_jax.corpus.build.sentences import NO_LANGUAGE
     from bert_jax.corpus.build.summary import format_changes, sentence_rule
     from bert_jax.readers.rejections import describe_rejections
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from bert_jax.batches.pipeline import make_sequences, symbols_of
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
-from bert_jax.batches.statistics import token_fractions
 from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.config import ComputeConfig
 from bert_jax.console import Console
 from bert_jax.corpus.mixture import Mixture
+from bert_jax.corpus.statistics import token_fractions
 from bert_jax.errors import UserError
 from bert_jax.models import Head, make_model
 from bert_jax.objectives import Batch, Params

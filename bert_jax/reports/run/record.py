@@ -14,11 +14,11 @@ from bert_jax.config import (
     FinetuneConfig,
     PretrainConfig,
     fields_of,
-    flatten,
     from_json,
     to_json,
 )
-from bert_jax.config.write_recipe import changed, default_of, defaults_of, recipe_text
+from bert_jax.config.schema import WITH_MUON
+from bert_jax.config.write_recipe import recipe_text, values_and_defaults
 from bert_jax.console import format_metric
 from bert_jax.errors import UserError
 from bert_jax.models import Head
@@ -26,7 +26,6 @@ from bert_jax.objectives import OBJECTIVES
 from bert_jax.reports.html.chart import Point
 from bert_jax.training.checkpoint import saved_steps
 from bert_jax.training.metrics import Line, damaged_lines, read_metrics
-from bert_jax.training.optimizers import READ_BY
 from bert_jax.training.plateau import Plateau, expected_step
 from bert_jax.training.remote_workdir import checkpoints_in
 from bert_jax.training.schedules import Phase, plan_phases
@@ -171,12 +170,10 @@ def read_workdir(path: pathlib.Path, label: str = "") -> Run:
             for training in trainings
         ]
     meanings = {key: field.metadata["meaning"] for key, field, _ in fields_of(type(config))}
-    differing, defaults = changed(config), flatten(to_json(defaults_of(config)))
     settings = []
-    for key, value in flatten(to_json(config)).items():
+    for key, (value, default) in values_and_defaults(config).items():
         field = f"train.phases[0].{key.rpartition('.')[2]}" if key.startswith("train.phases.") else key
-        default = default_of(key, defaults)
-        settings.append(Setting(key, f"{value}", f"{default}", meanings.get(field, ""), key in differing))
+        settings.append(Setting(key, f"{value}", f"{default}", meanings.get(field, ""), value != default))
     return Run(
         path=path,
         label=label,
@@ -210,8 +207,7 @@ def read_training(path: pathlib.Path, label: str) -> Training:
 def _pretraining_facts(config: PretrainConfig) -> PretrainingFacts:
     phases, optimizer = plan_phases(config.train), config.optimizer
     uses_training_masks = OBJECTIVES[config.objective].eval_uses_training_masks
-    _, with_matrices = READ_BY["muon_learning_rate"]
-    has_two_rates = optimizer.name in with_matrices and optimizer.peak_learning_rate
+    has_two_rates = optimizer.name in WITH_MUON.values and optimizer.peak_learning_rate
     return PretrainingFacts(
         model=config.model,
         heads=OBJECTIVES[config.objective].heads(config.data.sentence_pairs),

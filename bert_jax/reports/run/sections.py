@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_jax.batches.statistics import QUANTILES, distribution, document_sizes, find_duplicates
 from bert_jax.console import format_metric
+from bert_jax.corpus.copies import find_duplicates
 from bert_jax.corpus.mixture import Mixture, open_mixture
+from bert_jax.corpus.statistics import QUANTILES, distribution, document_sizes
 from bert_jax.errors import UserError
 from bert_jax.reports.html.markup import Html, element, folded, join_html, note, section, table
 from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands
