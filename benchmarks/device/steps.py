@@ -33,6 +33,7 @@ from bert_jax.models.attention import KERNELS
 from bert_jax.objectives import make_objective
 from bert_jax.objectives.base import Objective
 from bert_jax.parallel.chips import peak_flops
+from bert_jax.parallel.compilation import compiler_options
 from bert_jax.parallel.sharding import make_mesh
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, plan_phases
@@ -115,8 +116,9 @@ def ours(step: Step) -> Run:
     optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
     state = jax.jit(functools.partial(init_state, config, objective, optimizer))()
     placed = {name: jnp.asarray(x) for name, x in batch.items()}
+    options = compiler_options(make_mesh(MeshConfig(), jax.devices()[:1]))
     update = functools.partial(train_step, config, objective, optimizer, phases, phases[0])
-    compiled = jax.jit(update, donate_argnums=0).lower(state, placed).compile()
+    compiled = jax.jit(update, donate_argnums=0).lower(state, placed).compile(options)
 
     def run(steps: int) -> None:
         nonlocal state

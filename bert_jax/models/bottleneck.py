@@ -8,7 +8,7 @@ from bert_jax.config import EncoderConfig
 from bert_jax.models.attention.inputs import Surroundings
 from bert_jax.models.attention.self_attention import SelfAttention
 from bert_jax.models.dropout import dropout
-from bert_jax.models.layers import Linear, block_width, deviations
+from bert_jax.models.layers import Linear, block_width, deviations, whole
 from bert_jax.models.mlps import MLPS
 from bert_jax.models.norms import norm_layer
 from bert_jax.parallel.sharding import constrain
@@ -41,11 +41,11 @@ class BottleneckBlock(nn.Module):
 
         y, compared = narrowed("input"), narrowed("attention_input")
         attention = SelfAttention(config, dtype, self.attention, name="attention")
-        y = y + attention(compared, surroundings, on_probabilities, read=x)
+        y = y + whole(attention(compared, surroundings, on_probabilities, read=x))
         y = norm_layer(config, dtype, name="attention_norm")(y)
         for number in range(config.bottleneck_mlps - 1):
             y = _MLP(config, dtype, name=f"mlp_{number}")(y)
-        y = norm_layer(config, dtype, name="mlp_norm")(y + MLPS[config.mlp](config, dtype, y))
+        y = norm_layer(config, dtype, name="mlp_norm")(y + whole(MLPS[config.mlp](config, dtype, y)))
         output = Linear((narrow, wide), ("features", "embed"), start.output, dtype, name="output")(y)
         x = norm_layer(config, dtype, name="output_norm")(x + dropout(output, config.dropout, on_output))
         return constrain(x, "batch", "length", "features")
@@ -59,5 +59,5 @@ class _MLP(nn.Module):
 
     @nn.compact
     def __call__(self, y: jax.Array) -> jax.Array:
-        y = y + MLPS[self.config.mlp](self.config, self.dtype, y)
+        y = y + whole(MLPS[self.config.mlp](self.config, self.dtype, y))
         return norm_layer(self.config, self.dtype, name="mlp_norm")(y)

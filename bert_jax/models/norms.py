@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.layers import keep, keep_on_gpu, param
-from bert_jax.parallel.platform import traced_platform
+from bert_jax.models import fused_norm
+from bert_jax.models.dropout import SEED_WORDS, dropout, row_keys
+from bert_jax.models.layers import Biased, keep, keep_on_gpu, param, whole
+from bert_jax.parallel.platform import runs_fused_kernels, traced_platform
 
 
 class Saved(NamedTuple):
@@ -82,8 +84,23 @@ NORMS: dict[str, Callable[[jax.Array, float, jnp.dtype], jax.Array]] = {
 }
 
 
+class Added(NamedTuple):
+    """What a sublayer adds to the residual stream."""
+
+    value: jax.Array | Biased  # [batch, length, features]
+    rate: float  # of the dropout
+    seed: jax.Array | None
+
+    def array(self) -> jax.Array:
+        """Return the value with its bias, after dropout."""
+        return dropout(whole(self.value), self.rate, self.seed)
+
+
 class Norm(nn.Module):
-    """Normalize the last axis, then multiply by a learned scale and add a learned bias, where there is one."""
+    """Normalize the last axis, then multiply by a learned scale and add a learned bias, where there is one.
+
+    Of a sum where `added` is given, which a GPU computes in the same kernel.
+    """
 
     normalize: Callable[[jax.Array, float, jnp.dtype], jax.Array]  # a row of NORMS
     epsilon: float
@@ -92,13 +109,31 @@ class Norm(nn.Module):
     bias: bool = True
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, added: Added | None = None) -> jax.Array:
+        if added is not None and self._is_fused(x, added):
+            return self._of_sum(x, *added)
+        x = x if added is None else x + added.array()
         x = self.normalize(x, self.epsilon, self.dtype)
         if self.scale:
             x = x.astype(jnp.float32) * param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
         if self.bias:
             x = x.astype(jnp.float32) + param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
         return keep_on_gpu(x.astype(self.dtype))
+
+    def _is_fused(self, x: jax.Array, added: Added) -> bool:
+        one_kernel = self.normalize is layer_norm and self.scale and self.bias and fused_norm.fits(x.shape[-1])
+        on_gpu = traced_platform() == "gpu" and runs_fused_kernels() and not self.is_initializing()
+        return on_gpu and one_kernel and isinstance(added.value, Biased) and x.dtype == self.dtype == jnp.bfloat16
+
+    def _of_sum(self, x: jax.Array, value: Biased, rate: float, seed: jax.Array | None) -> jax.Array:
+        scale = param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
+        shift = param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
+        bias = jnp.zeros(x.shape[-1:], x.dtype) if value.bias is None else value.bias
+        if seed is None or rate == 0:
+            rate, keys = 0.0, jnp.zeros((x.shape[0], SEED_WORDS), jnp.uint32)
+        else:
+            keys = jnp.stack(row_keys(seed, x.shape[0]), axis=-1)
+        return fused_norm.sum_norm(x, value.product, bias, keys, scale, shift, rate, self.epsilon)
 
 
 def norm_layer(config: EncoderConfig, dtype: jnp.dtype, name: str | None = None, kind: str | None = None) -> Norm:
