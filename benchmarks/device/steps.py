@@ -60,7 +60,7 @@ class Step(NamedTuple):
     attention_dropout: bool = True  # as the architecture has it; False: none
     packed: bool = False  # four examples in each sequence
     task: bool = False  # fine-tuning with two classes, not pretraining
-    scanned: bool = False  # layers in a loop: a third to a half of the compilation, a seventh slower on an H100
+    scanned: bool = False  # layers in a loop: a third of the compilation, a third slower on an H100
     layers: int | None = None  # of a model with 512 tokens, to try the command; None: the whole size
 
     @property

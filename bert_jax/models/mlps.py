@@ -39,6 +39,6 @@ def _down(config: EncoderConfig, dtype: jnp.dtype, width: int) -> Linear:
     return Linear(sizes, ("mlp", "embed"), deviations(config).output, dtype, config.mlp_bias, name="mlp_down")
 
 
-# A row is called inside the block, whose parameters its layers become: `[batch, length, width]` in and out. Its last bias
-# may be still to be added.
+# A row is called inside the block, whose parameters its layers become: `[batch, length, width]` in and out. Its last
+# bias may be still to be added.
 MLPS: dict[str, Callable[[EncoderConfig, jnp.dtype, jax.Array], jax.Array | Biased]] = {"plain": plain, "gated": gated}

@@ -110,8 +110,8 @@ class Norm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, added: Added | None = None) -> jax.Array:
-        if added is not None and self._is_fused(x, added):
-            return self._of_sum(x, *added)
+        if added is not None and isinstance(added.value, Biased) and self._is_fused(x):
+            return self._of_sum(x, *added.value, added.rate, added.seed)
         x = x if added is None else x + added.array()
         x = self.normalize(x, self.epsilon, self.dtype)
         if self.scale:
@@ -120,20 +120,24 @@ class Norm(nn.Module):
             x = x.astype(jnp.float32) + param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
         return keep_on_gpu(x.astype(self.dtype))
 
-    def _is_fused(self, x: jax.Array, added: Added) -> bool:
-        one_kernel = self.normalize is layer_norm and self.scale and self.bias and fused_norm.fits(x.shape[-1])
+    def _is_fused(self, x: jax.Array) -> bool:
+        """Whether this norm of a sum is one kernel."""
         on_gpu = traced_platform() == "gpu" and runs_fused_kernels() and not self.is_initializing()
-        return on_gpu and one_kernel and isinstance(added.value, Biased) and x.dtype == self.dtype == jnp.bfloat16
+        fits = x.dtype == self.dtype == jnp.bfloat16 and fused_norm.fits(x.shape[-1])
+        return on_gpu and fits and self.normalize is layer_norm and self.scale and self.bias
 
-    def _of_sum(self, x: jax.Array, value: Biased, rate: float, seed: jax.Array | None) -> jax.Array:
-        scale = param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
-        shift = param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
-        bias = jnp.zeros(x.shape[-1:], x.dtype) if value.bias is None else value.bias
+    def _of_sum(
+        self, x: jax.Array, product: jax.Array, bias: jax.Array | None, rate: float, seed: jax.Array | None
+    ) -> jax.Array:
+        size = x.shape[-1:]
+        scale = param(self, "scale", nn.initializers.ones, size, ("features",))
+        shift = param(self, "bias", nn.initializers.zeros, size, ("features",))
+        bias = jnp.zeros(size, x.dtype) if bias is None else bias
         if seed is None or rate == 0:
             rate, keys = 0.0, jnp.zeros((x.shape[0], SEED_WORDS), jnp.uint32)
         else:
             keys = jnp.stack(row_keys(seed, x.shape[0]), axis=-1)
-        return fused_norm.sum_norm(x, value.product, bias, keys, scale, shift, rate, self.epsilon)
+        return fused_norm.sum_norm(x, product, bias, keys, scale, shift, rate, self.epsilon)
 
 
 def norm_layer(config: EncoderConfig, dtype: jnp.dtype, name: str | None = None, kind: str | None = None) -> Norm:

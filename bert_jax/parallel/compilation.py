@@ -19,7 +19,7 @@ def compiler_options(mesh: jax.sharding.Mesh, deterministic: bool = False) -> di
     """Return the XLA options for the devices of `mesh`; none for CPUs. Programs of CPUs and TPUs are deterministic."""
     device = mesh.devices.flat[0]
     if device.platform == "gpu":
-        # All products by cuBLAS: XLA fuses the sum of two gradients into them, and never chooses a slower one in Triton.
+        # All products by cuBLAS: XLA then adds two gradients within a product, and chooses no slower kernel in Triton.
         options: dict[str, str | bool] = {"xla_gpu_enable_triton_gemm": False}  # XLA refuses "false"
         # No sums by atomics, cuDNN's gradient in a fixed order, and no choice of kernels by timing them.
         return options | ({"xla_gpu_deterministic_ops": True} if deterministic else {})

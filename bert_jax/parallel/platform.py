@@ -29,7 +29,7 @@ def traced_platform() -> str:
 
 
 def runs_fused_kernels() -> bool:
-    """Return False where this process computes on GPUs that cannot run fused kernels: older ones, and other vendors'."""
+    """Return False where this process computes on GPUs without fused kernels: older ones, and those not by NVIDIA."""
     if jax.default_backend() != "gpu":
         return True
     device = jax.local_devices()[0]

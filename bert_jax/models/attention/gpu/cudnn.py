@@ -10,7 +10,7 @@ HEAD_MULTIPLE, LARGEST_HEAD = 8, 128  # features; the largest that all of these 
 
 
 def available() -> bool:
-    """Return False where this process computes on GPUs that lack the kernel: older ones, and those not by NVIDIA."""
+    """Return whether this process computes on GPUs that have the kernel, or on none."""
     return runs_fused_kernels()
 
 
