@@ -8,6 +8,7 @@ bottleneck.py the block of MobileBERT, narrow inside
 blocks.py     the block; add a way to normalize around its sublayers as a function and its row in BLOCKS
 attention/    self-attention: add a kernel as a file and its row in KERNELS
 norms.py      add a normalization as a function and its row in NORMS
+fused_norm.py sum and norm by one kernel on GPUs
 positions/    add a position scheme as a file with its functions and its row in POSITIONS
 mlps.py       add an MLP as a function and its row in MLPS
 heads/        add a head as a function and its row in HEADS, a pooling likewise in POOLINGS
