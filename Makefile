@@ -9,8 +9,8 @@ SCRATCH ?= /tmp
 PYTHONS := 3.11 3.12 3.13
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --editable
 # What `make test-matrix` runs: the core on JAX, without torch and without other processes.
-QUICK := tests/config tests/test_console.py tests/test_layout.py tests/test_wheel.py tests/data/test_hashing.py \
-         tests/data/test_order.py tests/data/test_corpus.py tests/models/test_dropout.py tests/models/test_packing.py \
+QUICK := tests/config tests/test_console.py tests/test_layout.py tests/test_wheel.py tests/batches/test_hashing.py \
+         tests/batches/test_order.py tests/corpus/test_store.py tests/models/test_dropout.py tests/models/test_packing.py \
          tests/objectives/test_pretraining.py tests/training/test_train.py tests/training/test_checkpoint.py \
          tests/interop/test_stablehlo.py
 

@@ -18,14 +18,15 @@ from typing import Any
 
 import jax
 
+from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.config import ComputeConfig
 from bert_jax.config.presets import PRESETS
-from bert_jax.data.tokenizer import Tokenizer, load_tokenizer
-from bert_jax.data.tokenizer.training.train import train_tokenizer
-from bert_jax.inference.load import OpenModel
-from bert_jax.inference.scoring.log_probabilities import HEADS
 from bert_jax.models import make_model
-from bert_jax.reports.attention_page.page import attention_page
+from bert_jax.reports.attention.page import attention_page
+from bert_jax.reports.attention.text import text_attention
+from bert_jax.scoring.log_probabilities import HEADS
+from bert_jax.tokenizer import Tokenizer, load_tokenizer
+from bert_jax.tokenizer.train import train_tokenizer
 
 LARGER = 16  # queries than at the start of training
 WORDS = "the old ship left harbour with nine men and a cat because wind had turned to north again"
@@ -51,7 +52,7 @@ def main() -> None:
     for first in ("the", "[MASK]"):
         text = of_length(tokenizer, first, args.tokens)
         began, worked = time.perf_counter(), cpu_seconds()
-        shown = attention_page(model, text, one=(0, 0))
+        shown = attention_page(model, text_attention(model, text), text, detail_of=(0, 0))
         seconds, worked = time.perf_counter() - began, cpu_seconds() - worked
         print(
             f"{config.num_layers} x {config.num_heads} heads, "

@@ -14,11 +14,11 @@ import time
 
 import numpy as np
 
+from bert_jax.batches.iteration import batches
+from bert_jax.batches.pipeline import Sequences, make_sequences, symbols_of
 from bert_jax.config import DataConfig
-from bert_jax.data.corpus import Split, open_corpus
-from bert_jax.data.sequences.iteration import batches
-from bert_jax.data.sequences.pipeline import Sequences, make_sequences, symbols_of
-from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.corpus.store import Split, open_corpus
+from bert_jax.tokenizer import load_tokenizer
 
 GOAL, GOAL_OF_WORDS = 5e6, 3e6
 RUNS = 5

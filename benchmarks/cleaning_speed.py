@@ -33,8 +33,8 @@ def main() -> None:
     arguments.add_argument("--repeats", type=int, default=3, help="repetitions of `prepare`, alternating (default: 3)")
     args = arguments.parse_args()
 
-    from bert_jax.data.preparation.prepare import prepare
-    from bert_jax.data.sources import read_documents
+    from bert_jax.corpus.build.prepare import prepare
+    from bert_jax.readers import read_documents
 
     texts: list[str] = []
     left = args.megabytes * 1e6
@@ -85,10 +85,10 @@ def documents_of(text: str) -> Iterator[str]:
 
 def time_rules(recipe: str, texts: list[str]) -> None:
     """Print the speed of each rule that needs no survey, and of all of them."""
-    from bert_jax.data.preparation.cleaning.chunk import bind
-    from bert_jax.data.preparation.cleaning.recipe import read_recipe
-    from bert_jax.data.preparation.cleaning.rules.table import RULES
-    from bert_jax.data.preparation.cleaning.rules.texts import Removed
+    from bert_jax.corpus.build.cleaning.chunk import bind
+    from bert_jax.corpus.build.cleaning.recipe import read_recipe
+    from bert_jax.corpus.build.cleaning.rules import RULES
+    from bert_jax.corpus.build.cleaning.texts import Removed
 
     steps = [step for step in read_recipe(recipe).steps if not RULES[step.rule].survey]
     everything, all_seconds = sum(len(text.encode()) for text in texts) / 1e6, 0.0

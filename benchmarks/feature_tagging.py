@@ -26,13 +26,13 @@ from recipe_table import spread
 from same_inputs import check_inputs
 from table_picture import draw
 
+from bert_jax.checkpoints.load_model import OpenModel, digest, open_model, read_weights
 from bert_jax.config import ComputeConfig, TaskConfig
 from bert_jax.console import Console
+from bert_jax.finetuning.task_data import Part, read_part
 from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.embed import HEADS
-from bert_jax.inference.load import OpenModel, digest, open_model, read_weights
 from bert_jax.models import make_model
-from bert_jax.runs.finetuning.task_data import Part, read_part
 from bert_jax.tasks.batching import plan
 from bert_jax.tasks.features import collate
 from bert_jax.tasks.scoring import score

@@ -12,9 +12,9 @@ import functools
 import gzip
 from typing import NamedTuple
 
-from bert_jax.data.tokenizer import TOKENIZERS
-from bert_jax.data.tokenizer.training.report import count_tokens
-from bert_jax.data.tokenizer.training.train import train_from_texts
+from bert_jax.tokenizer import TOKENIZERS
+from bert_jax.tokenizer.train import train_from_texts
+from bert_jax.tokenizer.training_report import count_tokens
 
 
 class Text(NamedTuple):

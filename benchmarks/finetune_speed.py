@@ -64,10 +64,10 @@ def ours(place: pathlib.Path, arguments: argparse.Namespace, write: Write) -> No
     from bert_jax.config import FinetuneConfig, resolve
     from bert_jax.config.recipes import finetuning as recipe
     from bert_jax.console import Console
+    from bert_jax.finetuning.setup import prepare_task, task_objective
+    from bert_jax.finetuning.task_data import training_batches
     from bert_jax.objectives.base import Batch
     from bert_jax.parallel.sharding import batch_blocks
-    from bert_jax.runs.finetuning.setup import prepare_task, task_objective
-    from bert_jax.runs.finetuning.task_data import training_batches
     from bert_jax.training.loop import Data, RunContext, fit
     from bert_jax.training.schedules import Phase
     from bert_jax.training.step import check_layout

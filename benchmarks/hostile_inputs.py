@@ -38,13 +38,13 @@ import transformers
 import zstandard
 from pyarrow import parquet
 
-import bert_jax.data.preparation.prepare
+import bert_jax.corpus.build.prepare
 import bert_jax.inference.fill_mask
-import bert_jax.reports.inspect  # noqa: F401  # before the processes fork: each would import JAX anew
+import bert_jax.reports.corpus.inspect  # noqa: F401  # before the processes fork: each would import JAX anew
 from bert_jax.cli.main import main as run_verb
-from bert_jax.data.tokenizer import SPECIAL_TOKENS, save_tokenizer
-from bert_jax.data.tokenizer.kinds.bert_words import Normalizer
-from bert_jax.data.tokenizer.tokenizer import wordpiece_tokenizer
+from bert_jax.tokenizer import SPECIAL_TOKENS, save_tokenizer
+from bert_jax.tokenizer.bert_words import Normalizer
+from bert_jax.tokenizer.tokenizer import wordpiece_tokenizer
 
 ADDRESS_SPACE, SECONDS = 8 << 30, 60
 MAX_MEMORY = 1 << 30  # bytes of resident memory

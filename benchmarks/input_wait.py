@@ -13,7 +13,7 @@ import tempfile
 from bert_jax.config import PretrainConfig, read_config
 from bert_jax.console import Console
 from bert_jax.parallel.compilation import use_compilation_cache
-from bert_jax.runs.pretrain import pretrain
+from bert_jax.pretraining.pretrain import pretrain
 from bert_jax.training.metrics import read_metrics
 
 

@@ -37,7 +37,7 @@ def main() -> None:
     arguments.add_argument("--most", type=int, default=300, help="sentences and documents of a language (default: 300)")
     args = arguments.parse_args()
 
-    from bert_jax.data.preparation.cleaning.rules.language import identify, language
+    from bert_jax.corpus.build.cleaning.language import identify, language
 
     found: list[tuple[str, float, float, float]] = []
     unknown: list[str] = []

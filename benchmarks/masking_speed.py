@@ -12,8 +12,8 @@ import time
 
 import numpy as np
 
+from bert_jax.batches.masking import MASKINGS, Vocabulary, mask_tokens
 from bert_jax.config import DataConfig
-from bert_jax.data.sequences.masking import MASKINGS, Vocabulary, mask_tokens
 
 GOALS = {"token": 8e6, "whole_word": 5e6, "ngram": 5e6, "span": 5e6}
 BATCHES = 100

@@ -25,7 +25,7 @@ from recipe_table import spread
 from same_inputs import check_inputs
 from table_picture import draw
 
-from bert_jax.data.mixture import open_mixture
+from bert_jax.corpus.mixture import open_mixture
 
 # The modern recipe of recipe_ablation.py with a constant masking rate, so that only a row's own choice differs. A mean
 # over all tokens instead of the first one's vector: with left to right the first sees nothing but itself.
@@ -226,7 +226,7 @@ def train(values: Values, seed: int, corpus: str, data: pathlib.Path, output: pa
 
 def pretrained(values: Values, seed: int, corpus: str, output: pathlib.Path) -> pathlib.Path:
     """Pretrain with one seed, after the run to start from if there is one, and return the work directory."""
-    from bert_jax.runs.api import pretrain
+    from bert_jax.api import pretrain
 
     workdir = output / "runs" / result_file(values, seed, output).stem
     own = {key: value for key, value in values.items() if key != FIRST}

@@ -35,16 +35,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-from bert_jax.data.preparation import chunks
-from bert_jax.data.preparation.duplicates import search
-from bert_jax.data.preparation.duplicates.first_pass import FirstPass
-from bert_jax.data.preparation.duplicates.normal_form import split_hash
-from bert_jax.data.preparation.duplicates.signatures import Signatures
-from bert_jax.data.preparation.encoding import PrepareSettings, choose_split, encode_chunk
-from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.sources import read_documents, total_bytes
-from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.corpus.build import chunks
+from bert_jax.corpus.build import dedup_pass as search
+from bert_jax.corpus.build.dedup_pass import FirstPass
+from bert_jax.corpus.build.dedup_signatures import Signatures
+from bert_jax.corpus.build.encoding import PrepareSettings, choose_split, encode_chunk
+from bert_jax.corpus.build.normal_form import split_hash
+from bert_jax.corpus.build.prepare import prepare
 from bert_jax.errors import writing
+from bert_jax.readers import read_documents, total_bytes
+from bert_jax.tokenizer import load_tokenizer
 
 DOCUMENTS, MIN_WORDS, MAX_WORDS = 1000, 50, 2000
 SHINGLE, THRESHOLD = 5, 0.8

@@ -60,7 +60,7 @@ def main() -> None:
 
 def texts_of(inputs: list[str], megabytes: int) -> Iterator[str]:
     """The texts of the inputs, again and again, until there are so many bytes of them."""
-    from bert_jax.data.sources import read_documents
+    from bert_jax.readers import read_documents
 
     left = megabytes * MEGABYTE
     for _ in itertools.count():

@@ -28,9 +28,9 @@ def main() -> None:
     os.environ["RAYON_NUM_THREADS"] = str(args.workers)  # before the library is imported
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
 
-    from bert_jax.data.preparation.prepare import prepare
-    from bert_jax.data.sources import read_documents
-    from bert_jax.data.tokenizer import load_tokenizer
+    from bert_jax.corpus.build.prepare import prepare
+    from bert_jax.readers import read_documents
+    from bert_jax.tokenizer import load_tokenizer
 
     texts = [document.text for document in read_documents(args.input) if not document.rejected]
     lines = [line for text in texts for line in text.split("\n")]

@@ -105,8 +105,8 @@ class Corpora:
         return str(place / "corpus"), str(place / "report")
 
     def _make(self, place: pathlib.Path, vocabulary: int) -> None:
-        from bert_jax.data.preparation.prepare import prepare
-        from bert_jax.data.tokenizer.training.train import train_tokenizer
+        from bert_jax.corpus.build.prepare import prepare
+        from bert_jax.tokenizer.train import train_tokenizer
 
         assert self.text
         assert self.report
@@ -158,11 +158,11 @@ def steps_in_equal_time(job: Job, steps: int, output: pathlib.Path) -> int:
 
 def run(spec: Values) -> None:
     """Train one config in this process, evaluate it, and write its result."""
+    from bert_jax.api import pretrain
     from bert_jax.config import PretrainConfig
     from bert_jax.parallel.compilation import use_compilation_cache
-    from bert_jax.reports.plateau import Plateau
-    from bert_jax.runs.api import pretrain
     from bert_jax.training.metrics import read_metrics
+    from bert_jax.training.plateau import Plateau
     from bert_jax.training.schedules import plan_phases
     from bert_jax.training.workdir import read_run
 
@@ -226,7 +226,7 @@ def seconds_until(lines: Sequence[Values], phases: Any, step: int) -> float:
 def reported(workdir: pathlib.Path, corpus: str) -> Values:
     """Return loss and accuracy at 15 % BERT masks over the documents of another corpus, and their unigram entropy."""
     from bert_jax.console import Console
-    from bert_jax.runs.evaluate import evaluate
+    from bert_jax.pretraining.evaluate import evaluate
 
     found = evaluate(workdir, None, Console(silent=True), pathlib.Path(corpus))
     return {"loss": found["mlm_loss"], "accuracy": found["mlm_accuracy"], "unigram_entropy": found["unigram_entropy"]}

@@ -14,13 +14,13 @@ import time
 
 import jax
 
+from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.config import ComputeConfig, EncoderConfig
-from bert_jax.data.tokenizer import load_tokenizer
-from bert_jax.data.tokenizer.training.train import train_tokenizer
-from bert_jax.inference.load import OpenModel
-from bert_jax.inference.scoring.log_probabilities import HEADS
-from bert_jax.inference.scoring.score import run_benchmark, scoring_model
 from bert_jax.models import make_model
+from bert_jax.scoring.log_probabilities import HEADS
+from bert_jax.scoring.score import run_benchmark, scoring_model
+from bert_jax.tokenizer import load_tokenizer
+from bert_jax.tokenizer.train import train_tokenizer
 
 
 def main() -> None:

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 
 from fertility import read
 
+from bert_jax.batches.pipeline import make_sequences, symbols_of
+from bert_jax.batches.statistics import coverage, sequence_figures
 from bert_jax.config import DataConfig
-from bert_jax.data.corpus import open_corpus
-from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
-from bert_jax.data.sources import ReadOptions
-from bert_jax.data.statistics import coverage, sequence_figures
-from bert_jax.data.tokenizer import Tokenizer, save_tokenizer
-from bert_jax.data.tokenizer.training.train import train_from_texts
+from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.store import open_corpus
+from bert_jax.readers import ReadOptions
+from bert_jax.tokenizer import Tokenizer, save_tokenizer
+from bert_jax.tokenizer.train import train_from_texts
 
 RULES = ("full_sentences", "document_sentences", "full_text")
 

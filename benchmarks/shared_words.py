@@ -30,7 +30,7 @@ def main() -> None:
     config.data.update(corpus=args.corpus, sentence_pairs="next_sentence")
     config.train.update(batch_size=64, steps=args.batches)
     config.train.phases = phases({"seq_len": args.seq_len, "fraction": 1.0})
-    read = bert_jax.batches(bert_jax.resolve(bert_jax.PretrainConfig, config))
+    read = bert_jax.make_batches(bert_jax.resolve(bert_jax.PretrainConfig, config))
     pairs, labels = [], []
     for batch in itertools.islice(read, args.batches):
         ids, types, mask = (np.asarray(batch[name]) for name in ("input_ids", "token_type_ids", "attention_mask"))

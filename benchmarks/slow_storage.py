@@ -14,12 +14,12 @@ import sys
 import tempfile
 import time
 
+from bert_jax.batches.iteration import batches
+from bert_jax.batches.pipeline import make_sequences, symbols_of
 from bert_jax.config import DataConfig
-from bert_jax.data.corpus import open_corpus
-from bert_jax.data.sequences.iteration import batches
-from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
-from bert_jax.data.staging import staged
-from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.corpus.cache import staged
+from bert_jax.corpus.store import open_corpus
+from bert_jax.tokenizer import load_tokenizer
 
 BATCH_SIZE, SEQ_LEN = 64, 128
 SECONDS = 10.0

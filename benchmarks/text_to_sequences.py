@@ -23,11 +23,11 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import numpy as np
 import transformers
 
+from bert_jax.batches.pipeline import make_sequences, symbols_of
 from bert_jax.config import DataConfig
-from bert_jax.data.corpus import open_corpus
-from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
-from bert_jax.data.tokenizer import load_tokenizer, save_tokenizer
+from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.store import open_corpus
+from bert_jax.tokenizer import load_tokenizer, save_tokenizer
 
 SEQ_LEN, BATCH, LINES = 128, 256, 1000
 PUBLISHED = (46.0, 69.0)  # kB/s

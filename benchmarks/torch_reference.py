@@ -26,16 +26,16 @@ import numpy as np
 import torch
 import transformers
 
+from bert_jax.batches.statistics import unigram_entropy
 from bert_jax.config import OptimizerConfig, PretrainConfig, read_config, with_vocab_size
-from bert_jax.data.mixture import Mixture, open_mixture
-from bert_jax.data.statistics import unigram_entropy
+from bert_jax.corpus.mixture import Mixture, open_mixture
 from bert_jax.errors import UserError
 from bert_jax.interop import huggingface
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.objectives.base import Batch, Params
 from bert_jax.parallel import sharding
 from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.runs.corpus_data import corpus_data
+from bert_jax.pretraining.data import corpus_data
 from bert_jax.training.evaluation import make_evaluate, sized_evaluation
 from bert_jax.training.loop import Data
 from bert_jax.training.optimizers import make_optimizer

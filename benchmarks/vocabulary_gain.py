@@ -19,11 +19,11 @@ from typing import Any
 
 import jax
 
-from bert_jax.data.corpus import open_corpus
-from bert_jax.data.preparation.duplicates.normal_form import split_hash
-from bert_jax.data.preparation.encoding import choose_split
-from bert_jax.data.sources import read_documents
-from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.corpus.build.encoding import choose_split
+from bert_jax.corpus.build.normal_form import split_hash
+from bert_jax.corpus.store import open_corpus
+from bert_jax.readers import read_documents
+from bert_jax.tokenizer import load_tokenizer
 
 STARTS = ("own", "carried", "random")
 HELDOUT = 0.05

@@ -22,8 +22,8 @@ def measure(size: str, batch_size: int, seq_len: int, rounds: int, mesh: list[in
     import numpy as np
 
     from bert_jax import config as c
+    from bert_jax.batches.pipeline import batch_shapes
     from bert_jax.config.presets import architecture
-    from bert_jax.data.sequences.pipeline import batch_shapes
     from bert_jax.objectives import make_objective
     from bert_jax.parallel.sharding import place_batch
     from bert_jax.training.optimizers import make_optimizer

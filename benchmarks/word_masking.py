@@ -18,13 +18,13 @@ import time
 from fertility import read
 from sequence_fill import write_inputs
 
-from bert_jax.data.corpus import open_corpus
-from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.preparation.segmenters.table import check_segmenter, versions
-from bert_jax.data.sources import ReadOptions
-from bert_jax.data.statistics import token_figures
-from bert_jax.data.tokenizer import load_tokenizer
-from bert_jax.data.tokenizer.training.train import train_from_texts
+from bert_jax.batches.statistics import token_figures
+from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.build.segmenters import check_segmenter, versions
+from bert_jax.corpus.store import open_corpus
+from bert_jax.readers import ReadOptions
+from bert_jax.tokenizer import load_tokenizer
+from bert_jax.tokenizer.train import train_from_texts
 
 RUNS = 3
 

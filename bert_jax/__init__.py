@@ -3,7 +3,8 @@
 The Python API is the names in `__all__`; docs/api.md shows each at work. They are imported when first used, so that
 `import bert_jax` is fast and loads no JAX.
 
-The packages, in the order of imports: each may import those above it (tests/test_layout.py).
+The packages, in the order of imports, which is also the order in which data flows: each may import those above it
+(tests/test_layout.py).
 
     errors.py        the one exception that a mistake of the user raises
     files.py         files and directories that are written atomically, and their digests
@@ -11,15 +12,24 @@ The packages, in the order of imports: each may import those above it (tests/tes
     console.py       progress and messages
     config/          fields of a run, recipes, published architectures
     parallel/        mesh and shardings, processes, watchdog, preemption
-    data/            text -> sequences, in numpy: sources, tokenizer, preparation, corpus, batches
+    readers/         files, archives, buckets, data sets -> documents
+    tokenizer/       text <-> token ids
+    corpus/          the prepared corpus on disk; corpus/build/ makes it from documents
+    batches/         sequence number -> masked sequence -> batch
     models/          encoder, attention kernels, heads: batch -> arrays
     tasks/           tasks and their kinds: examples, features, predictions, scores
     objectives/      models and labels -> loss
-    training/        loop, step, optimizers, schedules, checkpoints, metrics files
+    training/        step, loop, optimizers, schedules, checkpoints, metrics files
     interop/         models of other libraries, in and out: Hugging Face, TensorFlow, StableHLO, ONNX
+    checkpoints/     any model directory -> config, parameters, tokenizer
     inference/       model directories at work: embed, fill masks, predict
+    scoring/         minimal pairs, pseudo-perplexity, bias
+    loaded_model.py  a model in memory, for Python
     reports/         a corpus and a run to look at
-    runs/            whole commands: pretrain, finetune, evaluate, export
+    pretraining/     the whole of `pretrain`
+    finetuning/      the whole of `finetune`
+    convert/         one model directory -> another: export, compress, vocabulary
+    api.py           runs for Python
     dryrun/          a recipe compiled for devices that are not there: memory, time, cost
     cli/             the command line
 """
@@ -28,6 +38,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bert_jax.api import OpenRun, finetune, make_batches, open_run, pretrain
     from bert_jax.config import (
         ComputeConfig,
         EncoderConfig,
@@ -38,16 +49,15 @@ if TYPE_CHECKING:
         read_config,
         resolve,
     )
-    from bert_jax.data.corpus import open_corpus
-    from bert_jax.data.preparation.prepare import prepare
-    from bert_jax.data.tokenizer import load_tokenizer
-    from bert_jax.data.tokenizer.training.train import train_tokenizer
+    from bert_jax.corpus.build.prepare import prepare
+    from bert_jax.corpus.store import open_corpus
     from bert_jax.errors import UserError
-    from bert_jax.inference.loaded_model import LoadedModel, load
     from bert_jax.interop.huggingface.model import export_model
+    from bert_jax.loaded_model import LoadedModel, load
     from bert_jax.models import Head, make_model
     from bert_jax.objectives import make_objective
-    from bert_jax.runs.api import OpenRun, batches, finetune, open_run, pretrain
+    from bert_jax.tokenizer import load_tokenizer
+    from bert_jax.tokenizer.train import train_tokenizer
 
 __version__ = "0.1.0"
 __all__ = [
@@ -59,12 +69,12 @@ __all__ = [
     "OpenRun",
     "PretrainConfig",
     "UserError",
-    "batches",
     "export_model",
     "finetune",
     "finetune_config",
     "load",
     "load_tokenizer",
+    "make_batches",
     "make_model",
     "make_objective",
     "open_corpus",
@@ -83,26 +93,26 @@ _MODULES = {
     "EncoderConfig": "config",
     "FinetuneConfig": "config",
     "Head": "models",
-    "LoadedModel": "inference.loaded_model",
-    "OpenRun": "runs.api",
+    "LoadedModel": "loaded_model",
+    "OpenRun": "api",
     "PretrainConfig": "config",
     "UserError": "errors",
-    "batches": "runs.api",
+    "make_batches": "api",
     "export_model": "interop.huggingface.model",
-    "finetune": "runs.api",
+    "finetune": "api",
     "finetune_config": "config",
-    "load": "inference.loaded_model",
-    "load_tokenizer": "data.tokenizer",
+    "load": "loaded_model",
+    "load_tokenizer": "tokenizer",
     "make_model": "models",
     "make_objective": "objectives",
-    "open_corpus": "data.corpus",
-    "open_run": "runs.api",
-    "prepare": "data.preparation.prepare",
-    "pretrain": "runs.api",
+    "open_corpus": "corpus.store",
+    "open_run": "api",
+    "prepare": "corpus.build.prepare",
+    "pretrain": "api",
     "pretrain_config": "config",
     "read_config": "config",
     "resolve": "config",
-    "train_tokenizer": "data.tokenizer.training.train",
+    "train_tokenizer": "tokenizer.train",
 }
 
 

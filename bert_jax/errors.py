@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-SHOWN: dict[str, str] = {}  # local copy -> the URL that the user gave (training/saving/mirror.py)
+SHOWN: dict[str, str] = {}  # local copy -> the URL that the user gave (training/remote_workdir.py)
 REASONS = {errno.EEXIST: "a file stands there", errno.ENOTDIR: "a part of its path is a file"}
 
 

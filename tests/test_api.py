@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import bert_jax
+from bert_jax.api import as_config
 from bert_jax.errors import UserError
-from bert_jax.runs.api import as_config
-from tests.data.stored_corpus import store
-from tests.generated_corpus import generated_corpus
+from tests.helpers.generated_corpus import generated_corpus
+from tests.helpers.stored_corpus import store
+from tests.helpers.tiny_models import save
 from tests.reports.written_pages import curve, write_run
-from tests.tiny_models import save
 
 ROOT = pathlib.Path(bert_jax.__file__).parent
 
@@ -199,12 +199,12 @@ def test_batches_follow_from_the_step(tmp_path) -> None:
     config.train.update(steps=10, batch_size=4)
     config.train.phases[0].seq_len = 32
     config = bert_jax.resolve(bert_jax.PretrainConfig, config)
-    from_start = list(itertools.islice(bert_jax.batches(config), 4))
-    (later,) = itertools.islice(bert_jax.batches(config, step=3), 1)
+    from_start = list(itertools.islice(bert_jax.make_batches(config), 4))
+    (later,) = itertools.islice(bert_jax.make_batches(config, step=3), 1)
     assert later["input_ids"].shape == (4, 32)
     for name, x in later.items():
         np.testing.assert_array_equal(x, from_start[3][name])
     with pytest.raises(UserError, match="phase 1: the config has 1 phases"):
-        bert_jax.batches(config, phase=1)
+        bert_jax.make_batches(config, phase=1)
     with pytest.raises(UserError, match="no corpus"):
-        bert_jax.batches(dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=None)))
+        bert_jax.make_batches(dataclasses.replace(config, data=dataclasses.replace(config.data, corpus=None)))

@@ -6,11 +6,11 @@ import pathlib
 import pytest
 
 from bert_jax import strict_json
-from bert_jax.data.corpus import open_corpus
-from bert_jax.data.json_lines import parse_json
-from bert_jax.data.sources import ReadOptions, read_documents
-from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
+from bert_jax.readers import ReadOptions, read_documents
+from bert_jax.readers.json_lines import parse_json
+from bert_jax.tokenizer import load_tokenizer
 
 DEEP = "[" * 100_000 + "]" * 100_000
 WRONG = {

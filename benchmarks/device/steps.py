@@ -101,7 +101,10 @@ def ours(step: Step) -> Run:
     config: Config
     objective: Objective
     if step.task:
-        from bert_jax.objectives.tasks import finetuning, head  # these need tokenizers
+        from bert_jax.objectives.tasks import (
+            finetuning,  # these need tokenizers
+            head,
+        )
 
         config = dataclasses.replace(resolve(FinetuneConfig, finetune_config()), compute=compute)
         phases: tuple[Phase, ...] = (Phase(0, 1_000, 0, step.seq_len, step.sequences, 1),)

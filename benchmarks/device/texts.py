@@ -11,16 +11,16 @@ import jax
 import numpy as np
 
 from benchmarks.device.report import Result
+from bert_jax.batches.iteration import batches
+from bert_jax.batches.pipeline import make_sequences, symbols_of
+from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig
-from bert_jax.data.corpus import open_corpus
-from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.sequences.iteration import batches
-from bert_jax.data.sequences.pipeline import make_sequences, symbols_of
-from bert_jax.data.tokenizer import load_tokenizer
-from bert_jax.data.tokenizer.training.train import train_tokenizer
+from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.store import open_corpus
 from bert_jax.inference.embed import HEADS, encode
-from bert_jax.inference.load import OpenModel
 from bert_jax.models import make_model
+from bert_jax.tokenizer import load_tokenizer
+from bert_jax.tokenizer.train import train_tokenizer
 
 SYLLABLES = [start + middle + end for start in "bdfklmnprst" for middle in "aeiou" for end in ("", "n", "rd", "st")]
 WORDS, VOCAB = 2_000, 512

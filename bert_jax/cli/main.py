@@ -4,35 +4,32 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bert_jax.cli.options import data as data_options
-from bert_jax.cli.options import models as model_options
-from bert_jax.cli.options import training as training_options
+from bert_jax.cli import conversion, data, models, runs, scores, training
 from bert_jax.cli.parser import Verb, parse
-from bert_jax.cli.verbs import data, models, training
 from bert_jax.errors import UserError, lack_of
 
 VERBS = {
-    "tokenizer": Verb(data_options.TOKENIZER, data.tokenizer, "lower --sample_characters"),
-    "clean": Verb(data_options.CLEAN, data.clean, "lower --workers"),
-    "prepare": Verb(data_options.PREPARE, data.prepare, "lower --workers, or give fewer files at a time"),
-    "inspect": Verb(data_options.INSPECT, data.inspect),
-    "config": Verb(training_options.CONFIG, training.config),
-    "compile": Verb(training_options.COMPILE, training.compile_),
-    "pretrain": Verb(training_options.PRETRAIN, training.pretrain, training.LESS),
-    "evaluate": Verb(model_options.EVALUATE, models.evaluate),
-    "plot": Verb(model_options.PLOT, models.plot),
-    "report": Verb(model_options.REPORT, models.report),
-    "export": Verb(model_options.EXPORT, models.export),
-    "compress": Verb(model_options.COMPRESS, models.compress),
-    "verify": Verb(model_options.VERIFY, models.verify),
-    "vocabulary": Verb(model_options.VOCABULARY, models.vocabulary),
-    "fill-mask": Verb(model_options.FILL_MASK, models.fill_mask),
-    "attention": Verb(model_options.ATTENTION, models.attention),
-    "finetune": Verb(training_options.FINETUNE, training.finetune, training.LESS),
-    "predict": Verb(model_options.PREDICT, models.predict, "lower --batch_size"),
-    "embed": Verb(model_options.EMBED, models.embed, "lower --batch_size"),
-    "score": Verb(model_options.SCORE, models.score),
-    "bias": Verb(model_options.BIAS, models.bias),
+    "tokenizer": Verb(data.TOKENIZER, data.tokenizer, "lower --sample_characters"),
+    "clean": Verb(data.CLEAN, data.clean, "lower --workers"),
+    "prepare": Verb(data.PREPARE, data.prepare, "lower --workers, or give fewer files at a time"),
+    "inspect": Verb(data.INSPECT, data.inspect),
+    "config": Verb(training.CONFIG, training.config),
+    "compile": Verb(training.COMPILE, training.compile_),
+    "pretrain": Verb(training.PRETRAIN, training.pretrain, training.LESS),
+    "evaluate": Verb(runs.EVALUATE, runs.evaluate),
+    "plot": Verb(runs.PLOT, runs.plot),
+    "report": Verb(runs.REPORT, runs.report),
+    "export": Verb(conversion.EXPORT, conversion.export),
+    "compress": Verb(conversion.COMPRESS, conversion.compress),
+    "verify": Verb(runs.VERIFY, runs.verify),
+    "vocabulary": Verb(conversion.VOCABULARY, conversion.vocabulary),
+    "fill-mask": Verb(models.FILL_MASK, models.fill_mask),
+    "attention": Verb(models.ATTENTION, models.attention),
+    "finetune": Verb(training.FINETUNE, training.finetune, training.LESS),
+    "predict": Verb(models.PREDICT, models.predict, "lower --batch_size"),
+    "embed": Verb(models.EMBED, models.embed, "lower --batch_size"),
+    "score": Verb(scores.SCORE, scores.score),
+    "bias": Verb(scores.BIAS, scores.bias),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from bert_jax import __version__
-from bert_jax.cli.options.command import Command
+from bert_jax.cli.command import Command
 
 
 class Verb(NamedTuple):

@@ -1,14 +1,14 @@
-"""Configuration: every field of a run, recipes, and the published values they start from.
+"""Configuration: every field of a run, recipes, and the published values that recipes start from.
 
-schema/        every field with its default, meaning and range: add a field to its dataclass there
-free_fields.py what a resumed run may change
-checks.py      fields that do not fit each other, or that a run would not read
-load.py        recipe + overrides -> a frozen config, or an error that names the key
-find_recipe.py where a recipe is: a file, or a name in configs/
-suggestions.py which key was meant: add a spelling of another trainer to ALIASES
-presets.py     published architectures: add a row to PRESETS
-write_recipe.py a config as the recipe that gives it: what differs from the defaults
-recipes.py     published training settings, which configs/ starts from: add a function
+checks.py        fields that do not fit each other, or that a run would not read
+find_recipe.py   where a recipe is: a file, or a name in configs/
+free_fields.py   what a resumed run may change
+load.py          recipe + overrides -> a frozen config, or an error that names the key
+presets.py       published architectures: add a row to PRESETS
+recipes.py       published training settings, which configs/ starts from: add a function
+schema.py        A field of a config
+suggestions.py   which key was meant: add a spelling of another trainer to ALIASES
+write_recipe.py  a config as the recipe that gives it: what differs from the defaults
 """
 
 from bert_jax.config.checks import check_warmup

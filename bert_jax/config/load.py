@@ -22,13 +22,7 @@ from ml_collections import config_dict, config_flags
 from bert_jax.config.checks import check_overrides, check_pretraining
 from bert_jax.config.find_recipe import find_recipe
 from bert_jax.config.free_fields import FREE_TO_CHANGE
-from bert_jax.config.schema import (
-    Config,
-    FinetuneConfig,
-    PhaseConfig,
-    PretrainConfig,
-)
-from bert_jax.config.schema.field import FROM_0_BELOW_1, LARGEST
+from bert_jax.config.schema import FROM_0_BELOW_1, LARGEST, Config, FinetuneConfig, PhaseConfig, PretrainConfig
 from bert_jax.config.suggestions import meant_keys
 from bert_jax.errors import UserError, did_you_mean
 

@@ -7,14 +7,15 @@ from typing import Any, NamedTuple
 
 import jax
 
+from bert_jax.batches.masking import phase_masking
+from bert_jax.batches.pipeline import batch_shapes
 from bert_jax.config import Config, FinetuneConfig, PretrainConfig, check_choices, with_vocab_size
 from bert_jax.console import Console
-from bert_jax.data.mixture import open_mixture
-from bert_jax.data.sequences.masking import phase_masking
-from bert_jax.data.sequences.pipeline import batch_shapes
+from bert_jax.corpus.mixture import open_mixture
 from bert_jax.dryrun.estimate import Estimate, Machine, estimate_step, machine_of_chip
 from bert_jax.dryrun.hlo_cost import Cost, program_cost
 from bert_jax.dryrun.topology import quiet
+from bert_jax.finetuning.setup import learning_rates, prepare_task, task_objective
 from bert_jax.objectives import make_objective
 from bert_jax.objectives.base import Objective
 from bert_jax.parallel import sharding
@@ -28,8 +29,7 @@ from bert_jax.parallel.memory import (
     taken_fraction,
     ways_to_fit,
 )
-from bert_jax.runs.finetuning.setup import learning_rates, prepare_task, task_objective
-from bert_jax.runs.start.teacher import teacher_architecture
+from bert_jax.pretraining.teacher import teacher_architecture
 from bert_jax.tasks.features import collate
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import Phase, batch_keys, plan_phases

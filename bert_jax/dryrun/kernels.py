@@ -37,7 +37,7 @@ def _attention(products: int) -> Callable[[Instruction, Sequence[Array]], float]
 
 
 def _tiles(products: int) -> Callable[[Instruction, Sequence[Array]], float]:
-    """The same of models/attention/gpu/triton.py, whose fifth operand is `[batch, length, ..., width]`.
+    """The same of models/attention/triton.py, whose fifth operand is `[batch, length, ..., width]`.
 
     Its name says how many pairs of a query and a key are in the tiles that a head visits.
     """

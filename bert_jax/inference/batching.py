@@ -13,9 +13,7 @@ from bert_jax.tasks.batching import PlannedBatch, plan
 from bert_jax.tasks.features import Features, collate
 
 SHORTEST = 16  # tokens, of the buckets that are chosen before there is an input
-Outputs = dict[
-    str, np.ndarray
-]  # of one input, padded: as models/heads/table.py has them of a batch, without the first axis
+Outputs = dict[str, np.ndarray]  # of one input, padded: as models/heads.py has them of a batch, without the first axis
 # Inputs, and a function that is called with how many are done -> the outputs of each.
 LocalPredict = Callable[[Sequence[Features], Callable[[int], None]], list[Outputs]]
 

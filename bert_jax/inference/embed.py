@@ -11,20 +11,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, EncoderConfig
-from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.feature_files import token_file, vector_file
 from bert_jax.inference.inputs import Input, name_of, read_inputs, readable_twice, texts_of
-from bert_jax.inference.load import OpenModel, open_model
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head, Params, make_model
-from bert_jax.models.heads.pooling import unit_length
+from bert_jax.models.heads import unit_length
 from bert_jax.objectives.base import Batch
 from bert_jax.tasks.batching import choose_buckets, plan
 from bert_jax.tasks.features import Features, collate
-from bert_jax.tasks.kinds.shared.texts import text_features
+from bert_jax.tasks.kinds.texts import text_features
+from bert_jax.tokenizer import Tokenizer
 
 HEADS = (Head("hidden_states"),)
 CHUNK = 8_192  # texts in memory at once; they are sorted into batches of similar length

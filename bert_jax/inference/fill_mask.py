@@ -7,9 +7,9 @@ from typing import TypedDict
 import jax
 import numpy as np
 
+from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.inference.load import OpenModel
 from bert_jax.models import Head, Params, make_model
 from bert_jax.objectives.base import Batch
 

@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-from bert_jax.data.json_lines import parse_json
 from bert_jax.errors import UserError
+from bert_jax.readers.json_lines import parse_json
 
 STDIN = "-"
 OBJECTS, TEXT, LIST = ".jsonl", ".txt", ".json"

@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 from bert_jax import strict_json
+from bert_jax.checkpoints.load_model import OpenModel, open_model
 from bert_jax.config import ComputeConfig, TaskConfig, from_values
-from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
 from bert_jax.inference.batching import Feed, LocalPredict, fixed_buckets, local_predictor
 from bert_jax.inference.inputs import Input, name_of, num_inputs, read_inputs
-from bert_jax.inference.load import OpenModel, open_model
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
 from bert_jax.tasks.custom import given_columns
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Kind, make_features
-from bert_jax.tasks.kinds.shared.records import record_id
+from bert_jax.tasks.kinds.records import record_id
 from bert_jax.tasks.task import Record, Task
+from bert_jax.tokenizer import Tokenizer
 
 CHUNK = 1024  # examples that are read before the first of them is answered
 

@@ -12,12 +12,12 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from bert_jax.data.tokenizer import tokenizer_files
 from bert_jax.errors import UserError
 from bert_jax.interop.directory import appearing
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import read_model_config
 from bert_jax.interop.onnx_programs import PROGRAMS
+from bert_jax.tokenizer import tokenizer_files
 
 FILE = "model.onnx"
 LARGEST = 2_000_000_000  # bytes of weights in one file, a limit of Protocol Buffers; above it they are stored beside it

@@ -49,7 +49,7 @@ def longformer(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
 
 
 def big_bird(model: Any, config: EncoderConfig) -> Callable[[Inputs], Inputs]:
-    """Replace the encoder of a BigBird, whose inputs stay as they are; see models/positions/patterns.py."""
+    """Replace the encoder of a BigBird, whose inputs stay as they are; see models/attention/patterns.py."""
     import torch
     from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions as Output
 
@@ -101,7 +101,7 @@ def _context(x: Any, maps: tuple[Any, Any, Any], heads: int, added: Any) -> Any:
 
 
 def _global_tokens(name: str) -> Callable[[Any, EncoderConfig], Any] | None:
-    """As models/heads/global_tokens.py, of a class: input_ids -> int64 of the same shape, 1 where a token is global."""
+    """As models/heads.py, of a class: input_ids -> int64 of the same shape, 1 where a token is global."""
     import torch
 
     def separators(ids: Any, config: EncoderConfig) -> Any:

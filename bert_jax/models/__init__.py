@@ -1,20 +1,16 @@
-"""Models as pure functions: `make_model(config, compute, heads)` gives `init`, `apply`, logical axes and sections.
+"""Encoder and heads in Flax linen: batch -> arrays. Linen stays here; objectives, data and tasks are unknown here.
 
-Linen modules stay in this room; nothing here knows objectives, data or tasks. A variant is a row of a table:
-
-model.py      an architecture as pure functions; parameter counts, FLOPs, missing heads
-encoder.py    embeddings, then the blocks, scanned or unrolled; attention weights of all layers
-bottleneck.py the block of MobileBERT, narrow inside
+attention/    Attention
 blocks.py     the block; add a way to normalize around its sublayers as a function and its row in BLOCKS
-attention/    self-attention: add a kernel as a file and its row in KERNELS
-norms.py      add a normalization as a function and its row in NORMS
-fused_norm.py sum and norm by one kernel on GPUs
-positions/    add a position scheme as a file with its functions and its row in POSITIONS
-mlps.py       add an MLP as a function and its row in MLPS
-heads/        add a head as a function and its row in HEADS, a pooling likewise in POOLINGS
-layers.py     linear map, activations (ACTIVATIONS), initializations (INITIALIZATIONS), parameters with logical axes
-starts/       what heads of the first block read from the start, for rows of INITIALIZATIONS
 dropout.py    dropout by a hash of the element's index, the same on every mesh
+encoder.py    embeddings, then the blocks, scanned or unrolled; attention weights of all layers
+fused_norm.py sum and norm by one kernel on GPUs
+heads.py      The two linear maps of heads, and a table over the vocabulary beside that of the embeddings
+init.py       Heads of the first block that read a token's neighbors from the start
+layers.py     linear map, activations (ACTIVATIONS), initializations (INITIALIZATIONS), parameters with logical axes
+model.py      an architecture as pure functions; parameter counts, FLOPs, missing heads
+norms.py      add a normalization as a function and its row in NORMS
+positions.py  What a position scheme consists of
 """
 
 from bert_jax.config.presets import PRESETS

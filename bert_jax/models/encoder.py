@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.models.attention.inputs import MASKED_SCORE, NO_LIMIT, GlobalTokens, Surroundings
+from bert_jax.models.attention.patterns import block_sparse, local_window, with_columns
 from bert_jax.models.attention.self_attention import PROBES, WEIGHTS
-from bert_jax.models.blocks import Block, Flag
-from bert_jax.models.bottleneck import BottleneckBlock
+from bert_jax.models.blocks import Block, BottleneckBlock, Flag
 from bert_jax.models.dropout import dropout, dropout_seeds
 from bert_jax.models.layers import (
     KEPT,
@@ -36,7 +36,6 @@ from bert_jax.models.layers import (
 )
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS, Distances
-from bert_jax.models.positions.patterns import block_sparse, local_window, with_columns
 from bert_jax.parallel.platform import traced_platform
 from bert_jax.parallel.sharding import constrain, gathered
 

@@ -13,12 +13,10 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.models.attention.kernels import KERNELS, check_kernel
 from bert_jax.models.attention.self_attention import OF_GLOBAL
-from bert_jax.models.blocks import BLOCKS
+from bert_jax.models.blocks import BLOCKS, MLPS
 from bert_jax.models.encoder import Encoder, encoded_with_weights, is_global, padded_vocab
-from bert_jax.models.heads import Head, Network
-from bert_jax.models.heads.global_tokens import GLOBAL_TOKENS, tokens_to_be_global
-from bert_jax.models.heads.pooling import POOLINGS
-from bert_jax.models.heads.table import OF_PRETRAINING
+from bert_jax.models.heads import GLOBAL_TOKENS, OF_PRETRAINING, POOLINGS, Head, Network, tokens_to_be_global
+from bert_jax.models.init import can_read_matches, can_read_neighbors, read_matches, read_neighbors
 from bert_jax.models.layers import (
     ACTIVATIONS,
     INITIALIZATIONS,
@@ -28,11 +26,8 @@ from bert_jax.models.layers import (
     projection_shape,
     table_width,
 )
-from bert_jax.models.mlps import MLPS
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS
-from bert_jax.models.starts.matches import can_read_matches, read_matches
-from bert_jax.models.starts.neighbors import can_read_neighbors, read_neighbors
 
 Params = dict[str, Any]  # nested, leaves float32 arrays
 Batch = Mapping[str, jax.Array]
@@ -45,7 +40,7 @@ class Model(NamedTuple):
     """An architecture as pure functions.
 
     `init(rng) -> params`: a tree of float32 arrays; blocks are stacked on a leading `layers` axis.
-    `apply(params, batch, rng) -> arrays`: `rng` draws the dropout; None means none. models/heads/table.py says what a
+    `apply(params, batch, rng) -> arrays`: `rng` draws the dropout; None means none. models/heads.py says what a
     head reads of the batch, beside `input_ids`, `token_type_ids` and `attention_mask`, int32 `[batch, length]`.
     `shapes`: as params, with a `jax.ShapeDtypeStruct` for each array.
     `logical_axes`: as params, with a tuple of logical names for each array.

@@ -1,16 +1,16 @@
 """Training objectives: pure functions from parameters and batches to losses.
 
-base.py          what an objective is
-means.py         exact means, which merge over micro-batches, devices and hosts
-losses.py        losses per target
-tokens.py        the tokens of a batch: which count, and what stands where masks are
-parts.py         models that a run trains beside its own
-pretraining/     the objectives of pretraining, one file each
-task_losses.py   losses of tasks: add a function and its row in LOSSES
-tasks.py         the loss of a task, for fine-tuning
-
-To add a pretraining objective, write a file like pretraining/masked_tokens.py and add its row to `OBJECTIVES`;
-`config.objective` chooses the row.
+base.py             what an objective is
+distillation.py     Distillation (DistilBERT, Sanh et al
+left_to_right.py    Left to right
+losses.py           losses per target
+masked_tokens.py    Masked tokens (Devlin et al
+means.py            exact means, which merge over micro-batches, devices and hosts
+parts.py            models that a run trains beside its own
+replaced_tokens.py  Replaced tokens (ELECTRA, Clark et al
+task_losses.py      losses of tasks: add a function and its row in LOSSES
+tasks.py            the loss of a task, for fine-tuning
+tokens.py           the tokens of a batch: which count, and what stands where masks are
 """
 
 from collections.abc import Callable, Mapping
@@ -19,9 +19,9 @@ from typing import NamedTuple
 from bert_jax.config import EncoderConfig, PretrainConfig
 from bert_jax.errors import UserError
 from bert_jax.models import Head
+from bert_jax.objectives import distillation, left_to_right, masked_tokens, replaced_tokens
 from bert_jax.objectives.base import Batch, Objective, Params, Rngs
 from bert_jax.objectives.parts import Part
-from bert_jax.objectives.pretraining import distillation, left_to_right, masked_tokens, replaced_tokens
 
 __all__ = ["OBJECTIVES", "Batch", "Objective", "ObjectiveRow", "Params", "Part", "Rngs", "make_objective"]
 

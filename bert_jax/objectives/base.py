@@ -8,7 +8,7 @@ import jax
 from bert_jax.objectives.means import Mean
 
 Params = Any
-Batch = dict[str, Any]  # data/sequences/pipeline.py has keys, dtypes and shapes
+Batch = dict[str, Any]  # batches/pipeline.py has keys, dtypes and shapes
 Normalizers = dict[str, jax.Array]
 
 

@@ -15,7 +15,7 @@ import traceback
 from typing import NamedTuple, NoReturn
 
 from bert_jax.config import WatchdogConfig
-from bert_jax.parallel.processes.rendezvous import Membership, Message
+from bert_jax.parallel.rendezvous import Membership, Message
 
 LOST = 124  # exit status where a process is lost or hangs
 HEARTBEAT = 1.0  # seconds between two heartbeats

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.data.sequences.hashing import Stream, random_bits
+from bert_jax.batches.hashing import Stream, random_bits
 from bert_jax.errors import UserError
 
 MAX_BUCKETS = 6

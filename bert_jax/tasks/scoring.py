@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import UserError, did_you_mean
-from bert_jax.tasks.answers.benchmark_scores import CMRC, JAQUAD, KORQUAD, Rule, benchmark_scores
-from bert_jax.tasks.answers.squad_score import squad_scores
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, Rule, benchmark_scores
 from bert_jax.tasks.kinds.kind import Values
+from bert_jax.tasks.kinds.squad_score import squad_scores
 from bert_jax.tasks.kinds.token_classification import ENTITY_TAGS
 from bert_jax.tasks.task import Example, Task
 

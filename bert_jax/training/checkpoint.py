@@ -31,8 +31,8 @@ from jax.experimental import multihost_utils
 from bert_jax import errors
 from bert_jax.config import CheckpointConfig
 from bert_jax.errors import StorageError, UserError
-from bert_jax.training.saving.cadence import KeptSteps
-from bert_jax.training.saving.mirror import COMMITTED, checkpoints_in, mirror_of
+from bert_jax.training.checkpoint_policy import KeptSteps
+from bert_jax.training.remote_workdir import COMMITTED, checkpoints_in, mirror_of
 
 Tree = Any
 Record = dict[str, Any]  # saved beside the state, as JSON
@@ -263,7 +263,7 @@ def _move(place: Place, target: Place) -> None:
         target.parent.mkdir(exist_ok=True)
         shutil.move(place, target)
         return
-    from bert_jax.data.sources import storage
+    from bert_jax.readers import storage
 
     storage.remove(str(target))
     storage.move(str(place), str(target))

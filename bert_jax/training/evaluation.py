@@ -34,7 +34,7 @@ def make_evaluate(objective: Objective, mesh: jax.sharding.Mesh) -> Evaluate:
     """Return a function (params, frozen params, this host's batches) -> each metric's mean, and their `loss`.
 
     A mean is over every weighted target. The last batch may hold filler sequences of weight 0
-    (data/sequences/pipeline.py): none is dropped, none counts twice. What an objective samples is the same in every
+    (batches/pipeline.py): none is dropped, none counts twice. What an objective samples is the same in every
     evaluation.
     """
 

@@ -24,11 +24,11 @@ from bert_jax.parallel.memory import BatchSettings, check_memory, out_of_memory_
 from bert_jax.parallel.preemption import Interrupt
 from bert_jax.parallel.watchdog import Watchdog
 from bert_jax.training.checkpoint import Checkpoints, Record, versions
+from bert_jax.training.checkpoint_policy import Cadence
 from bert_jax.training.evaluation import Evaluate, make_evaluate
 from bert_jax.training.metrics import Line, MetricsFile, Stopwatch, read_metrics
 from bert_jax.training.optimizers import Optimizer, make_optimizer
 from bert_jax.training.resuming import refused_changes
-from bert_jax.training.saving.cadence import Cadence
 from bert_jax.training.schedules import Phase, batch_keys
 from bert_jax.training.step import (
     TrainState,

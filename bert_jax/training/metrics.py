@@ -14,8 +14,8 @@ from bert_jax import strict_json
 from bert_jax.errors import writing
 from bert_jax.files import write_text
 from bert_jax.parallel.energy import Meter
-from bert_jax.training.trackers.sending import Sending
-from bert_jax.training.trackers.tensorboard import ENERGY, TensorBoard
+from bert_jax.training.tensorboard import ENERGY, TensorBoard
+from bert_jax.training.trackers import Sending
 
 Line = dict[str, Any]
 SPLITS = ("train", "heldout")

@@ -12,14 +12,14 @@ import jax
 
 from bert_jax import __version__, strict_json
 from bert_jax.config import Config, PretrainConfig, flatten, from_json, to_json
-from bert_jax.data.manifest import split_snapshot
-from bert_jax.data.tokenizer import copy_tokenizer, load_tokenizer
+from bert_jax.corpus.manifest import split_snapshot
 from bert_jax.errors import UserError, writing
 from bert_jax.files import new_directory, remove_partial, write_text
 from bert_jax.parallel.energy import find_counters
+from bert_jax.tokenizer import copy_tokenizer, load_tokenizer
 from bert_jax.training.checkpoint import CorruptCheckpointError, Record, read_record, saved_steps, versions
+from bert_jax.training.remote_workdir import checkpoints_in, fetched, mirror_of
 from bert_jax.training.resuming import refused_changes
-from bert_jax.training.saving.mirror import checkpoints_in, fetched, mirror_of
 
 ELSEWHERE = "make room, or choose another --workdir"
 RESTORE = "put back that of this run, or remove it: the command that began the run writes it again"

@@ -1,6 +1,6 @@
 import pytest
 
-from bert_jax.data.preparation import chunks
+from bert_jax.corpus.build import chunks
 
 
 @pytest.fixture(autouse=True)

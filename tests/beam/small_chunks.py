@@ -1,7 +1,7 @@
 """Chunks of a few KB in every process that imports this: a small corpus has many partitions, blocks and shards."""
 
-from bert_jax.data.preparation import chunks
-from bert_jax.data.sources import pieces
+from bert_jax.corpus.build import chunks
+from bert_jax.readers import pieces
 
 chunks.PARTITION_BYTES = 30_000
 chunks.CHUNK_BYTES = 2_000

@@ -22,20 +22,20 @@ pytest.importorskip("apache_beam")
 import fsspec
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_jax.data.corpus import open_corpus
-from bert_jax.data.manifest import verify
-from bert_jax.data.preparation import chunks
-from bert_jax.data.preparation.beam import pipeline, records
-from bert_jax.data.preparation.beam import prepare as with_beam
-from bert_jax.data.preparation.beam.prepare import prepare_with_beam
-from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.sources import ReadOptions, storage
-from bert_jax.data.staging import staged
-from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
+from bert_jax.corpus.beam import pipeline, records
+from bert_jax.corpus.beam import prepare as with_beam
+from bert_jax.corpus.beam.prepare import prepare_with_beam
+from bert_jax.corpus.build import chunks
+from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.cache import staged
+from bert_jax.corpus.manifest import verify
+from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
+from bert_jax.readers import ReadOptions, storage
+from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from tests.beam.runners import IN_MEMORY, RETRYING, RUNNERS, processes
 from tests.beam.small_chunks import small_chunks
-from tests.data.preparation import contents
+from tests.corpus.preparation import contents
 
 pytestmark = [pytest.mark.beam, pytest.mark.filterwarnings("default")]  # warnings of Beam itself
 
@@ -262,9 +262,9 @@ def test_a_killed_pipeline_leaves_no_corpus(texts, tokenizer, local, tmp_path):
     """Killed after the third shard: no corpus, and refused until it is removed; then the same again."""
     code = f"""
 import os, signal
-from bert_jax.data.preparation import chunks
-from bert_jax.data.preparation.beam.prepare import prepare_with_beam
-from bert_jax.data.sources import storage
+from bert_jax.corpus.build import chunks
+from bert_jax.corpus.beam.prepare import prepare_with_beam
+from bert_jax.readers import storage
 from tests.beam.small_chunks import small_chunks
 chunks.read_chunks = small_chunks
 put, shards = storage.upload, []

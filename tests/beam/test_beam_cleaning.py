@@ -12,14 +12,14 @@ pytest.importorskip("apache_beam")
 import fsspec
 
 from bert_jax.cli.main import main
-from bert_jax.data.manifest import WORDS_VERSION
-from bert_jax.data.preparation.beam.prepare import prepare_with_beam
-from bert_jax.data.preparation.prepare import prepare
-from bert_jax.data.sources import storage
-from bert_jax.data.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
+from bert_jax.corpus.beam.prepare import prepare_with_beam
+from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.manifest import WORDS_VERSION
 from bert_jax.errors import UserError
+from bert_jax.readers import storage
+from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, save_tokenizer, wordpiece_tokenizer
 from tests.beam.runners import IN_MEMORY, RETRYING, RUNNERS, processes
-from tests.data.preparation import contents, make_tokenizer
+from tests.corpus.preparation import contents, make_tokenizer
 
 pytestmark = [pytest.mark.beam, pytest.mark.filterwarnings("default")]  # warnings of Beam itself
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from bert_jax.models import HEADS
-from bert_jax.reports.cards.card import USES
+from bert_jax.reports.card import USES
 from tests.cli.commands import is_empty, vocabulary
 
 

@@ -11,9 +11,9 @@ import pytest
 from bert_jax.cli import main as cli
 from bert_jax.config import WatchdogConfig
 from bert_jax.errors import lack_of
+from bert_jax.parallel import joining
 from bert_jax.parallel.preemption import Interrupt
-from bert_jax.parallel.processes import joining
-from bert_jax.parallel.processes.rendezvous import Membership, Peers
+from bert_jax.parallel.rendezvous import Membership, Peers
 
 
 def all_of_it(args: object) -> None:

@@ -84,7 +84,7 @@ finally:
     assert done.stdout.splitlines()[-1] == "False", done.stderr
 
 
-@pytest.mark.parametrize("module", ["data.preparation.prepare", "data.tokenizer.training.train", "reports.inspect"])
+@pytest.mark.parametrize("module", ["corpus.build.prepare", "tokenizer.train", "reports.corpus.inspect"])
 def test_the_data_verbs_do_not_load_jax(module: str) -> None:
     program = f"import sys, bert_jax.{module}; print('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -239,12 +239,12 @@ def test_debug_shows_the_traceback(tmp_path) -> None:
 
 def test_choices_are_the_rows_of_their_tables() -> None:
     """The command line lists them a second time, so that `--help` loads neither JAX nor the readers of formats."""
-    from bert_jax.data.sources.formats.table import FORMATS
-    from bert_jax.data.tokenizer.kinds.table import TOKENIZERS
+    from bert_jax.convert import export
     from bert_jax.inference.embed import POOLINGS
-    from bert_jax.inference.scoring.queries import MASKINGS
-    from bert_jax.inference.scoring.score import BENCHMARKS
-    from bert_jax.runs import export
+    from bert_jax.readers.formats.table import FORMATS
+    from bert_jax.scoring.queries import MASKINGS
+    from bert_jax.scoring.score import BENCHMARKS
+    from bert_jax.tokenizer.kinds import TOKENIZERS
 
     tables = {
         ("tokenizer", "--kind"): set(TOKENIZERS),

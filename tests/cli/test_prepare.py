@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from bert_jax.data.corpus import open_corpus
+from bert_jax.corpus.store import open_corpus
 from tests.cli.commands import command, is_empty, prepare_command, prose, vocabulary
 
 

@@ -13,13 +13,13 @@ import pytest
 from bert_jax.cli.main import VERBS
 from bert_jax.cli.parser import parse
 from bert_jax.config import FinetuneConfig, PhaseConfig, PretrainConfig, read_config
-from bert_jax.data.corpus import open_corpus
-from bert_jax.data.mixture import open_mixture
-from bert_jax.reports.run_lines import run_lines
+from bert_jax.corpus.mixture import open_mixture
+from bert_jax.corpus.store import open_corpus
+from bert_jax.pretraining.run_lines import run_lines
 from bert_jax.training import workdir
 from bert_jax.training.schedules import plan_phases
 from tests.cli.commands import check_refusal, command, is_empty, losses, pretrain_command
-from tests.written_corpus import sentence, write_corpus
+from tests.helpers.written_corpus import sentence, write_corpus
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_field_without_effect_is_refused_in_a_new_run_alone(world, tmp_path, r
     command = [*pretrain_command(world, tmp_path / "run", pairs), "--config.data.short_seq_probability=0.0"]
     refused(*command, says=("short_seq_probability has no effect", "set it to 0.1"))
     with monkeypatch.context() as patch:
-        patch.setattr("bert_jax.runs.pretrain.check_fields", lambda config: None)
+        patch.setattr("bert_jax.pretraining.pretrain.check_fields", lambda config: None)
         assert run(*command)[0] == 0
     assert run(*command)[0] == 0
     assert run("evaluate", "--workdir", tmp_path / "run")[0] == 0

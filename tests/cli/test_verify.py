@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from bert_jax.reports.verify import verify
+from bert_jax.checkpoints.verify import verify
 
 
 def flip(path: pathlib.Path, place: float = 0.5) -> None:

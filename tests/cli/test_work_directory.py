@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from bert_jax.data.corpus import open_corpus
+from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
 from bert_jax.training import workdir
 from tests.cli.commands import is_empty, losses, pretrain_command, prose

@@ -23,7 +23,7 @@ from bert_jax.models import PRESETS, Head, count_parameters, padded_vocab
 from bert_jax.parallel.chips import CHIPS, fraction_of_chip
 from bert_jax.parallel.memory import BatchSettings, Memory, ways_to_fit
 from bert_jax.training.schedules import Phase
-from tests.dryrun_meshes import LENGTH, ROWS, SIZES
+from tests.helpers.dryrun_meshes import LENGTH, ROWS, SIZES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNS = {
@@ -49,7 +49,7 @@ PARAMETERS = (
 def phase_on(name: str) -> dict[str, Any]:
     """The report of the one phase on a mesh of eight devices."""
     done = subprocess.run(
-        [sys.executable, ROOT / "tests" / "dryrun_meshes.py", json.dumps({name: RUNS[name]})],
+        [sys.executable, ROOT / "tests" / "helpers" / "dryrun_meshes.py", json.dumps({name: RUNS[name]})],
         env=os.environ
         | {
             "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8",

@@ -6,8 +6,8 @@ import pytest
 
 from bert_jax.cli.main import main
 from bert_jax.models import padded_vocab
-from tests.finetuning_runs import MAX_LENGTH, RECIPE, finetune_command, make_world, write_lines
-from tests.tiny_models import LETTERS, save
+from tests.helpers.finetuning_runs import MAX_LENGTH, RECIPE, finetune_command, make_world, write_lines
+from tests.helpers.tiny_models import LETTERS, save
 
 VOCABULARY, WIDTH = 26, 16  # of the tiny models
 

@@ -11,8 +11,7 @@ import pytest
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.dryrun.hlo_cost import program_cost
 from bert_jax.models import Head, make_model
-from bert_jax.models.attention import self_attention
-from bert_jax.models.attention.gpu import triton
+from bert_jax.models.attention import self_attention, triton
 from bert_jax.models.attention.inputs import NO_LIMIT
 
 LENGTH = 192

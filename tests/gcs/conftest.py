@@ -27,6 +27,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def bucket(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """A bucket, and an empty cache of this process."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("bert_jax.training.saving.mirror._open", [])
+    monkeypatch.setattr("bert_jax.training.remote_workdir._open", [])
     with served() as bucket:
         yield bucket

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.data.sources import storage
+from bert_jax.readers import storage
 from bert_jax.training.metrics import TIMED
 from tests.cli.commands import World, pretrain_command
 from tests.gcs.bucket import Bucket

@@ -6,7 +6,7 @@ import pytest
 
 from bert_jax.dryrun.gpus import GPUS
 from bert_jax.parallel.chips import CHIPS
-from tests.dry_run_process import ROOT, dry_run, run
+from tests.helpers.dry_run_process import ROOT, dry_run, run
 
 pytestmark = pytest.mark.gpu_compiler
 

@@ -11,7 +11,7 @@ from bert_jax.errors import UserError
 from bert_jax.inference import embed as module
 from bert_jax.inference.batching import fixed_buckets
 from bert_jax.inference.embed import embed
-from tests import tiny_models
+from tests.helpers import tiny_models
 
 LINES = [
     {"text": "a bc d."},

@@ -3,10 +3,10 @@
 import pytest
 import transformers
 
+from bert_jax.checkpoints.load_model import open_model
 from bert_jax.errors import UserError
 from bert_jax.inference.fill_mask import HEADS, fill_mask
-from bert_jax.inference.load import open_model
-from tests import tiny_models
+from tests.helpers import tiny_models
 
 
 @pytest.mark.parametrize("family", tiny_models.CLASSES)

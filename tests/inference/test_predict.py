@@ -14,8 +14,8 @@ from bert_jax.errors import UserError
 from bert_jax.inference import predict as module
 from bert_jax.inference.inputs import Input
 from bert_jax.inference.predict import load_predictor, predict, predict_file
-from tests.finetuning_runs import EXAMPLE, lines, read_lines, write_lines
-from tests.tiny_models import save
+from tests.helpers.finetuning_runs import EXAMPLE, lines, read_lines, write_lines
+from tests.helpers.tiny_models import save
 
 CLASS = {
     "sequence_classification": "ForSequenceClassification",

@@ -11,16 +11,16 @@ import transformers
 
 from bert_jax.config import ComputeConfig, PretrainConfig
 from bert_jax.console import Console
+from bert_jax.convert.prune import PARTS, importance
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.huggingface.model_config import parse_model_config
 from bert_jax.interop.tensors import class_of, flatten, shapes_of, stored_tensors, unflatten
 from bert_jax.models import PRESETS, Head, make_model
-from bert_jax.models.heads.pooling import Pooler
-from bert_jax.objectives.pretraining.replaced_tokens import generator_config
-from bert_jax.runs.budget.plan import plan
-from bert_jax.runs.compression.prune import PARTS, importance
+from bert_jax.models.heads import Pooler
+from bert_jax.objectives.replaced_tokens import generator_config
+from bert_jax.pretraining.budget.plan import plan
 from tests.interop import tokenizer_directories
 from tests.models.family_cases import CASES, MOBILEBERT, batch_of, model_of
 

@@ -9,10 +9,7 @@ import transformers
 
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
-from bert_jax.interop.huggingface.model_config import (
-    parse_model_config,
-    read_model_config,
-)
+from bert_jax.interop.huggingface.model_config import parse_model_config, read_model_config
 from bert_jax.models import PRESETS
 
 SIZES = {

@@ -10,15 +10,15 @@ import safetensors.numpy
 import torch
 import transformers
 
+from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.config import ComputeConfig
 from bert_jax.console import Console
-from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.convert import export as exports
 from bert_jax.errors import UserError
-from bert_jax.inference.load import read_weights
 from bert_jax.interop.huggingface import export_model, load_model
 from bert_jax.interop.huggingface.model_config import model_config_fields, parse_model_config
 from bert_jax.models import PRETRAINING_HEADS, Head, make_model
-from bert_jax.runs import export as exports
+from bert_jax.tokenizer import load_tokenizer
 from tests.interop import tokenizer_directories
 from tests.models.family_cases import CASES, MODERN, MODERNBERT, batch_of, model_of
 
@@ -269,7 +269,7 @@ def test_the_classifier_of_pairs_is_exported_by_itself(pretrained, tmp_path, mon
 
 
 def test_a_work_directory_starts_a_task_like_its_export(pretrained, tmp_path, monkeypatch):
-    from bert_jax.inference import load
+    from bert_jax.checkpoints import load_model as load
 
     _, params, tokenizer = pretrained
     masked = {name: params[name] for name in ("encoder", "masked_token")}

@@ -14,8 +14,8 @@ import bert_jax
 from bert_jax.cli.main import main
 from bert_jax.errors import UserError
 from bert_jax.inference.embed import embed
-from tests.finetuning_runs import RECIPE, write_lines
-from tests.tiny_models import save
+from tests.helpers.finetuning_runs import RECIPE, write_lines
+from tests.helpers.tiny_models import save
 
 TEXTS = ["abc", "a b c d e f g h i j", "Hij", "jih g", "abcdefghij" * 4]
 

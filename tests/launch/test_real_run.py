@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.generated_corpus import generated_corpus
+from tests.helpers.generated_corpus import generated_corpus
 from tests.launch.cloud import NAME, ROOT, Cloud, wait_for
 
 STEPS = 300

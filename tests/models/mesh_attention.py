@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.models.attention.gpu import triton
+from bert_jax.models.attention import triton
 from bert_jax.models.attention.inputs import Joint, joined
 from bert_jax.parallel import sharding
 from tests.models.test_attention import random_inputs

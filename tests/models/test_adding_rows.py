@@ -12,9 +12,8 @@ from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, check_
 from bert_jax.errors import UserError
 from bert_jax.models import Head, kernel_used, make_model
 from bert_jax.models.attention import KERNELS, AttentionInputs, Kernel
-from bert_jax.models.blocks import BLOCKS, Residual
+from bert_jax.models.blocks import BLOCKS, MLPS, Residual
 from bert_jax.models.layers import INITIALIZATIONS, Deviations
-from bert_jax.models.mlps import MLPS
 from bert_jax.models.norms import NORMS
 from bert_jax.models.positions import POSITIONS, PositionScheme
 

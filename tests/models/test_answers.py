@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from transformers.models.big_bird.modeling_big_bird import BigBirdForQuestionAnswering
 
-from bert_jax.models.heads.answers import in_question
+from bert_jax.models.heads import in_question
 
 
 def test_the_question_is_that_of_transformers() -> None:

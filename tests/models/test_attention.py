@@ -21,14 +21,15 @@ from bert_jax.models import Head, make_model
 from bert_jax.models.attention import (
     KERNELS,
     AttentionInputs,
+    cudnn,
     kernel_used,
     kernels,
     self_attention,
     tpu,
     tpu_kernels,
+    triton,
     xla,
 )
-from bert_jax.models.attention.gpu import cudnn, triton
 from bert_jax.models.attention.inputs import Joint, joined, readable_keys
 from bert_jax.models.dropout import row_keys
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from bert_jax.inference.load import read_weights
+from bert_jax.checkpoints.load_model import read_weights
 from bert_jax.models.encoder import attention_weights
 from tests.models.family_cases import CASES, batch_of, model_of
 

@@ -11,7 +11,7 @@ import torch
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models import Head, make_model
-from bert_jax.models.heads.bilstm import DIRECTIONS, LAYERS, BiLstm
+from bert_jax.models.heads import DIRECTIONS, LAYERS, BiLstm
 
 CONFIG = EncoderConfig(family="research", vocab_size=50, hidden_size=12, num_layers=1, num_heads=2, mlp_size=16)
 LENGTHS = (7, 3)

@@ -17,7 +17,7 @@ from bert_jax.errors import UserError
 from bert_jax.models import PRESETS, Head, count_parameters, make_model, model_flops
 from bert_jax.models.attention import tpu_kernels, xla
 from bert_jax.models.layers import deviations
-from bert_jax.models.positions.relative import bucket
+from bert_jax.models.positions import bucket
 from tests.models import literal
 from tests.models.test_attention import random_inputs
 

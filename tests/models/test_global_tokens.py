@@ -14,9 +14,9 @@ from bert_jax.interop.huggingface import load_model
 from bert_jax.models import Head, make_model
 from bert_jax.models.attention import local, xla
 from bert_jax.models.attention.inputs import GlobalTokens, Surroundings, Window
+from bert_jax.models.attention.patterns import block_sparse
 from bert_jax.models.model import apply_with_weights
-from bert_jax.models.positions.patterns import block_sparse
-from bert_jax.training.optimizers.parameters import param_info
+from bert_jax.training.optimizers import param_info
 from tests.models.family_cases import (
     BIG_BIRD,
     CASES,

@@ -52,7 +52,7 @@ def test_layouts_add_no_collectives() -> None:
     """XLA gathers a sharded array whole to pin its layout, unless each device pins its own part."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     done = subprocess.run(
-        [sys.executable, "tests/layout_collectives.py"],
+        [sys.executable, "tests/helpers/layout_collectives.py"],
         cwd=ROOT,
         env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,

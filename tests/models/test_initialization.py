@@ -10,7 +10,7 @@ import pytest
 from bert_jax.config import ComputeConfig
 from bert_jax.config.presets import PRESETS
 from bert_jax.models import Head, make_model
-from bert_jax.models.starts.neighbors import rotary_start
+from bert_jax.models.init import rotary_start
 
 CUT = 0.8796  # deviation of a standard normal cut at two deviations
 CONFIG = dataclasses.replace(PRESETS["modern_mini"], vocab_size=200, initializer_range=0.05)

@@ -13,7 +13,7 @@ from bert_jax.config.presets import PRESETS
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface import export_model
 from bert_jax.models import Head, make_model
-from bert_jax.models.starts.neighbors import OFFSETS
+from bert_jax.models.init import OFFSETS
 from tests.interop import tokenizer_directories
 
 CONFIG = dataclasses.replace(

@@ -10,7 +10,7 @@ import pytest
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.models import Head, make_model
 from bert_jax.models.positions import restarting_positions
-from tests.synthetic import VOCAB, packed_batch, unpacked
+from tests.helpers.synthetic import VOCAB, packed_batch, unpacked
 
 LENGTH, ROWS, EXAMPLES = 40, 6, 5
 BERT = EncoderConfig(

@@ -13,8 +13,8 @@ from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.interop.huggingface.model_config import model_config_fields
 from bert_jax.models import Head, count_parameters, make_model, model_flops
+from bert_jax.models.blocks import MLPS
 from bert_jax.models.layers import whole
-from bert_jax.models.mlps import MLPS
 from bert_jax.models.norms import norm_layer
 from bert_jax.models.positions import POSITIONS
 

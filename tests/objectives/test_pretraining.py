@@ -7,18 +7,18 @@ import jax
 import numpy as np
 import pytest
 
+from bert_jax.batches.pipeline import batch_shapes
+from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.config import DataConfig, PretrainConfig
 from bert_jax.config.presets import PRESETS
-from bert_jax.data.sequences.pipeline import batch_shapes
-from bert_jax.data.sequences.sentence_pairs import SENTENCE_PAIRS
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import make_model
 from bert_jax.objectives import OBJECTIVES, make_objective
-from bert_jax.objectives.pretraining.masked_tokens import PAIR_LABELS
-from bert_jax.runs.start.initial_weights import check_exportable
-from tests.synthetic import NO_DROPOUT, packed_batch, random_batch, tiny_config, unpacked
+from bert_jax.objectives.masked_tokens import PAIR_LABELS
+from bert_jax.pretraining.initial_weights import check_exportable
+from tests.helpers.synthetic import NO_DROPOUT, packed_batch, random_batch, tiny_config, unpacked
 
 MASKED = {"mlm_loss", "mlm_accuracy"}
 METRICS = {

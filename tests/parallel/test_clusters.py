@@ -6,9 +6,9 @@ import pathlib
 import pytest
 
 from bert_jax.errors import UserError
-from bert_jax.parallel.processes import clusters
-from bert_jax.parallel.processes.joining import find_peers
-from bert_jax.parallel.processes.rendezvous import Peers
+from bert_jax.parallel import clusters
+from bert_jax.parallel.joining import find_peers
+from bert_jax.parallel.rendezvous import Peers
 
 SLURM = {
     "SLURM_JOB_ID": "123456",

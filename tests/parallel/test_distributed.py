@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from bert_jax.training.metrics import read_metrics
-from tests.generated_corpus import generated_corpus
-from tests.mesh_run import STEPS
+from tests.helpers.generated_corpus import generated_corpus
+from tests.helpers.mesh_run import STEPS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TRIALS = int(os.environ.get("BERT_JAX_SIGTERM_TRIALS", "50"))
@@ -78,7 +78,14 @@ class Processes:
 
 def fit(workdir: pathlib.Path, runs: dict[str, dict], processes: int, devices: int = 2) -> Processes:
     address = free_address()
-    command = [sys.executable, "tests/distributed_run.py", str(workdir), json.dumps(runs), address, str(processes)]
+    command = [
+        sys.executable,
+        "tests/helpers/distributed_run.py",
+        str(workdir),
+        json.dumps(runs),
+        address,
+        str(processes),
+    ]
     started = Processes({number: [*command, str(number)] for number in range(processes)}, workdir, devices)
     statuses = started.statuses()
     assert set(statuses.values()) == {0}, started.all_said()

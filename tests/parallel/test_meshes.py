@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from bert_jax.training.metrics import read_metrics
-from tests.mesh_run import STEPS
+from tests.helpers.mesh_run import STEPS
 
 pytestmark = pytest.mark.slow  # compiles a run for each of several meshes; test_sharding.py compares one step
 
@@ -41,7 +41,7 @@ def run(workdir: pathlib.Path, devices: int, runs: dict[str, tuple[list[int], in
     }
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     done = subprocess.run(
-        [sys.executable, "tests/mesh_run.py", workdir, json.dumps(described)],
+        [sys.executable, "tests/helpers/mesh_run.py", workdir, json.dumps(described)],
         cwd=ROOT,
         # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
         env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},

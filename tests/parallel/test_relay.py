@@ -3,7 +3,7 @@
 import signal
 import socket
 
-from bert_jax.parallel.processes.relay import relay
+from bert_jax.parallel.relay import relay
 
 
 def test_it_passes_bytes_keeps_its_side_open_and_ends_with_its_starter() -> None:

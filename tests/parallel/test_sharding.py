@@ -29,7 +29,7 @@ from bert_jax.parallel.sharding import (
     shardings,
 )
 
-HERE = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def mesh_of(data: int, fsdp: int, tensor: int) -> jax.sharding.AbstractMesh:
@@ -41,9 +41,9 @@ def on_eight_devices(script: str) -> list[dict]:
     """The lines that a script prints."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     run = subprocess.run(
-        [sys.executable, HERE / script],
+        [sys.executable, ROOT / "tests" / "helpers" / script],
         # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
-        env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HERE.parent)},
+        env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,

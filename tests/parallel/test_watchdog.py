@@ -12,7 +12,7 @@ import time
 import pytest
 
 from bert_jax.config import WatchdogConfig
-from bert_jax.parallel.processes.rendezvous import Link, Membership, PeerMismatch, Peers, PeerTimeout, rendezvous
+from bert_jax.parallel.rendezvous import Link, Membership, PeerMismatch, Peers, PeerTimeout, rendezvous
 from bert_jax.parallel.watchdog import Watchdog
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

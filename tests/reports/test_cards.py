@@ -10,14 +10,14 @@ import sentence_transformers
 import transformers
 from huggingface_hub import ModelCard
 
+from bert_jax.checkpoints.load_model import Weights, weights_digest
 from bert_jax.config import EncoderConfig, FinetuneConfig, finetune_config, resolve, to_json
-from bert_jax.data.manifest import fingerprint
+from bert_jax.corpus.manifest import fingerprint
 from bert_jax.errors import UserError
-from bert_jax.inference.load import Weights, weights_digest
 from bert_jax.interop.sentence_modules import SentenceModules
 from bert_jax.models import Head
-from bert_jax.reports.cards.card import model_card
-from bert_jax.reports.cards.provenance import DATASETS
+from bert_jax.reports.card import model_card
+from bert_jax.reports.provenance import DATASETS
 from bert_jax.tasks.table import TASKS
 from tests.reports.written_pages import HOSTILE, curve, write_run
 

@@ -8,7 +8,9 @@ import pytest
 HEAVY = ("jax", "grain", "array_record", "sentencex", "tokenizers", "matplotlib")
 
 
-@pytest.mark.parametrize("module", ["bert_jax.reports.inspect", "bert_jax.data.statistics", "bert_jax.data.mixture"])
+@pytest.mark.parametrize(
+    "module", ["bert_jax.reports.corpus.inspect", "bert_jax.batches.statistics", "bert_jax.corpus.mixture"]
+)
 def test_heavy_libraries_are_loaded_at_their_first_use(module: str) -> None:
     code = f"import {module}, sys; print(*(name for name in {HEAVY} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from bert_jax.cli.main import main
-from bert_jax.training.saving import mirror
+from bert_jax.training import remote_workdir as mirror
 from tests.cli.commands import World, make_world, pretrain_command
 
 pytestmark = pytest.mark.s3

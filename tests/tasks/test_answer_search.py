@@ -8,11 +8,11 @@ import pytest
 from published_data import squad
 
 from bert_jax.config import TaskConfig
-from bert_jax.data.tokenizer import load_tokenizer
-from bert_jax.tasks.answers.search import Answer, Found, find_answers
-from bert_jax.tasks.answers.squad_score import normalize
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.answer_search import Answer, Found, find_answers
 from bert_jax.tasks.kinds.kind import make_features
+from bert_jax.tasks.kinds.squad_score import normalize
+from bert_jax.tokenizer import load_tokenizer
 
 CONTEXT = "The unaffable Ütrecht council met in 1713, and met again: nobody knows (today) why the council met."
 

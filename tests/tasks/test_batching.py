@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.tasks.batching import MAX_BUCKETS, choose_buckets, plan
+from bert_jax.tokenizer import load_tokenizer
 
 
 def padded(lengths, buckets):

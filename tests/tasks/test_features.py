@@ -6,12 +6,12 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
 from bert_jax.config import TaskConfig
-from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features, collate
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
-from bert_jax.tasks.kinds.shared.texts import truncated_lengths
+from bert_jax.tasks.kinds.texts import truncated_lengths
+from bert_jax.tokenizer import load_tokenizer
 
 PAIRS = [
     ("Who was Jim Henson ?", "Jim Henson was a nice puppet"),

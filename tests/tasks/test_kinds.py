@@ -12,20 +12,19 @@ from bert_jax.errors import UserError
 from bert_jax.models import HEADS
 from bert_jax.objectives.task_losses import LOSSES
 from bert_jax.tasks import scoring
-from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds import KINDS, records
 from bert_jax.tasks.kinds.kind import Kind, Loss, Predictions
-from bert_jax.tasks.kinds.shared import records
-from bert_jax.tasks.kinds.shared.texts import text_features
+from bert_jax.tasks.kinds.texts import text_features
 from bert_jax.tasks.reading.formats import FORMATS
 from bert_jax.tasks.reading.readers import read_examples
 from bert_jax.tasks.table import resolve
-from tests.finetuning_runs import RECIPE, finetune, read_lines, write_lines
-from tests.tiny_models import save
+from tests.helpers.finetuning_runs import RECIPE, finetune, read_lines, write_lines
+from tests.helpers.tiny_models import save
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "bert_jax"
 # A head has the name of its kind, so the table of heads and the names that transformers gives them hold these names.
 # Some heads have the names of kinds.
-MAY_NAME_KINDS = ("tasks/kinds/", "tasks/table.py", "models/heads", "interop/", "reports/attention_page/flow.py")
+MAY_NAME_KINDS = ("tasks/kinds/", "tasks/table.py", "models/heads", "interop/", "reports/attention/head_roles.py")
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -7,22 +7,15 @@ import json
 import pytest
 
 from bert_jax.config import TaskConfig
-from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.tasks.answers.benchmark_scores import (
-    CMRC,
-    JAQUAD,
-    KORQUAD,
-    Rule,
-    benchmark_scores,
-    cmrc_segments,
-)
-from bert_jax.tasks.answers.squad_score import exact_match, token_f1
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.benchmark_scores import CMRC, JAQUAD, KORQUAD, Rule, benchmark_scores, cmrc_segments
 from bert_jax.tasks.kinds.kind import make_features
+from bert_jax.tasks.kinds.squad_score import exact_match, token_f1
 from bert_jax.tasks.reading.readers import parts, read_examples
 from bert_jax.tasks.scoring import score
 from bert_jax.tasks.table import TASKS, resolve
+from bert_jax.tokenizer import load_tokenizer
 
 # Answer, prediction, exact match, and F1 as (common characters, characters of the answer, of the prediction).
 KORQUAD_CASES = [

@@ -11,7 +11,6 @@ import transformers
 
 from bert_jax.cli.main import main
 from bert_jax.config import ComputeConfig, TaskConfig
-from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.interop.huggingface import load_model
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.models import Head, make_model
@@ -20,10 +19,11 @@ from bert_jax.objectives.tasks import finetuning
 from bert_jax.tasks.features import collate
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
-from tests.finetuning_runs import RECIPE, read_lines, stop_after, write_lines
-from tests.synthetic import NO_DROPOUT
-from tests.tiny_models import LETTERS, save
-from tests.torch_training import contrastive_loss
+from bert_jax.tokenizer import load_tokenizer
+from tests.helpers.finetuning_runs import RECIPE, read_lines, stop_after, write_lines
+from tests.helpers.synthetic import NO_DROPOUT
+from tests.helpers.tiny_models import LETTERS, save
+from tests.helpers.torch_training import contrastive_loss
 from tests.training.test_resume import newest_whole, outcome
 
 HEADS = (Head("sentence_embedding"),)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from published_data import squad
 
-from bert_jax.tasks.answers.search import Answer, Found
-from bert_jax.tasks.answers.squad_score import (
+from bert_jax.tasks.kinds.answer_search import Answer, Found
+from bert_jax.tasks.kinds.squad_score import (
     best_threshold,
     exact_match,
     normalize,

@@ -9,11 +9,11 @@ from published_data import sentences
 from tokenizers import models, normalizers, pre_tokenizers
 
 from bert_jax.config import TaskConfig
-from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import make_features
 from bert_jax.tasks.kinds.token_classification import OVERLAP, word_values, word_windows
+from bert_jax.tokenizer import load_tokenizer
 
 COUNTS = {
     "samples": {"wnut17": (900, 14999), "wikigold": (242, 5887), "klue-ner": (120, 7049)},

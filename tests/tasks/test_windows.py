@@ -7,11 +7,11 @@ import pytest
 from published_data import squad
 
 from bert_jax.config import TaskConfig
-from bert_jax.data.tokenizer import load_tokenizer
 from bert_jax.errors import UserError
-from bert_jax.tasks.answers.windows import most_context, window_bounds
 from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.answer_windows import most_context, window_bounds
 from bert_jax.tasks.kinds.kind import make_features
+from bert_jax.tokenizer import load_tokenizer
 
 SETTINGS = TaskConfig(max_seq_len=384, doc_stride=128, max_query_length=64)
 EXAMPLE = {

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.dry_run_process import ROOT, dry_run, phase, run
+from tests.helpers.dry_run_process import ROOT, dry_run, phase, run
 
 pytestmark = pytest.mark.tpu
 

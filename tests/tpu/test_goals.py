@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bert_jax.config.presets import architecture
-from tests.dry_run_process import phase
+from tests.helpers.dry_run_process import phase
 
 pytestmark = pytest.mark.tpu
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bert_jax.config import PretrainConfig, read_config
-from tests.dry_run_process import ROOT, dry_run
+from tests.helpers.dry_run_process import ROOT, dry_run
 
 pytestmark = pytest.mark.tpu
 

@@ -14,7 +14,7 @@ from bert_jax.config import OptimizerConfig
 from bert_jax.training.checkpoint import Checkpoints, digests
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.optimizers import AveragedState, make_optimizer
-from tests.synthetic import random_batch, synthetic_data, tiny_config, train
+from tests.helpers.synthetic import random_batch, synthetic_data, tiny_config, train
 from tests.training.test_optimizers import AXES, SECTIONS, flat, random_tree
 from tests.training.test_train import stepper
 

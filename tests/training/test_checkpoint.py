@@ -13,9 +13,9 @@ import pytest
 
 from bert_jax.config import CheckpointConfig
 from bert_jax.errors import UserError
+from bert_jax.training import checkpoint_policy as cadence_module
 from bert_jax.training.checkpoint import Checkpoints, CorruptCheckpointError, digests
-from bert_jax.training.saving import cadence as cadence_module
-from bert_jax.training.saving.cadence import Cadence, kept_steps, steps_until_save
+from bert_jax.training.checkpoint_policy import Cadence, kept_steps, steps_until_save
 
 
 def state(seed: int = 0) -> dict:

@@ -10,7 +10,7 @@ from bert_jax.objectives import make_objective
 from bert_jax.parallel.sharding import AXES
 from bert_jax.training import loop
 from bert_jax.training.evaluation import make_evaluate, sized_evaluation
-from tests.synthetic import synthetic_data, tiny_config, train
+from tests.helpers.synthetic import synthetic_data, tiny_config, train
 
 
 def mesh_of(*sizes: int) -> jax.sharding.AbstractMesh:

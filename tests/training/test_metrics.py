@@ -13,8 +13,8 @@ import pytest
 from bert_jax.objectives.means import Mean, merge, values
 from bert_jax.parallel.energy import Counter, Meter, Source
 from bert_jax.training.metrics import MetricsFile, damaged_lines, read_metrics
-from bert_jax.training.trackers.tensorboard import read_sessions
-from tests.tensorboard_events import shown
+from bert_jax.training.tensorboard import read_sessions
+from tests.helpers.tensorboard_events import shown
 
 
 def test_means_merge_to_the_mean_of_everything() -> None:

@@ -15,8 +15,7 @@ import pytest
 from bert_jax.config import ComputeConfig, OptimizerConfig
 from bert_jax.errors import UserError
 from bert_jax.models import PRESETS, pretraining_model
-from bert_jax.training.optimizers import check_optimizer, make_optimizer
-from bert_jax.training.optimizers.parameters import param_info
+from bert_jax.training.optimizers import check_optimizer, make_optimizer, param_info
 from tests.training.test_optimizers import decays, flat
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from bert_jax.objectives.means import Mean
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.optimizers import OPTIMIZERS, make_optimizer
 from bert_jax.training.schedules import SCHEDULES, learning_rate, plan_phases
-from tests.synthetic import random_batch, synthetic_data, tiny_config, train
+from tests.helpers.synthetic import random_batch, synthetic_data, tiny_config, train
 
 
 def with_values(**values: object) -> c.PretrainConfig:

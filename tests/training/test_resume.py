@@ -25,8 +25,8 @@ from bert_jax.cli.main import main
 from bert_jax.config import CheckpointConfig
 from bert_jax.training.checkpoint import Checkpoints
 from bert_jax.training.metrics import read_metrics
-from tests.finetuning_runs import stop_after
-from tests.generated_corpus import generated_corpus
+from tests.helpers.finetuning_runs import stop_after
+from tests.helpers.generated_corpus import generated_corpus
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS, EVERY = 40, 5

@@ -10,7 +10,7 @@ from bert_jax import config as c
 from bert_jax.errors import UserError
 from bert_jax.training.checkpoint import digests
 from bert_jax.training.resuming import refused_changes, same_steps
-from tests.synthetic import synthetic_data, tiny_config, train
+from tests.helpers.synthetic import synthetic_data, tiny_config, train
 from tests.training.test_train import run
 
 

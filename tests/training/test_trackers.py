@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import pytest
 
 from bert_jax.errors import UserError
+from bert_jax.training import trackers as sending
 from bert_jax.training.metrics import MetricsFile, read_metrics
-from bert_jax.training.trackers import sending
-from bert_jax.training.trackers.services import TRACKERS, Tracker
+from bert_jax.training.trackers import TRACKERS, Tracker
 
 SETTINGS = {"seed": 3, "train.phases.0.seq_len": 64}
 GONE = "it gets no more metrics, metrics.jsonl has all of them"

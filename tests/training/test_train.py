@@ -13,15 +13,15 @@ from bert_jax.config import MeshConfig, PretrainConfig
 from bert_jax.errors import UserError
 from bert_jax.objectives import make_objective
 from bert_jax.parallel import sharding
+from bert_jax.training import checkpoint_policy as cadence
 from bert_jax.training.checkpoint import digests
 from bert_jax.training.loop import Data
 from bert_jax.training.metrics import read_metrics
 from bert_jax.training.optimizers import make_optimizer
-from bert_jax.training.saving import cadence
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import TrainState, init_state, train_step
-from tests.synthetic import NO_DROPOUT, random_batch, synthetic_data, tiny_config, train
-from tests.tensorboard_events import shown
+from tests.helpers.synthetic import NO_DROPOUT, random_batch, synthetic_data, tiny_config, train
+from tests.helpers.tensorboard_events import shown
 
 
 def stepper(config: PretrainConfig, grad_accum_steps: int = 1):

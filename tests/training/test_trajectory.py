@@ -19,18 +19,18 @@ import transformers
 
 from bert_jax import config as c
 from bert_jax.config import PretrainConfig, with_vocab_size
-from bert_jax.data.mixture import open_mixture
-from bert_jax.data.tokenizer import load_tokenizer
+from bert_jax.corpus.mixture import open_mixture
 from bert_jax.interop import huggingface
 from bert_jax.interop.tensors import to_tensors
 from bert_jax.objectives import OBJECTIVES, make_objective
 from bert_jax.parallel.sharding import BatchBlocks
-from bert_jax.runs.corpus_data import corpus_data
+from bert_jax.pretraining.data import corpus_data
+from bert_jax.tokenizer import load_tokenizer
 from bert_jax.training.optimizers import make_optimizer
 from bert_jax.training.schedules import plan_phases
 from bert_jax.training.step import init_state, train_step
-from tests import torch_training
-from tests.generated_corpus import generated_corpus
+from tests.helpers import torch_training
+from tests.helpers.generated_corpus import generated_corpus
 from tests.models.reference import reference_loss
 
 STEPS, WARMUP = 50, 5

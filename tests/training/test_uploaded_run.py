@@ -9,12 +9,12 @@ import pytest
 
 from bert_jax import files
 from bert_jax.cli.main import main
-from bert_jax.data.sources import storage
 from bert_jax.errors import StorageError
+from bert_jax.readers import storage
 from bert_jax.training import checkpoint
+from bert_jax.training import remote_workdir as module
 from bert_jax.training.metrics import TIMED
-from bert_jax.training.saving import mirror as module
-from bert_jax.training.saving.mirror import COMMITTED, Mirror
+from bert_jax.training.remote_workdir import COMMITTED, Mirror
 from tests.cli.commands import World, make_world, pretrain_command
 
 URL = "memory://bucket/runs/base"

@@ -1,21 +1,22 @@
-"""The names of `transformers` for the parts of each family, as data: fields of `config.json`, classes, tensors.
+"""Families: the names that Hugging Face gives to our fields and tensors. Add a file and its row in FAMILIES.
 
-A family is a row of `FAMILIES`, keyed by its `model_type`. The names are those of its modeling and configuration files
-in transformers 5, and of the files published since 2018 that it still reads.
-
+albert.py      ALBERT (Lan et al
 base.py        the types of a row, and what several families share
-absolute/ relative/    a family a file, by how its tokens know their order: add a file and its row
+bert.py        BERT (Devlin et al
+big_bird.py    BigBird (Zaheer et al
+deberta.py     DeBERTa, version 3 (He et al
+distilbert.py  DistilBERT (Sanh et al
+electra.py     ELECTRA's generator and discriminator (Clark et al
+longformer.py  Longformer (Beltagy et al
+mobilebert.py  MobileBERT (Sun et al
+modernbert.py  ModernBERT (Warner et al
+mpnet.py       MPNet (Song et al
+nomic_bert.py  NomicBERT (Nussbaum et al
 research.py    what transformers does not have, in directories that bert_jax alone reads
+roberta.py     RoBERTa (Liu et al
 """
 
-from bert_jax.interop.families.absolute.albert import albert
-from bert_jax.interop.families.absolute.bert import bert
-from bert_jax.interop.families.absolute.big_bird import big_bird
-from bert_jax.interop.families.absolute.distilbert import distilbert
-from bert_jax.interop.families.absolute.electra import electra
-from bert_jax.interop.families.absolute.longformer import longformer
-from bert_jax.interop.families.absolute.mobilebert import mobilebert
-from bert_jax.interop.families.absolute.roberta import roberta
+from bert_jax.interop.families.albert import albert
 from bert_jax.interop.families.base import (
     ACTIVATIONS,
     INDIFFERENT,
@@ -27,11 +28,18 @@ from bert_jax.interop.families.base import (
     Module,
     Spelling,
 )
-from bert_jax.interop.families.relative.deberta import deberta
-from bert_jax.interop.families.relative.modernbert import modernbert
-from bert_jax.interop.families.relative.mpnet import mpnet
-from bert_jax.interop.families.relative.nomic_bert import nomic_bert
+from bert_jax.interop.families.bert import bert
+from bert_jax.interop.families.big_bird import big_bird
+from bert_jax.interop.families.deberta import deberta
+from bert_jax.interop.families.distilbert import distilbert
+from bert_jax.interop.families.electra import electra
+from bert_jax.interop.families.longformer import longformer
+from bert_jax.interop.families.mobilebert import mobilebert
+from bert_jax.interop.families.modernbert import modernbert
+from bert_jax.interop.families.mpnet import mpnet
+from bert_jax.interop.families.nomic_bert import nomic_bert
 from bert_jax.interop.families.research import research
+from bert_jax.interop.families.roberta import roberta
 
 __all__ = [
     "ACTIVATIONS",

@@ -8,9 +8,9 @@ import pkgutil
 from typing import Any, cast
 
 from bert_jax.config import EncoderConfig
-from bert_jax.config.schema.encoder import MOST_MLPS
+from bert_jax.config.schema import MOST_MLPS
 from bert_jax.interop.families.base import Family, Field, ModelClass, Module, masked_head
-from bert_jax.models.heads.bilstm import DIRECTIONS, LAYERS
+from bert_jax.models.heads import DIRECTIONS, LAYERS
 
 _INNER_MLPS = tuple(f"layers/mlp_{number}" for number in range(MOST_MLPS - 1))  # of a block with a bottleneck
 _BOTTLENECK = tuple(f"layers/{name}" for name in ("input", "attention_input", "output"))

@@ -1,11 +1,9 @@
-"""Model directories of Hugging Face `transformers`, in and out.
+"""Hugging Face model directories: config.json and weights, in and out.
 
 model.py         load_model and export_model: architecture, weights, labels and tokenizer of a directory
 model_config.py  config.json, from and to EncoderConfig
-weight_files.py  model.safetensors, its shards, pytorch_model.bin: add a reader to READERS
 torch_file.py    the last of these
-
-Names of fields, classes and tensors are rows of interop/families/.
+weight_files.py  model.safetensors, its shards, pytorch_model.bin: add a reader to READERS
 """
 
 from bert_jax.interop.huggingface.model import Loaded, export_model, load_model

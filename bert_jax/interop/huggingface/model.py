@@ -17,7 +17,6 @@ import safetensors
 import safetensors.numpy
 
 from bert_jax.config import EncoderConfig
-from bert_jax.data.tokenizer import Tokenizer, copy_tokenizer, load_tokenizer
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.interop.directory import appearing
 from bert_jax.interop.families import FAMILIES, Family, ModelClass, Module
@@ -42,6 +41,7 @@ from bert_jax.interop.tensors import (
     unflatten,
 )
 from bert_jax.models import Head, Params, draw_missing
+from bert_jax.tokenizer import Tokenizer, copy_tokenizer, load_tokenizer
 
 LABELED = ("sequence_classification", "token_classification")  # heads with as many outputs as there are labels
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import strict_json
 from bert_jax.config import EncoderConfig, fields_of
-from bert_jax.config.schema.field import LARGEST
+from bert_jax.config.schema import LARGEST
 from bert_jax.errors import UserError, did_you_mean
 from bert_jax.interop.families import FAMILIES, INDIFFERENT, LABELS, Family, Field
 

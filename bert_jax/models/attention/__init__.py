@@ -1,14 +1,16 @@
-"""Multi-head self-attention (Vaswani et al. 2017): every position reads every unpadded one of its own segment.
+"""Attention: one interface, several kernels; add a file and its row in KERNELS (kernels.py).
 
-kernels.py         KERNELS, the ways to compute it: add a row, and a file with its function
-inputs.py          what every kernel reads
-xla.py             plain operations, which XLA compiles for any platform
-local.py           plain operations over chunks, for windows of long sequences
+cudnn.py           cuDNN's fused attention, for GPUs
 devices.py         a kernel on a mesh, each device on its part
+inputs.py          what every kernel reads
+kernels.py         KERNELS, the ways to compute it: add a row, and a file with its function
+local.py           plain operations over chunks, for windows of long sequences
+patterns.py        Which tokens attention reads in long sequences
+self_attention.py  the layer of the encoder: projections, position scheme, kernel
 tpu.py             the fused kernel on TPUs, plain operations elsewhere
 tpu_kernels.py     the fused kernel itself, in Pallas
-gpu/               the fused kernels on GPUs: cuDNN's, and one in Pallas with dropout
-self_attention.py  the layer of the encoder: projections, position scheme, kernel
+triton.py          Attention on GPUs by tiles in shared memory, in Pallas for Triton
+xla.py             plain operations, which XLA compiles for any platform
 """
 
 from bert_jax.models.attention.inputs import AttentionInputs, attention_inputs

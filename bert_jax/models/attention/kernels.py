@@ -9,8 +9,7 @@ import jax.numpy as jnp
 
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
-from bert_jax.models.attention import tpu, tpu_kernels, xla
-from bert_jax.models.attention.gpu import cudnn, triton
+from bert_jax.models.attention import cudnn, tpu, tpu_kernels, triton, xla
 from bert_jax.models.attention.inputs import AttentionInputs
 from bert_jax.models.layers import block_width
 from bert_jax.models.positions import POSITIONS

@@ -1,10 +1,7 @@
-"""HTML that we write ourselves: no script, nothing loaded, every text escaped.
+"""Parts of a page.
 
-markup.py  elements whose text is always escaped, and the page around them
-style.py   the style sheet, light and dark
-chart.py   one chart as SVG: axes, ticks, lines, legend
-png.py     a gray picture as a data URI
-
-A page asks for nothing outside of itself; its content security policy forbids that and scripts. Every text that comes
-from a corpus, a config or a metrics file passes through `markup.element`, which escapes it.
+chart.py   curves over steps as SVG
+markup.py  elements whose text is escaped, and the page around them
+png.py     a gray picture inside of a page
+style.py   the style sheet
 """

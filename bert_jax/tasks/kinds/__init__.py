@@ -1,17 +1,18 @@
-"""Kinds of tasks: a kind is one file and one row of `KINDS`.
+"""Kinds of tasks, one file each: add a file and its row in KINDS.
 
-kind.py                    the type `Kind`: everything in which kinds differ; `make_features`
-shared/                    checks of records; texts as features; class predictions
-sequence_classification.py a label for a text or a pair of texts
-regression.py              a number for a text or a pair of texts
-similarity.py              how alike two texts are, by a vector of each
-token_classification.py    a label for each word of a sentence
-question_answering.py      a span of a context as the answer to a question (built from tasks/answers/)
-multiple_choice.py         the right one of several continuations of a text
-
-To add a kind, write one file with one `Kind` value and add a row to `KINDS`. Its head is a row of HEADS in
-models/heads/, its loss a row of LOSSES in objectives/task_losses.py, its metrics are rows of METRICS in
-tasks/scoring.py. Other files do not name kinds (tests/tasks/test_kinds.py).
+answer_search.py            Search for the best answers by the start and end logits of windows
+answer_windows.py           Windows over contexts as features, with the tokens at which the answer begins and ends
+benchmark_scores.py         Exact match and F1 of questions in other languages
+kind.py                     the type `Kind`: everything in which kinds differ; `make_features`
+multiple_choice.py          the right one of several continuations of a text
+question_answering.py       a span of a context as the answer to a question (built from tasks/kinds/)
+records.py                  Checks of the values of a record, shared by the kinds
+regression.py               a number for a text or a pair of texts
+sequence_classification.py  a label for a text or a pair of texts
+similarity.py               how alike two texts are, by a vector of each
+squad_score.py              Exact match and F1 of SQuAD, and the best threshold for no answer
+texts.py                    Texts and pairs of texts as features, and predictions of one class per example
+token_classification.py     a label for each word of a sentence
 """
 
 from bert_jax.tasks.kinds.kind import Kind

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.config import TaskConfig
-from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
 from bert_jax.tasks.task import NONE, Columns, Example, Record, Task
+from bert_jax.tokenizer import Tokenizer
 
 Examples = Sequence[Example]
 Counts = dict[str, int]  # what was truncated or split -> how often

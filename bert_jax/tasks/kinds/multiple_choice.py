@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import TaskConfig
-from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
+from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss
-from bert_jax.tasks.kinds.shared import records
-from bert_jax.tasks.kinds.shared.texts import choice_features, class_predictions, label_target, rounded
+from bert_jax.tasks.kinds.texts import choice_features, class_predictions, label_target, rounded
 from bert_jax.tasks.task import Record, Task
+from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "choice_logits"
 COLUMN = "choice"  # choice0, choice1, ... in files with a column per choice

@@ -8,12 +8,12 @@ from typing import Any
 
 from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
-from bert_jax.tasks.answers.search import Found, find_answers
-from bert_jax.tasks.answers.squad_score import tune_threshold
-from bert_jax.tasks.answers.windows import window_features
 from bert_jax.tasks.features import Features
+from bert_jax.tasks.kinds import records
+from bert_jax.tasks.kinds.answer_search import Found, find_answers
+from bert_jax.tasks.kinds.answer_windows import window_features
 from bert_jax.tasks.kinds.kind import Examples, Kind, Loss, Outputs, Predictions
-from bert_jax.tasks.kinds.shared import records
+from bert_jax.tasks.kinds.squad_score import tune_threshold
 from bert_jax.tasks.task import Example, Record, Task
 
 

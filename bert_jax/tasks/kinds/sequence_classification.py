@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import TaskConfig
-from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.tasks.features import Features
+from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss
-from bert_jax.tasks.kinds.shared import records
-from bert_jax.tasks.kinds.shared.texts import class_predictions, label_target, rounded, text_features
+from bert_jax.tasks.kinds.texts import class_predictions, label_target, rounded, text_features
 from bert_jax.tasks.task import Record, Task
+from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sequence_logits"
 

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import TaskConfig
-from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features
+from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss, Outputs, Predictions
 from bert_jax.tasks.kinds.regression import REGRESSION
-from bert_jax.tasks.kinds.shared import records
-from bert_jax.tasks.kinds.shared.texts import in_order, separate_features
+from bert_jax.tasks.kinds.texts import in_order, separate_features
 from bert_jax.tasks.task import Example, Record, Task
+from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "sentence_vectors"
 NEGATIVE = "negative"

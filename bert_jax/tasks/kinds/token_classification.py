@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import TaskConfig
-from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.tasks.features import Features, encode_distinct
+from bert_jax.tasks.kinds import records
 from bert_jax.tasks.kinds.kind import Counts, Examples, Kind, Loss, Outputs, Predictions
-from bert_jax.tasks.kinds.shared import records
-from bert_jax.tasks.kinds.shared.texts import rounded, softmax
+from bert_jax.tasks.kinds.texts import rounded, softmax
 from bert_jax.tasks.task import Example, Record, Task
+from bert_jax.tokenizer import Tokenizer
 
 OUTPUT = "token_logits"
 OVERLAP = 4  # two windows of a sentence share at most a quarter of their tokens

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_jax.data.sources.data_sets import PREFIX, open_builder
 from bert_jax.errors import UserError
+from bert_jax.readers.data_sets import PREFIX, open_builder
 from bert_jax.tasks.reading.columns import absent_column
 from bert_jax.tasks.task import Columns, Record
 

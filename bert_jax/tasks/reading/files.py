@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Sequence
 from typing import IO
 
-from bert_jax.data.sources.documents import MAX_RATIO
 from bert_jax.errors import UserError
+from bert_jax.readers.documents import MAX_RATIO
 
 MAX_BYTES = 256 << 20  # unpacked, unless the file has a hundredth of them itself: it is held in memory
 

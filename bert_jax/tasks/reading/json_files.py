@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_jax.data.json_lines import parse_json, read_json_lines
 from bert_jax.errors import UserError
+from bert_jax.readers.json_lines import parse_json, read_json_lines
 from bert_jax.tasks.reading.columns import absent_column
 from bert_jax.tasks.reading.files import read_text
 from bert_jax.tasks.task import Columns, Record

@@ -10,7 +10,7 @@ from bert_jax.config import TaskConfig
 from bert_jax.errors import UserError
 from bert_jax.tasks.kinds import KINDS
 from bert_jax.tasks.kinds.kind import Kind
-from bert_jax.tasks.kinds.shared.records import record_id
+from bert_jax.tasks.kinds.records import record_id
 from bert_jax.tasks.reading.data_sets import PREFIX, DataSet
 from bert_jax.tasks.reading.files import find
 from bert_jax.tasks.reading.formats import read_records

@@ -1,0 +1,131 @@
+"""The runs as the Python API has them: any form of a config, and defaults for all that only a command line needs."""
+
+import os
+import pathlib
+from collections.abc import Generator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import ml_collections
+
+from bert_jax.config import Config, FinetuneConfig, PretrainConfig, read_config, resolve, with_vocab_size
+from bert_jax.console import Console, notebook_table
+from bert_jax.corpus.mixture import open_mixture
+from bert_jax.errors import UserError
+from bert_jax.finetuning import finetune as finetuning
+from bert_jax.objectives.base import Batch
+from bert_jax.parallel.sharding import BatchBlocks
+from bert_jax.pretraining import pretrain as pretraining
+from bert_jax.pretraining.budget.plan import plan
+from bert_jax.pretraining.data import corpus_data
+from bert_jax.pretraining.text import text_as_corpus
+from bert_jax.reports.run.record import Training, read_runs
+from bert_jax.reports.run.warnings import RunSummary, summarize_run
+from bert_jax.training.remote_workdir import fetched
+from bert_jax.training.schedules import plan_phases
+from bert_jax.training.workdir import read_run
+
+AnyConfig = TypeVar("AnyConfig", PretrainConfig, FinetuneConfig)
+Overrides = Mapping[str, Any]  # {"train.steps": 9}
+
+
+class OpenRun(NamedTuple):
+    """A work directory as it was when it was read; made by `open_run`."""
+
+    directory: pathlib.Path
+    config: Config
+    trainings: tuple[Training, ...]  # with `lines` of metrics and `checkpoints`; several of a `finetune`
+    summary: RunSummary  # three sentences, and warnings
+
+    def _repr_html_(self) -> str:
+        """Return the run as a table, which a notebook shows."""
+        checkpoints = {f"{step:,}": None for one in self.trainings for step in one.checkpoints}
+        sentences = zip(("what", "how far", "health"), self.summary.sentences, strict=True)
+        rows = {"directory": self.directory, **dict(sentences), "looks wrong": "; ".join(self.summary.warnings)}
+        return notebook_table(rows | {"checkpoints": ", ".join(checkpoints)})
+
+
+def open_run(workdir: str | os.PathLike[str]) -> OpenRun:
+    """Read config, metrics and checkpoints of a work directory of `pretrain` or `finetune`, finished or not.
+
+    Raises:
+        UserError: it holds no run, or no metrics yet.
+    """
+    (run,) = read_runs([fetched(workdir)])
+    config, _ = read_run(run.path)
+    return OpenRun(run.path, config, run.trainings, summarize_run(run))
+
+
+def pretrain(
+    config: str | ml_collections.ConfigDict | PretrainConfig,
+    workdir: str | os.PathLike[str],
+    overrides: Overrides | None = None,
+    console: Console | None = None,
+    budget: str | None = None,
+) -> bool:
+    """Run or resume a pretraining in `workdir`; return False where a signal ended it early (its state is saved).
+
+    Args:
+        config: a recipe by file or name, a `ConfigDict` such as `pretrain_config()`, or a frozen config.
+        workdir: of the run; `load` and `export` read it.
+        overrides: values by key, of a recipe: `{"data.corpus": "corpus/", "train.steps": 9}`.
+        console: for progress; None: stderr.
+        budget: a time, tokens or FLOPs, such as "30m" or "50M tokens", that chooses size, batch and steps.
+
+    Raises:
+        UserError: a config, corpus, directory or devices that do not fit each other, before anything is written.
+    """
+    directory, console = fetched(workdir), console or Console()
+    with text_as_corpus(as_config(PretrainConfig, config, overrides), console) as (resolved, rest):
+        if budget is not None:
+            resolved = plan(resolved, budget, directory, console, tuple(overrides or ()))
+        return pretraining.pretrain(resolved, directory, console, rest=rest)
+
+
+def finetune(
+    config: str | ml_collections.ConfigDict | FinetuneConfig,
+    workdir: str | os.PathLike[str],
+    overrides: Overrides | None = None,
+    console: Console | None = None,
+) -> dict[str, Any] | None:
+    """Train `config.task` with each learning rate and seed; return the content of `results.json`.
+
+    Arguments and errors as in `pretrain`. None: a signal ended it early, and the same call resumes.
+    """
+    resolved = as_config(FinetuneConfig, config, overrides)
+    return finetuning.finetune(resolved, fetched(workdir), console or Console())
+
+
+def make_batches(config: PretrainConfig, phase: int = 0, step: int = 0) -> Generator[Batch, None, None]:
+    """Yield the training batches of `config.data.corpus` without end, as a run on one host reads them.
+
+    Args:
+        config: with the vocabulary size of the corpus, or with None.
+        phase: number of the phase, whose sequence length and batch size are taken.
+        step: the step of the run whose batch comes first.
+
+    Raises:
+        UserError: no corpus, or one that the config does not fit.
+    """
+    if not config.data.corpus:
+        raise UserError("no corpus: set config.data.corpus to a directory made by `prepare`")
+    corpus = open_mixture(config.data.corpus)
+    config = with_vocab_size(config, corpus.vocab_size)
+    phases = plan_phases(config.train)
+    if not 0 <= phase < len(phases):
+        raise UserError(f"phase {phase}: the config has {len(phases)} phases, from 0 on")
+    return corpus_data(config, corpus, BatchBlocks((0,), 1)).batches(phases[phase], step)
+
+
+def as_config(
+    kind: type[AnyConfig], config: str | ml_collections.ConfigDict | AnyConfig, overrides: Overrides | None = None
+) -> AnyConfig:
+    """Return the frozen config of a recipe with overrides, or of a `ConfigDict`; a frozen config as it is."""
+    if isinstance(config, str):
+        return read_config(kind, config, [f"--config.{key}={value}" for key, value in (overrides or {}).items()])
+    if overrides:
+        raise UserError("overrides are for a recipe; change the ConfigDict, or use dataclasses.replace")
+    if isinstance(config, ml_collections.ConfigDict):
+        return resolve(kind, config)
+    if not isinstance(config, kind):
+        raise UserError(f"config is a {type(config).__name__}; give a {kind.__name__}, a ConfigDict or a recipe")
+    return config

@@ -1,0 +1,87 @@
+"""Batches in order, built ahead by threads; the whole state of the iteration is the number of sequences consumed."""
+
+import dataclasses
+import sys
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from bert_jax.batches.pipeline import Batch, Sequences
+from bert_jax.errors import UserError
+
+
+def batches(
+    sequences: Sequences,
+    start: int,
+    batch_size: int,
+    *,
+    host: int = 0,
+    num_hosts: int = 1,
+    num_threads: int = 2,
+    prefetch: int = 4,
+    stop: int | None = None,
+) -> Generator[Batch, None, None]:
+    """Yield one host's part of each batch, in order, from sequence `start`; any start costs the same.
+
+    Close the generator (`contextlib.closing`) to stop its threads.
+
+    Args:
+        sequences: made by `make_sequences`.
+        start: number of sequences consumed before.
+        batch_size: sequences per batch over all hosts; this host gets `batch_size / num_hosts` contiguous ones.
+        host: number of this host, from 0.
+        num_hosts: number of hosts.
+        num_threads: threads that build batches; 0 builds each batch when it is asked for.
+        prefetch: batches built ahead; 0 likewise.
+        stop: the sequence at which iteration ends; filler sequences of weight 0 complete the last batch. None: never.
+
+    Raises:
+        UserError: the batch size is not a positive multiple of the number of hosts.
+    """
+    if batch_size < 1 or batch_size % num_hosts:
+        raise UserError(
+            f"batch_size {batch_size} cannot be split evenly over {num_hosts} hosts; use a multiple of {num_hosts}"
+        )
+    per_host = batch_size // num_hosts
+    source = _BatchSource(sequences, start, stop, batch_size, host * per_host, per_host)
+    depth = prefetch if num_threads else 0
+    import grain  # loads jax, which `inspect` does without
+
+    # Grain warns of more threads than batches to build ahead, as the others would have nothing to do.
+    options = grain.ReadOptions(num_threads=min(num_threads, depth), prefetch_buffer_size=depth)
+    return _closing(iter(grain.MapDataset.source(source).to_iter_dataset(options)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _BatchSource:
+    """Random access to batches, as Grain wants it: batch i has this host's sequences of start + i * batch_size on."""
+
+    sequences: Sequences
+    start: int
+    stop: int | None
+    batch_size: int
+    offset: int
+    per_host: int
+
+    def __len__(self) -> int:
+        if self.stop is None:
+            return (sys.maxsize - self.start) // self.batch_size - 1  # more than any run reads
+        return max(0, -(-(self.stop - self.start) // self.batch_size))
+
+    def __getitem__(self, index: int) -> Batch:
+        numbers = self.start + index * self.batch_size + self.offset + np.arange(self.per_host)
+        if self.stop is None:
+            return self.sequences.batch(numbers)
+        batch = self.sequences.batch(np.minimum(numbers, self.stop - 1))
+        filler = numbers >= self.stop
+        batch["example_weights"][filler] = 0
+        batch["masked_weights"][filler] = 0
+        return batch
+
+
+def _closing(iterator: Any) -> Generator[Batch, None, None]:
+    try:
+        yield from iterator
+    finally:
+        iterator.close()

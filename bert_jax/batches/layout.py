@@ -1,0 +1,148 @@
+"""Slots: the stretches of documents that examples are made from (see the picture in `__init__.py`).
+
+A document of D tokens has ceil(D / budget) slots. All but one have `budget` tokens, and one short slot has the rest.
+The position of the short slot is drawn anew in every epoch. So each token is in exactly one slot per epoch, the number
+of slots of each length is the same in every epoch, and any slot of a document is found without a look at the others.
+
+With two possible beginnings per slot, some tokens of a long document would lie at a bad position in every epoch. So
+where sequences do not need constant lengths, the slots of documents of `MIN_SLIDING_SLOTS` or more slots slide: they
+begin at an offset drawn from a whole budget, and the first and the last slot have 1 token to 3/2 budgets. Where an
+example is the slot itself, they have at most a budget: the offset is drawn from half a budget or more, and where the
+slots have less slack than that, the document has one more.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from bert_jax.batches.hashing import Stream, integers, random_bits
+
+MIN_SLIDING_SLOTS = 8  # in shorter documents too much text would be left out of the longer slots
+
+
+class ReadableSplit(Protocol):
+    """What sequences need of `corpus.Split`."""
+
+    tokens_per_record: np.ndarray
+    sentences_per_record: np.ndarray
+    first_record: np.ndarray
+    source_documents: np.ndarray
+
+    def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return flat tokens, flat sentence lengths, and sentences per record, of the given records in order."""
+
+
+class Layout(NamedTuple):
+    """The slots of a split at one budget. Tokens and slots are numbered through the whole split.
+
+    `record_start` int64 [records + 1], `document_start` and `first_slot` int64 [documents + 1] are running totals of
+    tokens, tokens and slots. `source_documents` int64 [sources + 1]: source k has the documents [k]:[k + 1]. `slides`:
+    whether the slots of long documents slide. `bounded`: whether sliding slots, too, have at most `budget` tokens.
+    """
+
+    split: ReadableSplit
+    budget: int
+    record_start: np.ndarray
+    document_start: np.ndarray
+    first_slot: np.ndarray
+    source_documents: np.ndarray
+    slides: bool
+    bounded: bool = False
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the whole split."""
+        return int(self.first_slot[-1])
+
+
+class Slots(NamedTuple):
+    """The slots of some examples; all fields int64 [examples].
+
+    `number`: seed of the example's random bits, unique among all slots of all epochs at one budget. `epoch`: of the
+    source. `position`: of the slot in its document, from 0. `room`: maximum number of text tokens in the example.
+    """
+
+    number: np.ndarray
+    epoch: np.ndarray
+    document: np.ndarray
+    position: np.ndarray
+    room: np.ndarray
+
+
+def make_layout(split: ReadableSplit, budget: int, slides: bool, bounded: bool = False) -> Layout:
+    """Return the layout of a split in slots of `budget` tokens."""
+    record_start = running_total(split.tokens_per_record)
+    document_start = record_start[split.first_record]
+    tokens = np.diff(document_start)
+    slots = -(-tokens // budget)
+    if slides and bounded:
+        slots += (slots >= MIN_SLIDING_SLOTS) & (2 * (slots * budget - tokens) < budget)
+    first_slot = running_total(slots)
+    return Layout(split, budget, record_start, document_start, first_slot, split.source_documents, slides, bounded)
+
+
+def make_slots(layout: Layout, seed: int, epoch: np.ndarray, slot: np.ndarray, room: np.ndarray) -> Slots:
+    """Return the `Slots` of int64 [examples] epochs, slot numbers and rooms.
+
+    The last slot number of a document always stands for its short slot, wherever that lies in this epoch.
+    """
+    document = np.searchsorted(layout.first_slot, slot, side="right") - 1
+    short, _ = _short_slot(layout, seed, epoch, document)
+    among_full = slot - layout.first_slot[document]
+    is_short = slot + 1 == layout.first_slot[document + 1]
+    position = np.where(is_short, short, among_full + (among_full >= short))
+    return Slots(epoch * layout.num_slots + slot, epoch, document, position, room)
+
+
+def slot_lengths(layout: Layout) -> np.ndarray:
+    """Return the tokens of each slot number, int64 [slots]; the same in every epoch, where slots do not slide."""
+    tokens = np.diff(layout.document_start)
+    lengths = np.full(layout.num_slots, layout.budget, np.int64)
+    not_empty = tokens > 0
+    slots = np.diff(layout.first_slot)
+    lengths[layout.first_slot[1:][not_empty] - 1] = (tokens - (slots - 1) * layout.budget)[not_empty]
+    return lengths
+
+
+def slot_span(
+    layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, position: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tokens [start, stop) of the slot at `position` in each document in an epoch; int64 [examples] each."""
+    short, shift = _short_slot(layout, seed, epoch, document)
+    first, stop = layout.document_start[document], layout.document_start[document + 1]
+    begin, end = (first + at * layout.budget - np.where(at > short, shift, 0) for at in (position, position + 1))
+    is_last = position + 1 == layout.first_slot[document + 1] - layout.first_slot[document]
+    return begin, np.where(is_last, stop, end)
+
+
+def slot_of_token(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray, token: np.ndarray) -> np.ndarray:
+    """Return the position of the slot that holds token 0, 1, ... of a document; int64 [examples]."""
+    short, shift = _short_slot(layout, seed, epoch, document)
+    after = token >= (short + 1) * layout.budget - shift
+    last = layout.first_slot[document + 1] - layout.first_slot[document] - 1
+    return np.minimum((token + np.where(after, shift, 0)) // layout.budget, last)
+
+
+def _short_slot(layout: Layout, seed: int, epoch: np.ndarray, document: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the position of the short slot, and the tokens by which it shifts the slots after it."""
+    slots = layout.first_slot[document + 1] - layout.first_slot[document]
+    slack = slots * layout.budget - (layout.document_start[document + 1] - layout.document_start[document])
+    bits = random_bits(seed, Stream.OFFSET, epoch, document)
+    short = integers(bits, slots)
+    if not layout.slides:
+        return short, slack
+    if layout.bounded:
+        lowest, highest = np.maximum(0, slack - layout.budget + 1), np.minimum(slack, layout.budget - 1)
+    else:
+        stretch = (layout.budget - 1 - slack) // 2
+        lowest, highest = -stretch, slack + stretch
+    offset = lowest + integers(bits, highest - lowest + 1)
+    few = slots < MIN_SLIDING_SLOTS
+    return np.where(few, short, 0), np.where(few, slack, offset)
+
+
+def running_total(counts: np.ndarray) -> np.ndarray:
+    """Return 0 and the sums of the first 1, 2, ... counts; int64 [counts + 1]."""
+    total = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=total[1:])
+    return total

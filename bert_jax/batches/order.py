@@ -1,0 +1,92 @@
+"""Sequence number -> epoch and item: a random order of each epoch, and several sources in given proportions.
+
+An item is a slot, or with packing a packed sequence. Sequence n is in epoch n // (sequences per epoch). An epoch is a
+pseudo-random permutation of its sequences, and source k has `num_sequences[k]` of them. The sequences of source k,
+counted through all epochs, run through epochs of its own, each a permutation of its items. So a source that is sampled
+more often than its size allows repeats its items sooner.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.batches.hashing import Stream, permute, random_bits
+from bert_jax.batches.layout import running_total
+
+
+class Order(NamedTuple):
+    """`num_items` and `num_sequences`, int64 [sources] each: items of each source, and its sequences per epoch."""
+
+    num_items: np.ndarray
+    num_sequences: np.ndarray
+
+    @property
+    def num_per_epoch(self) -> int:
+        """Sequences per epoch, of all sources."""
+        return int(self.num_sequences.sum())
+
+
+def make_order(
+    num_items: np.ndarray,
+    weights: Sequence[float] | None = None,
+    smoothing: float = 1.0,
+    max_epochs: int | None = None,
+) -> Order:
+    """Return the order over sources of `num_items` int64 [sources].
+
+    The sequences of each source are in proportion to its weight or, without weights, to its size to the power of
+    `smoothing` (Conneau and Lample 2019; multilingual BERT used 0.7). An epoch has as many sequences as there are
+    items, up to rounding; every source that has items gets at least one sequence. An epoch gives each item of a source
+    at most `max_epochs` times on average; what this takes from a source goes to the others in their proportions
+    (UniMax, Chung et al. 2023), and where all reach the limit, an epoch is shorter.
+    """
+    if weights is None and smoothing == 1:
+        return Order(num_items, num_items)
+    wanted = num_items.astype(float) ** smoothing if weights is None else np.array(weights, float)
+    wanted = np.where(num_items > 0, wanted, 0.0)
+    num_sequences = wanted / wanted.sum() * num_items.sum()
+    if max_epochs is not None:
+        num_sequences = _capped(wanted, num_sequences, (num_items * max_epochs).astype(float))
+    num_sequences = np.rint(num_sequences).astype(np.int64)
+    return Order(num_items, np.where(wanted > 0, np.maximum(num_sequences, 1), 0))
+
+
+def _capped(wanted: np.ndarray, num_sequences: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Return the sequences of each source, at most `most` of each, whose sum stays where the limits allow it.
+
+    All are float64 [sources]; sources below their limit keep the proportions of `wanted`.
+    """
+    found, free, total = num_sequences.copy(), wanted > 0, num_sequences.sum()
+    while (over := free & (found > most)).any():
+        found[over], free = most[over], free & ~over
+        found[free] = wanted[free] / wanted[free].sum() * (total - found[~free].sum())
+    return found
+
+
+def locate(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each sequence number the epoch of its source, and its item counted through all sources.
+
+    All are int64 [sequences].
+    """
+    if len(order.num_items) == 1:
+        epoch, number = np.divmod(numbers, order.num_per_epoch)
+        return epoch, permute(number, order.num_items[0], random_bits(seed, Stream.ORDER, epoch, 0))
+    epoch, source, number = _mixed(order, seed, numbers)
+    number += epoch * order.num_sequences[source]
+    epoch, number = np.divmod(number, order.num_items[source])
+    item = permute(number, order.num_items[source], random_bits(seed, Stream.ORDER, epoch, source))
+    return epoch, running_total(order.num_items)[source] + item
+
+
+def locate_source(order: Order, seed: int, numbers: np.ndarray) -> np.ndarray:
+    """Return for each sequence number its source, int64 [sequences]."""
+    return _mixed(order, seed, numbers)[1]
+
+
+def _mixed(order: Order, seed: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Epoch and source of each sequence, and its number among those of its source in that epoch."""
+    epoch, number = np.divmod(numbers, order.num_per_epoch)
+    number = permute(number, order.num_per_epoch, random_bits(seed, Stream.MIXTURE, epoch))
+    source = np.searchsorted(running_total(order.num_sequences), number, side="right") - 1
+    return epoch, source, number - running_total(order.num_sequences)[source]

@@ -1,0 +1,134 @@
+"""Several examples in one sequence: which lengths share a sequence is planned once, which examples in every epoch.
+
+After Krell et al. 2021, "Efficient sequence packing without cross-contamination": the plan works on the histogram of
+lengths. From the longest to the shortest, all examples of a length at once, each goes where it leaves the least room.
+The result is a list of patterns (lengths that fill a sequence) and the number of sequences of each pattern. Since every
+epoch has the same lengths, one plan holds for all epochs; the examples of one length are permuted in each.
+"""
+
+import collections
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.batches.hashing import Stream, permute, random_bits
+from bert_jax.batches.layout import running_total
+
+Pattern = tuple[int, ...]  # lengths of the examples of one sequence
+
+
+class PackingPlan(NamedTuple):
+    """The packed sequences of a split, numbered through all sources, one pattern after the other.
+
+    `slots` int64 [slots]: slot numbers, sorted by source and length. A class is the slots of one source and length:
+    slots[class_start[c]:class_start[c + 1]]. Pattern p has the sequences first_sequence[p]:first_sequence[p + 1]. Its
+    entry e, where classes[p, e] is not -1, takes members of that class from first_member[p, e] on, one per sequence.
+    `num_sequences` int64 [sources]: packed sequences of each source.
+    """
+
+    slots: np.ndarray
+    class_start: np.ndarray
+    first_sequence: np.ndarray
+    classes: np.ndarray
+    first_member: np.ndarray
+    num_sequences: np.ndarray
+
+
+def plan_packing(lengths: np.ndarray, source_slot: np.ndarray, seq_len: int, max_examples: int) -> PackingPlan:
+    """Plan the packed sequences of a split.
+
+    Args:
+        lengths: int64 [slots], tokens of each example with its special tokens, at most `seq_len`.
+        source_slot: int64 [sources + 1]; source k has the slots [k]:[k + 1], and no sequence mixes sources.
+        seq_len: tokens per sequence.
+        max_examples: maximum number of examples per sequence.
+    """
+    order, class_start = [np.zeros(0, np.int64)], [0]
+    classes: list[list[int]] = []
+    first_member: list[list[int]] = []
+    counts: list[int] = []
+    num_sequences = []
+    for first, stop in zip(source_slot[:-1].tolist(), source_slot[1:].tolist(), strict=True):
+        own = lengths[first:stop]
+        order.append(first + np.argsort(own, kind="stable"))
+        sizes, members = np.unique(own, return_counts=True)
+        class_of = {size: len(class_start) - 1 + number for number, size in enumerate(sizes.tolist())}
+        class_start += (class_start[-1] + np.cumsum(members)).tolist()
+        used: collections.Counter[int] = collections.Counter()
+        patterns = plan_patterns(dict(zip(sizes.tolist(), members.tolist(), strict=True)), seq_len, max_examples)
+        for pattern, count in patterns:
+            entries, members_from = [-1] * max_examples, [0] * max_examples
+            for entry, size in enumerate(pattern):
+                entries[entry], members_from[entry] = class_of[size], used[size]
+                used[size] += count
+            classes.append(entries)
+            first_member.append(members_from)
+            counts.append(count)
+        num_sequences.append(sum(count for _, count in patterns))
+    return PackingPlan(
+        np.concatenate(order),
+        np.array(class_start, np.int64),
+        running_total(np.array(counts, np.int64)),
+        np.array(classes, np.int64).reshape(-1, max_examples),
+        np.array(first_member, np.int64).reshape(-1, max_examples),
+        np.array(num_sequences, np.int64),
+    )
+
+
+def plan_patterns(histogram: dict[int, int], seq_len: int, max_examples: int) -> list[tuple[Pattern, int]]:
+    """Return patterns of lengths that fit into `seq_len` tokens, and the number of sequences of each.
+
+    `histogram` maps each length to its number of examples; the patterns use every example exactly once.
+    """
+    # By the room that is left: patterns that can take another example, and the number of sequences of each.
+    open_patterns: list[list[tuple[Pattern, int]]] = [[] for _ in range(seq_len + 1)]
+    full: list[tuple[Pattern, int]] = []
+
+    def put(pattern: Pattern, count: int, room: int) -> None:
+        (full if len(pattern) == max_examples else open_patterns[room]).append((pattern, count))
+
+    for size in sorted(histogram, reverse=True):
+        left, room = histogram[size], size
+        while left and room <= seq_len:
+            if not open_patterns[room]:
+                room += 1
+                continue
+            pattern, count = open_patterns[room].pop()
+            taken = min(left, count)
+            if taken < count:
+                open_patterns[room].append((pattern, count - taken))
+            put((*pattern, size), taken, room - size)
+            left -= taken
+            room = max(size, room - size) if len(pattern) + 1 < max_examples else room
+        # Examples that found no room open new sequences, with as many of this length in each as fit.
+        each = min(seq_len // size, max_examples)
+        if left >= each:
+            put((size,) * each, left // each, seq_len - each * size)
+        if left % each:
+            put((size,) * (left % each), 1, seq_len - left % each * size)
+    return full + [group for groups in open_patterns for group in groups]
+
+
+def packed_slots(
+    plan: PackingPlan, seed: int, epoch: np.ndarray, sequence: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the examples of packed sequences, in order.
+
+    Args:
+        plan: of the split.
+        seed: of the run.
+        epoch: int64 [sequences].
+        sequence: int64 [sequences], numbered as in `PackingPlan`.
+
+    Returns:
+        row: int64 [examples], the index in `sequence` of each example's sequence, ascending.
+        slot: int64 [examples], slot numbers.
+    """
+    pattern = np.searchsorted(plan.first_sequence, sequence, side="right") - 1
+    nth = sequence - plan.first_sequence[pattern]  # sequence of its pattern
+    row, entry = np.nonzero(plan.classes[pattern] >= 0)
+    kind = plan.classes[pattern[row], entry]
+    member = plan.first_member[pattern[row], entry] + nth[row]
+    sizes = plan.class_start[kind + 1] - plan.class_start[kind]
+    member = permute(member, sizes, random_bits(seed, Stream.PACKING, epoch[row], kind))
+    return row, plan.slots[plan.class_start[kind] + member]

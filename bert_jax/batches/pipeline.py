@@ -1,0 +1,337 @@
+"""Sequence numbers -> a batch of arrays: order, text, special tokens, masks and padding put together."""
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bert_jax.batches.layout import ReadableSplit, Slots, make_slots, slot_lengths
+from bert_jax.batches.masking import MASKINGS, LinearRate, Vocabulary, check_masking, mask_tokens, predictions_bound
+from bert_jax.batches.order import Order, locate, locate_source, make_order
+from bert_jax.batches.packing import PackingPlan, packed_slots, plan_packing
+from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, Examples, Sampler, SentencePairRule, make_sampler
+from bert_jax.batches.words import mark_words, take_marks
+from bert_jax.config import DataConfig
+from bert_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from bert_jax.tokenizer import Tokenizer
+
+# input_ids, token_type_ids, attention_mask: int32 [batch, seq_len]
+# masked_positions, masked_labels: int32 [batch, predictions]; masked_weights: float32 [batch, predictions]
+# next_sentence_labels: int32 [batch], with pairs only; 1 = random or swapped
+# example_weights: float32 [batch], 0 for a filler sequence
+# With packing, labels and weights of examples are [batch, examples], and there are two arrays more:
+# segment_ids: int32 [batch, seq_len], 1, 2, ... in the examples and 0 in the padding
+# cls_positions: int32 [batch, examples], 0 where there is no example
+# All arrays are C-contiguous.
+Batch = dict[str, np.ndarray]
+
+
+class Symbols(NamedTuple):
+    """What sequences need of a tokenizer: special ids, number of [SEP]s between the texts of a pair, vocabulary."""
+
+    pad: int
+    cls: int
+    sep: int
+    separators: int
+    vocabulary: Vocabulary
+
+
+class Sequences(NamedTuple):
+    """The sequences of a split at one length; made by `make_sequences`.
+
+    `batch`: int64 [batch] sequence numbers -> `Batch`. `num_per_epoch`: sequences that read each token of the split
+    about once, unless sources have weights. `num_per_source` int64 [sources]: how many of them are of each source.
+    `source_of`: int64 [any] sequence numbers -> int64 [any] sources.
+    `num_items` int64 [sources]: sequences that read each token of the source about once.
+    `begins_word`: int64 [batch] sequence numbers -> bool [batch, seq_len], whether a word that is masked together
+    begins at a token; None: as the vocabulary marks it.
+    """
+
+    batch: Callable[[np.ndarray], Batch]
+    num_per_epoch: int
+    num_per_source: np.ndarray
+    source_of: Callable[[np.ndarray], np.ndarray]
+    num_items: np.ndarray
+    begins_word: Callable[[np.ndarray], np.ndarray] | None = None
+
+
+class SequencePlan(NamedTuple):
+    """All that `build_batch` needs besides sequence numbers.
+
+    With packing, `packing` is the plan and `rooms` int64 [slots] the maximum text tokens of each slot's example;
+    without, both are None and every example has the whole budget. `rate` replaces `config.mask_probability`, which is
+    then its maximum. `has_words`: whether tokens have the marks of a `MarkedSplit`.
+    """
+
+    seq_len: int
+    seed: int
+    config: DataConfig
+    num_token_types: int
+    symbols: Symbols
+    sampler: Sampler
+    order: Order
+    packing: PackingPlan | None
+    rooms: np.ndarray | None
+    rate: LinearRate | None
+    has_words: bool
+
+
+def symbols_of(tokenizer: "Tokenizer") -> Symbols:
+    """Return the symbols of a tokenizer."""
+    vocabulary = Vocabulary(tokenizer.vocab_size, tokenizer.mask_id, tokenizer.continues)
+    return Symbols(tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.separators, vocabulary)
+
+
+def make_sequences(
+    split: ReadableSplit,
+    symbols: Symbols,
+    seq_len: int,
+    seed: int,
+    config: DataConfig,
+    num_token_types: int = 2,
+    rate: LinearRate | None = None,
+) -> Sequences:
+    """Return sequences, each a pure function of (split, symbols, seq_len, seed, config, rate, sequence number).
+
+    Args:
+        split: `corpus.Split`.
+        symbols: of the corpus's tokenizer.
+        seq_len: tokens per sequence, special tokens included.
+        seed: of the run.
+        config: sentence pairs, packing, masking, and weights of sources.
+        num_token_types: token types of the model; below 2, all types are 0.
+        rate: a masking rate that changes, of which `config.mask_probability` is the maximum; None: that rate.
+
+    Raises:
+        UserError: `seq_len` has no room for an example, or for `config.packing` examples; the split has no text;
+            `config.weights` is for another number of sources; a source has too few documents for the sentence pairs;
+            a field is set that the masking rule does not read.
+    """
+    check_masking(config)
+    text = mark_words(split, symbols.vocabulary.continues) if MASKINGS[config.masking].whole_words else split
+    rule = SENTENCE_PAIRS[config.sentence_pairs]
+    special = special_tokens(config, symbols.separators)
+    _check_room(seq_len, special + rule.num_texts, config)
+    is_packed = config.packing > 1
+    sampler = make_sampler(rule, text, seq_len - special, symbols.sep, config.short_seq_probability, is_packed)
+    layout, packing, rooms = sampler.layout, None, None
+    source_slot = layout.first_slot[layout.source_documents]
+    if is_packed:
+        # Each text of a pair has at least one token, however short the slot is.
+        rooms = np.maximum(slot_lengths(layout), rule.num_texts)
+        packing = plan_packing(rooms + special, source_slot, seq_len, config.packing)
+    num_items = np.diff(source_slot) if packing is None else packing.num_sequences
+    if not num_items.sum():
+        raise UserError("the corpus has no text to make sequences from; prepare it from more text")
+    if config.weights and len(config.weights) != len(num_items):
+        raise UserError(
+            f"config.data.weights has {len(config.weights)} numbers for {len(num_items)} corpora; give one per corpus"
+        )
+    order = make_order(num_items, config.weights, config.smoothing, config.max_epochs)
+    _check_documents(split, order, rule, config)
+    tables = (sampler, order, packing, rooms, rate, text is not split)
+    plan = SequencePlan(seq_len, seed, config, num_token_types, symbols, *tables)
+    return Sequences(
+        functools.partial(build_batch, plan),
+        order.num_per_epoch,
+        order.num_sequences,
+        functools.partial(source_of, plan),
+        order.num_items,
+        functools.partial(find_words, plan) if plan.has_words else None,
+    )
+
+
+def _check_room(seq_len: int, shortest: int, config: DataConfig) -> None:
+    """Refuse a length that cannot hold the examples; the shortest example has `shortest` tokens."""
+    if seq_len < shortest:
+        raise UserError(
+            f"seq_len={seq_len} is too short: config.data.sentence_pairs={config.sentence_pairs} needs at least "
+            f"{shortest} tokens"
+        )
+    if config.packing > seq_len // shortest:
+        raise UserError(
+            f"config.data.packing={config.packing}: a sequence of {seq_len} tokens has room for {seq_len // shortest} "
+            "examples"
+        )
+
+
+def _check_documents(split: ReadableSplit, order: Order, rule: SentencePairRule, config: DataConfig) -> None:
+    """Refuse a source that is sampled but has too few documents for the rule."""
+    sources = len(split.source_documents) - 1
+    few = np.flatnonzero((order.num_sequences > 0) & (np.diff(split.source_documents) < rule.min_documents))
+    if few.size:
+        which = f"corpus {few[0] + 1} of {sources}" if sources > 1 else "this split"
+        raise UserError(
+            f"config.data.sentence_pairs={config.sentence_pairs} needs {rule.min_documents} documents, and {which} has "
+            "fewer; run `prepare` with `--documents blank-line` or `--documents line`, or on more files, or choose "
+            "another config.data.sentence_pairs"
+        )
+
+
+def special_tokens(config: DataConfig, separators: int) -> int:
+    """Return the special tokens per example: [CLS] a [SEP], or [CLS] a [SEP] b [SEP] with `separators` in between."""
+    return 2 if SENTENCE_PAIRS[config.sentence_pairs].num_texts == 1 else 2 + separators
+
+
+def build_batch(plan: SequencePlan, numbers: np.ndarray) -> Batch:
+    """Return the batch of int64 [batch] sequence numbers, which may come in any order and repeat."""
+    row, slots = slots_of(plan, numbers)
+    examples = plan.sampler.sample(plan.seed, slots)
+    ids, types, starts = add_special_tokens(examples, plan.symbols)
+    ids, begins_word = take_marks(ids) if plan.has_words else (ids, None)
+    special = (ids == plan.symbols.cls) | (ids == plan.symbols.sep)
+    masked = mask_tokens(
+        ids,
+        ~special,
+        starts,
+        slots.number,
+        seed=plan.seed,
+        config=plan.config,
+        vocabulary=plan.symbols.vocabulary,
+        rates=plan.rate.at(numbers)[row] if plan.rate else None,
+        begins_word=begins_word,
+    )
+    # Where each example begins in its row of the batch, and where each token lies in the flat batch.
+    sizes = np.diff(starts)
+    first = np.searchsorted(row, row, side="left")
+    attention_mask = np.arange(plan.seq_len) < np.bincount(row, sizes, len(numbers))[:, None]
+    token_place = np.flatnonzero(attention_mask)
+    batch = {
+        "input_ids": _spread(attention_mask.shape, token_place, masked.input_ids, plan.symbols.pad),
+        "token_type_ids": _spread(attention_mask.shape, token_place, types if plan.num_token_types > 1 else 0),
+        "attention_mask": attention_mask.astype(np.int32),
+    }
+    if plan.packing:
+        segments = np.repeat(np.arange(len(row)) - first + 1, sizes)
+        batch["segment_ids"] = _spread(attention_mask.shape, token_place, segments)
+    batch |= _prediction_arrays(plan, len(numbers), token_place[masked.positions], ids[masked.positions])
+    batch |= _example_arrays(plan, len(numbers), row, starts[:-1] - starts[first], examples.labels)
+    return {name: np.ascontiguousarray(batch[name]) for name in batch_shapes(1, plan.seq_len, plan.config)}
+
+
+def find_words(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
+    """Return whether a segmenter's word begins at each token of int64 [batch] sequences, bool [batch, seq_len]."""
+    row, slots = slots_of(plan, numbers)
+    ids, _, starts = add_special_tokens(plan.sampler.sample(plan.seed, slots), plan.symbols)
+    begins = np.arange(plan.seq_len) < np.bincount(row, np.diff(starts), len(numbers))[:, None]
+    begins[begins] = take_marks(ids)[1]
+    return begins
+
+
+def slots_of(plan: SequencePlan, numbers: np.ndarray) -> tuple[np.ndarray, Slots]:
+    """Return the examples of the sequences, in order: for each the index of its sequence in `numbers`, and its slot."""
+    layout = plan.sampler.layout
+    epoch, item = locate(plan.order, plan.seed, _repeated(plan, numbers))
+    if plan.packing is None or plan.rooms is None:
+        room = np.full(len(numbers), layout.budget)
+        return np.arange(len(numbers)), make_slots(layout, plan.seed, epoch, item, room)
+    row, slot = packed_slots(plan.packing, plan.seed, epoch, item)
+    return row, make_slots(layout, plan.seed, epoch[row], slot, plan.rooms[slot])
+
+
+def source_of(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
+    """Return the source of each sequence, int64 [sequences]."""
+    return locate_source(plan.order, plan.seed, _repeated(plan, numbers))
+
+
+def _repeated(plan: SequencePlan, numbers: np.ndarray) -> np.ndarray:
+    """The numbers, which begin again after `dupe_factor` epochs."""
+    repeats_after = plan.config.dupe_factor
+    return numbers % (repeats_after * plan.order.num_per_epoch) if repeats_after else numbers
+
+
+def add_special_tokens(examples: Examples, symbols: Symbols) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Put the examples end to end, with their special tokens.
+
+    Returns:
+        ids: int32 [tokens].
+        types: int32 [tokens], 1 in the second text and the [SEP] after it, else 0.
+        starts: int64 [examples + 1], where in `ids` each example begins, and the end.
+    """
+    number, num_texts = examples.lengths.shape
+    one = np.ones(number, np.int64)
+    # Piece by piece, special tokens and text in turn: where it is copied from, its length, its type.
+    separators = [symbols.separators] * (num_texts - 1) + [1]
+    origin, sizes, types = [0 * one], [one], [0]
+    for text in range(num_texts):
+        origin += [examples.starts[:, text], 0 * one]
+        sizes += [examples.lengths[:, text], separators[text] * one]
+        types += [text, text]
+    counts = np.stack(sizes, axis=1)
+    starts = np.zeros(number + 1, np.int64)
+    np.cumsum(counts.sum(axis=1), out=starts[1:])
+    counts = counts.ravel()
+    begins = np.cumsum(counts) - counts
+    shift = np.stack(origin, axis=1).ravel() - begins
+    ids = examples.tokens.take(np.repeat(shift, counts) + np.arange(starts[-1]), mode="clip").astype(np.int32)
+    piece = begins.reshape(number, -1)
+    ids[piece[:, 0]] = symbols.cls
+    for text in range(num_texts):
+        for extra in range(separators[text]):
+            ids[piece[:, 2 * text + 2] + extra] = symbols.sep
+    return ids, np.repeat(np.tile(np.array(types, np.int32), number), counts), starts
+
+
+def _prediction_arrays(plan: SequencePlan, batch_size: int, places: np.ndarray, labels: np.ndarray) -> Batch:
+    """The arrays [batch, predictions] of predictions at ascending places in the flat batch."""
+    row, position = np.divmod(places, plan.seq_len)
+    rank = np.arange(len(row)) - np.searchsorted(row, np.arange(batch_size), side="left")[row]
+    shape = (batch_size, predictions_bound(plan.seq_len, plan.config))
+    return {
+        "masked_positions": _scatter(shape, row, rank, position, np.int32),
+        "masked_labels": _scatter(shape, row, rank, labels, np.int32),
+        "masked_weights": _scatter(shape, row, rank, 1, np.float32),
+    }
+
+
+def _example_arrays(
+    plan: SequencePlan, batch_size: int, row: np.ndarray, cls_positions: np.ndarray, labels: np.ndarray
+) -> Batch:
+    """The arrays [batch, examples] of what each example has one of; [batch] without packing."""
+    shape = (batch_size, plan.config.packing)
+    entry = np.arange(len(row)) - np.searchsorted(row, row, side="left")
+    arrays = {
+        "next_sentence_labels": _scatter(shape, row, entry, labels, np.int32),
+        "example_weights": _scatter(shape, row, entry, 1, np.float32),
+        "cls_positions": _scatter(shape, row, entry, cls_positions, np.int32),
+    }
+    return arrays if plan.packing else {name: array[:, 0] for name, array in arrays.items()}
+
+
+def _spread(shape: tuple[int, ...], places: np.ndarray, values: np.ndarray | int, fill: int = 0) -> np.ndarray:
+    """An int32 array of `fill` with `values` at flat places."""
+    flat = np.full(shape[0] * shape[1], fill, np.int32)
+    flat[places] = values
+    return flat.reshape(shape)
+
+
+def _scatter(
+    shape: tuple[int, int], row: np.ndarray, column: np.ndarray, values: np.ndarray | int, dtype: type
+) -> np.ndarray:
+    """An array of zeros with `values` at [row, column]."""
+    array: np.ndarray = np.zeros(shape, dtype)
+    array[row, column] = values
+    return array
+
+
+def batch_shapes(batch_size: int, seq_len: int, config: DataConfig) -> dict[str, tuple[tuple[int, ...], type]]:
+    """Return shape and dtype of each array of a `Batch`, in its order; needs no corpus."""
+    tokens, masked = (batch_size, seq_len), (batch_size, predictions_bound(seq_len, config))
+    examples = (batch_size, config.packing) if config.packing > 1 else (batch_size,)
+    shapes: dict[str, tuple[tuple[int, ...], type]] = {
+        "input_ids": (tokens, np.int32),
+        "token_type_ids": (tokens, np.int32),
+        "attention_mask": (tokens, np.int32),
+        "masked_positions": (masked, np.int32),
+        "masked_labels": (masked, np.int32),
+        "masked_weights": (masked, np.float32),
+    }
+    if SENTENCE_PAIRS[config.sentence_pairs].num_texts == 2:
+        shapes["next_sentence_labels"] = (examples, np.int32)
+    shapes["example_weights"] = (examples, np.float32)
+    if config.packing > 1:
+        shapes |= {"segment_ids": (tokens, np.int32), "cls_positions": (examples, np.int32)}
+    return shapes

@@ -1,0 +1,332 @@
+"""The types of a rule, `make_sampler`, and what several rules share: target lengths, truncation, joined documents.
+
+Next sentence prediction: two texts; half of the second texts come from another document (Devlin et al. 2019).
+
+After google-research/bert, create_pretraining_data.py: whole sentences are gathered until a target length is reached,
+and split in two between sentences. Random second texts replace half of the others. The original keeps the unused
+sentences of a random pair for its next example. Here a fair coin decides whether the first text of a random pair is
+gathered backward from the end of its slot, in mirror image, and likewise for the second text. A window of one sentence
+always gives a random pair.
+
+A random second text comes from all documents of the same source except the example's own, and from all of their slots,
+with a probability proportional to the slot's tokens plus a constant (see `other_weights`). It has as many tokens as the
+example's own slot has left. If it filled the sequence, as in the original, its length would reveal the label of short
+documents.
+
+Sentence order prediction: two texts of one window; half of them are swapped (Lan et al. 2020, ALBERT).
+
+A window of one sentence is cut inside the sentence.
+
+One text per example: as many whole sentences as fit (Liu et al. 2019, RoBERTa), or the slot itself.
+
+Rules that make the text of an example from a slot: one text, or a pair of texts with a label.
+
+rule.py            the types of a rule, what several rules share, and `make_sampler`
+windows.py         stretches of text read around a slot, in whole sentences
+next_sentence.py   pairs, half of them with a random second text
+sentence_order.py  pairs, half of them in the reverse order
+single_text.py     one text: whole sentences, or the slot itself
+
+To add a rule, write its `make_sampler` function in a file here and add a row to SENTENCE_PAIRS, keyed by the value of
+`config.data.sentence_pairs`. A rule is a pure function of (text of the split, seed, slots).
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.batches.hashing import Stream, integers, random_bits, uniform
+from bert_jax.batches.layout import Layout, ReadableSplit, Slots, make_layout, running_total, slot_of_token
+from bert_jax.batches.windows import Windows, gather_windows, sentence_windows, slot_windows
+
+
+class Examples(NamedTuple):
+    """The texts of some examples, as stretches of `tokens`.
+
+    `tokens` uint16 or uint32 [any]. `starts` and `lengths` int64 [examples, texts]. `labels` int64 [examples]: 1 where
+    the second text of a pair is a random one or comes before the first, else 0.
+    """
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+    labels: np.ndarray
+
+
+class Sampler(NamedTuple):
+    """A rule applied to a split: `sample(seed, slots)` returns the `Examples` of slots of `layout`."""
+
+    layout: Layout
+    sample: Callable[[int, Slots], Examples]
+
+
+class SentencePairRule(NamedTuple):
+    """A row of SENTENCE_PAIRS.
+
+    `num_texts`: texts per example, 1 or 2. `min_documents`: documents that a source needs. `concatenates`: whether text
+    runs on from one document into the next. `slides`: whether the slots of long documents may slide. `make_sampler`:
+    (layout, short_seq_probability) -> `Sampler`. `label_meanings`: of label 0 and label 1 of a pair, whose texts are A
+    and B. `reads_slots`: whether an example is its slot, which then has at most a budget.
+    """
+
+    num_texts: int
+    min_documents: int
+    concatenates: bool
+    slides: bool
+    make_sampler: Callable[[Layout, float], Sampler]
+    label_meanings: tuple[str, str] | None = None
+    reads_slots: bool = False
+
+
+def make_sampler(
+    rule: SentencePairRule,
+    split: ReadableSplit,
+    budget: int,
+    separator: int,
+    short_seq_probability: float,
+    packed: bool,
+) -> Sampler:
+    """Return the sampler of a rule over a split, each source of which has at least `rule.min_documents` documents.
+
+    Args:
+        rule: a row of `SENTENCE_PAIRS`.
+        split: `corpus.Split`.
+        budget: text tokens of a full slot.
+        separator: token id that follows each document where the rule concatenates them.
+        short_seq_probability: probability that the target length of a pair is uniform in [2, room] instead of its room.
+        packed: whether examples share sequences, which needs the same number of slots of each length in every epoch.
+    """
+    text = ConcatenatedDocuments(split, separator) if rule.concatenates else split
+    layout = make_layout(text, budget, rule.slides and not packed, rule.reads_slots)
+    return rule.make_sampler(layout, short_seq_probability)
+
+
+class ConcatenatedDocuments:
+    """A split with one document per source: its documents, each followed by a separator.
+
+    The separator counts as a token of the last sentence of its document.
+    """
+
+    def __init__(self, split: ReadableSplit, separator: int):
+        self.split, self.separator = split, separator
+        self._separators = np.zeros(len(split.tokens_per_record), np.int64)
+        self._separators[split.first_record[1:] - 1] = 1
+        self.tokens_per_record = split.tokens_per_record + self._separators
+        self.sentences_per_record = split.sentences_per_record
+        self.first_record = split.first_record[split.source_documents]
+        self.source_documents = np.arange(len(split.source_documents))
+
+    def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the given records, as `Split.read`."""
+        tokens, lengths, sentences = self.split.read(records)
+        ends = np.flatnonzero(self._separators[records])
+        if not ends.size:
+            return tokens, lengths, sentences
+        tokens = np.insert(tokens, running_total(self.split.tokens_per_record[records])[1:][ends], self.separator)
+        lengths = lengths.copy()
+        lengths[np.cumsum(sentences)[ends] - 1] += 1
+        return tokens, lengths, sentences
+
+
+def random_streams(seed: int, slots: Slots) -> np.ndarray:
+    """Return the random bits of each stream for each example, uint64 [streams, examples]."""
+    return random_bits(seed, np.arange(len(Stream))[:, None], slots.number)
+
+
+def target_lengths(bits: np.ndarray, room: np.ndarray, short_seq_probability: float) -> np.ndarray:
+    """Return the wanted text tokens of each pair: its room or, with a probability, uniform in [2, room]."""
+    short = uniform(bits[Stream.SHORT]) < short_seq_probability
+    return np.where(short, 2 + integers(bits[Stream.TARGET], room - 1), room)
+
+
+def truncate_pairs(seed: int, slots: Slots, starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return starts and lengths, int64 [examples, 2], of texts cut to the room of their slots.
+
+    A fair coin decides for each removed token whether it is taken from the front or the back of its text. `starts` is
+    changed in place.
+    """
+    kept = np.stack(truncated_lengths(lengths[:, 0], lengths[:, 1], slots.room), axis=1)
+    for text, stream in enumerate((Stream.TRUNCATE_FIRST, Stream.TRUNCATE_SECOND)):
+        starts[:, text] += _count_heads(random_bits(seed, stream, slots.number), (lengths - kept)[:, text])
+    return starts, kept
+
+
+def truncated_lengths(first: np.ndarray, second: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lengths of two texts, int64 [examples] each, after tokens were removed until `room` are left.
+
+    Tokens are removed one by one from the longer text, or from the second if both are equally long.
+    """
+    second_kept = np.minimum(second, np.maximum(room - first, room // 2))
+    return np.minimum(first, room - second_kept), second_kept
+
+
+def coin(bits: np.ndarray) -> np.ndarray:
+    """Return a fair coin, bool, of uint64 random bits."""
+    return bits >> np.uint64(63) == 1
+
+
+def _count_heads(seeds: np.ndarray, tosses: np.ndarray) -> np.ndarray:
+    """Heads in int64 [examples] tosses of a fair coin, drawn from uint64 [examples] seeds."""
+    words = np.arange(-(-int(tosses.max(initial=0)) // 64))
+    used = np.clip(tosses[:, None] - 64 * words, 0, 64).astype(np.uint64)
+    # A shift by 64 is undefined: a full word is shifted by 0, and an unused word is replaced by 0.
+    bits = np.where(used > 0, random_bits(seeds[:, None], words) >> (np.uint64(64) - used) % np.uint64(64), 0)
+    return np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+
+
+class OtherWeights(NamedTuple):
+    """Sampling weights of documents as random second texts.
+
+    `start` int64 [documents + 1]: running total of the weights of documents. Within a document, a slot weighs
+    `slot` int64 [sources] plus its tokens.
+    """
+
+    start: np.ndarray
+    slot: np.ndarray
+
+
+def next_sentence_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
+    """Return the sampler of pairs of consecutive or random texts."""
+    return Sampler(
+        layout, functools.partial(_sample_next_sentence, layout, other_weights(layout), short_seq_probability)
+    )
+
+
+def _sample_next_sentence(
+    layout: Layout, weights: OtherWeights, short_seq_probability: float, seed: int, slots: Slots
+) -> Examples:
+    bits = random_streams(seed, slots)
+    target = target_lengths(bits, slots.room, short_seq_probability)
+    wants_random = coin(bits[Stream.RANDOM_NEXT])
+    backward = wants_random & coin(bits[Stream.SIDE])
+    windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, backward)
+    begin, end, inner = windows.begin, windows.end, windows.inner
+    is_random = wants_random | (inner == 0)
+    cut = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
+    first_begin = np.where((inner > 0) & backward, cut, begin)
+    first_end = np.where((inner == 0) | backward, end, cut)
+
+    # Second texts: the rest of the window, or a window in another document, read after the others.
+    random = np.flatnonzero(is_random)
+    epoch = slots.epoch[random]
+    other = _other_slot(layout, weights, seed, epoch, slots.document[random], bits[:, random])
+    # No more than the slot would have given, or the lengths of the texts would reveal the label.
+    wanted = np.maximum(1, (np.minimum(target, windows.slot) - (first_end - first_begin))[random])
+    others = gather_windows(layout, seed, epoch, *other, wanted, coin(bits[Stream.OTHER_SIDE, random]))
+    second_begin, second_end = first_end.copy(), end.copy()
+    second_begin[random] = others.begin + len(windows.tokens)
+    second_end[random] = others.end + len(windows.tokens)
+    starts = np.stack([first_begin, second_begin], axis=1)
+    lengths = np.stack([first_end - first_begin, second_end - second_begin], axis=1)
+    tokens = np.concatenate([windows.tokens, others.tokens])
+    return Examples(tokens, *truncate_pairs(seed, slots, starts, lengths), is_random.astype(np.int64))
+
+
+def other_weights(layout: Layout) -> OtherWeights:
+    """Return weights by which all tokens are read about equally often (tests/batches/test_coverage.py measures it).
+
+    From its own slot, a token of a document of several sentences is read 3/4 times per epoch, since half of the
+    examples are random pairs and leave half of the slot unread; a token of a document of one sentence is read once. The
+    random second texts bring the rest. The constant per slot compensates for short slots, which cannot give all the
+    tokens asked of them. If a fraction q of a source's tokens is in documents of one sentence, whose examples all read
+    another document too, each token is to be read 1 + q times.
+    """
+    slots, tokens = np.diff(layout.first_slot), np.diff(layout.document_start)
+    sentences = np.diff(running_total(layout.split.sentences_per_record)[layout.split.first_record])
+    sources = len(layout.source_documents) - 1
+    source = np.repeat(np.arange(sources), np.diff(layout.source_documents))
+    sums = (np.bincount(source, counts, sources) for counts in (slots, tokens, tokens * (sentences == 1)))
+    all_slots, all_tokens, alone = (np.maximum(1, each) for each in sums)
+    slot = np.maximum(1, all_tokens / all_slots / 4).astype(np.int64)
+    q = (alone / all_tokens)[source]
+    factor = np.where(sentences == 1, q / (q + 1 / 4), 1)
+    return OtherWeights(running_total(np.ceil((tokens + slots * slot[source]) * factor).astype(np.int64)), slot)
+
+
+def _other_slot(
+    layout: Layout, weights: OtherWeights, seed: int, epoch: np.ndarray, document: np.ndarray, bits: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """A random other document of the same source, and the position of a slot in it; exact, without retries."""
+    source = np.searchsorted(layout.source_documents, document, side="right") - 1
+    low, high = (weights.start[layout.source_documents[source + side]] for side in (0, 1))
+    own = weights.start[document + 1] - weights.start[document]
+    draw = low + integers(bits[Stream.OTHER], high - low - own)
+    draw += np.where(draw >= weights.start[document], own, 0)
+    other = np.searchsorted(weights.start, draw, side="right") - 1
+    tokens = layout.document_start[other + 1] - layout.document_start[other]
+    full = tokens + (layout.first_slot[other + 1] - layout.first_slot[other]) * weights.slot[source]
+    draw = (draw - weights.start[other]) * full // (weights.start[other + 1] - weights.start[other])
+    of_token = slot_of_token(layout, seed, epoch, other, np.minimum(draw, tokens - 1))
+    return other, np.where(draw < tokens, of_token, (draw - tokens) // weights.slot[source])
+
+
+def sentence_order_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
+    """Return the sampler of pairs of consecutive texts in either order."""
+    return Sampler(layout, functools.partial(_sample_sentence_order, layout, short_seq_probability))
+
+
+def _sample_sentence_order(layout: Layout, short_seq_probability: float, seed: int, slots: Slots) -> Examples:
+    bits, forward = random_streams(seed, slots), np.zeros(len(slots.number), bool)
+    target = target_lengths(bits, slots.room, short_seq_probability)
+    windows = gather_windows(layout, seed, slots.epoch, slots.document, slots.position, target, forward)
+    begin, end, inner = windows.begin, windows.end, windows.inner
+    between = windows.bounds[windows.first_inner + integers(bits[Stream.CUT], np.maximum(inner, 1))]
+    inside = begin + np.minimum(1 + integers(bits[Stream.CUT], np.maximum(end - begin - 1, 1)), end - begin)
+    cut = np.where(inner > 0, between, inside)
+    starts = np.stack([begin, cut], axis=1)
+    starts, lengths = truncate_pairs(seed, slots, starts, np.stack([cut - begin, end - cut], axis=1))
+    # A window of one token has no second text, and so no order.
+    swapped = coin(bits[Stream.SWAP]) & (end - begin > 1)
+    starts[swapped], lengths[swapped] = starts[swapped, ::-1], lengths[swapped, ::-1]
+    return Examples(windows.tokens, starts, lengths, swapped.astype(np.int64))
+
+
+def whole_sentence_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
+    """Return the sampler of whole whole_sentence_sampler; `short_seq_probability` concerns pairs and is not used."""
+    return Sampler(layout, functools.partial(_sample_single_text, layout, sentence_windows))
+
+
+def whole_slot_sampler(layout: Layout, short_seq_probability: float) -> Sampler:
+    """Return the sampler of the slots themselves; `short_seq_probability` concerns pairs and is not used."""
+    return Sampler(layout, functools.partial(_sample_single_text, layout, slot_windows))
+
+
+def _sample_single_text(
+    layout: Layout, windows_of: Callable[[Layout, int, Slots], Windows], seed: int, slots: Slots
+) -> Examples:
+    windows = windows_of(layout, seed, slots)
+    starts, lengths = windows.begin[:, None], (windows.end - windows.begin)[:, None]
+    return Examples(windows.tokens, starts, lengths, np.zeros(len(starts), np.int64))
+
+
+SENTENCE_PAIRS: dict[str, SentencePairRule] = {
+    # Devlin et al. 2019
+    "next_sentence": SentencePairRule(
+        num_texts=2,
+        min_documents=2,
+        concatenates=False,
+        slides=True,
+        make_sampler=next_sentence_sampler,
+        label_meanings=("B follows A in the same document", "B comes from another document"),
+    ),
+    # Lan et al. 2020, ALBERT
+    "sentence_order": SentencePairRule(
+        num_texts=2,
+        min_documents=1,
+        concatenates=False,
+        slides=True,
+        make_sampler=sentence_order_sampler,
+        label_meanings=("A and B are in their order", "A and B are swapped"),
+    ),
+    # Liu et al. 2019, RoBERTa: FULL-SENTENCES and DOC-SENTENCES
+    "full_sentences": SentencePairRule(1, 1, concatenates=True, slides=True, make_sampler=whole_sentence_sampler),
+    "document_sentences": SentencePairRule(1, 1, concatenates=False, slides=True, make_sampler=whole_sentence_sampler),
+    # Radford et al. 2019, GPT-2: no token is left out, and only the ends of a source are padded
+    "full_text": SentencePairRule(
+        1, 1, concatenates=True, slides=True, make_sampler=whole_slot_sampler, reads_slots=True
+    ),
+    # For text that has no sentences
+    "none": SentencePairRule(1, 1, concatenates=False, slides=False, make_sampler=whole_slot_sampler, reads_slots=True),
+}

@@ -1,0 +1,125 @@
+"""Slots -> windows: the stretch of text read for each example, and the bounds of the sentences in it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.batches.layout import Layout, Slots, running_total, slot_span
+
+
+class Windows(NamedTuple):
+    """The text read for some examples.
+
+    `begin` and `end` int64 [examples]: the window in the flat `tokens`. `bounds` int64 [sentences + 1]: where sentences
+    begin and end; the bounds inside a window are bounds[first_inner:first_inner + inner]. `slot` int64 [examples]:
+    tokens of the slots.
+    """
+
+    tokens: np.ndarray
+    bounds: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    first_inner: np.ndarray
+    inner: np.ndarray
+    slot: np.ndarray
+
+
+class _Spans(NamedTuple):
+    """Slots and documents of some examples, int64 [examples], in the flat `tokens` that were read for them."""
+
+    tokens: np.ndarray
+    bounds: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+    document_start: np.ndarray
+    document_stop: np.ndarray
+
+
+def gather_windows(
+    layout: Layout,
+    seed: int,
+    epoch: np.ndarray,
+    document: np.ndarray,
+    position: np.ndarray,
+    wanted: np.ndarray,
+    backward: np.ndarray,
+) -> Windows:
+    """Return windows of whole sentences that reach `wanted` tokens, or the slot's number of tokens if that is less.
+
+    The first sentence is the first that begins in the slot or, where none does, the sentence that the slot lies in. A
+    sentence that extends more than half a budget beyond the wanted tokens is cut there; otherwise truncation would
+    leave only the middle of long sentences. Windows `backward` are gathered from the end of the slot, in mirror image.
+
+    The arrays are [examples], int64 and `backward` bool. The slots are those at `position` in `document` in `epoch`.
+    """
+    reach = layout.budget // 2
+    start, stop = slot_span(layout, seed, epoch, document, position)
+    wanted = np.minimum(wanted, stop - start)
+    # No window begins further than `reach` inside its slot.
+    low = np.where(backward, stop - reach - wanted, start)
+    high = np.where(backward, stop, start + reach + wanted)
+    spans = _read_spans(layout, document, start, stop, low, high)
+    bounds = spans.bounds
+    begin, end = _gather(bounds, spans.start, spans.stop, spans.document_stop, wanted, reach)
+    mirrored = _gather(-bounds[::-1], -spans.stop, -spans.start, -spans.document_start, wanted, reach)
+    begin, end = np.where(backward, -mirrored[1], begin), np.where(backward, -mirrored[0], end)
+    return _make_windows(spans, begin, end)
+
+
+def sentence_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
+    """Return windows of as many whole sentences as fit the room, from the first that begins in the slot.
+
+    A sentence that is longer than the room is cut. Where no sentence begins in the slot, the window begins with the
+    slot, inside a sentence.
+    """
+    start, stop = slot_span(layout, seed, slots.epoch, slots.document, slots.position)
+    spans = _read_spans(layout, slots.document, start, stop, start, stop + slots.room)
+    bounds = spans.bounds
+    first = bounds[np.minimum(np.searchsorted(bounds, spans.start, side="left"), len(bounds) - 1)]
+    begin = np.where(first < spans.stop, first, spans.start)
+    full = np.minimum(begin + slots.room, spans.document_stop)
+    last = bounds[np.searchsorted(bounds, full, side="right") - 1]
+    return _make_windows(spans, begin, np.where(last > begin, last, full))
+
+
+def slot_windows(layout: Layout, seed: int, slots: Slots) -> Windows:
+    """Return the slots themselves, whatever sentences they cut."""
+    start, stop = slot_span(layout, seed, slots.epoch, slots.document, slots.position)
+    spans = _read_spans(layout, slots.document, start, stop, start, stop)
+    return _make_windows(spans, spans.start, spans.stop)
+
+
+def _read_spans(
+    layout: Layout, document: np.ndarray, start: np.ndarray, stop: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> _Spans:
+    """Read the records that hold [low, high), within the document; a record holds whole sentences."""
+    document_start, document_stop = layout.document_start[document], layout.document_start[document + 1]
+    low, high = np.maximum(low, document_start), np.minimum(high, document_stop)
+    first = np.searchsorted(layout.record_start, low, side="right") - 1
+    last = np.searchsorted(layout.record_start, high, side="left")
+    count = last - first
+    request = np.cumsum(count) - count
+    records = np.repeat(first - request, count) + np.arange(count.sum())
+    tokens, sentence_lengths, _ = layout.split.read(records)
+    shift = running_total(layout.split.tokens_per_record[records])[request] - layout.record_start[first]
+    shifted = (bound + shift for bound in (start, stop, document_start, document_stop))
+    return _Spans(tokens, running_total(sentence_lengths), *shifted)
+
+
+def _gather(
+    bounds: np.ndarray, start: np.ndarray, stop: np.ndarray, limit: np.ndarray, wanted: np.ndarray, reach: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Begin and end of `wanted` tokens in whole sentences from slot [start, stop); the document ends at `limit`."""
+    # In the direction that is not asked for, the bounds may not have been read; any bound will do there.
+    bound = np.minimum(np.searchsorted(bounds, start, side="left"), len(bounds) - 1)
+    inside = bounds[bound] < np.minimum(stop, start + reach + 1)
+    begin = np.where(inside, bounds[bound], np.maximum(bounds[bound - 1], start - reach))
+    full = np.minimum(begin + wanted, limit)
+    bound = np.minimum(np.searchsorted(bounds, full, side="left"), len(bounds) - 1)
+    return begin, np.minimum(bounds[bound], full + reach)
+
+
+def _make_windows(spans: _Spans, begin: np.ndarray, end: np.ndarray) -> Windows:
+    first_inner = np.searchsorted(spans.bounds, begin, side="right")
+    inner = np.searchsorted(spans.bounds, end, side="left") - first_inner
+    return Windows(spans.tokens, spans.bounds, begin, end, first_inner, inner, spans.stop - spans.start)

@@ -1,0 +1,156 @@
+"""Verbs that make one model directory out of another: export, compress, vocabulary."""
+
+import argparse
+import pathlib
+
+from bert_jax.cli.command import (
+    MODEL_HELP,
+    STEP_HELP,
+    Command,
+    add_model,
+    local_path,
+    run_place,
+)
+from bert_jax.cli.outputs import open_console
+from bert_jax.errors import UserError
+
+
+def _export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workdir",
+        "--model",
+        required=True,
+        type=run_place,
+        metavar="DIR",
+        help=f"{MODEL_HELP}; or Google's TensorFlow checkpoint of a BERT",
+    )
+    parser.add_argument("--output", required=True, type=run_place, metavar="DIR", help="directory or URL to create")
+    parser.add_argument(
+        "--format",
+        choices=["huggingface", "stablehlo", "stablehlo_int8", "onnx", "onnx_int8"],
+        default="huggingface",
+        help="target format (default: huggingface)",
+    )
+    parser.add_argument("--head", metavar="NAME", help="head to write (default: all that the format can express)")
+    parser.add_argument(
+        "--part", metavar="NAME", help="another model that a run trains: generator (default: the run's config.model)"
+    )
+    parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
+    parser.add_argument("--license", metavar="ID", help="license of the model, for its card: an id such as apache-2.0")
+    parser.add_argument(
+        "--base_model", metavar="ID", help="for the card: id on the Hugging Face Hub of the model it was trained from"
+    )
+    parser.add_argument(
+        "--bias", metavar="FILE", help="for the limits in the card: output of `bert-jax bias --json` for this model"
+    )
+
+
+EXPORT = Command(
+    "write a model for other programs",
+    "huggingface: a directory that AutoModelFor... and AutoTokenizer of transformers open as it is. stablehlo: a "
+    "program that jax runs without bert_jax. onnx: an ONNX graph; needs pip install onnxscript torch transformers. "
+    "..._int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures what they cost.",
+    "--workdir runs/base --output my-bert/",
+    _export,
+)
+
+
+def export(args: argparse.Namespace) -> None:
+    """Write a model for other programs."""
+    from bert_jax.convert.export import export as run
+    from bert_jax.training.remote_workdir import fetched, uploaded
+
+    with open_console() as console, console.working("exporting"):
+        for_card = args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None
+        with uploaded(args.output) as output:
+            place = fetched(args.workdir)
+            run(place, args.step, output, args.format, console, args.head, args.part, *for_card)
+
+
+def _compress(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument(
+        "--method",
+        required=True,
+        choices=["heads", "mlp", "layers", "onnx_int8", "stablehlo_int8"],
+        help="what to remove by importance: attention heads (they write zeros, at no gain in size or time), features "
+        "of the MLPs, whole layers; or weights as int8, in an ONNX file or a StableHLO program",
+    )
+    parser.add_argument(
+        "--amount", type=float, metavar="FRACTION", help="fraction of heads, MLP features or layers to remove"
+    )
+    parser.add_argument(
+        "--data",
+        type=local_path,
+        metavar="DIR",
+        help="for a pretrained model a corpus of `prepare`, whose held-out documents are scored; for a fine-tuned one "
+        "the files of its task (default: those that `finetune` read)",
+    )
+    parser.add_argument(
+        "--examples",
+        type=int,
+        default=256,
+        metavar="N",
+        help="training examples that importance is measured on (default: 256)",
+    )
+    parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="directory to create")
+
+
+COMPRESS = Command(
+    "write a smaller model, and measure what it costs",
+    "heads, mlp, layers: the parts that matter least for the loss (Michel et al. 2019), in a directory that "
+    "transformers opens and `finetune` trains again. onnx_int8, stablehlo_int8: weights as int8. Prints size, time and "
+    "score before and after, with the confidence interval of what is lost, and writes them into the model card.",
+    "--model runs/qnli --method layers --amount 0.25 --output smaller/",
+    _compress,
+)
+
+
+def compress(args: argparse.Namespace) -> None:
+    """Write a smaller model; print what it saves and costs."""
+    from bert_jax.convert.compress import compress as run
+    from bert_jax.convert.prune import PARTS
+    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.training.remote_workdir import fetched
+
+    if (args.amount is None) == (args.method in PARTS):
+        raise UserError(f"--amount is for the methods {', '.join(PARTS)}, and they need it")
+    if args.amount is not None and not 0 < args.amount < 1:
+        raise UserError(f"--amount {args.amount:g}: a fraction above 0 and below 1")
+    if args.examples < 1:
+        raise UserError(f"--examples {args.examples}: at least 1")
+    use_compilation_cache()
+    place, output, amount = fetched(args.model), pathlib.Path(args.output), args.amount or 0.0
+    with open_console() as console, console.working("compressing"):
+        lines = run(place, output, args.method, amount, args.data, args.examples, console)
+    print("\n".join([*lines, args.output]))
+
+
+def _vocabulary(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument(
+        "--tokenizer",
+        required=True,
+        metavar="DIR",
+        help="directory with the new vocabulary: made by `tokenizer`, or of a published tokenizer",
+    )
+    parser.add_argument("--output", required=True, type=local_path, metavar="DIR", help="model directory to create")
+
+
+VOCABULARY = Command(
+    "give a model another vocabulary",
+    "For text that the old vocabulary splits into many pieces: another language or domain. Tokens that both have keep "
+    "their embeddings; a new one takes the mean of its old pieces. Train the result further on a corpus prepared with "
+    "the new tokenizer: pretrain --config.init_from=DIR.",
+    "--model my-bert/ --tokenizer german-tok/ --output german-bert/",
+    _vocabulary,
+)
+
+
+def vocabulary(args: argparse.Namespace) -> None:
+    """Write a model with another vocabulary."""
+    from bert_jax.convert.vocabulary import change_vocabulary
+    from bert_jax.training.remote_workdir import fetched
+
+    with open_console() as console, console.working("changing the vocabulary"):
+        change_vocabulary(fetched(args.model), pathlib.Path(args.tokenizer), pathlib.Path(args.output), console)

@@ -1,0 +1,154 @@
+"""Verbs about a run: evaluate, plot, report, verify."""
+
+import argparse
+import json
+import pathlib
+import time
+
+from bert_jax.cli.command import (
+    FOLLOW_PORT,
+    RUN_HELP,
+    STEP_HELP,
+    Command,
+    local_path,
+    run_place,
+)
+from bert_jax.cli.outputs import open_console
+from bert_jax.errors import UserError, shown
+
+
+def _evaluate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workdir", required=True, type=run_place, metavar="DIR", help=RUN_HELP)
+    parser.add_argument("--step", type=int, metavar="N", help=STEP_HELP)
+    parser.add_argument(
+        "--corpus",
+        metavar="DIR",
+        help="another corpus of `prepare` with the same tokenizer, on which nothing was tuned: its held-out documents, "
+        "or all of them where it holds none out (default: the run's)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+
+EVALUATE = Command(
+    "measure a run on its held-out documents",
+    "Prints losses in nats, accuracies, and the unigram entropy: the loss of a model that knows how often each token "
+    "occurs and nothing else.",
+    "--workdir runs/base",
+    _evaluate,
+)
+
+
+def evaluate(args: argparse.Namespace) -> None:
+    """Print the held-out metrics of a run."""
+    from bert_jax.cli.results_text import evaluation_table
+    from bert_jax.pretraining.evaluate import evaluate as run
+    from bert_jax.training.remote_workdir import fetched
+
+    with open_console() as console:
+        other = pathlib.Path(args.corpus) if args.corpus else None
+        metrics = run(fetched(args.workdir), args.step, console, other)
+    print(json.dumps(metrics) if args.json else evaluation_table(metrics, args.corpus))
+
+
+def _plot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workdir", required=True, type=run_place, metavar="DIR", help=RUN_HELP)
+    parser.add_argument(
+        "--output", required=True, type=local_path, metavar="FILE", help="picture to create: .png, .pdf or .svg"
+    )
+
+
+PLOT = Command(
+    "draw the learning curves of a run",
+    "Reads metrics.jsonl in the work directory.",
+    "--workdir runs/base --output curves.png",
+    _plot,
+)
+
+
+def plot(args: argparse.Namespace) -> None:
+    """Draw learning curves."""
+    from bert_jax.reports.run.plot import plot_run as draw
+    from bert_jax.training.remote_workdir import fetched
+
+    with open_console() as console:
+        draw(fetched(args.workdir), pathlib.Path(args.output), console.say)
+    print(args.output)
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "workdir", nargs="+", type=run_place, metavar="WORKDIR", help="work directories of `pretrain` or `finetune`"
+    )
+    form = parser.add_mutually_exclusive_group(required=True)
+    form.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
+    form.add_argument(
+        "--follow",
+        action="store_true",
+        help="serve the page to this machine alone while the run trains, without sequences; Ctrl-C ends it",
+    )
+    parser.add_argument("--port", type=int, metavar="N", help=f"port of --follow; 0 is any (default: {FOLLOW_PORT})")
+    parser.add_argument(
+        "--watts",
+        type=float,
+        metavar="W",
+        help="power of all devices of a run, for energy that was not measured (default: published figures of "
+        "accelerators; 12 W per core of a CPU)",
+    )
+    parser.add_argument(
+        "--grams_per_kwh", type=float, metavar="G", help="CO2 of the electricity, to show that of a run"
+    )
+
+
+REPORT = Command(
+    "write a run, or several, as one HTML page",
+    "What was trained and whether it looks healthy, curves, corpus, held-out sequences with the model's guesses, "
+    "settings, cost, and how to train it again. The page loads nothing and runs nothing. With --follow, a server on "
+    "the loopback address shows it while the run trains.",
+    "runs/base --output report.html",
+    _report,
+)
+
+
+def report(args: argparse.Namespace) -> None:
+    """Write a run, or several, as a page, or serve it."""
+    from bert_jax.reports.run.write import serve_report, write_report
+
+    if args.follow:
+        serve_report(args.workdir, FOLLOW_PORT if args.port is None else args.port, args.watts, args.grams_per_kwh)
+        return
+    if args.port is not None:
+        raise UserError("--port: only with --follow")
+    print(write_report(args.workdir, args.output, args.watts, args.grams_per_kwh))
+
+
+def _verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path",
+        metavar="DIR",
+        help="directory made by `tokenizer`, `prepare` or `export`, or a work directory of `pretrain` or `finetune`",
+    )
+
+
+VERIFY = Command(
+    "compare every byte of a directory with its digests",
+    "The digests were written with the directory: SHA256SUMS of tokenizers and exports, the manifest of a corpus, the "
+    "records of checkpoints, with which run.json and tokenizer/ are compared as well. Exits with 0 if all is "
+    "intact, with 1 after a line for each damaged part, and with 2 if there are no digests.",
+    "runs/base",
+    _verify,
+)
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Print what is damaged; return 1 where anything is."""
+    from bert_jax.checkpoints.verify import verify as run
+    from bert_jax.training.remote_workdir import fetched
+
+    began = time.monotonic()
+    with open_console() as console:
+        found = run(fetched(args.path), console.progress)
+    for line in map(shown, found.damage):
+        print(line)
+    read = f"{found.checked}; {found.bytes / 1e6:,.1f} MB read in {time.monotonic() - began:.1f} s"
+    print(f"{args.path}: {f'{len(found.damage)} damaged' if found.damage else 'intact'} ({read})")
+    return 1 if found.damage else 0

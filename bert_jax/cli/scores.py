@@ -1,0 +1,159 @@
+"""Verbs that measure a model: score and bias."""
+
+import argparse
+import functools
+import json
+
+from bert_jax.cli.command import (
+    Command,
+    add_model,
+    local_path,
+)
+from bert_jax.cli.outputs import new_output, open_console
+from bert_jax.errors import UserError
+
+
+def _add_fraction(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fraction",
+        type=float,
+        default=1.0,
+        metavar="FRACTION",
+        help="fraction of the items of each paradigm or group, always the same ones (default: 1, all)",
+    )
+
+
+# Data of bias -> what is read; `score` and `bias` take them.
+BIAS_DATA = (
+    ("crows_pairs", "FILE", "crows_pairs_anonymized.csv"),
+    ("stereoset", "PATH", "dev.json of StereoSet, or a directory of files cut from it; intrasentence"),
+    ("intersentence", "PATH", "the same file: next sentences, for a model with a next-sentence head"),
+    ("winobias", "DIR", "directory with pro_stereotyped_* and anti_stereotyped_* files"),
+    ("winogender", "PATH", "all_sentences.tsv of Winogender, or its directory, with occupations-stats.tsv"),
+    (
+        "templates",
+        "FILE",
+        "JSON lines with template, fillers and groups of words; or the word occupations: 40 English occupations and "
+        "the pronouns beside them, which come with bert-jax",
+    ),
+)
+
+
+def _score(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    for name, metavar, what in (
+        (
+            "pairs",
+            "PATH",
+            "minimal pairs: a .jsonl file with sentence_good, sentence_bad and perhaps UID, as in BLiMP; a "
+            ".txt file with the unacceptable sentence on odd and the acceptable one on even lines, as in Zorro; or a "
+            "directory of such files; or the word zorro_small: 460 English pairs that come with bert-jax",
+        ),
+        ("text", "FILE", "running text, one text per line, or JSON lines: pseudo-perplexity"),
+        *BIAS_DATA,
+    ):
+        parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=what)
+    parser.add_argument(
+        "--masking",
+        choices=["within_word_l2r", "original"],
+        default="within_word_l2r",
+        help="tokens that are masked to predict a token: itself and the later tokens of its word, or itself alone "
+        "(default: within_word_l2r)",
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, metavar="T", help="divisor of the logits (default: 1)"
+    )
+    _add_fraction(parser)
+    parser.add_argument(
+        "--output", type=local_path, metavar="FILE", help="JSON file to create, with the scores of all sentences"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
+
+SCORE = Command(
+    "measure what a model has learned",
+    "Scores a sentence by the log-probability of each of its tokens where it is masked. Minimal pairs: how often the "
+    "acceptable sentence scores higher. Text: pseudo-perplexity. Bias: the published metrics of CrowS-Pairs and "
+    "StereoSet, and how often the stereotype of WinoBias scores higher. docs/score.md explains the figures.",
+    "--model my-bert/ --pairs blimp/ --fraction 0.05",
+    _score,
+    stray="; give a file as --pairs {0} or --text {0}",
+)
+
+
+def score(args: argparse.Namespace) -> None:
+    """Print what a model scores on minimal pairs, text and bias pairs."""
+    from bert_jax.checkpoints.load_model import open_model
+    from bert_jax.cli.results_text import score_table
+    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.scoring.score import BENCHMARKS, heads_for, results_json, run_benchmark, scoring_model
+
+    wanted = [(name, source) for name in BENCHMARKS for source in getattr(args, name)]
+    if not wanted:
+        raise UserError(f"nothing to score; give {' or '.join(f'--{name}' for name in BENCHMARKS)}")
+    use_compilation_cache()
+    results = []
+    with open_console() as console, new_output(args.output) as file:
+        opened = open_model(args.model, heads_for(name for name, _ in wanted))
+        model = scoring_model(opened, args.masking, args.temperature)
+        for name, source in wanted:
+            progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
+            results.append(run_benchmark(model, name, source, args.fraction, progress))
+        if file:
+            json.dump(results_json(args.model, results, sentences=True), file, ensure_ascii=False)
+    if args.json:
+        print(json.dumps(results_json(args.model, results), ensure_ascii=False))
+    else:
+        print("\n\n".join(score_table(report) for report, _ in results))
+
+
+def _bias(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    for name, metavar, what in BIAS_DATA:
+        parser.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=metavar, help=what)
+    _add_fraction(parser)
+    parser.add_argument("--output", type=local_path, metavar="FILE", help=".html file to create")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of tables; `export --bias` reads it"
+    )
+
+
+BIAS = Command(
+    "show what a model associates with gender, race, religion, occupations",
+    "Figures of CrowS-Pairs, StereoSet, WinoBias and Winogender by their published rules, and what the model expects "
+    "beside each filler of templates. Each comes with what it says and what it does not say. Without data: templates "
+    "of 40 English occupations. docs/score.md explains the figures.",
+    "--model my-bert/ --output bias.html",
+    _bias,
+    stray="; give a file as --templates {0}",
+)
+
+
+def bias(args: argparse.Namespace) -> None:
+    """Print what a model associates, with what each figure says and does not say."""
+    from bert_jax.checkpoints.load_model import open_model, weights_digest
+    from bert_jax.cli.results_text import metric_notes_text, score_table
+    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.reports.bias_metric_notes import MEANINGS, metric_notes
+    from bert_jax.reports.bias_page import bias_json, bias_page
+    from bert_jax.reports.html.markup import check_html_name
+    from bert_jax.scoring.score import BENCHMARKS, heads_for, run_benchmark, scoring_model
+    from bert_jax.scoring.templates import PACKAGED
+
+    wanted = [(name, source) for name in MEANINGS for source in getattr(args, name)]
+    wanted = wanted or [("templates", source) for source in PACKAGED]
+    check_html_name(args.output or ".html")
+    use_compilation_cache()
+    reports = []
+    with open_console() as console, new_output(args.output) as file:
+        model = open_model(args.model, heads_for(name for name, _ in wanted))
+        scoring = scoring_model(model)
+        for name, source in wanted:
+            progress = functools.partial(console.progress, f"scoring {source}", unit=BENCHMARKS[name].unit)
+            reports.append(run_benchmark(scoring, name, source, args.fraction, progress)[0])
+        if file:
+            file.write(bias_page(args.model, reports))
+    if args.json:
+        print(json.dumps(bias_json(args.model, weights_digest(model.params), reports), ensure_ascii=False))
+    else:
+        print("\n\n".join(f"{score_table(report)}\n\n{metric_notes_text(metric_notes(report))}" for report in reports))

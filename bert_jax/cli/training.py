@@ -1,0 +1,228 @@
+"""Verbs that train, and what they would train: config, compile, pretrain, finetune."""
+
+import argparse
+import json
+import pathlib
+from typing import Any
+
+from bert_jax.cli.command import Command, add_platform, add_processes, add_recipe, run_place
+from bert_jax.cli.outputs import open_console
+from bert_jax.errors import UserError
+
+LESS = "lower config.train.batch_size, or raise config.train.grad_accum_steps, or those of the phase"
+
+
+def _in_processes(args: argparse.Namespace, kind: Any, run: Any) -> tuple[Any, bool]:
+    """Call `run(config, workdir, console, interrupt, watchdog)` in this process of one or several.
+
+    Returns its result, and whether this is the first process.
+    """
+    from bert_jax.config import read_config
+    from bert_jax.parallel.compilation import use_compilation_cache
+    from bert_jax.parallel.joining import find_peers, joined
+    from bert_jax.parallel.platform import use_platform
+    from bert_jax.parallel.preemption import Interrupt
+    from bert_jax.training.remote_workdir import fetched
+
+    peers = find_peers(args.coordinator, args.num_processes, args.process_id)
+    first = peers is None or peers.process_id == 0
+    try:
+        config, refused = read_config(kind, args.config, args.overrides), None
+    except UserError as error:
+        if peers is None:
+            raise
+        config, refused = kind(), error  # the other processes wait for this one, and must learn why it does not come
+    use_compilation_cache()
+    use_platform(args.platform)
+    with (
+        Interrupt() as interrupt,
+        open_console(silent=not first) as console,
+        joined(peers, config.watchdog, interrupt, args.verb, LESS) as watchdog,
+    ):
+        if refused:
+            raise refused
+        console.beat = watchdog.alive
+        return run(config, fetched(args.workdir), console, interrupt, watchdog), first
+
+
+def _config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "recipe", nargs="?", metavar="RECIPE", help="name or file of a recipe (default: list the recipes)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+CONFIG = Command(
+    "print the fields of a recipe",
+    "Prints key, value and meaning of every field, and the values it takes; fields that differ from their default are "
+    "marked. Without a recipe: the names of the recipes, and the defaults.",
+    "bert_base --config.train.steps=500000",
+    _config,
+    kinds=("pretrain", "finetune"),
+    stray="; a field is overridden by --config.KEY=VALUE",
+)
+
+
+def config(args: argparse.Namespace) -> None:
+    """Print the fields of a recipe, or the recipes."""
+    from bert_jax.cli.config_text import config_json, config_text
+
+    if args.json:
+        print(json.dumps(config_json(args.recipe, args.overrides)))
+    else:
+        print(config_text(args.recipe, args.overrides))
+
+
+def _compile(parser: argparse.ArgumentParser) -> None:
+    add_recipe(parser, "bert_base")
+    parser.add_argument(
+        "--topology",
+        metavar="CHIP:SIZES",
+        help="TPU slice, such as v5e:16x16, v4:2x2x2 or tpu7x:2x2x1 (v5e:16x16:2 for two), or GPUs of one host, as "
+        "h100:8 (a100, h100, h200, b200, l40s); needs the TPU compiler (pip install 'jax[tpu]') or the CUDA compiler "
+        "(pip install 'jax[cuda13-local]' nvidia-cudnn-cu13), each in its own environment (default: the devices "
+        "present)",
+    )
+    parser.add_argument("--price_per_chip_hour", type=float, metavar="PRICE", help="price, to estimate the run's cost")
+    parser.add_argument(
+        "--watts_per_chip",
+        type=float,
+        metavar="W",
+        help="power, to estimate the run's energy (default: a typical value, where published)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object with a list `phases`")
+
+
+COMPILE = Command(
+    "estimate memory, time and cost of a recipe before it runs",
+    "A dry run: compiles each phase for the devices present, or for a TPU slice or GPUs that are not there, reads "
+    "memory, FLOPs, bytes, kernels and collectives from the compiled programs, and estimates times from them. Exit "
+    "status 1 if a phase does not fit. A recipe for fine-tuning needs its weights and data. Every field of the recipe "
+    "can be overridden, as in --config.compute.remat=True.",
+    "--config=bert_base --topology v5e:4x4",
+    _compile,
+    kinds=("pretrain", "finetune"),
+)
+
+
+def compile_(args: argparse.Namespace) -> int:
+    """Print what a recipe needs; return 1 where a phase does not fit."""
+    from bert_jax.config import FinetuneConfig, read_config
+    from bert_jax.config.load import recipe_kind
+    from bert_jax.dryrun.topology import topology_devices
+
+    config = read_config(recipe_kind(args.config), args.config, args.overrides)
+    slice_ = topology_devices(args.topology) if args.topology else None
+
+    from bert_jax.dryrun.dry_run import dry_run, finetuning, pretraining, recipe_total
+    from bert_jax.dryrun.report import report_json, report_text
+
+    with open_console() as console, console.working("compiling"):
+        work = finetuning(config, console) if isinstance(config, FinetuneConfig) else pretraining(config)
+        report = dry_run(work, slice_, console.say)
+    whole = recipe_total(report, args.price_per_chip_hour, args.watts_per_chip)
+    print(json.dumps(report_json(report, whole)) if args.json else report_text(report, whole))
+    return 0 if all(phase.fits for phase in report.phases) else 1
+
+
+def _pretrain(parser: argparse.ArgumentParser) -> None:
+    add_recipe(parser, "bert_base", otherwise="default: with --budget small_cpu")
+    parser.add_argument(
+        "--workdir",
+        required=True,
+        type=run_place,
+        metavar="DIR",
+        help="work directory for checkpoints, metrics.jsonl and TensorBoard events: a path, gs:// or s3://BUCKET/NAME",
+    )
+    parser.add_argument(
+        "--budget",
+        metavar="AMOUNT",
+        help="time, tokens or FLOPs to spend: 30m, 1h30m, '50M tokens', '1e16 flops'; chooses size, tokens, batch and "
+        "steps of the recipe (for a time, after some steps that measure the devices), and prints the choice",
+    )
+    add_platform(parser)
+    add_processes(parser)
+
+
+PRETRAIN = Command(
+    "train a recipe, or resume its run",
+    "Trains in a work directory. Ctrl-C or SIGTERM saves and stops; the same command resumes from the newest intact "
+    "checkpoint. Every field of the recipe can be overridden, as in --config.optimizer.peak_learning_rate=2e-4; "
+    "`bert-jax config RECIPE` lists all fields.",
+    "--config=bert_base --workdir runs/base --config.data.corpus=corpus/",
+    _pretrain,
+    kinds=("pretrain",),
+    stray="; give a corpus as --config.data.corpus={0}",
+)
+
+
+def pretrain(args: argparse.Namespace) -> None:
+    """Train or resume, and print what comes next."""
+    if not args.config and not args.budget:
+        args.parser.error("give --config RECIPE, or --budget AMOUNT, such as --budget 30m")
+
+    from bert_jax.config import PretrainConfig
+    from bert_jax.pretraining.budget.plan import DEFAULT_RECIPE, plan
+    from bert_jax.pretraining.pretrain import pretrain as run_config
+    from bert_jax.pretraining.text import text_as_corpus
+
+    args.config = args.config or DEFAULT_RECIPE
+    given = [one.removeprefix("--config.").partition("=")[0] for one in args.overrides]
+
+    def run(config: Any, workdir: pathlib.Path, console: Any, interrupt: Any, watchdog: Any) -> bool:
+        with text_as_corpus(config, console) as (config, rest):
+            if args.budget:
+                config = plan(config, args.budget, workdir, console, given)
+            return run_config(config, workdir, console, interrupt, watchdog, rest)
+
+    finished, first = _in_processes(args, PretrainConfig, run)
+    if finished and first:
+        from bert_jax.cli.results_text import after_pretraining
+        from bert_jax.objectives import OBJECTIVES
+        from bert_jax.tokenizer import load_tokenizer
+        from bert_jax.training.remote_workdir import fetched
+        from bert_jax.training.workdir import read_run
+
+        place = fetched(args.workdir)
+        config, tokenizer = read_run(place)[0], load_tokenizer(place / "tokenizer")
+        assert isinstance(config, PretrainConfig)
+        heads = OBJECTIVES[config.objective].heads(config)
+        print(after_pretraining(args.workdir, heads, tokenizer.tokens[tokenizer.mask_id]))
+
+
+def _finetune(parser: argparse.ArgumentParser) -> None:
+    add_recipe(parser, "glue")
+    parser.add_argument(
+        "--workdir",
+        required=True,
+        type=run_place,
+        metavar="DIR",
+        help="work directory for the model, its scores and its predictions: a path, gs:// or s3://BUCKET/NAME",
+    )
+    parser.add_argument("--json", action="store_true", help="print results.json on one line instead of a table")
+    add_platform(parser)
+    add_processes(parser)
+
+
+FINETUNE = Command(
+    "train a task on a pretrained model, or resume its run",
+    "Trains config.task from the weights in config.init_from with each learning rate and seed, keeps the best model, "
+    "and predicts the dev and test sets. bert_jax/tasks/table.py lists the tasks; 'custom' reads your own JSON lines, "
+    "TSV or CSV. `bert-jax config glue` lists all fields.",
+    "--config=glue --workdir runs/qnli --config.init_from=my-bert/ --config.task.name=qnli --config.task.data=QNLI/",
+    _finetune,
+    kinds=("finetune",),
+    stray="; give weights as --config.init_from={0}, data as --config.task.data={0}",
+)
+
+
+def finetune(args: argparse.Namespace) -> None:
+    """Train a task or resume, and print the scores."""
+    from bert_jax.config import FinetuneConfig
+    from bert_jax.finetuning.finetune import finetune as run
+
+    results, first = _in_processes(args, FinetuneConfig, run)
+    if results and first:
+        from bert_jax.cli.results_text import finetuning_table
+
+        print(json.dumps(results) if args.json else finetuning_table(results, args.workdir))

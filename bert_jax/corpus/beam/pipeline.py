@@ -1,0 +1,86 @@
+"""Apache Beam, which is an extra: the pipeline that its options ask for, what all steps need, errors of workers."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bert_jax import __version__
+from bert_jax.corpus.build import chunks
+from bert_jax.corpus.build import dedup_decisions as decisions
+from bert_jax.corpus.build.chunks import Partition
+from bert_jax.corpus.build.cleaning.recipe import version_of
+from bert_jax.corpus.build.encoding import Chunk, PrepareSettings
+from bert_jax.errors import UserError
+from bert_jax.tokenizer import Tokenizer
+
+try:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+except ImportError:
+    raise UserError(
+        "Apache Beam is missing: in an environment of its own, install bert_jax and pip install 'apache-beam>=2.77'"
+    ) from None
+
+__all__ = ["beam", "check_versions", "installed", "make_pipeline", "spread_chunks", "user_error"]
+
+
+def make_pipeline(arguments: Sequence[str]) -> beam.Pipeline:
+    """Return the pipeline of options such as '--runner=FlinkRunner'; UserError for those that Beam does not know."""
+    try:
+        options = PipelineOptions(list(arguments))
+        options.get_all_options()  # parsed now, not in the middle of the work
+        return beam.Pipeline(options=options)
+    except SystemExit:
+        raise UserError(f"--beam_options {' '.join(arguments)}: not accepted by Apache Beam, see above") from None
+    except (ImportError, ValueError) as error:  # an unknown runner, or one that lacks its package or options
+        raise UserError(f"--beam_options {' '.join(arguments)}: {error}") from None
+
+
+def spread_chunks(
+    partitions: beam.PCollection,
+    step: str,
+    settings: PrepareSettings,
+    tokenizer: Tokenizer | None = None,
+    decided: Any = None,
+) -> beam.PCollection:
+    """Return the chunks of the partitions: one worker reads a large file, all work on it.
+
+    Args:
+        partitions: of `Partition`.
+        step: that the chunks are for.
+        settings, tokenizer: for `read_chunks`.
+        decided: side input with the file of `Decisions`; None: nothing was decided.
+    """
+    return (
+        partitions
+        | f"read to {step}"
+        >> beam.FlatMap(_read, chunks.read_chunks, tokenizer, settings, decided).with_output_types(Any)
+        | f"spread to {step}" >> beam.Reshuffle()
+    )
+
+
+def _read(
+    partition: Partition, read: Any, tokenizer: Tokenizer | None, settings: PrepareSettings, decided: str | None
+) -> Iterator[Chunk]:
+    yield from read(partition, tokenizer, settings, decisions.load(decided) if decided else None)
+
+
+def installed(packages: Sequence[str]) -> str:
+    """Return the versions of bert_jax and of packages."""
+    versions = ((name, version_of(name) or "not installed") for name in packages)
+    return ", ".join(f"{name} {version}" for name, version in (("bert_jax", __version__), *versions))
+
+
+def check_versions(packages: Sequence[str], wanted: str) -> None:
+    """Raise UserError on a worker where `installed` differs from the machine that started the job."""
+    if (found := installed(packages)) != wanted:
+        raise UserError(
+            f"a worker has {found}, this machine {wanted}: other versions may produce other"
+            " bytes; install the same on the workers"
+        )
+
+
+def user_error(error: Exception) -> str:
+    """Return the message of a UserError on any machine, or ''. Other processes send it inside a traceback."""
+    if not isinstance(error, UserError) and "UserError: " not in str(error):
+        return ""
+    return str(error).rpartition("UserError: ")[2].partition(" [while running")[0].strip()

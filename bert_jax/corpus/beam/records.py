@@ -1,0 +1,135 @@
+"""Partitions -> shards (each in the memory of one worker) -> indexes and manifest (on one worker)."""
+
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from bert_jax.corpus.beam.pipeline import beam, spread_chunks
+from bert_jax.corpus.build import corpus_writer
+from bert_jax.corpus.build.cleaning.chunk import CleaningCounts
+from bert_jax.corpus.build.cleaning.recipe import Recipe
+from bert_jax.corpus.build.corpus_writer import PackedRecords, ShardInfo, token_dtype
+from bert_jax.corpus.build.encoding import Chunk, DocumentCounts, PrepareSettings, encode_chunk, sum_counts
+from bert_jax.corpus.build.prepare import removed_counts
+from bert_jax.corpus.build.summary import summarize
+from bert_jax.corpus.manifest import MANIFEST
+from bert_jax.errors import writing
+from bert_jax.readers import storage
+from bert_jax.tokenizer import Tokenizer
+
+Key = tuple[str, int, int]  # split, partition, block: a shard
+
+
+def write_corpus(
+    partitions: beam.PCollection,
+    tokenizer: Tokenizer,
+    settings: PrepareSettings,
+    recipe: Recipe | None,
+    check: Callable[[], None],
+    output: str,
+    cleaned: Any = None,
+    decided: Any = None,
+    signatures: Any = None,
+) -> None:
+    """Write everything of a corpus but its tokenizer.
+
+    Args:
+        partitions: that are read.
+        tokenizer, settings, recipe: of the corpus.
+        check: raises UserError on a worker whose packages are not those of this machine.
+        output: directory or URL.
+        cleaned: side input with the `CleaningCounts`; None: nothing was cleaned.
+        decided: side input with the file of `Decisions`; None: no copies were searched for.
+        signatures: side input with the manifest's part about them; None: likewise.
+    """
+    chunks = spread_chunks(partitions, "encode", settings, tokenizer, decided)
+    encode = beam.ParDo(_Encode(tokenizer, settings, check))
+    encoded = chunks | "encode" >> encode.with_outputs(_Encode.COUNTS, main="records")
+    shards = encoded.records | "names" >> beam.Keys() | "shards" >> beam.Distinct()
+    written = (
+        encoded.records
+        | "group" >> beam.GroupByKey()
+        | "write" >> beam.Map(_write_shard, output, beam.pvalue.AsList(shards)).with_output_types(Any)
+    )
+    counts = encoded[_Encode.COUNTS] | "count" >> beam.CombineGlobally(sum_counts)
+    _ = (
+        (written, counts | "no rows" >> beam.Map(lambda all_counts: (all_counts, b"")))
+        | "gather" >> beam.Flatten()
+        | "to one" >> beam.Map(lambda item: ("", item)).with_output_types(tuple[str, Any])
+        | "in one" >> beam.GroupByKey()
+        | "finish" >> beam.Map(_finish, output, tokenizer, settings, recipe, cleaned, signatures)
+    )
+
+
+class _Encode(beam.DoFn):
+    """Chunk -> (shard, (number of the chunk, records)) for each split; the counts of its documents separately."""
+
+    COUNTS = "counts"
+
+    def __init__(self, tokenizer: Tokenizer, settings: PrepareSettings, check: Callable[[], None]):
+        self._tokenizer, self._settings, self._check = tokenizer, settings, check
+
+    def setup(self) -> None:
+        """Run once in a worker's process, before the chunks."""
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the runner has a process per core
+        self._check()
+
+    def process(self, chunk: Chunk) -> Iterator[Any]:
+        """Encode a chunk."""
+        encoded = encode_chunk(chunk, self._tokenizer, self._settings)
+        for split, packed in encoded.splits.items():
+            yield (split, chunk.partition, chunk.block), (chunk.number, packed)
+        yield beam.pvalue.TaggedOutput(self.COUNTS, encoded.counts)
+
+
+def _write_shard(
+    group: tuple[Key, Iterable[tuple[int, PackedRecords]]], output: str, shards: Sequence[Key]
+) -> tuple[ShardInfo, bytes]:
+    """Write and upload one of all the shards; return its `ShardInfo` and its rows."""
+    key, records = group
+    own = sorted(shard for shard in shards if shard[0] == key[0])
+    name = corpus_writer.final_name(key[0], own.index(key), len(own))
+    with tempfile.TemporaryDirectory() as directory, writing(directory):
+        in_order = sorted(records, key=lambda item: item[0])  # they arrive in any order
+        info = corpus_writer.write_shard(directory, *key, (packed for _, packed in in_order))
+        storage.upload(os.path.join(directory, info.name), f"{output}/{name}")
+        return info, pathlib.Path(directory, info.rows_name).read_bytes()
+
+
+def _finish(
+    group: tuple[str, Iterable[tuple[ShardInfo | DocumentCounts, bytes]]],
+    output: str,
+    tokenizer: Tokenizer,
+    settings: PrepareSettings,
+    recipe: Recipe | None,
+    cleaned: CleaningCounts | None,
+    signatures: Sequence[dict[str, str]] | None,
+) -> None:
+    """Upload indexes, and signatures where they are not there yet, then the manifest."""
+    shards, counts = [], DocumentCounts()
+    with tempfile.TemporaryDirectory() as directory, writing(directory):
+        place = pathlib.Path(directory)
+        for info, rows in group[1]:
+            if isinstance(info, DocumentCounts):
+                counts = info
+            else:
+                (place / info.rows_name).write_bytes(rows)
+                shards.append(info)
+        if cleaned is not None:
+            counts = sum_counts([removed_counts(cleaned), counts])
+        summary = summarize(tokenizer, settings, shards, counts)
+        if recipe and cleaned is not None:
+            summary["cleaning"] = {**recipe.description(), **cleaned.description()}
+        by_split = corpus_writer.shards_by_split(shards)
+        splits = corpus_writer.write_indexes(place, place, by_split, token_dtype(tokenizer.vocab_size))
+        names = [part["index"]["name"] for part in splits.values()]
+        if signatures is None:
+            contents = {corpus_writer.SIGNATURES: (corpus_writer.CONTENT, corpus_writer.contents_of(place, by_split))}
+            signatures = corpus_writer.write_signatures(place, contents)
+            names += [one["name"] for one in signatures]
+        for name in names:
+            storage.upload(place / name, f"{output}/{name}")
+        corpus_writer.write_json(place / MANIFEST, corpus_writer.make_manifest(summary, splits, signatures))
+        storage.upload(place / MANIFEST, f"{output}/{MANIFEST}")

@@ -1,0 +1,384 @@
+"""The corpus store: ArrayRecord shards of token ids, one index per split, and a manifest with the digests of them all.
+
+    manifest.json                        counts, digests, settings; written last, see manifest.py
+    tokenizer/                           files of the tokenizer that made the ids
+    train-00000-of-00003.arrayrecord     records in the order of their documents; likewise heldout-...
+    train.index.npy                      uint32 [records, 3]: tokens, sentences, 1 where a document begins
+    signatures.npy                       hashes by which copies are found; no training reads them
+
+`prepare --append` adds shards, an index of all shards and signatures, train.1-00000-of-00001.arrayrecord and so on. It
+keeps the manifest of before as manifest.0.json: a corpus has a snapshot for each manifest.
+
+A record is a document or a piece of one: a document of more than `MAX_RECORD` tokens is cut at sentence boundaries. The
+bytes of a record are, little-endian: uint32 number of sentences; uint16 length of each sentence; token ids, uint16
+where the vocabulary allows, else uint32. Where a segmenter has found words, a bit per token follows, the lowest of a
+byte first: whether the token begins a word.
+"""
+
+import concurrent.futures
+import errno
+import os
+import pathlib
+import resource
+import statistics
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bert_jax.console import notebook_table
+from bert_jax.corpus.manifest import WORDS_VERSION, read_manifest
+from bert_jax.errors import UserError
+from bert_jax.files import sha256_of
+
+if TYPE_CHECKING:
+    from array_record.python.array_record_module import ArrayRecordReader
+
+SPLITS = ("train", "heldout")
+READING_THREADS = 8  # number of threads that open files are reserved for; each has one reader per shard
+OTHER_FILES = 256  # open files reserved for the rest of the process
+OPEN_FILES = 1 << 16  # limit that is asked of the system, for more threads than those
+MAX_RECORD = 1024  # tokens; the text of an example is in one or two records
+MAX_SENTENCE = 512  # tokens; published models read no more, so the rest would be discarded
+READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
+READ_BUFFER_BYTES = 1 << 12  # the default of 1 MiB per seek is four times slower
+DAMAGE = (RuntimeError, OSError, IndexError)  # what ArrayRecord raises for a damaged file
+# Storage is slow, such as a mounted bucket, where the median of the first reads of a batch takes longer.
+PROBES, SLOW_READ = 16, 2e-3  # number of reads; seconds
+SHARDS_AT_ONCE = 32
+
+
+class Shard(NamedTuple):
+    """A file of a split, with its number of records and bytes according to the manifest.
+
+    `has_words`: whether its records say which tokens begin a word.
+    """
+
+    path: pathlib.Path
+    records: int
+    bytes: int
+    has_words: bool = False
+
+
+class Split:
+    """The training or the held-out documents of one or more corpora, for random access by any number of threads.
+
+    Attributes:
+        tokens_per_record, sentences_per_record: int64 [records].
+        first_record: int64 [documents + 1]; document d has the records first_record[d]:first_record[d + 1].
+        source_documents: int64 [sources + 1]; source k has the documents source_documents[k]:source_documents[k + 1].
+        dtype: of the token ids, uint16 or uint32.
+        has_words: whether some records say which tokens begin a word.
+    """
+
+    def __init__(self, shards: Sequence[Shard], index: np.ndarray, dtype: np.dtype):
+        self.tokens_per_record = index[:, 0].astype(np.int64)
+        self.sentences_per_record = index[:, 1].astype(np.int64)
+        self.first_record = np.append(np.flatnonzero(index[:, 2]), len(index)).astype(np.int64)
+        self.source_documents = np.array([0, self.num_documents], np.int64)
+        self.dtype = dtype
+        self._set_shards(shards)
+        for shard in shards:
+            _open_shard(shard).close()  # a missing or damaged file is reported now, not in the middle of a run
+
+    def _set_shards(self, shards: Sequence[Shard]) -> None:
+        _allow_open_files(READING_THREADS * len(shards))
+        self._shards = list(shards)
+        self._first_of_shard = np.cumsum([0] + [shard.records for shard in shards])
+        self._shard_has_words = np.array([shard.has_words for shard in shards], bool)
+        self.has_words = bool(self._shard_has_words.any())
+        self._open = threading.local()  # a reader has a position, so each thread has its own
+        self._slow, self._seconds, self._lock = False, list[float](), threading.Lock()
+
+    @classmethod
+    def join(cls, splits: Sequence["Split"]) -> "Split":
+        """Return one split with the records of all, in order; each source of each split stays a source.
+
+        Raises:
+            UserError: the splits have ids of two types, and so different vocabularies.
+        """
+        if len({split.dtype for split in splits}) != 1:
+            raise UserError(
+                "corpora with uint16 and with uint32 ids cannot be mixed; prepare them with the same tokenizer"
+            )
+        joined = cls.__new__(cls)
+        joined.tokens_per_record = np.concatenate([split.tokens_per_record for split in splits])
+        joined.sentences_per_record = np.concatenate([split.sentences_per_record for split in splits])
+        joined.first_record = _concatenate_totals([split.first_record for split in splits])
+        joined.source_documents = _concatenate_totals([split.source_documents for split in splits])
+        joined.dtype = splits[0].dtype
+        joined._set_shards([shard for split in splits for shard in split._shards])
+        return joined
+
+    @property
+    def num_records(self) -> int:
+        """Number of records."""
+        return len(self.tokens_per_record)
+
+    @property
+    def num_documents(self) -> int:
+        """Number of documents."""
+        return len(self.first_record) - 1
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens."""
+        return int(self.tokens_per_record.sum())
+
+    @property
+    def num_sentences(self) -> int:
+        """Number of sentences."""
+        return int(self.sentences_per_record.sum())
+
+    def read(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return records in the given order, as flat arrays.
+
+        Args:
+            records: int64 [n], each from 0 to `num_records` - 1; may repeat.
+
+        Returns:
+            tokens: uint16 or uint32 [tokens of all n], read-only.
+            sentence_lengths: int32 [sentences of all n].
+            sentences_per_record: int32 [n].
+
+        Raises:
+            IndexError: a record does not exist.
+            UserError: a shard is damaged; the message names it.
+        """
+        data = [memoryview(record) for record in self._read_bytes(records)]
+        if self.has_words:
+            ends = self._ends_of_tokens(records).tolist()
+            data = [d[:k] for d, k in zip(data, ends, strict=True)]
+        return self._parse(data, records)
+
+    def read_words(
+        self, records: np.ndarray, continues: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return records as `read`, and whether each token begins a word, bool [tokens of all n].
+
+        Args:
+            records: as in `read`.
+            continues: of the vocabulary, bool [vocab_size], for records that do not say it.
+        """
+        data = [memoryview(record) for record in self._read_bytes(records)]
+        ends, sizes = self._ends_of_tokens(records).tolist(), self.tokens_per_record[records]
+        tokens, lengths, sentences = self._parse([d[:k] for d, k in zip(data, ends, strict=True)], records)
+        has_words = self._shard_has_words[self._shard_of(records)]
+        packed = b"".join([d[k:] for d, k in zip(data, ends, strict=True)])
+        filling = np.where(has_words, -sizes % 8, 0)  # unused bits of the last byte of a record
+        unused = np.repeat(np.cumsum(np.where(has_words, sizes, 0)), filling) + np.arange(filling.sum())
+        begins = np.delete(np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little"), unused).view(bool)
+        if not has_words.all():
+            stored, begins = begins, ~continues[tokens]
+            begins[np.repeat(has_words, sizes)] = stored
+        return tokens, lengths, sentences, begins
+
+    def _parse(self, data: Sequence[memoryview], records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return what `read` returns of the bytes of records, up to the end of their tokens."""
+        sentences = self.sentences_per_record[records]
+        starts = (4 + 2 * sentences).tolist()
+        lengths = np.frombuffer(b"".join([d[4:k] for d, k in zip(data, starts, strict=True)]), "<u2").astype(np.int32)
+        tokens = np.frombuffer(b"".join([d[k:] for d, k in zip(data, starts, strict=True)]), self.dtype)
+        return tokens, lengths, sentences.astype(np.int32)
+
+    def _ends_of_tokens(self, records: np.ndarray) -> np.ndarray:
+        """Return the bytes of each record up to the end of its tokens, int64 [n]."""
+        return 4 + 2 * self.sentences_per_record[records] + self.dtype.itemsize * self.tokens_per_record[records]
+
+    def _shard_of(self, records: np.ndarray) -> np.ndarray:
+        """Return the number of the shard of each record, int64 [n]."""
+        return np.searchsorted(self._first_of_shard, records, side="right") - 1
+
+    def _read_bytes(self, records: np.ndarray) -> list[bytes]:
+        records = np.asarray(records, np.int64)
+        if records.size and not (records.min() >= 0 and records.max() < self.num_records):
+            raise IndexError(f"records {records.min()}..{records.max()} of a split with {self.num_records} records")
+        shard_of = self._shard_of(records)
+        positions = records - self._first_of_shard[shard_of]
+        found = [] if self._slow else self._read_each(shard_of, positions)
+        if len(found) < len(records):
+            found += self._read_at_once(shard_of[len(found) :], positions[len(found) :])
+        sizes = self._ends_of_tokens(records)
+        if self.has_words:
+            sizes += np.where(self._shard_has_words[shard_of], -(-self.tokens_per_record[records] // 8), 0)
+        wrong = np.flatnonzero(np.fromiter(map(len, found), np.int64, len(found)) != sizes)
+        if wrong.size:
+            path = self._shards[shard_of[wrong[0]]].path
+            raise UserError(f"{path}: damaged shard (its records differ from the index); copy the corpus again")
+        return found
+
+    def _read_each(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
+        """One seek and one read per record: on a local disk half the cost of `_read_at_once`.
+
+        Ends where the storage turns out to be slow.
+        """
+        readers, found, shard = self._readers(), list[bytes](), 0
+        try:
+            for shard, position in zip(shard_of.tolist(), positions.tolist(), strict=True):
+                if shard not in readers:
+                    readers[shard] = _open_shard(self._shards[shard])
+                began = time.perf_counter()
+                readers[shard].seek(position)
+                found.append(readers[shard].read())
+                if self._is_slow(time.perf_counter() - began):
+                    break
+        except DAMAGE as error:
+            raise _damaged(self._shards[shard], error) from None
+        return found
+
+    def _is_slow(self, seconds: float) -> bool:
+        """Count in the time of a read by any thread; return whether the storage is slow, by the median of PROBES."""
+        with self._lock:
+            self._seconds.append(seconds)
+            if len(self._seconds) == PROBES:
+                self._slow |= statistics.median(self._seconds) > SLOW_READ
+                self._seconds.clear()
+            return self._slow
+
+    def _read_at_once(self, shard_of: np.ndarray, positions: np.ndarray) -> list[bytes]:
+        """One call per shard, which reads its records at the same time, and several shards at the same time."""
+        readers, found = self._readers(), [b""] * len(positions)
+
+        def read(shard: int) -> None:
+            places = np.flatnonzero(shard_of == shard)
+            try:
+                if shard not in readers:
+                    readers[shard] = _open_shard(self._shards[shard])
+                for place, record in zip(places, readers[shard].read(positions[places].tolist()), strict=True):
+                    found[place] = record
+            except (*DAMAGE, ValueError) as error:
+                raise _damaged(self._shards[shard], error) from None
+
+        with concurrent.futures.ThreadPoolExecutor(SHARDS_AT_ONCE) as pool:
+            list(pool.map(read, np.unique(shard_of).tolist()))
+        return found
+
+    def _readers(self) -> "dict[int, ArrayRecordReader]":
+        """This thread's readers by shard, opened at their first use."""
+        if not hasattr(self._open, "readers"):
+            self._open.readers = {}
+        return self._open.readers
+
+
+def _damaged(shard: Shard, error: Exception) -> UserError:
+    return UserError(f"{shard.path}: damaged shard ({error}); copy the corpus again")
+
+
+def _allow_open_files(number: int) -> None:
+    """Raise this process's limit of open files; UserError where the system does not allow `number` more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(OPEN_FILES, number + OTHER_FILES)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    if number + OTHER_FILES > most:
+        raise UserError(f"{number:,} files may be open at once, but this system allows {most:,}; raise `ulimit -Hn`")
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _concatenate_totals(bounds: Sequence[np.ndarray]) -> np.ndarray:
+    """Return several running totals as one; each continues where the one before it ends."""
+    return np.append(0, np.cumsum(np.concatenate([np.diff(each) for each in bounds]))).astype(np.int64)
+
+
+class Corpus(NamedTuple):
+    """An open corpus; made by `open_corpus`."""
+
+    directory: pathlib.Path
+    manifest: dict[str, Any]
+    splits: dict[str, Split]
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex digest of all that sequences are made from; corpora of equal fingerprint give the same sequences."""
+        return self.manifest["fingerprint"]
+
+    @property
+    def tokenizer_sha256(self) -> str:
+        """Digest of the tokenizer that made the ids."""
+        return self.manifest["tokenizer"]["sha256"]
+
+    @property
+    def vocab_size(self) -> int:
+        """Size of the vocabulary; every id is below it."""
+        return self.manifest["tokenizer"]["vocab_size"]
+
+    @property
+    def tokenizer_directory(self) -> pathlib.Path:
+        """Directory of the tokenizer's files, for `tokenizer.load_tokenizer`."""
+        return self.directory / "tokenizer"
+
+    def split(self, name: str) -> Split:
+        """Return the split 'train' or 'heldout'; the latter may be empty."""
+        return self.splits[name]
+
+    def _repr_html_(self) -> str:
+        """Return the corpus as a table, which a notebook shows."""
+        found, splits = self.manifest, self.splits.items()
+        sizes = {name: f"{one.num_documents:,} documents, {one.num_tokens:,} tokens" for name, one in splits}
+        rejected = ", ".join(f"{count:,} {why}" for why, count in found["documents"]["rejected"].items())
+        rows = {"directory": self.directory, **sizes, "rejected": rejected, "language": found["settings"]["language"]}
+        return notebook_table(rows | {"vocabulary": f"{found['tokenizer']['kind']}, {self.vocab_size:,} tokens"})
+
+
+def open_corpus(directory: str | os.PathLike[str], snapshot: str = "") -> Corpus:
+    """Open the corpus in a directory that `prepare` made.
+
+    The manifest, the digests of the indexes and the sizes of the shards are checked; `verify` reads every byte.
+
+    Args:
+        directory: of the corpus.
+        snapshot: its fingerprint, or the beginning of it; "": the newest.
+
+    Raises:
+        UserError: the directory is no corpus or one of an unknown format, has no training document or no such snapshot,
+            or a file in it is missing, truncated or changed.
+    """
+    directory = pathlib.Path(directory)
+    manifest = read_manifest(directory, snapshot)
+    has_words = manifest["format_version"] == WORDS_VERSION
+    splits = {name: _open_split(directory, part, has_words) for name, part in manifest["splits"].items()}
+    if not splits["train"].num_documents:
+        raise UserError(f"{directory}: the corpus has no training document; prepare it from more text")
+    return Corpus(directory, manifest, splits)
+
+
+def _open_split(directory: pathlib.Path, part: Mapping[str, Any], has_words: bool) -> Split:
+    shards = [Shard(directory / shard["name"], shard["records"], shard["bytes"], has_words) for shard in part["shards"]]
+    return Split(shards, _load_index(directory, part), np.dtype(part["dtype"]))
+
+
+def _open_shard(shard: Shard) -> "ArrayRecordReader":
+    from array_record.python.array_record_module import ArrayRecordReader
+
+    try:
+        size = shard.path.stat().st_size
+        # ArrayRecord opens a truncated file without an error, so the size is checked here.
+        if size != shard.bytes:
+            raise UserError(f"{shard.path}: {size:,} bytes, the manifest says {shard.bytes:,}; copy the corpus again")
+        reader = ArrayRecordReader(str(shard.path), READER_OPTIONS, file_reader_buffer_size=READ_BUFFER_BYTES)
+        if reader.num_records() != shard.records:
+            open(shard.path, "rb").close()  # ArrayRecord takes a file that it cannot open for an empty one
+            raise UserError(
+                f"{shard.path}: {reader.num_records():,} records, the manifest says {shard.records:,}; "
+                "copy the corpus again"
+            )
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise UserError(
+                f"{shard.path}: {error.strerror}; lower --config.data.num_threads, or raise `ulimit -n`"
+            ) from None
+        raise UserError(f"{shard.path}: cannot be read ({error}); copy or prepare the corpus again") from None
+    return reader
+
+
+def _load_index(directory: pathlib.Path, part: Mapping[str, Any]) -> np.ndarray:
+    path = directory / part["index"]["name"]
+    try:
+        if sha256_of(path) == part["index"]["sha256"]:
+            return np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); copy or prepare the corpus again") from None
+    raise UserError(f"{path}: digest differs from the manifest; copy or prepare the corpus again")

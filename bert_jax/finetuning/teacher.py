@@ -1,0 +1,54 @@
+"""The teacher of a task: a model that was fine-tuned on it before, and is read here and never changed."""
+
+from typing import NamedTuple
+
+from bert_jax.checkpoints.load_model import digest, read_weights
+from bert_jax.config import EncoderConfig, TaskConfig
+from bert_jax.console import Console
+from bert_jax.errors import UserError
+from bert_jax.models import Head, Params
+from bert_jax.objectives.task_losses import TEACHINGS
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.task import Task
+from bert_jax.tokenizer import Tokenizer, load_tokenizer
+
+SOFT = ("soft_fraction", "soft_temperature")
+
+
+class TaskTeacher(NamedTuple):
+    """A frozen model with the head of the task."""
+
+    config: EncoderConfig
+    params: Params
+    digest: str
+
+
+def read_task_teacher(
+    settings: TaskConfig, task: Task, head: Head, start: EncoderConfig, tokenizer: Tokenizer, console: Console
+) -> TaskTeacher | None:
+    """Return the model in `settings.teacher` with `head`, for a student of the architecture `start`; None without one.
+
+    Raises UserError where the kind of task has no teacher, and where it lacks the head or has other labels, another
+    vocabulary, other token types or fewer positions.
+    """
+    if not settings.teacher:
+        for name in SOFT:
+            if getattr(settings, name) != getattr(TaskConfig(), name):
+                raise UserError(f"config.task.{name} has no effect without config.task.teacher")
+        return None
+    where = f"config.task.teacher={settings.teacher}"
+    if KINDS[task.kind].loss.name not in TEACHINGS:
+        raise UserError(f"{where}: a task of the kind {task.kind} learns from no teacher; remove it")
+    found = read_weights(settings.teacher, (head,), console=console)
+    if task.labels and found.labels and tuple(found.labels) != tuple(task.labels):
+        raise UserError(f"{where} has the labels {', '.join(found.labels)}; the task has {', '.join(task.labels)}")
+    if load_tokenizer(found.directory).tokens != tokenizer.tokens:
+        raise UserError(f"{where} has another vocabulary than config.init_from; start from a model with the same one")
+    if found.config.num_token_types and start.num_token_types not in (0, found.config.num_token_types):
+        raise UserError(f"{where} has another number of token types than config.init_from; choose another start")
+    if found.config.max_positions < settings.max_seq_len:
+        raise UserError(f"{where} reads {found.config.max_positions} tokens, config.task.max_seq_len is larger")
+    console.say(f"learning {settings.soft_fraction:.0%} from the {found.config.family} in {settings.teacher}")
+    if task.labels and not found.labels:
+        console.say(f"its labels have no names; they are taken for {', '.join(task.labels)}, in this order")
+    return TaskTeacher(found.config, found.params, digest(found))

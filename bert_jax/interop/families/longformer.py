@@ -1,0 +1,69 @@
+"""Longformer (Beltagy et al. 2020): RoBERTa with windows, and global tokens with maps of their own.
+
+Which tokens are global follows from the class in transformers, and from the head here (models/heads.py):
+none under a masked-token head, whose files have the maps all the same.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.interop.families.base import Family, Field, Module, Spelling, bert_fields
+from bert_jax.interop.families.roberta import roberta
+
+WINDOW, LAYERS = "attention_window", "num_hidden_layers"
+WINDOWS = "attention_windows"  # in no file: those of each layer where they differ, of which WINDOW is then the widest
+
+
+def longformer() -> Family:
+    """Return the row of longformer."""
+    like = roberta("Longformer", 30522, "longformer")
+    fields = bert_fields(hidden_dropout_prob=Field("dropout", 0.1, also=("classifier_dropout",)))
+    del fields["classifier_dropout"]
+    maps = (
+        Module(
+            f"encoder/layers/attention/{name}_global",
+            f"longformer.encoder.layer.{{layer}}.attention.self.{name}_global",
+        )
+        for name in ("query", "key", "value")
+    )
+    return like._replace(
+        encoder=(*like.encoder, *maps),
+        fields=fields
+        | {
+            WINDOW: Field("local_window", 512),
+            WINDOWS: Field("local_windows", None),
+            "sep_token_id": Field("separator_id", 2),
+        },
+        constants=like.constants | {"global_every": 0},
+        fixed=like.fixed | {"attention_mode": "longformer", "ignore_attention_mask": False},
+        indifferent=frozenset({"onnx_export"}),
+        spelling=Spelling(frozenset(), read_windows, write_windows),
+        token_ids={"separator_id": "sep"},
+    )
+
+
+def read_windows(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the fields with the widest window, and those of all layers where they differ."""
+    if WINDOWS in fields:
+        raise UserError(f"{where}: unknown field '{WINDOWS}'; did you mean '{WINDOW}'?")
+    found = dict(fields)
+    windows, layers = found.get(WINDOW, 512), found.get(LAYERS, 12)
+    if isinstance(windows, list) and len(windows) != layers:
+        raise UserError(f"{where}: {WINDOW} has {len(windows)} numbers, but {LAYERS} is {layers!r}")
+    for window in windows if isinstance(windows, list) else [windows]:
+        if type(window) is not int:
+            raise UserError(f"{where}: {WINDOW} is {window!r}, not an integer")
+        if window % 2 or window < 2:
+            raise UserError(f"{where}: {WINDOW} is {window}; it must be even, and at least 2")
+    if not isinstance(windows, list):
+        return found | {WINDOW: windows}
+    if any(max(windows) % window for window in windows):
+        raise UserError(f"{where}: {WINDOW} is {windows}; transformers needs a widest that is a multiple of each")
+    return found | {WINDOW: max(windows), WINDOWS: windows if min(windows) < max(windows) else None}
+
+
+def write_windows(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with the window of each layer, as transformers writes them."""
+    windows = fields[WINDOWS] or (fields[WINDOW],) * fields[LAYERS]
+    return {name: value for name, value in fields.items() if name != WINDOWS} | {WINDOW: list(windows)}

@@ -1,0 +1,150 @@
+"""The model of the Python API: a model directory with the things that it is used for."""
+
+import dataclasses
+import functools
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.checkpoints.load_model import OpenModel, open_model
+from bert_jax.config import EncoderConfig
+from bert_jax.console import notebook_table
+from bert_jax.errors import UserError
+from bert_jax.inference import embed, fill_mask
+from bert_jax.inference.fill_mask import Guess
+from bert_jax.inference.inputs import Input
+from bert_jax.inference.predict import Predictor, make_predictor, predict
+from bert_jax.models import count_parameters
+from bert_jax.scoring.log_probabilities import Progress
+from bert_jax.scoring.score import BenchmarkReport, ScoringModel, run_benchmark, scoring_model, sentence_scores
+from bert_jax.tokenizer import Tokenizer
+
+
+def load(directory: str | os.PathLike[str]) -> "LoadedModel":
+    """Return the model of a directory of `export` or of transformers, or of a work directory, with its heads.
+
+    Raises UserError where no model is there, or where encoder or tokenizer are damaged.
+    """
+    try:
+        return LoadedModel(open_model(directory))
+    except UserError as error:  # of a head, such as one of several labels per text: the encoder is still of use
+        return LoadedModel(open_model(directory, embed.HEADS), error)
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedModel:
+    """A model and its tokenizer."""
+
+    model: OpenModel
+    head_error: UserError | None = None  # why its heads cannot be used, where they cannot
+
+    @property
+    def config(self) -> EncoderConfig:
+        """The architecture."""
+        return self.model.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to ids and back."""
+        return self.model.tokenizer
+
+    def _repr_html_(self) -> str:
+        """Return the model as a table, which a notebook shows."""
+        config, tokenizer = self.config, self.tokenizer
+        rows = {
+            "directory": self.model.directory,
+            "encoder": f"{config.family}, {config.num_layers} layers x {config.hidden_size}, {config.num_heads} heads",
+            "parameters": f"{count_parameters(config, self.model.heads):,}",
+            "reads": f"up to {config.max_positions:,} tokens",
+            "vocabulary": f"{tokenizer.kind.name}, {tokenizer.vocab_size:,} tokens",
+            "heads": ", ".join(head.name for head in self.model.heads) or "none",
+            "labels": ", ".join(self.model.labels),
+        }
+        return notebook_table(rows)
+
+    def encode(
+        self,
+        texts: Sequence[embed.Text],
+        pooling: str | None = None,
+        layers: str = "last",
+        batch_size: int = 32,
+        max_seq_len: int | None = None,
+        truncate: bool = False,
+        dtype: str = "float32",
+        normalize: bool | None = None,
+        prompt_name: str | None = None,
+    ) -> np.ndarray:
+        """Return the vectors of texts, float32 `[texts, hidden]`; `inference.embed.encode` documents the arguments."""
+        how = layers, batch_size, max_seq_len, truncate, dtype, normalize, prompt_name
+        return embed.encode(self.model, texts, pooling, *how)
+
+    def fill_mask(self, text: str, top_k: int = 5) -> list[Guess]:
+        """Return the `top_k` likeliest tokens of each mask in `text`, likeliest first, mask after mask.
+
+        Raises UserError where the model has no masked-token head, and for a text without a mask.
+        """
+        if self.head_error:
+            raise self.head_error
+        return fill_mask.fill_mask(self.model, text, top_k)
+
+    def predict(self, examples: Sequence[str | Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the predictions of a fine-tuned model, one per example, in the form that `bert-jax predict` writes.
+
+        An example is a text, or a dict with the fields that the kind of task needs, such as `text` and `text_pair`.
+        Raises UserError where the model has no head of a task, and for an example that misses a field.
+        """
+        if isinstance(examples, str):
+            raise UserError("examples is one string; give a list of them")
+        inputs = [
+            Input(f"example {number}", number, {"text": one} if isinstance(one, str) else one)
+            for number, one in enumerate(examples)
+        ]
+        return list(predict(self._predictor, inputs, Counter()))
+
+    def score(
+        self,
+        texts: Sequence[str],
+        masking: str = "within_word_l2r",
+        temperature: float = 1.0,
+        progress: Progress = lambda done, total: None,
+    ) -> np.ndarray:
+        """Return the pseudo-log-likelihood of each text in nats, float64 `[texts]`: how likely the model finds it.
+
+        It is the sum over the tokens, special tokens excluded, of the log-probability of each where it is masked, with
+        the later tokens of its word (`within_word_l2r`, Kauf and Ivanova 2023) or alone (`original`, Salazar et al.
+        2020). Raises UserError where the model has no masked-token head, and for a text that is too long for it.
+        """
+        if isinstance(texts, str):
+            raise UserError("texts is one string; give a list of them")
+        model = self._scoring_model(masking, temperature)
+        return np.array([one.sum() for one in sentence_scores(model, texts, progress)])
+
+    def benchmark(
+        self,
+        name: str,
+        source: str | os.PathLike[str],
+        fraction: float = 1.0,
+        masking: str = "within_word_l2r",
+        temperature: float = 1.0,
+        progress: Progress = lambda done, total: None,
+    ) -> BenchmarkReport:
+        """Return the figures of a benchmark, as `bert-jax score` prints them: `rows` by paradigm or group, and `total`.
+
+        `name` is a row of `inference.scoring.score.BENCHMARKS`, such as `pairs` or `crows_pairs`; `run_benchmark` there
+        documents the other arguments and what is refused.
+        """
+        return run_benchmark(self._scoring_model(masking, temperature), name, source, fraction, progress)[0]
+
+    def _scoring_model(self, masking: str, temperature: float) -> ScoringModel:
+        if self.head_error:
+            raise self.head_error
+        return scoring_model(self.model, masking, temperature)
+
+    @functools.cached_property
+    def _predictor(self) -> Predictor:
+        if self.head_error:
+            raise self.head_error
+        return make_predictor(self.model)

@@ -1,0 +1,214 @@
+"""Distillation (DistilBERT, Sanh et al. 2019): a student learns masked tokens and what a frozen teacher makes of them.
+
+Three terms: the masked tokens themselves; the teacher's probabilities at these positions, both sides softened by a
+temperature T and the divergence scaled by T^2 (Hinton et al. 2015); the direction of each token's last hidden state.
+The authors' code compares probabilities at every token by default, and at the masked ones as an option; here it is
+always the masked ones, as only these reach the vocabulary.
+
+A fourth term compares the hidden states of layers: each of the student's with one of the teacher's, evenly spaced from
+the embeddings to the last layer, by the mean squared difference, and where the widths differ through a learned linear
+map (TinyBERT, Jiao et al. 2020). A fifth compares what the heads of these layers read, by the divergence of each head's
+weights from those of the teacher's head of the same number (MobileBERT, Sun et al. 2020). Without dropout, in a forward
+pass of its own.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.config import EncoderConfig, PretrainConfig, spelled_out
+from bert_jax.errors import UserError
+from bert_jax.models import Head, Params, attention_weights, make_model, model_flops
+from bert_jax.objectives import masked_tokens
+from bert_jax.objectives.base import Batch, Normalizers, Objective, Rngs
+from bert_jax.objectives.losses import divergence
+from bert_jax.objectives.means import Mean
+from bert_jax.objectives.tokens import token_weights
+
+READ = (Head("masked_token"), Head("last_hidden_state"))
+PROJECTION = "teacher_projection"  # of a run's parameters, none of the model's
+# A student that starts from its teacher's layers has all else like it, but for what they do not read.
+MAY_DIFFER = {
+    "family", "num_layers", "num_token_types", "max_positions", "dropout", "attention_dropout", "classifier_dropout",
+    "initializer_range", "initialization", "pooler_dense", "pooler_activation", "sequence_activation", "pooler_dropout",
+    "pooler_norm", "pooler_on_tokens", "pooling",
+}  # fmt: skip
+SMALLEST = 1e-12  # added to squared lengths, as torch.nn.CosineEmbeddingLoss does, and to attention weights
+
+
+def heads(config: PretrainConfig) -> tuple[Head, ...]:
+    """Return the head of the student."""
+    return (Head("masked_token"),)
+
+
+def make(config: PretrainConfig, teacher: EncoderConfig | None) -> Objective:
+    """Return the mean loss of the masked tokens, plus the weighted means of the comparisons with the teacher.
+
+    Raises UserError without a teacher, with one of another vocabulary, with one of another width where angles are
+    compared, with sentence pairs that have labels, where a projection would start from weights that lack it, and where
+    attention is compared that differs in its number of heads, or that is of packed sequences.
+    """
+    settings = config.distillation
+    if teacher is None:
+        raise UserError("config.objective=distillation needs config.distillation.teacher: a directory with a model")
+    masked_tokens.refuse_pairs(config)
+    for name in ("vocab_size", *(("hidden_size",) if settings.cosine_weight else ())):
+        ours, theirs = getattr(config.model, name), getattr(teacher, name)
+        if ours != theirs:
+            narrower = "; for a student of another width set config.distillation.cosine_weight=0 and copy_layers=False"
+            advice = narrower if name == "hidden_size" else ""
+            raise UserError(f"config.model.{name}={ours} differs from the teacher's {theirs}{advice}")
+    read = READ + ((Head("hidden_states"),) if settings.hidden_weight else ())
+    student, teaching = (make_model(one, config.compute, read) for one in (config.model, teacher))
+    widths = (config.model.hidden_size, teacher.hidden_size)
+    projected = settings.hidden_weight > 0 and widths[0] != widths[1]
+    if projected and config.init_from:
+        raise UserError(
+            f"config.distillation.hidden_weight learns a projection from {widths[0]} to {widths[1]} features, which "
+            "config.init_from does not hold; remove one of them"
+        )
+    if settings.attention_weight and (config.model.num_heads != teacher.num_heads or config.data.packing > 1):
+        raise UserError(
+            f"config.distillation.attention_weight needs as many heads as the teacher's {teacher.num_heads} (here "
+            f"{config.model.num_heads}), and config.data.packing=1"
+        )
+    pairs = np.array(depths_of(config.model, teacher))
+
+    def projection(kernel: Any) -> Params:
+        """What a run learns beside its model."""
+        return {PROJECTION: {"kernel": kernel}} if projected else {}
+
+    def init(rng: jax.Array) -> Params:
+        kernel = jax.random.normal(jax.random.fold_in(rng, 1), widths) / math.sqrt(widths[0])
+        return student.init(rng) | projection(kernel)
+
+    def normalizers(batch: Batch) -> Normalizers:
+        """The masked tokens and all tokens that carry weight; at least 1 each, against a division by 0."""
+        return {
+            "masked": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0),
+            "tokens": jnp.maximum(jnp.sum(token_weights(batch)), 1.0),
+        }
+
+    def loss(
+        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
+    ) -> tuple[jax.Array, dict[str, Mean]]:
+        found = student.apply(params, batch, rngs.dropout)
+        known = jax.lax.stop_gradient(teaching.apply(frozen, batch, None))
+        masked, log_z = masked_tokens.masked_targets(found["mlm_logits"], batch)
+        taught, _ = masked_tokens.masked_targets(known["mlm_logits"], batch)
+        soft = divergence(found["mlm_logits"], known["mlm_logits"], settings.temperature).reshape(-1)
+        apart = 1.0 - cosine(found["last_hidden_state"], known["last_hidden_state"]) if settings.cosine_weight else None
+        metrics = {
+            "mlm_loss": Mean.of(masked.loss, masked.weights),
+            "soft_loss": Mean.of(settings.soft_weight * soft, masked.weights),
+            "mlm_accuracy": Mean.of(masked.correct, masked.weights),
+            "teacher_accuracy": Mean.of(taught.correct, taught.weights),
+        }
+        value = (metrics["mlm_loss"].total + metrics["soft_loss"].total) / normalizers["masked"]
+        if apart is not None:
+            metrics["cosine_loss"] = Mean.of(settings.cosine_weight * apart, token_weights(batch))
+            value += metrics["cosine_loss"].total / normalizers["tokens"]
+        if settings.hidden_weight:
+            mine = found["hidden_states"].astype(jnp.float32)
+            mine = mine @ params[PROJECTION]["kernel"] if projected else mine
+            each = jnp.mean((mine - known["hidden_states"][pairs]) ** 2, axis=(0, 3))
+            metrics["hidden_loss"] = Mean.of(settings.hidden_weight * each, token_weights(batch))
+            value += metrics["hidden_loss"].total / normalizers["tokens"]
+        if settings.attention_weight:
+            mine = attention_weights(config.model, params["encoder"], batch)
+            theirs = attention_weights(teacher, frozen["encoder"], batch)[pairs[1:] - 1]
+            each = jnp.mean(attention_divergence(mine, jax.lax.stop_gradient(theirs)), axis=(0, 2))
+            metrics["attention_loss"] = Mean.of(settings.attention_weight * each, token_weights(batch))
+            value += metrics["attention_loss"].total / normalizers["tokens"]
+        if config.train.z_loss:
+            metrics["z_loss"] = masked_tokens.z_loss(config, masked, log_z)
+            value += metrics["z_loss"].total / normalizers["masked"]
+        return value, metrics
+
+    def flops(seq_len: int, phase: int) -> float:
+        """Training the student, and the teacher's forward pass, a third of training it; both again for attention."""
+        forward = masked_tokens.flops(teacher, config, seq_len, phase) / 3
+        again = model_flops(config.model, seq_len, 0) + model_flops(teacher, seq_len, 0) / 3
+        training = masked_tokens.flops(config.model, config, seq_len, phase) + forward
+        return training + again if settings.attention_weight else training
+
+    return Objective(
+        init=init,
+        normalizers=normalizers,
+        loss=loss,
+        shapes=student.shapes | projection(jax.ShapeDtypeStruct(widths, jnp.float32)),
+        logical_axes=student.logical_axes | projection(("embed", "features")),
+        sections=student.sections | projection("heads"),
+        flops=flops,
+        num_heads=math.gcd(config.model.num_heads, teacher.num_heads),
+        frozen_axes=teaching.logical_axes,
+        init_frozen=teaching.init,
+    )
+
+
+def cosine(x: jax.Array, y: jax.Array) -> jax.Array:
+    """Return the cosine of the angle between vectors along the last axis."""
+    lengths = (jnp.sum(v * v, axis=-1) + SMALLEST for v in (x, y))
+    return jnp.sum(x * y, axis=-1) / jnp.sqrt(math.prod(lengths))
+
+
+def attention_divergence(mine: jax.Array, theirs: jax.Array) -> jax.Array:
+    """Return the divergence of the teacher's weights `[..., keys]` from the student's, in nats, along the last axis."""
+    return jnp.sum(theirs * (jnp.log(theirs + SMALLEST) - jnp.log(mine + SMALLEST)), axis=-1)
+
+
+def layers_of(config: EncoderConfig, teacher: EncoderConfig) -> list[int]:
+    """Return the teacher's layers that a student starts from, evenly spaced: 0, 2, 4, 7, 9, 11 for 6 of 12."""
+    last = config.num_layers - 1
+    return [round(number * (teacher.num_layers - 1) / max(1, last)) for number in range(config.num_layers)]
+
+
+def depths_of(config: EncoderConfig, teacher: EncoderConfig) -> list[int]:
+    """Return which of the teacher's hidden states each of the student's is compared with; 0 is the embeddings."""
+    return [round(depth * teacher.num_layers / config.num_layers) for depth in range(config.num_layers + 1)]
+
+
+def student_of(params: Params, teacher: EncoderConfig, config: PretrainConfig) -> Params:
+    """Return a student's first parameters: the teacher's, of its layers those of `layers_of`.
+
+    A student without token types (DistilBERT) gets the teacher's first one added to its token table, which the
+    authors' code leaves out.
+
+    Args:
+        params: of the teacher, with the head of masked tokens.
+        teacher: its architecture.
+        config: of the run.
+
+    Raises:
+        UserError: the student is no shallower copy of the teacher.
+    """
+    model = make_model(config.model, config.compute, heads(config))
+    chosen = np.array(layers_of(config.model, teacher))
+    params = jax.tree.map(lambda x: x, params)  # the caller's dictionaries stay as they are
+    embeddings = params["encoder"]["embeddings"]
+    params["encoder"]["layers"] = jax.tree.map(
+        lambda x: x if config.model.share_layers else np.asarray(x)[chosen], params["encoder"]["layers"]
+    )
+    if "token_type" in embeddings and not config.model.num_token_types and not config.model.trigram_embeddings:
+        embeddings["token"] = embeddings["token"] + embeddings.pop("token_type")[0]
+    params = {name: params[name] for name in model.shapes if name in params}
+    found, wanted = (jax.tree.map(np.shape, tree) for tree in (params, model.shapes))
+    names = {field.name for field in dataclasses.fields(teacher)} - MAY_DIFFER
+    ours, theirs = spelled_out(config.model), spelled_out(teacher)
+    unlike = sorted(name for name in names if getattr(ours, name) != getattr(theirs, name))
+    random = "set config.distillation.copy_layers=False for random weights"
+    if config.model.num_layers > teacher.num_layers:
+        raise UserError(
+            f"config.model.num_layers={config.model.num_layers}, more than the teacher's {teacher.num_layers}, from "
+            f"which a student starts; {random}"
+        )
+    if unlike or found != wanted:
+        raise UserError(
+            "config.distillation.copy_layers needs a student that differs from its teacher in the number of layers "
+            f"alone{f' (here also in {unlike[0]})' if unlike else ''}; {random}"
+        )
+    return params

@@ -1,0 +1,122 @@
+"""Masked tokens (Devlin et al. 2019), with next sentence, sentence order (Lan et al. 2020) or neither (Liu et al.)."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.batches.masking import phase_rates
+from bert_jax.config import EncoderConfig, PretrainConfig
+from bert_jax.errors import UserError
+from bert_jax.models import PRETRAINING_HEADS, Head, make_model, model_flops
+from bert_jax.objectives.base import Batch, Normalizers, Objective, Params, Rngs
+from bert_jax.objectives.losses import Targets, cross_entropy, cross_entropy_and_log_z
+from bert_jax.objectives.means import Mean
+
+
+class PairLabels(NamedTuple):
+    """The names of the metrics of labeled sentence pairs, and of a pair with label 1."""
+
+    metric: str
+    label: str
+
+
+# The values of config.data.sentence_pairs that have labels; the others train masked tokens alone.
+PAIR_LABELS = {"next_sentence": PairLabels("nsp", "random"), "sentence_order": PairLabels("sop", "swapped")}
+
+
+def refuse_pairs(config: PretrainConfig) -> None:
+    """Raise UserError where sentence pairs have labels, which an objective without a head for them would ignore."""
+    if config.data.sentence_pairs in PAIR_LABELS:
+        raise UserError(
+            f"config.objective={config.objective} has no head for config.data.sentence_pairs="
+            f"{config.data.sentence_pairs}; set full_sentences, document_sentences, full_text or none"
+        )
+
+
+def heads(config: PretrainConfig) -> tuple[Head, ...]:
+    """Return the heads that `config.data.sentence_pairs` trains."""
+    return PRETRAINING_HEADS if config.data.sentence_pairs in PAIR_LABELS else (Head("masked_token"),)
+
+
+def make(config: PretrainConfig, teacher: EncoderConfig | None = None) -> Objective:
+    """Return the mean loss of the masked tokens, plus that of the sentence pairs where they have labels.
+
+    With `config.train.z_loss`, also its mean over the masked tokens times log(Z)^2, which keeps logits near 0
+    (Chowdhery et al. 2022: PaLM; as in T5X).
+    """
+    model = make_model(config.model, config.compute, heads(config))
+    pairs = PAIR_LABELS.get(config.data.sentence_pairs)
+
+    def normalizers(batch: Batch) -> Normalizers:
+        """The number of masked tokens and of pairs that carry weight; at least 1 each, against a division by 0."""
+        found = {"mlm": jnp.maximum(jnp.sum(batch["masked_weights"]), 1.0)}
+        if pairs:
+            found[pairs.metric] = jnp.maximum(jnp.sum(batch["example_weights"]), 1.0)
+        return found
+
+    def loss(
+        params: Params, frozen: Params, batch: Batch, rngs: Rngs, normalizers: Normalizers
+    ) -> tuple[jax.Array, dict[str, Mean]]:
+        outputs = model.apply(params, batch, rngs.dropout)
+        masked, log_z = masked_targets(outputs["mlm_logits"], batch)
+        terms = {"mlm": masked}
+        if pairs:
+            terms[pairs.metric] = _sentence_pairs(outputs["nsp_logits"], batch)
+        means = {name: Mean.of(term.loss, term.weights) for name, term in terms.items()}
+        metrics = {}
+        for name, term in terms.items():
+            metrics[f"{name}_loss"] = means[name]
+            metrics[f"{name}_accuracy"] = Mean.of(term.correct, term.weights)
+        if pairs:  # above one half where documents are too short for a pair of their own: the baseline of the accuracy
+            labels = batch["next_sentence_labels"].reshape(-1).astype(jnp.float32)
+            metrics[f"{pairs.metric}_{pairs.label}_fraction"] = Mean.of(labels, terms[pairs.metric].weights)
+        parts = [mean.total / normalizers[name] for name, mean in means.items()]
+        if config.train.z_loss:
+            metrics["z_loss"] = z_loss(config, masked, log_z)
+            parts.append(metrics["z_loss"].total / normalizers["mlm"])
+        return sum(parts[1:], start=parts[0]), metrics
+
+    return Objective(
+        init=model.init,
+        normalizers=normalizers,
+        loss=loss,
+        shapes=model.shapes,
+        logical_axes=model.logical_axes,
+        sections=model.sections,
+        flops=functools.partial(flops, config.model, config),
+        num_heads=config.model.num_heads,
+    )
+
+
+def z_loss(config: PretrainConfig, masked: Targets, log_z: jax.Array) -> Mean:
+    """Return `train.z_loss` times the square of the log of the partition function of each target."""
+    return Mean.of(config.train.z_loss * jnp.square(log_z), masked.weights)
+
+
+def flops(model: EncoderConfig, config: PretrainConfig, seq_len: int, phase: int) -> float:
+    """Return the model FLOPs of training `model` on the masked tokens of one sequence, at the phase's mean rate."""
+    rate = sum(phase_rates(config.data, config.train.phases[phase])) / 2
+    return model_flops(model, seq_len, round(rate * seq_len))
+
+
+# Weights, not label values, say which targets count: 0 is a token, and a label.
+
+
+def masked_targets(logits: jax.Array, batch: Batch) -> tuple[Targets, jax.Array]:
+    """Return the targets, and the log of the partition function of each.
+
+    `logits` float32 `[batch, predictions, vocabulary]`, at the masked positions.
+    """
+    weights = batch["masked_weights"].reshape(-1)
+    # As a matrix, which is how the head made them: another form would be a copy of the largest array of the step.
+    logits = logits.reshape(weights.size, -1)
+    loss, correct, log_z = cross_entropy_and_log_z(logits, batch["masked_labels"].reshape(-1))
+    return Targets(loss, correct, weights), log_z
+
+
+def _sentence_pairs(logits: jax.Array, batch: Batch) -> Targets:
+    """In packed sequences, whose labels and weights are `[batch, examples]`, every example is a target."""
+    labels, weights = batch["next_sentence_labels"].reshape(-1), batch["example_weights"].reshape(-1)
+    return Targets(*cross_entropy(logits, labels), weights)

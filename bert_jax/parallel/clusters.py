@@ -1,0 +1,156 @@
+"""Cluster environments: how a process that a scheduler started finds the others, from documented variables.
+
+A cluster environment is one row of CLUSTERS.
+"""
+
+import glob
+import importlib.util
+import os
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from bert_jax.parallel.rendezvous import Peers
+
+Environment = Mapping[str, str]
+
+TPU_PORT = 8482  # of the coordinator, as in JAX
+GOOGLE_PCI_VENDOR = "0x1ae0"
+METADATA_SECONDS = 10.0  # limit for one answer of the metadata server of a Cloud TPU host
+METADATA_TRIES = 6
+
+
+class Cluster(NamedTuple):
+    """One kind of cluster.
+
+    present(environment): whether this process runs in it
+    peers(environment): all processes of the run and the number of this one; raises KeyError or ValueError for
+        variables that are missing or malformed
+    """
+
+    name: str
+    present: Callable[[Environment], bool]
+    peers: Callable[[Environment], Peers]
+
+
+def detect(environment: Environment | None = None) -> Peers | None:
+    """Return the peers of the first cluster that is present; None where there is none, or only one process.
+
+    JAX_COORDINATOR_PORT overrides the port of the coordinator.
+    """
+    environment = os.environ if environment is None else environment
+    for cluster in CLUSTERS:
+        if cluster.present(environment):
+            peers = cluster.peers(environment)
+            if port := environment.get("JAX_COORDINATOR_PORT"):
+                peers = peers._replace(coordinator=f"{peers.coordinator.rpartition(':')[0]}:{port}")
+            return peers if peers.num_processes > 1 else None
+    return None
+
+
+# Slurm and Open MPI: one process per GPU, which is the device of its number on the node.
+
+
+def _slurm(environment: Environment) -> Peers:
+    first = re.match(r"([^,\[]+)(?:\[(\d+))?", environment["SLURM_STEP_NODELIST"])  # node7,x or node[007-015,020],x
+    if not first:
+        raise ValueError(f"SLURM_STEP_NODELIST={environment['SLURM_STEP_NODELIST']}")
+    port = _ephemeral_port(int(environment["SLURM_JOB_ID"]))
+    return Peers(
+        f"{first[1]}{first[2] or ''}:{port}",
+        int(environment["SLURM_NTASKS"]),
+        int(environment["SLURM_PROCID"]),
+        [int(environment["SLURM_LOCALID"])],
+    )
+
+
+def _open_mpi(environment: Environment) -> Peers:
+    uri = environment["OMPI_MCA_orte_hnp_uri"]  # 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911
+    found = re.match(r"(\d+)\.\d+;(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", uri)
+    if not found:
+        raise ValueError(f"OMPI_MCA_orte_hnp_uri={uri}")
+    host = found[2] or f"[{found[3]}]"
+    port = _ephemeral_port(int(found[1]) >> 12)  # job numbers are multiples of 2^12
+    return Peers(
+        f"{host}:{port}",
+        int(environment["OMPI_COMM_WORLD_SIZE"]),
+        int(environment["OMPI_COMM_WORLD_RANK"]),
+        [int(environment["OMPI_COMM_WORLD_LOCAL_RANK"])],
+    )
+
+
+def _ephemeral_port(job: int) -> int:
+    """A port from 61,440 to 65,535 that differs between jobs."""
+    return 65_536 - 4_096 + job % 4_096
+
+
+# TPU slices: one process per host. A run of several slices is numbered slice by slice.
+
+
+def _tpu_hosts(environment: Environment) -> str | None:
+    return environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES")
+
+
+def _gke_tpu(environment: Environment) -> Peers:
+    hosts = str(_tpu_hosts(environment)).split(",")
+    return _tpu_peers([host.partition(":")[0] for host in hosts], int(environment["TPU_WORKER_ID"]), environment)
+
+
+def _cloud_tpu(environment: Environment) -> Peers:
+    # A list of host names, or of NAME:ID:IP.
+    hosts = [endpoint.split(":")[-1] for endpoint in (_metadata("worker-network-endpoints") or "").split(",")]
+    noted = re.findall(r"^\s*(MEGASCALE_\w+)\s*:\s*'?([^'\n]*)'?\s*$", _metadata("tpu-env") or "", re.MULTILINE)
+    return _tpu_peers(hosts, int(_metadata("agent-worker-number") or "0"), dict(noted) | dict(environment))
+
+
+def _tpu_peers(hosts: list[str], number: int, environment: Environment) -> Peers:
+    slices = int(environment.get("MEGASCALE_NUM_SLICES") or 1)
+    this_slice = int(environment.get("MEGASCALE_SLICE_ID") or 0)
+    first = environment.get("MEGASCALE_COORDINATOR_ADDRESS", "").partition(":")[0] or hosts[0]
+    return Peers(f"{first}:{TPU_PORT}", len(hosts) * slices, this_slice * len(hosts) + number)
+
+
+def _has_tpu() -> bool:
+    """Whether this host has TPU chips, and their library is installed."""
+    vendors = glob.glob("/sys/bus/pci/devices/*/vendor")
+    return importlib.util.find_spec("libtpu") is not None and any(
+        open(path, encoding="ascii").read().strip() == GOOGLE_PCI_VENDOR for path in vendors
+    )
+
+
+def _metadata(name: str) -> str | None:
+    """An attribute of this virtual machine; None where it has none of this name, or there is no metadata server."""
+    host = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")
+    url = f"http://{host}/computeMetadata/v1/instance/attributes/{name}"
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for _ in range(METADATA_TRIES):
+        try:
+            request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+            with direct.open(request, timeout=METADATA_SECONDS) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+        except OSError:
+            pass
+        time.sleep(0.5)
+    return None
+
+
+_SLURM = {"SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"}
+
+CLUSTERS = (
+    Cluster("Open MPI", lambda environment: "OMPI_MCA_orte_hnp_uri" in environment, _open_mpi),
+    Cluster("Slurm", lambda environment: set(environment) >= _SLURM, _slurm),
+    Cluster("GKE with TPUs", lambda environment: bool(_tpu_hosts(environment)) and _has_tpu(), _gke_tpu),
+    Cluster(
+        "Cloud TPU",
+        lambda environment: (
+            "TPU_SKIP_MDS_QUERY" not in environment and _has_tpu() and _metadata("agent-worker-number") is not None
+        ),
+        _cloud_tpu,
+    ),
+)

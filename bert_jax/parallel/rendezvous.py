@@ -1,0 +1,232 @@
+"""Rendezvous: before JAX starts, every process connects to process 0, which reports the processes that are missing.
+
+Process 0 listens on the port that JAX's coordinator takes over later. The connections stay open for the watchdog.
+A message is one line of JSON. A connection whose first message lacks the run's token is a stranger's: it is closed and
+counted, and keeps nobody waiting.
+"""
+
+import contextlib
+import hmac
+import json
+import queue
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from bert_jax import strict_json
+from bert_jax.parallel.relay import connect
+
+Message = dict[str, Any]
+MAX_MESSAGE_BYTES = 1 << 20
+HELLO_SECONDS = 5.0  # limit for the first message of a connection
+ANSWER_SECONDS = 10.0  # limit for the answer of process 0
+FOREVER = 1e9  # seconds
+
+
+class Peers(NamedTuple):
+    """The processes of a run: where they meet, how many they are, and which of them this one is."""
+
+    coordinator: str  # HOST:PORT of process 0
+    num_processes: int
+    process_id: int
+    local_device_ids: list[int] | None = None  # None: all devices of this machine
+    token: str = ""  # what the processes of this run know and others do not
+
+
+class PeerTimeout(Exception):
+    """A process did not answer in time."""
+
+
+class PeerMismatch(Exception):
+    """Two processes contradict each other."""
+
+
+class Link:
+    """A connection that carries messages to and from another process."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self._received = b""
+
+    def send(self, message: Message) -> None:
+        """Send a message; raise OSError if the other process is gone, TimeoutError if it does not read."""
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self, size: int = 1 << 16) -> list[Message]:
+        """Return the messages in the next `size` bytes, after at least one byte; raise EOFError if the peer is gone."""
+        try:
+            data = self.socket.recv(size)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise EOFError from error
+        if not data or len(self._received) > MAX_MESSAGE_BYTES:
+            raise EOFError
+        *whole, self._received = (self._received + data).split(b"\n")
+        try:
+            return [strict_json.parse(line.decode()) for line in whole]
+        except ValueError as error:
+            raise EOFError from error  # no process of ours sends it
+
+    def receive_first(self, seconds: float) -> Message:
+        """Return the first message and read nothing after it; raise TimeoutError after `seconds`."""
+        end = time.monotonic() + seconds
+        while True:
+            self.socket.settimeout(max(0.01, end - time.monotonic()))
+            if messages := self.receive(1):
+                return messages[0]
+
+
+class Membership(NamedTuple):
+    """The processes that answered."""
+
+    hosts: tuple[str, ...]  # host name of each process
+    links: dict[int, Link]  # in process 0: to every other process; in any other: to process 0
+
+
+def rendezvous(peers: Peers, seconds: float | None) -> Membership:
+    """Wait until every process is present; None waits forever.
+
+    Raises:
+        PeerTimeout: a process is missing after `seconds`.
+        PeerMismatch: two processes disagree about the number of processes, or have the same number.
+    """
+    seconds = FOREVER if seconds is None else seconds
+    return _listen(peers, seconds) if peers.process_id == 0 else _connect(peers, seconds)
+
+
+def _listen(peers: Peers, seconds: float) -> Membership:
+    count = peers.num_processes
+    hosts, links, strangers = {0: socket.gethostname()}, dict[int, Link](), 0
+    end = time.monotonic() + seconds
+    with _arrivals(int(peers.coordinator.rpartition(":")[2])) as arrivals:
+        while len(hosts) < count:
+            try:
+                link, hello = arrivals.get(timeout=max(0.01, end - time.monotonic()))
+            except queue.Empty as error:
+                timeout = PeerTimeout(_missing(hosts, count, seconds, strangers))
+                _report(links.values(), timeout)
+                raise timeout from error
+            if hello is None or not hmac.compare_digest(_bytes(hello.token), _bytes(peers.token)):
+                link.socket.close()
+                strangers += 1
+            elif wrong := _contradiction(hello, hosts, count):
+                mismatch = PeerMismatch(wrong)
+                _report([*links.values(), link], mismatch)
+                raise mismatch
+            else:
+                hosts[hello.process_id], links[hello.process_id] = hello.host, link
+    names = tuple(hosts[number] for number in range(count))
+    for link in links.values():
+        link.send({"hosts": names})
+    return Membership(names, links)
+
+
+class Hello(NamedTuple):
+    """The first message of a process."""
+
+    process_id: int
+    num_processes: int
+    host: str
+    token: str
+
+
+@contextlib.contextmanager
+def _arrivals(port: int) -> Iterator[queue.SimpleQueue[tuple[Link, Hello | None]]]:
+    """The connections to a port, each with its first message; None for one that no process of ours sends."""
+    arrivals, ended = queue.SimpleQueue[tuple[Link, Hello | None]](), threading.Event()
+
+    def greet(link: Link) -> None:
+        try:
+            message = link.receive_first(HELLO_SECONDS)
+        except (TimeoutError, EOFError):
+            message = {}
+        if ended.is_set():
+            return link.socket.close()
+        types = [type(message.get(name)) for name in Hello._fields] if isinstance(message, dict) else []
+        arrivals.put((link, Hello(**message) if types == [int, int, str, str] and len(message) == 4 else None))
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):  # at the end
+            while True:
+                threading.Thread(target=greet, args=(Link(server.accept()[0]),), daemon=True).start()
+
+    with _server(port) as server:
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield arrivals
+        finally:
+            server.shutdown(socket.SHUT_RDWR)  # wakes `accept`: the port must be free for JAX
+            thread.join()
+            ended.set()
+            while not arrivals.empty():
+                arrivals.get()[0].socket.close()
+
+
+def _contradiction(hello: Hello, hosts: dict[int, str], count: int) -> str:
+    """What is wrong with a process of this run; '' for nothing."""
+    number = hello.process_id
+    if hello.num_processes != count:
+        return (
+            f"process {number} ({hello.host}) was started with --num_processes {hello.num_processes}, process 0 "
+            f"({hosts[0]}) with {count}; pass the same number to all of them"
+        )
+    if number in hosts or not 0 < number < count:
+        return (
+            f"two processes have --process_id {number}, on {hello.host} and on {hosts.get(number)}; "
+            "pass a different one to each"
+        )
+    return ""
+
+
+def _missing(hosts: dict[int, str], count: int, seconds: float, strangers: int) -> str:
+    absent = [str(number) for number in range(count) if number not in hosts]
+    which = f"process {absent[0]}" if len(absent) == 1 else f"processes {', '.join(absent)}"
+    text = f"{which} of {count} never started, within {seconds:g} s of process 0 (config.watchdog.start_seconds)"
+    return f"{text}; {strangers} other connections had not the run's BERT_JAX_TOKEN" if strangers else text
+
+
+def _report(links: Iterable[Link], error: PeerTimeout | PeerMismatch) -> None:
+    """Send the error to the processes that did answer, and close their connections."""
+    for link in links:
+        with contextlib.suppress(OSError), link.socket:
+            link.send({"timeout" if isinstance(error, PeerTimeout) else "mismatch": str(error)})
+
+
+def _bytes(token: str) -> bytes:
+    """The bytes of a token, whose characters may be half of a pair: JSON and environments can hold them."""
+    return token.encode(errors="surrogatepass")
+
+
+def _connect(peers: Peers, seconds: float) -> Membership:
+    host, _, port = peers.coordinator.rpartition(":")
+    coordinator = f"process 0 (the coordinator, {peers.coordinator})"
+    try:
+        link = Link(connect(host.strip("[]"), int(port), seconds))
+    except TimeoutError as error:
+        raise PeerTimeout(
+            f"{coordinator} never started, within {seconds:g} s (config.watchdog.start_seconds)"
+        ) from error
+    hello = Hello(peers.process_id, peers.num_processes, socket.gethostname(), peers.token)
+    link.send(hello._asdict())
+    try:
+        answer = link.receive_first(seconds + ANSWER_SECONDS)  # process 0 may have started later than this one
+    except (TimeoutError, EOFError) as error:
+        link.socket.close()
+        raise PeerTimeout(
+            f"{coordinator} closed the connection: it stopped before all processes were present, or its BERT_JAX_TOKEN "
+            "is another"
+        ) from error
+    if "hosts" not in answer:
+        link.socket.close()
+        raise PeerTimeout(answer["timeout"]) if "timeout" in answer else PeerMismatch(answer["mismatch"])
+    return Membership(tuple(answer["hosts"]), {0: link})
+
+
+def _server(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
+    return socket.create_server(("", port), backlog=1024)

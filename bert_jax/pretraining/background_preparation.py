@@ -1,0 +1,77 @@
+"""A process that prepares the rest of a text while a run reads the beginning; it ends with the run."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from bert_jax.corpus.build.encoding import PrepareSettings
+from bert_jax.corpus.build.prepare_parts import prepare_rest
+from bert_jax.errors import UserError
+
+LOWER_PRIORITY = 10  # added to its niceness: the run comes first
+ROOT = str(pathlib.Path(__file__).parents[2])
+
+
+@contextlib.contextmanager
+def preparing(inputs: Sequence[str], corpus: pathlib.Path, count: int) -> Iterator[Callable[[], bool]]:
+    """Prepare the parts of a text that its corpus lacks, up to `count`, in a process that ends with the block.
+
+    Gives a function that returns whether the process works, and raises UserError where it has failed.
+    """
+    log = corpus.parent / "rest.log"
+    command = [sys.executable, "-m", __name__, json.dumps([list(inputs), str(corpus), count])]
+    path = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
+    with open(log, "wb") as errors:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,  # keeps Ctrl-C away: the run saves, and ends the process
+            env=os.environ | {"PYTHONPATH": path},
+        )
+
+    def is_running() -> bool:
+        status = process.poll()
+        if status:
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            cause = f"killed by signal {-status}, perhaps for lack of memory" if status < 0 else (lines or [""])[-1]
+            raise UserError(f"the rest of config.data.text cannot be prepared: {cause} ({log})")
+        return status is None
+
+    try:
+        yield is_running
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def main(job: str) -> int:
+    """Prepare the rest of a text; return the exit status."""
+    inputs, corpus, count = json.loads(job)
+    os.nice(LOWER_PRIORITY)
+    threading.Thread(target=_end_with_run, daemon=True).start()
+    try:
+        with open(os.path.join(os.path.dirname(corpus), "rest.lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another run may prepare it
+            prepare_rest(inputs, PrepareSettings().read_options, pathlib.Path(corpus), count)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _end_with_run() -> None:
+    """End this process when its input does; its workers end with it."""
+    os.read(0, 1)  # unbuffered: the lock of a buffer that a thread reads from would fail the normal exit
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1]))

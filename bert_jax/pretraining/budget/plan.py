@@ -1,0 +1,233 @@
+"""A recipe and a budget -> the config of the run. The choice is kept in the work directory, and a resume reads it."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Collection
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from bert_jax import strict_json
+from bert_jax.config import PretrainConfig, check_choices, check_warmup, with_vocab_size
+from bert_jax.console import Console, format_seconds
+from bert_jax.corpus.build.prepare_parts import text_tokens
+from bert_jax.corpus.mixture import Mixture, open_mixture
+from bert_jax.errors import UserError, writing
+from bert_jax.files import write_text
+from bert_jax.objectives import OBJECTIVES, make_objective
+from bert_jax.pretraining.budget.amounts import Budget, parse_budget
+from bert_jax.pretraining.budget.measure import measure
+from bert_jax.pretraining.budget.rule import (
+    EVALUATED,
+    EVALUATIONS,
+    HEAD_SIZE,
+    MAX_EPOCHS,
+    SIZES,
+    TOKENS_PER_PARAMETER,
+    Candidate,
+    Choice,
+    batch_sizes,
+    choose,
+)
+from bert_jax.training.remote_workdir import checkpoints_in, mirror_of
+from bert_jax.training.schedules import plan_phases
+
+DEFAULT_RECIPE = "small_cpu"
+FILE = "budget.json"
+MAX_BYTES = 1_000  # of a choice as JSON
+FIRST_MEASURED = Choice(*SIZES[0], tokens=0, step_tokens=2**13, steps=1, flops=0.0, epochs=0.0, capped=False)
+# What a budget chooses: an override of it would be ignored. The others in `apply` are kept where they are given.
+CHOSEN = (
+    *(f"model.{name}" for name in ("num_layers", "hidden_size", "num_heads", "mlp_size")),
+    *("train.steps", "train.batch_size", "train.grad_accum_steps"),
+)
+
+
+def plan(
+    config: PretrainConfig, text: str, directory: pathlib.Path, console: Console, given: Collection[str] = ()
+) -> PretrainConfig:
+    """Return the config that fits a budget, and print and record the choice; every process of a run calls it.
+
+    A run that is resumed takes the recorded choice and measures nothing.
+
+    Args:
+        config: the recipe; `data.corpus` is set.
+        text: the budget, as `parse_budget` reads it.
+        directory: work directory of the run.
+        console: for the choice.
+        given: keys that the user has set.
+
+    Raises:
+        UserError: no budget or corpus; a key of `given` that the budget chooses; a run with another budget there.
+    """
+    budget = parse_budget(text)
+    check_choices(config)
+    for key in given:
+        if key in CHOSEN or (key.startswith("train.phases[") and key.endswith(("batch_size", "grad_accum_steps"))):
+            raise UserError(f"--budget chooses config.{key}: leave one of them out")
+    if OBJECTIVES[config.objective].teacher(config):
+        raise UserError("--budget chooses the model's size, and a student's follows from its teacher: leave one out")
+    if config.model.bottleneck_size:
+        raise UserError("--budget chooses one width, a block with config.model.bottleneck_size has two: leave one out")
+    if not config.data.corpus:
+        raise UserError("no corpus: give --config.data.corpus=DIR of `bert-jax prepare`, or --config.data.text=FILES")
+    corpus = open_mixture(config.data.corpus, console.say, progress=console.progress)
+    config = with_vocab_size(config, corpus.vocab_size)
+    recorded = _agreed(_recorded(directory, text) if jax.process_index() == 0 else None)
+    if recorded is None:
+        choice, rates = _choose(config, budget, corpus, console)
+        choice = choice._replace(devices=jax.device_count())
+        check_warmup(apply(config, choice, given).optimizer, choice.steps)  # before anything is written
+        if jax.process_index() == 0:
+            _record(directory, text, choice, rates)
+    else:
+        choice = recorded
+        console.say(f"budget {text}: as chosen when the run began ({directory / FILE})")
+    describe(choice, console)
+    return apply(config, choice, given)
+
+
+def candidates(config: PretrainConfig) -> list[Candidate]:
+    """Return the sizes that this recipe can have, with the FLOPs of a token: its vocabulary, lengths and masking.
+
+    A generator of ELECTRA is a fraction of the width, and not every width has one. Raises UserError where none has.
+    """
+    found, refused = list[Candidate](), None
+    for layers, hidden in SIZES:
+        try:
+            flops = make_objective(_resized(config, layers, hidden)).flops
+        except UserError as error:
+            refused = error
+            continue
+        token = sum(
+            settings.fraction * flops(phase.seq_len, phase.number) / phase.seq_len
+            for settings, phase in zip(config.train.phases, plan_phases(config.train), strict=True)
+        )
+        found.append(Candidate(layers, hidden, token))
+    if refused and not found:
+        raise refused
+    return found
+
+
+def apply(config: PretrainConfig, choice: Choice, given: Collection[str] = ()) -> PretrainConfig:
+    """Return the recipe in the size, with the batches and steps of a choice; keys of `given` keep their value."""
+    config = _resized(config, choice.num_layers, choice.hidden_size)
+    train, optimizer, scale = config.train, config.optimizer, choice.steps / config.train.steps
+    devices = choice.devices or jax.device_count()
+    phases = []
+    for number, phase in enumerate(train.phases):
+        sequences, micro_batches = batch_sizes(choice.step_tokens, phase.seq_len, devices)
+        phases.append(dataclasses.replace(phase, batch_size=sequences, grad_accum_steps=micro_batches))
+        if phase.warmup_steps is not None and f"train.phases[{number}].warmup_steps" not in given:
+            phases[-1] = dataclasses.replace(phases[-1], warmup_steps=round(phase.warmup_steps * scale))
+    if optimizer.warmup_steps is not None and "optimizer.warmup_steps" not in given:
+        optimizer = dataclasses.replace(optimizer, warmup_steps=int(optimizer.warmup_steps * scale))
+    tenth = max(1, choice.steps // EVALUATIONS)
+    # A forward pass is a third of a step.
+    sequences = round(3 * EVALUATED * choice.tokens / EVALUATIONS / train.phases[-1].seq_len)
+    batch_size = phases[0].batch_size
+    assert batch_size
+    return dataclasses.replace(
+        config,
+        optimizer=optimizer,
+        train=dataclasses.replace(
+            train,
+            steps=choice.steps,
+            batch_size=batch_size,
+            phases=tuple(phases),
+            **_unless("train.", given, log_every=max(1, choice.steps // 100)),
+        ),
+        evaluate=dataclasses.replace(
+            config.evaluate, **_unless("evaluate.", given, every=tenth, num_sequences=max(64, sequences))
+        ),
+        checkpoint=dataclasses.replace(config.checkpoint, **_unless("checkpoint.", given, every=tenth)),
+    )
+
+
+def describe(choice: Choice, console: Console) -> None:
+    """Print a choice in a few lines."""
+    parameters = choice.flops / choice.tokens / 6
+    console.say(
+        f"  size: {choice.num_layers} layers x {choice.hidden_size}, the largest with {TOKENS_PER_PARAMETER:g} tokens "
+        f"per parameter, or the smallest there is ({choice.tokens / parameters:.1f})"
+    )
+    console.say(
+        f"  tokens: {choice.tokens / 1e6:,.2f} M, {choice.epochs:.2f} passes over the corpus, {choice.flops:.2e} FLOPs"
+    )
+    if choice.capped:
+        console.say(f"  the budget buys more than {MAX_EPOCHS} passes over this corpus: the run ends earlier")
+    console.say(f"  steps: {choice.steps:,} of {choice.step_tokens:,} tokens")
+
+
+def _choose(
+    config: PretrainConfig, budget: Budget, corpus: Mixture, console: Console
+) -> tuple[Choice, list[tuple[int, int, float]]]:
+    """The choice, and (layers, width, FLOP/s) of what was measured for it: ever larger sizes until none is chosen."""
+    sizes, tokens = candidates(config), text_tokens(corpus.split("train").num_tokens, config.data.snapshots)
+    if budget.seconds is None:
+        console.say("budget, without a measurement:")
+        return choose(budget, None, tokens, sizes), []
+    rates: list[tuple[int, int, float]] = []
+    choice = FIRST_MEASURED._replace(num_layers=sizes[0].num_layers, hidden_size=sizes[0].hidden_size)
+    while not rates or SIZES.index(choice[:2]) > SIZES.index(rates[-1][:2]):
+        console.progress(f"measuring {choice.num_layers} layers x {choice.hidden_size}")
+        rate = float(multihost_utils.broadcast_one_to_all(np.array(measure(apply(config, choice), corpus))))
+        rates.append((choice.num_layers, choice.hidden_size, rate))
+        choice = choose(budget, rate, tokens, sizes)
+    layers, hidden, rate = rates[-1]
+    time = format_seconds(choice.flops / rate)
+    console.say(
+        f"budget: {rate / 1e9:,.1f} GFLOP/s measured ({layers} layers x {hidden}); the steps take about {time}, "
+        "evaluation and compilation come on top:"
+    )
+    return choice, rates
+
+
+def _resized(config: PretrainConfig, layers: int, hidden: int) -> PretrainConfig:
+    """The recipe in another size: heads of 64 features, an MLP in the recipe's proportion, a multiple of 32."""
+    model = config.model
+    mlp_size = 32 * max(1, round(hidden * model.mlp_size / model.hidden_size / 32))
+    heads = hidden // HEAD_SIZE
+    model = dataclasses.replace(model, num_layers=layers, hidden_size=hidden, num_heads=heads, mlp_size=mlp_size)
+    return dataclasses.replace(config, model=model)
+
+
+def _unless(room: str, given: Collection[str], **values: Any) -> dict[str, Any]:
+    """The values whose keys the user has not set."""
+    return {name: value for name, value in values.items() if room + name not in given}
+
+
+def _recorded(directory: pathlib.Path, text: str) -> Choice | None:
+    """The choice of the run in a directory; None where no run has begun there."""
+    if not (directory / "run.json").exists() and not checkpoints_in(directory).exists():
+        return None  # a choice without a run is of a command that was refused
+    try:
+        found = strict_json.parse((directory / FILE).read_text(encoding="utf-8"))
+        budget, choice = found["budget"], Choice(**found["choice"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{directory} holds a run without a readable {FILE}: leave --budget out, or choose another --workdir"
+        ) from None
+    if budget != text:
+        raise UserError(f"{directory} holds a run with --budget {budget!r}; choose another --workdir")
+    return choice
+
+
+def _agreed(choice: Choice | None) -> Choice | None:
+    """The choice of process 0, on every process."""
+    words = json.dumps(choice).encode().ljust(MAX_BYTES)  # a broadcast of floats would round them to 32 bits
+    found = json.loads(multihost_utils.broadcast_one_to_all(np.frombuffer(words, np.uint8)).tobytes())
+    return found and Choice(*found)
+
+
+def _record(directory: pathlib.Path, text: str, choice: Choice, rates: list[tuple[int, int, float]]) -> None:
+    with writing(directory, "make room, or choose another --workdir"):
+        directory.mkdir(parents=True, exist_ok=True)
+        measured = [{"num_layers": a, "hidden_size": b, "flops_per_second": rate} for a, b, rate in rates]
+        content = {"budget": text, "measured": measured, "choice": choice._asdict()}
+        write_text(directory / FILE, json.dumps(content, indent=1) + "\n")
+    if mirror := mirror_of(directory):
+        mirror.send(FILE)

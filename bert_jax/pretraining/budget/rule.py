@@ -1,0 +1,114 @@
+"""The rule from a budget to a size, tokens, a batch and steps: docs/learning.md explains it, this is all of it.
+
+1. FLOPs: as given; for a time, the measured FLOP/s over `USABLE` of it, the rest is for compilation and evaluation.
+2. Tokens of a size: the budget over its FLOPs per token, at most `MAX_EPOCHS` passes over the corpus.
+3. Size: the largest of `SIZES` with at least `TOKENS_PER_PARAMETER`, where a size has as many parameters as its FLOPs
+   per token over 6 (Kaplan et al. 2020): matrices of the blocks, attention, and what predictions cost.
+4. Tokens per step: the power of two next to `BATCH_FACTOR` times the root of the tokens. So steps grow alike.
+5. All else is the recipe's: phases, masking, optimizer, learning rates, the form of the schedule.
+
+The constants are rules of thumb, not fits.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bert_jax.pretraining.budget.amounts import Budget
+
+# Layers and width, from the smallest; 64 features a head, the MLP in the recipe's proportion.
+SIZES: tuple[tuple[int, int], ...] = ((4, 128), (6, 192), (6, 256), (8, 320), (12, 384), (12, 512), (12, 768))
+HEAD_SIZE = 64
+USABLE = 0.85
+MAX_EPOCHS = 10
+TOKENS_PER_PARAMETER = 4.0
+BATCH_FACTOR = 1.3
+MIN_STEP_TOKENS, MAX_STEP_TOKENS = 2**11, 2**20
+MAX_MICRO_BATCH_TOKENS = 2**14  # on one device
+EVALUATIONS = 10
+EVALUATED = 0.05  # FLOPs of all evaluations, as a fraction of those of training
+
+
+class Candidate(NamedTuple):
+    """A size, and FLOPs of one training token in it."""
+
+    num_layers: int
+    hidden_size: int
+    flops_per_token: float
+
+
+class Choice(NamedTuple):
+    """What a budget buys.
+
+    `epochs`: passes over the corpus; `capped`: whether `MAX_EPOCHS` held it back; `devices`: those that batches divide
+    over, None for those present.
+    """
+
+    num_layers: int
+    hidden_size: int
+    tokens: int
+    step_tokens: int
+    steps: int
+    flops: float
+    epochs: float
+    capped: bool
+    devices: int | None = None
+
+
+def choose(
+    budget: Budget, flops_per_second: float | None, corpus_tokens: int, candidates: Sequence[Candidate]
+) -> Choice:
+    """Return what the budget buys; the same arguments give the same choice.
+
+    Args:
+        budget: a time, tokens or FLOPs.
+        flops_per_second: measured; read for a time alone.
+        corpus_tokens: of the training split.
+        candidates: sizes from the smallest, with the vocabulary and the sequence lengths of the run.
+    """
+    most = MAX_EPOCHS * corpus_tokens
+    bought = [_tokens(budget, flops_per_second, one) for one in candidates]
+    fitting = [
+        number
+        for number, one in enumerate(candidates)
+        if 6 * min(bought[number], most) / one.flops_per_token >= TOKENS_PER_PARAMETER
+    ]
+    chosen = max(fitting, default=0)
+    size, tokens = candidates[chosen], min(bought[chosen], most)
+    power = round(math.log2(BATCH_FACTOR * math.sqrt(max(1.0, tokens))))
+    step_tokens = min(max(2**power, MIN_STEP_TOKENS), MAX_STEP_TOKENS)
+    steps = max(1, round(tokens / step_tokens))
+    tokens = steps * step_tokens
+    return Choice(
+        size.num_layers,
+        size.hidden_size,
+        tokens,
+        step_tokens,
+        steps,
+        tokens * size.flops_per_token,
+        tokens / corpus_tokens,
+        bought[chosen] > most,
+    )
+
+
+def _tokens(budget: Budget, flops_per_second: float | None, size: Candidate) -> float:
+    """The tokens that a budget buys of one size."""
+    if budget.tokens is not None:
+        return budget.tokens
+    if budget.flops is not None:
+        return budget.flops / size.flops_per_token
+    assert budget.seconds is not None
+    assert flops_per_second is not None, "a time needs a measurement"
+    return budget.seconds * USABLE * flops_per_second / size.flops_per_token
+
+
+def batch_sizes(step_tokens: int, seq_len: int, devices: int) -> tuple[int, int]:
+    """Return (sequences, micro-batches) of a step: a multiple of the devices, next to `step_tokens` tokens."""
+    sequences = max(1, round(step_tokens / seq_len / devices)) * devices
+    micro_batches = 1
+    while (
+        sequences * seq_len / micro_batches > MAX_MICRO_BATCH_TOKENS * devices
+        and sequences % (2 * micro_batches * devices) == 0
+    ):
+        micro_batches *= 2
+    return sequences, micro_batches

@@ -1,0 +1,258 @@
+"""Files -> byte streams, in bounded memory: decompressed, and each member of tar and zip archives."""
+
+import bz2
+import fnmatch
+import gzip
+import io
+import lzma
+import os
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, Any, NamedTuple
+
+from bert_jax.errors import UserError
+from bert_jax.readers.documents import MAX_UNPACKED_BYTES, Unpacked
+
+# The errors of the libraries for a file that does not match its name. gzip and bz2 also raise an OSError without a
+# number; zipfile raises the last two for features that it does not support and for names that are not UTF-8.
+BROKEN_ARCHIVE = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    UnicodeDecodeError,
+)
+_MAX_HEADER = 1 << 20  # bytes of a name or other metadata in a tar archive, which tarfile holds in memory
+_HOLDS_HEADER = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
+
+
+class Member(NamedTuple):
+    """A byte stream of a file, or the reason why it is rejected."""
+
+    name: str  # file[:member]
+    bare_name: str  # without the suffix of its compression
+    stream: IO[bytes] | None = None
+    rejected: str = ""
+
+
+def uncompressed_name(name: str) -> str:
+    """Return the name of a file without the suffix of its compression; an archive's ends in .tar or .zip."""
+    bare, suffix = os.path.splitext(name)
+    return bare + ".tar" if suffix in _TAR_SUFFIXES else bare if suffix in _OPENERS else name
+
+
+def open_members(
+    path: str, file: IO[bytes], max_unpacked_bytes: int = MAX_UNPACKED_BYTES, pattern: str = "*"
+) -> Iterator[Member]:
+    """Yield the streams of an open file: itself, decompressed, or each member of an archive, decompressed.
+
+    Members whose name has another `pattern` are no part of the input: a WebDataset has texts beside other files.
+    Read a stream before asking for the next. Archives in archives are rejected. Everything that is unpacked on the way
+    counts: the members, and the archive itself where it is compressed.
+
+    Raises:
+        UserError: the file unpacks to more than `max_unpacked_bytes` and MAX_RATIO times its size.
+        one of BROKEN_ARCHIVE, or an OSError without a number: a broken archive or compressed stream.
+    """
+    unpacked = Unpacked(file.seek(0, os.SEEK_END), max_unpacked_bytes)
+    file.seek(0)
+    bare, stream = _decompressed(path, file, unpacked)
+    if bare.endswith(".tar"):
+        yield from _tar(path, stream, unpacked, pattern)
+    elif bare.endswith(".zip") and stream is file:
+        yield from _zip(path, stream, unpacked, pattern)
+    else:
+        yield Member(path, bare, stream)
+
+
+def _member(path: str, inner: str, stream: IO[bytes], unpacked: Unpacked) -> Member:
+    bare, content = _decompressed(inner, stream, unpacked)
+    if bare.endswith((".tar", ".zip")):
+        return Member(f"{path}:{inner}", bare, rejected="archive in an archive")
+    return Member(f"{path}:{inner}", bare, content)
+
+
+def _tar(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo) as archive:
+        while (info := archive.next()) is not None:
+            archive.members.clear()  # type: ignore[attr-defined]  # it would grow with the archive
+            if not fnmatch.fnmatchcase(info.name, pattern):
+                continue
+            if info.issparse():
+                # Its holes are NULs: a few bytes can claim any number of them.
+                yield Member(f"{path}:{info.name}", info.name, rejected="binary")
+            elif info.isfile():
+                content = archive.extractfile(info)
+                assert content is not None
+                yield _member(path, info.name, content, unpacked)
+            elif not info.isdir():
+                yield Member(f"{path}:{info.name}", info.name, rejected="not a file")
+        rest: Any = archive.fileobj
+        while data := rest.read(1 << 16):  # also makes gzip and xz check their checksums
+            if data.strip(b"\0"):
+                raise tarfile.ReadError("more data after the end of the archive")
+
+
+class _StrictTarInfo(tarfile.TarInfo):
+    """Raise an error for a damaged, missing or huge header; tarfile takes it for the end of the archive."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_StrictTarInfo":
+        info = super().frombuf(buf, encoding, errors)
+        if info.type in _HOLDS_HEADER and info.size > _MAX_HEADER:
+            raise tarfile.ReadError(f"a header of {info.size:,} bytes")
+        return info
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> "_StrictTarInfo":
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise
+        except (tarfile.HeaderError, ValueError) as error:  # numbers in extended headers raise ValueError
+            raise tarfile.ReadError(f"a header is damaged: {error}") from None
+
+    def _proc_gnusparse_10(self, member: tarfile.TarInfo, *_: object) -> None:
+        """Mark a sparse file; tarfile would read the map of its holes, forever if that is cut short."""
+        member.sparse = [(0, 0)]  # type: ignore[assignment]  # typeshed declares no list
+
+
+def _zip(path: str, stream: IO[bytes], unpacked: Unpacked, pattern: str) -> Iterator[Member]:
+    with zipfile.ZipFile(stream) as archive:
+        for info in archive.infolist():
+            name = f"{path}:{info.filename}"
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if info.is_dir() or not fnmatch.fnmatchcase(info.filename, pattern):
+                continue
+            if kind not in (0, stat.S_IFREG):
+                yield Member(name, info.filename, rejected="not a file")
+            elif info.flag_bits & 1:
+                yield Member(name, info.filename, rejected="encrypted")
+            # zipfile decompresses other methods without a bound on memory.
+            elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                yield Member(name, info.filename, rejected="unknown compression")
+            else:
+                with archive.open(info) as content:
+                    yield _member(path, info.filename, _counted(content, unpacked), unpacked)
+
+
+def _decompressed(name: str, stream: IO[bytes], unpacked: Unpacked) -> tuple[str, IO[bytes]]:
+    """Return the `uncompressed_name`, and the decompressed stream."""
+    suffix = os.path.splitext(name)[1]
+    opener = _OPENERS.get(_TAR_SUFFIXES.get(suffix, suffix))
+    return uncompressed_name(name), _counted(opener(stream), unpacked) if opener else stream
+
+
+def _counted(stream: Any, unpacked: Unpacked) -> IO[bytes]:
+    return io.BufferedReader(_CountedStream(stream, unpacked), _DECOMPRESSED_BYTES)
+
+
+class _CountedStream(io.RawIOBase):
+    """A stream whose bytes are counted as they are read."""
+
+    def __init__(self, stream: Any, unpacked: Unpacked):
+        self._stream, self._unpacked = stream, unpacked
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, target: Any) -> int:
+        """Read as `io.RawIOBase.readinto`."""
+        size: int = self._stream.readinto(target)
+        self._unpacked.add(size)
+        return size
+
+
+def _open_zstd(stream: IO[bytes]) -> io.RawIOBase:
+    try:
+        import zstandard
+    except ImportError:
+        raise UserError("reading .zst needs the package zstandard: pip install zstandard") from None
+    # Few bytes at once: four of them may expand to 128 KiB in one call.
+    return _DecompressedStream(stream, lambda: _ZstdFrame(zstandard), 1 << 10)
+
+
+class _ZstdFrame:
+    """A zstd frame, with the interface of the standard library's decompressors."""
+
+    needs_input = True
+
+    def __init__(self, zstandard: Any):
+        self._inner, self._error = zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
+
+    def decompress(self, data: bytes, _: int) -> bytes:
+        try:
+            return bytes(self._inner.decompress(data))
+        except self._error as error:
+            raise EOFError(str(error)) from None
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._inner.eof)
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._inner.unused_data)
+
+
+class _DecompressedStream(io.RawIOBase):
+    """The bytes of concatenated compressed streams; EOFError where one ends too early.
+
+    The libraries' own file classes silently stop at data after a stream that is no stream itself.
+    """
+
+    def __init__(self, stream: IO[bytes], new_decompressor: Callable[[], Any], bytes_per_read: int = 1 << 14):
+        self._stream, self._new_decompressor, self._bytes_per_read = stream, new_decompressor, bytes_per_read
+        self._decompressor: Any = None  # of the stream in progress
+        self._left = b""
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, target: Any) -> int:
+        """Read as `io.RawIOBase.readinto`."""
+        while not self._ready:
+            data = b""
+            if self._decompressor is None or self._decompressor.needs_input:
+                data, self._left = self._left or self._stream.read(self._bytes_per_read), b""
+                if not data and self._decompressor is not None:
+                    raise EOFError("the compressed stream ends too early")
+                if not data:
+                    return 0
+            if self._decompressor is None:
+                data = data.lstrip(b"\0")  # xz allows zeros between streams
+                if not data:
+                    continue
+                self._decompressor = self._new_decompressor()
+            self._ready = memoryview(self._decompressor.decompress(data, _DECOMPRESSED_BYTES))
+            if self._decompressor.eof:
+                self._left, self._decompressor = self._decompressor.unused_data, None
+        size = min(len(target), len(self._ready))
+        target[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+
+_DECOMPRESSED_BYTES = 1 << 16  # bytes per call
+_XZ_MEMORY = 256 << 20  # bytes; `xz -9` needs 65 MiB, a header may demand 4 GiB
+_OPENERS: dict[str, Callable[[IO[bytes]], Any]] = {
+    ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
+    ".xz": lambda stream: _DecompressedStream(stream, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY)),
+    ".bz2": lambda stream: _DecompressedStream(stream, bz2.BZ2Decompressor),
+    ".zst": _open_zstd,
+}
+_TAR_SUFFIXES = {".tgz": ".gz", ".txz": ".xz", ".tbz2": ".bz2", ".tzst": ".zst"}

@@ -1,0 +1,118 @@
+"""EPUB -> a document per book: its chapters in reading order, as HTML."""
+
+import contextlib
+import html
+import io
+import posixpath
+import re
+import shutil
+import tempfile
+import urllib.parse
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import IO
+from xml.etree import ElementTree
+
+from bert_jax.errors import writing
+from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError, Unpacked
+from bert_jax.readers.formats.html import fragment_text
+
+_CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
+_MAX_LIST_BYTES = 1 << 20  # of a list of contents
+_MAX_CHAPTERS = 10_000
+_XHTML = "application/xhtml+xml"
+_HTML = {_XHTML, "text/html"}
+_END = "\x1e"  # of a chapter; XML and HTML forbid it
+# A CDATA section, or a comment, which may hold the start of a section.
+_CDATA = re.compile(r"<!--(?:.*?-->|.*)|<!\[CDATA\[(?:(.*?)\]\]>|.*)", re.DOTALL)
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError, ElementTree.ParseError)
+
+
+def read_epub(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the book; rejected where it is broken, encrypted, or holds more than MAX_RECORD_BYTES of HTML.
+
+    Raises:
+        UserError: it unpacks to more than `max_unpacked_bytes` and MAX_RATIO times its size.
+    """
+    with contextlib.ExitStack() as stack:
+        with writing(tempfile.gettempdir(), "make room, or set TMPDIR to a larger directory"):
+            file = stack.enter_context(tempfile.TemporaryFile())  # the stream may be a member of an archive
+            shutil.copyfileobj(stream, file, 1 << 20)
+        unpacked = Unpacked(file.tell(), options.max_unpacked_bytes)
+        try:
+            with zipfile.ZipFile(file) as archive:
+                data = b"".join(_chapters(archive, unpacked))
+        except RejectedError as error:
+            yield RawDocument(name, rejected=str(error))
+        except (*_BROKEN, KeyError, RuntimeError, ValueError):
+            yield RawDocument(name, rejected="broken EPUB")
+        else:
+            yield RawDocument(name, data, "epub") if data.strip() else RawDocument(name, rejected="empty")
+
+
+def book_text(data: str, options: ReadOptions) -> str:
+    """Return the text of the chapters, each taken alone: what is left open in a chapter ends with it.
+
+    Raises:
+        UserError: lxml is not installed.
+    """
+    texts = (fragment_text(chapter, options) for chapter in data.split(_END))
+    return "\n\n".join(filter(None, texts))
+
+
+def _chapters(archive: zipfile.ZipFile, unpacked: Unpacked) -> Iterator[bytes]:
+    """Yield the HTML of each chapter of the reading order, in UTF-8, with _END after it."""
+    root = _xml(archive, _CONTAINER, unpacked).find(".//{*}rootfile")
+    contents = "" if root is None else root.get("full-path", "")
+    package = _xml(archive, contents, unpacked)
+    items = {item.get("id"): item for item in package.iterfind("{*}manifest/{*}item")}
+    encrypted = set[str]()
+    if _ENCRYPTION in archive.namelist():
+        references = _xml(archive, _ENCRYPTION, unpacked).iterfind(".//{*}CipherReference")
+        encrypted = {urllib.parse.unquote(one.get("URI", "")) for one in references}
+    size = 0
+    for number, place in enumerate(package.iterfind("{*}spine/{*}itemref")):
+        item = items[place.get("idref")]
+        if item.get("media-type") not in _HTML or place.get("linear") == "no":
+            continue
+        path = posixpath.normpath(
+            posixpath.join(posixpath.dirname(contents), urllib.parse.unquote(item.get("href", "")))
+        )
+        if path in encrypted:
+            raise RejectedError("encrypted")
+        data = _read(archive, path, MAX_RECORD_BYTES, unpacked)
+        text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig").replace(_END, " ")
+        if item.get("media-type") == _XHTML:
+            text = _CDATA.sub(_without_cdata, text)
+        data = text.encode()
+        size += len(data)
+        if size > MAX_RECORD_BYTES or number >= _MAX_CHAPTERS:
+            raise RejectedError("too large")
+        yield data + _END.encode()
+
+
+def _without_cdata(match: re.Match[str]) -> str:
+    """Return the text of a CDATA section as HTML has it; HTML would take the section for a comment."""
+    return match[0] if match[1] is None else html.escape(match[1], quote=False)
+
+
+def _xml(archive: zipfile.ZipFile, path: str, unpacked: Unpacked) -> ElementTree.Element:
+    data = _read(archive, path, _MAX_LIST_BYTES, unpacked)
+    if b"<!ENTITY" in data:
+        raise RejectedError("broken EPUB")
+    return ElementTree.fromstring(data)
+
+
+def _read(archive: zipfile.ZipFile, path: str, max_bytes: int, unpacked: Unpacked) -> bytes:
+    info = archive.getinfo(path)
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
+        raise RejectedError("encrypted" if info.flag_bits & 1 else "unknown compression")
+    with archive.open(info) as file:
+        data = io.BytesIO()
+        while part := file.read(1 << 16):
+            unpacked.add(len(part))
+            if data.tell() + len(part) > max_bytes:
+                raise RejectedError("too large")
+            data.write(part)
+    return data.getvalue()

@@ -1,0 +1,117 @@
+"""What `--field` names: a field, fields inside of lists (`data[].text`), or a template (`{title}: {text}`)."""
+
+import functools
+import string
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from bert_jax.errors import UserError
+from bert_jax.readers.documents import ReadOptions, RejectedError, format_names
+
+_EACH = "[]"
+
+
+class Part(NamedTuple):
+    """A part of a template: a text as it is, then the value of a field; '' for none."""
+
+    literal: str
+    name: str
+
+
+@functools.cache
+def template_parts(field: str) -> tuple[Part, ...]:
+    """Return the parts of a template, in which `\\n` and `\\t` are a line end and a tab; a single name is one part.
+
+    Raises:
+        UserError: braces that do not match, or that hold more than a name.
+    """
+    if "{" not in field and "}" not in field:
+        return (Part("", field),)
+    try:
+        found = list(string.Formatter().parse(field))
+    except ValueError as error:
+        raise UserError(f"--field '{field}': {error}; write a brace of the text twice") from None
+    for _, name, form, conversion in found:
+        if name == "" or form or conversion or not set(name or "").isdisjoint(_EACH):
+            raise UserError(f"--field '{field}': give plain names of fields in braces, such as {{title}} or {{a.b}}")
+    parts = tuple(Part(text.replace("\\n", "\n").replace("\\t", "\t"), name or "") for text, name, *_ in found)
+    if not any(part.name for part in parts):
+        raise UserError(f"--field '{field}': names no field; give at least one in braces")
+    return parts
+
+
+def is_in_lists(field: str) -> bool:
+    """Return whether the path leads into lists, so that one record has many texts."""
+    return _EACH in field and "{" not in field
+
+
+def record_text(record: dict[str, Any], options: ReadOptions) -> str:
+    """Return the text of a record: a field or a template; dots in names lead into nested objects.
+
+    Raises:
+        RejectedError: as `checked_text`, and 'no field'.
+    """
+    parts = template_parts(options.field)
+    return "".join(part.literal + checked_text(_look_up(record, part.name), options) for part in parts)
+
+
+def texts_in_lists(record: dict[str, Any], options: ReadOptions) -> Iterator[str | RejectedError]:
+    """Yield each text to which a path such as `data[].paragraphs[].context` leads, or why one has none."""
+    literal = options.field in record
+    for value in [record[options.field]] if literal else _walk(record, options.field.split(".")):
+        try:
+            yield value if isinstance(value, RejectedError) else checked_text(value, options)
+        except RejectedError as error:
+            yield error
+
+
+def checked_text(value: Any, options: ReadOptions) -> str:
+    """Return a value that is a text without NUL and surrogates.
+
+    Raises:
+        RejectedError: 'not a text', 'binary', or 'invalid UTF-8' for half a surrogate pair.
+    """
+    if not isinstance(value, str):
+        raise RejectedError("not a text")
+    if "\0" in value:
+        raise RejectedError("binary")
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # JSON can express surrogates, UTF-8 cannot: "\\ud800"
+        if options.encoding_errors == "reject":
+            raise RejectedError("invalid UTF-8") from None
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", options.encoding_errors)
+    return value
+
+
+def _look_up(record: dict[str, Any], name: str) -> Any:
+    if not name:  # the end of a template
+        return ""
+    if name in record:
+        return record[name]
+    value: Any = record
+    for key in name.split("."):
+        if not isinstance(value, dict) or key not in value:
+            raise RejectedError("no field", format_names(list(record)))
+        value = value[key]
+    return value
+
+
+def _walk(value: Any, steps: Sequence[str]) -> Iterator[Any]:
+    """Yield the values at the end of a path, or a RejectedError where the path ends earlier."""
+    if not steps:
+        yield value
+        return
+    key = steps[0].rstrip(_EACH)
+    depth = (len(steps[0]) - len(key)) // len(_EACH)
+    if not isinstance(value, dict) or key not in value:
+        yield RejectedError("no field", format_names(list(value)) if isinstance(value, dict) else "")
+        return
+    items: list[Any] = [value[key]]
+    for _ in range(depth):
+        if not all(isinstance(item, list) for item in items):
+            yield RejectedError("not a list")
+            return
+        items = [inner for item in items for inner in item]
+    for item in items:
+        yield from _walk(item, steps[1:])

@@ -1,0 +1,124 @@
+"""HTML -> its text: the main text of a page, or all the text of a piece of HTML."""
+
+import codecs
+import functools
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+from bert_jax.errors import UserError
+from bert_jax.readers.documents import RawDocument, ReadOptions, RejectedError
+
+MAX_PAGE_BYTES = 2 << 20  # whose tree takes some 20 times the memory, and at worst a minute
+_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE)
+_CHARSET_WITHIN = 1024  # bytes from the beginning, as in the HTML standard
+_HIDDEN = {"script", "style", "title"}
+_BLOCK_NAMES = (
+    "address article aside blockquote body caption center dd details dialog div dl dt fieldset figcaption figure "
+    "footer form h1 h2 h3 h4 h5 h6 header hr html li main menu nav ol option p pre section summary table tbody tfoot "
+    "thead tr ul"
+)
+_BLOCKS = frozenset(_BLOCK_NAMES.split())
+_SPACES = {"br": "\n", "td": " ", "th": " "}
+_FED = 1 << 20  # characters
+
+
+def read_html(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the page, in UTF-8: it is that, or in the encoding that it declares.
+
+    Raises:
+        UserError: trafilatura is not installed.
+    """
+    _trafilatura(name)
+    data = stream.read(MAX_PAGE_BYTES + 1)
+    if len(data) > MAX_PAGE_BYTES:
+        yield RawDocument(name, rejected="too large")
+        while stream.read(1 << 20):  # to notice a broken archive
+            pass
+    elif not data.strip():
+        yield RawDocument(name, rejected="empty")
+    else:
+        yield RawDocument(name, _as_utf8(data), "html")
+
+
+def page_text(data: str, options: ReadOptions) -> str:
+    """Return the main text of a page, its blocks separated by empty lines, without menus, tables and comments.
+
+    Raises:
+        RejectedError: 'no main text'.
+    """
+    found = _trafilatura("html").extract(data, include_comments=False, include_tables=False)
+    if not found:
+        raise RejectedError("no main text")
+    return found.replace("\n", "\n\n")
+
+
+def fragment_text(data: str, options: ReadOptions) -> str:
+    """Return all the text of a piece of HTML or XHTML, its blocks separated by empty lines.
+
+    Raises:
+        UserError: lxml is not installed.
+    """
+    try:
+        from lxml import etree
+    except ImportError:
+        raise UserError("HTML needs the package lxml: pip install lxml") from None
+    # Events instead of a tree: time and memory are linear. The standard library's parser takes minutes for some 50 kB.
+    parser = etree.HTMLParser(target=_Text(), encoding="utf-8", huge_tree=True)
+    for start in range(0, len(data), _FED):
+        parser.feed(data[start : start + _FED].encode())
+    return parser.close() if data.strip() else ""
+
+
+@functools.cache
+def _trafilatura(name: str) -> Any:
+    try:
+        import trafilatura
+    except ImportError:
+        raise UserError(f"{name}: HTML needs the package trafilatura: pip install trafilatura") from None
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a page without text is counted
+    return trafilatura
+
+
+def _as_utf8(data: bytes) -> bytes:
+    """Return the page in UTF-8; unchanged where it is that, or where its declared encoding does not fit."""
+    try:
+        data.decode()
+        return data
+    except UnicodeDecodeError:
+        pass
+    declared = _CHARSET.search(data[:_CHARSET_WITHIN])
+    try:
+        return data.decode(codecs.lookup(declared[1].decode()).name).encode() if declared else data
+    except (LookupError, UnicodeError, ValueError):
+        return data
+
+
+class _Text:
+    """Collects the text of the blocks from the events of a parser."""
+
+    def __init__(self) -> None:
+        self._blocks: list[list[str]] = [[]]
+        self._hidden = 0  # elements around
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._hidden += tag in _HIDDEN
+        if tag in _BLOCKS:
+            self._blocks.append([])
+        elif tag in _SPACES:
+            self._blocks[-1].append(_SPACES[tag])
+
+    def end(self, tag: str) -> None:
+        self._hidden -= tag in _HIDDEN
+        if tag in _BLOCKS:
+            self._blocks.append([])
+
+    def data(self, data: str) -> None:
+        if not self._hidden:
+            self._blocks[-1].append(data.replace("\n", " "))
+
+    def close(self) -> str:
+        blocks = ("".join(parts).split("\n") for parts in self._blocks)
+        texts = ("\n".join(" ".join(line.split()) for line in lines).strip() for lines in blocks)
+        return "\n\n".join(filter(None, texts))

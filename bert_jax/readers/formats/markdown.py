@@ -1,0 +1,91 @@
+"""Markdown -> its text: paragraphs, headings, list items and quotations; no code, tables, HTML, images or links."""
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax.readers.documents import ReadOptions
+
+_SECTION = 1 << 18  # characters per call of the parser, whose result takes up to 500 times the memory
+# A longer paragraph keeps its markup: the parser's time may grow with the square of the number of marks.
+_MAX_PARAGRAPH = 20_000  # characters
+_KEPT = {"text": None, "code_inline": None, "softbreak": " ", "hardbreak": " "}  # token type -> text; None: its content
+
+# Metadata before the text, of YAML (lines of `key: value`, indented, listed, commented or empty) or of TOML. Each line
+# matches in one way only, so that the time is linear. Between two rules, prose may have a colon, too ("Note: ..."), so
+# the first key of YAML is lowercase, or a usual word.
+_FRONT_MATTER = re.compile(
+    r"---[ \t\r]*\n(?=(?:[a-z_][\w.-]*|Title|Subtitle|Date|Authors?|Layout|Slug|Tags|Category|Categories|Summary|"
+    r"Description|Status|Template|Lang|Language):(?:[ \t\r]|$))"
+    r"(?:(?:\w[\w.-]*:(?:[ \t\r].*)?|[ \t#-].*|\r?)\n)*?(?:---|\.\.\.)[ \t\r]*(?:\n|\Z)|"
+    r"\+\+\+[ \t\r]*\n(?:(?:[\w.\"'-]+[ \t]*=.*|[\[\]}\"' \t#].*|\r?)\n)*?\+\+\+[ \t\r]*(?:\n|\Z)",
+    re.MULTILINE,
+)
+
+
+def markdown_text(data: str, options: ReadOptions) -> str:
+    """Return the text of CommonMark (with tables), its blocks separated by empty lines; a paragraph is one line.
+
+    Front matter is left out.
+    """
+    if metadata := _FRONT_MATTER.match(data):
+        data = data[metadata.end() :]
+    found: list[str] = []
+    fence = ""
+    for section in _sections(data):
+        blocks, fence = _parse_section(fence + section)
+        found += blocks
+    return "\n\n".join(found)
+
+
+def _sections(data: str) -> Iterator[str]:
+    """Yield parts that end at an empty line, else at a line end, else anywhere."""
+    start = 0
+    while start < len(data):
+        end = start + _SECTION
+        if end < len(data):
+            ends = (data.rfind("\n\n", start + 1, end), data.rfind("\n", start + 1, end), end)
+            end = next(one for one in ends if one > 0)
+        yield data[start:end]
+        start = end
+
+
+@functools.cache
+def _parser(part: str) -> Any:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable("table")
+    return parser.disable("inline") if part == "blocks" else parser
+
+
+def _parse_section(section: str) -> tuple[list[str], str]:
+    """Return the blocks of a section that have text, and `_open_fence`."""
+    links: dict[str, Any] = {}  # [name]: URL, which a paragraph may refer to
+    tokens = _parser("blocks").parse(section, links)
+    return [block for block in _blocks(tokens, links) if block], _open_fence(tokens, section)
+
+
+def _blocks(tokens: list[Any], links: dict[str, Any]) -> Iterator[str]:
+    in_table = False
+    for token in tokens:
+        if token.type in ("table_open", "table_close"):
+            in_table = token.type == "table_open"
+        elif token.type == "inline" and not in_table:
+            long = len(token.content) > _MAX_PARAGRAPH
+            yield " ".join(token.content.split()) if long else _inline_text(token.content, links)
+
+
+def _open_fence(tokens: list[Any], section: str) -> str:
+    """Return the first line of the next section where this one ends inside a code block, else ''."""
+    if not tokens or tokens[-1].type != "fence":
+        return ""
+    markup = tokens[-1].markup
+    lines = section.rstrip().split("\n")
+    closed = len(lines) - 1 > tokens[-1].map[0] and lines[-1].strip().startswith(markup) and not lines[-1].strip(" `~")
+    return "" if closed else f"{markup}\n"
+
+
+def _inline_text(content: str, links: dict[str, Any]) -> str:
+    tokens = [one for token in _parser("inline").parseInline(content, links) for one in token.children]
+    return "".join(_KEPT[one.type] or one.content for one in tokens if one.type in _KEPT).strip()

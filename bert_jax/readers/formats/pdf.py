@@ -1,0 +1,61 @@
+"""PDF -> the text of its pages."""
+
+import io
+import logging
+import re
+from collections.abc import Iterator
+from typing import IO
+
+from bert_jax.errors import UserError
+from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError
+
+_MAX_CHARACTERS = 1 << 24
+_HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[^\W\d_])")
+
+
+def read_pdf(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the file, one document; rejected where it has more than MAX_RECORD_BYTES.
+
+    Raises:
+        UserError: pypdf is not installed.
+    """
+    try:
+        import pypdf  # noqa: F401  # checked here, before the work
+    except ImportError:
+        raise UserError(f"{name}: PDF needs the package pypdf: pip install pypdf") from None
+    data = stream.read(MAX_RECORD_BYTES + 1)
+    if len(data) > MAX_RECORD_BYTES:
+        yield RawDocument(name, rejected="too large")
+        while stream.read(1 << 20):  # to notice a broken archive
+            pass
+    else:
+        yield RawDocument(name, data, "pdf") if data.strip() else RawDocument(name, rejected="empty")
+
+
+def pdf_text(data: bytes, options: ReadOptions) -> str:
+    """Return the text of the pages, separated by empty lines; words that a line end separates with a hyphen are joined.
+
+    Raises:
+        RejectedError: 'encrypted', 'broken PDF', 'too large', or 'no text', as of scanned pages.
+    """
+    import pypdf
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # a broken file is counted
+    pages, size = [], 0
+    try:
+        reader = pypdf.PdfReader(io.BytesIO(data), strict=False)
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise RejectedError("encrypted")
+        for page in reader.pages:
+            pages.append(_HYPHEN.sub("", page.extract_text()).strip())
+            size += len(pages[-1])
+            if size > _MAX_CHARACTERS:
+                raise RejectedError("too large")
+    except RejectedError:
+        raise
+    except Exception:  # the library raises many types for files that are damaged
+        raise RejectedError("broken PDF") from None
+    text = "\n\n".join(filter(None, pages)).replace("\0", "")
+    if not text:
+        raise RejectedError("no text")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

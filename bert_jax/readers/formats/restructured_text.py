@@ -1,0 +1,137 @@
+"""reStructuredText, also of Sphinx -> its text: paragraphs, headings, list items; no code, tables, images."""
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.readers.documents import ReadOptions, RejectedError
+
+_MAX_CHARACTERS = 1 << 20  # docutils takes some seconds and 500 MB for as many
+_DIRECTIVE = re.compile(r"([ \t]*)\.\.[ \t]+([\w:+.-]+)::(?:[ \t]+(.*))?")
+_FIELD = re.compile(r"[ \t]+:(?![: ])[^:`]+:(?:[ \t].*)?")
+_OPTION = re.compile(r"[ \t]+:(?!subtitle:)[\w-]+:(?:[ \t].*)?")
+_ROLE = re.compile(r"(?<!\w):[\w+.-]+(?::[\w+.-]+){0,3}:`[~!]?([^`<\n]*[^`<\s])(?:\s*<[^`>\n]*>)?[^\S\n]*`")
+_WIDE_TABLE = re.compile(r"^[ \t]*\+[-+]{1000,}", re.MULTILINE)  # the library's time grows with the square
+# The indented text of directives is kept; of these also the words on its line, after as many others.
+_WORDS = {
+    "admonition attention card caution centered compound danger dropdown error grid-item-card hint important note "
+    "rubric seealso sidebar tip todo topic warning": 0,
+    "deprecated versionadded versionchanged versionremoved": 1,
+    "deprecated-removed": 2,
+}
+_QUOTES = frozenset({"epigraph", "highlights", "pull-quote"})  # which docutils reads, without options
+_LEFT_OUT_NAMES = (
+    "code code-block contents csv-table currentmodule default-role doctest figure graphviz highlight image "
+    "include index list-table literalinclude math meta module parsed-literal plot raw replace role sectnum "
+    "sourcecode table target-notes testcode testoutput testsetup title toctree unicode"
+)
+_LEFT_OUT = frozenset(_LEFT_OUT_NAMES.split())
+_WORDS_BEFORE = {name: count for names, count in _WORDS.items() for name in names.split()}
+_SETTINGS = {
+    "file_insertion_enabled": False,
+    "raw_enabled": False,
+    "report_level": 5,
+    "halt_level": 5,
+    "warning_stream": False,
+    "_disable_config": True,
+    "line_length_limit": _MAX_CHARACTERS,
+}
+
+
+def restructured_text(data: str, options: ReadOptions) -> str:
+    """Return the text, its blocks separated by empty lines; a paragraph is one line.
+
+    Roles become their text. Directives, also those that docutils does not know, become their words and indented text.
+
+    Raises:
+        RejectedError: 'too large', or 'broken reStructuredText'.
+        UserError: docutils is not installed.
+    """
+    docutils = _docutils()
+    if len(data) > _MAX_CHARACTERS:
+        raise RejectedError("too large")
+    source = _WIDE_TABLE.sub("", data.replace("\r\n", "\n"))
+    source = _ROLE.sub(r"\1", "\n".join(_known_lines(source.split("\n"))))
+    settings = docutils.frontend.get_default_settings(docutils.parsers.rst.Parser)
+    for name, value in _SETTINGS.items():
+        setattr(settings, name, value)
+    document = docutils.utils.new_document("", settings)
+    try:
+        docutils.parsers.rst.Parser().parse(source, document)
+        blocks = [" ".join(node.astext().split()) for node in document.findall(_is_block(docutils.nodes))]
+    except (RecursionError, docutils.ApplicationError, AssertionError, AttributeError, IndexError, ValueError):
+        raise RejectedError("broken reStructuredText") from None
+    return "\n\n".join(filter(None, blocks))
+
+
+@functools.cache
+def _docutils() -> Any:
+    try:
+        import docutils
+        import docutils.frontend
+        import docutils.nodes
+        import docutils.parsers.rst
+        import docutils.utils
+    except ImportError:
+        raise UserError("reStructuredText needs the package docutils: pip install docutils") from None
+    return docutils
+
+
+def _known_lines(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines with directives as docutils knows them: a container, whose text is kept, or a comment.
+
+    docutils would refuse a directive, with its text, for an option or a place that it does not know.
+    """
+    directive = option = -1  # the indentation of those whose lines may follow
+    for number, line in enumerate(lines):
+        indent = _indent(line) if line.strip() else -1
+        if found := _DIRECTIVE.fullmatch(line):
+            directive, option = indent, -1
+            yield from _known_directive(found, lines[number + 1] if number + 1 < len(lines) else "")
+        elif indent <= directive:
+            directive = option = -1
+            yield line
+        elif directive >= 0 and _OPTION.fullmatch(line):
+            option = indent
+        elif not 0 <= option < indent:  # a longer value of an option
+            if directive >= 0 and _FIELD.fullmatch(line):
+                yield ""
+            option = -1
+            yield line
+
+
+def _known_directive(found: re.Match[str], following: str) -> Iterator[str]:
+    before, name, words = found[1], found[2].lower(), found[3] or ""
+    if name in _QUOTES:
+        yield found[0]
+    elif name in _LEFT_OUT:
+        yield from (f"{before}..", f"{before}   {name}")
+    else:
+        yield from (f"{before}.. container:: other", "")
+        kept = words.split(None, _WORDS_BEFORE[name])[_WORDS_BEFORE[name] :] if name in _WORDS_BEFORE else []
+        if kept:
+            inner = following[: len(following) - len(following.lstrip())] if _indent(following) > len(before) else ""
+            yield f"{inner or before + '   '}{kept[0]}"
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _is_block(nodes: Any) -> Any:
+    """Return whether a node is a block of text outside of what is left out."""
+    texts = nodes.paragraph, nodes.title, nodes.term, nodes.rubric, nodes.subtitle, nodes.attribution, nodes.line
+    left_out = nodes.system_message, nodes.table, nodes.comment, nodes.substitution_definition
+
+    def is_block(node: Any) -> bool:
+        if not isinstance(node, texts):
+            return False
+        while node is not None and not isinstance(node, left_out):
+            if isinstance(node, nodes.field_list) and isinstance(node.parent, (nodes.document, nodes.section)):
+                return False  # metadata of the page
+            node = node.parent
+        return node is None
+
+    return is_block

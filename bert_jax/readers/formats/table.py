@@ -1,0 +1,146 @@
+"""The table of input formats: the file names of each, how it is read, and how text is extracted."""
+
+import fnmatch
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import IO, NamedTuple
+
+from bert_jax.readers.documents import Document, RawDocument, ReadOptions, RejectedError
+from bert_jax.readers.formats import tfrecord
+from bert_jax.readers.formats.arrow import read_arrow_records
+from bert_jax.readers.formats.delimited_records import read_csv_records, read_tsv_records
+from bert_jax.readers.formats.epub import book_text, read_epub
+from bert_jax.readers.formats.html import fragment_text, page_text, read_html
+from bert_jax.readers.formats.json_records import json_field_text, read_json_records
+from bert_jax.readers.formats.markdown import markdown_text
+from bert_jax.readers.formats.parquet import read_parquet_records
+from bert_jax.readers.formats.pdf import pdf_text, read_pdf
+from bert_jax.readers.formats.restructured_text import restructured_text
+from bert_jax.readers.formats.wiki_dump import read_wiki_dump
+from bert_jax.readers.formats.wiki_extractor import read_wikiextractor, wikiextractor_text
+from bert_jax.readers.formats.wiki_markup import wiki_markup_text
+from bert_jax.readers.pieces import read_text_documents
+
+
+class Format(NamedTuple):
+    """A row of FORMATS.
+
+    Attributes:
+        read: (name, stream, options) -> documents as they are in the file; cheap, in bounded memory.
+        extract_text: (data, options) -> text; the expensive part; may raise RejectedError.
+        patterns: file names, for the format 'auto'.
+        option: the field of `ReadOptions`, if any, that defines a document: 'documents' or 'field'.
+        has_header: whether the first line shows if the field exists.
+        is_text: whether it is text in the encoding of `ReadOptions`.
+        is_stream: whether documents are records, read one after the other from the first byte on, never in pieces.
+        extract_from_bytes: in place of `extract_text`, for documents that are not text.
+    """
+
+    read: Callable[[str, IO[bytes], ReadOptions], Iterator[RawDocument]]
+    extract_text: Callable[[str, ReadOptions], str] = lambda data, _: data
+    patterns: tuple[str, ...] = ()
+    option: str = ""
+    has_header: bool = False
+    is_text: bool = True
+    is_stream: bool = False
+    extract_from_bytes: Callable[[bytes, ReadOptions], str] | None = None
+
+
+FORMATS: dict[str, Format] = {
+    "text": Format(
+        functools.partial(read_text_documents, format_name="text"), patterns=("*.txt", "*.text"), option="documents"
+    ),
+    "markdown": Format(
+        functools.partial(read_text_documents, format_name="markdown"),
+        markdown_text,
+        ("*.md", "*.markdown"),
+        "documents",
+    ),
+    "rst": Format(
+        functools.partial(read_text_documents, format_name="rst", in_pieces=False),
+        restructured_text,
+        ("*.rst", "*.rest"),
+        "documents",
+    ),
+    "html": Format(read_html, page_text, ("*.html", "*.htm", "*.xhtml")),
+    "epub": Format(read_epub, book_text, ("*.epub",), is_text=False),
+    "pdf": Format(read_pdf, patterns=("*.pdf",), is_text=False, extract_from_bytes=pdf_text),
+    "jsonl": Format(
+        read_json_records,
+        json_field_text,
+        ("*.jsonl", "*.ndjson", "*.json-lines", "*.jsonlines", "*.json"),
+        "field",
+        is_stream=True,
+    ),
+    "csv": Format(read_csv_records, patterns=("*.csv",), option="field", has_header=True, is_stream=True),
+    "tsv": Format(read_tsv_records, patterns=("*.tsv",), option="field", has_header=True, is_stream=True),
+    "parquet": Format(read_parquet_records, patterns=("*.parquet",), option="field", is_text=False),
+    "arrow": Format(read_arrow_records, patterns=("*.arrow", "*.feather"), option="field", is_text=False),
+    tfrecord.NAME: Format(
+        tfrecord.read_tfrecord_examples,
+        patterns=("*.tfrecord", "*.tfrecord-[0-9]*-of-[0-9]*"),
+        option="field",
+        is_text=False,
+        is_stream=True,
+        extract_from_bytes=tfrecord.example_text,
+    ),
+    "wikiextractor": Format(read_wikiextractor, wikiextractor_text, ("wiki_[0-9][0-9]",), is_stream=True),
+    # XML names its own encoding.
+    "mediawiki": Format(read_wiki_dump, wiki_markup_text, ("*.xml",), is_text=False, is_stream=True),
+}
+
+# What the text of a field is written in -> plain text.
+MARKUPS: dict[str, Callable[[str, ReadOptions], str]] = {
+    "none": lambda data, _: data,
+    "html": fragment_text,
+    "markdown": markdown_text,
+    "rst": restructured_text,
+}
+# Files that Hugging Face `datasets` writes beside the data.
+_BESIDE_DATA = ("dataset_info.json", "dataset_dict.json", "state.json", "cache-*.arrow")
+
+
+def format_of(name: str, options: ReadOptions) -> str:
+    """Return the name of the row of FORMATS that reads a file of this name."""
+    return options.format if options.format != "auto" else _format_by_name(name) or "text"
+
+
+def is_known(name: str, options: ReadOptions) -> bool:
+    """Return whether a file of a directory is read: its name has a pattern of FORMATS or no suffix."""
+    if options.format == "auto" and any(fnmatch.fnmatchcase(os.path.basename(name), one) for one in _BESIDE_DATA):
+        return False
+    return options.format != "auto" or "." not in os.path.basename(name) or bool(_format_by_name(name))
+
+
+def _format_by_name(name: str) -> str:
+    base = os.path.basename(name).lower()
+    rows = (key for key, row in FORMATS.items() if any(fnmatch.fnmatchcase(base, one) for one in row.patterns))
+    return next(rows, "")
+
+
+def to_document(raw: RawDocument, options: ReadOptions) -> Document:
+    """Return the text of a document, or why it has none; a piece of a checked document always has text.
+
+    Line ends become '\\n', and a byte order mark is dropped.
+    """
+    if raw.rejected:
+        return Document(raw.name, "", raw.rejected, raw.fields)
+    row = FORMATS[raw.format]
+    if not row.extract_from_bytes and b"\0" in raw.data:
+        return Document(raw.name, "", "binary")
+    errors = "strict" if options.encoding_errors == "reject" else options.encoding_errors
+    try:
+        if row.extract_from_bytes:
+            text = row.extract_from_bytes(raw.data, options)
+        else:
+            text = row.extract_text(raw.data.decode("utf-8" if raw.piece else "utf-8-sig", errors), options)
+        if raw.is_field or row.option == "field":
+            text = MARKUPS[options.markup](text, options)
+    except UnicodeDecodeError:
+        return Document(raw.name, "", "invalid UTF-8")
+    except RejectedError as reason:
+        return Document(raw.name, "", str(reason), reason.fields)
+    if raw.piece == 0 and raw.last and not text.strip():
+        return Document(raw.name, "", "empty")
+    return Document(raw.name, text.replace("\r\n", "\n"))

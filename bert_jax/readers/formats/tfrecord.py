@@ -1,0 +1,113 @@
+"""TFRecord files of tf.train.Example, as TensorFlow Datasets writes them, read without TensorFlow.
+
+Each record is its length (8 bytes, little-endian), the checksum of these bytes (4), its bytes, and their checksum:
+tensorflow/core/lib/io/record_writer.h. The messages are those of tensorflow/core/example/{example,feature}.proto.
+"""
+
+import functools
+import struct
+from collections.abc import Iterator
+from typing import IO, Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from bert_jax.errors import UserError
+from bert_jax.readers.documents import MAX_RECORD_BYTES, RawDocument, ReadOptions, RejectedError
+from bert_jax.readers.formats.fields import record_text, template_parts
+
+NAME = "tfrecord"  # of its row in FORMATS
+_HEAD = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
+_PIECE = 1 << 20
+# The parts of the messages that hold texts; numbers are left out. Field -> its type, a message or a scalar.
+_MESSAGES = {
+    "BytesList": {"value": "bytes"},
+    "Feature": {"bytes_list": "BytesList"},
+    "Entry": {"key": "string", "value": "Feature"},  # of a map
+    "Features": {"feature": "Entry"},
+    "Example": {"features": "Features"},
+}
+_REPEATED = ("BytesList.value", "Features.feature")
+
+
+def read_tfrecord_examples(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield the records of a file, for `example_text`.
+
+    Raises:
+        UserError: google-crc32c is not installed; a record whose checksum differs, or that is cut short.
+    """
+    try:
+        import google_crc32c
+    except ImportError:
+        raise UserError(f"{name}: needs the package google-crc32c: pip install google-crc32c") from None
+
+    def check(where: str, data: bytes, checksum: int) -> None:
+        if _masked(google_crc32c.value(data)) != checksum:
+            raise UserError(f"{where}: the checksum differs; this is no TFRecord file, or it is damaged")
+
+    number = 0
+    while head := stream.read(_HEAD.size):
+        number += 1
+        where = f"{name}:{number}"
+        if len(head) < _HEAD.size:
+            raise UserError(f"{where}: cut short; fetch the file again or leave it out")
+        size, checksum = _HEAD.unpack(head)
+        check(where, head[:8], checksum)
+        left = size if size > MAX_RECORD_BYTES else 0
+        while left and (skipped := stream.read(min(left, _PIECE))):
+            left -= len(skipped)
+        data = stream.read(0 if size > MAX_RECORD_BYTES else size)
+        foot = stream.read(_CHECKSUM.size)
+        if left or len(foot) < _CHECKSUM.size:
+            raise UserError(f"{where}: cut short; fetch the file again or leave it out")
+        if size > MAX_RECORD_BYTES:
+            yield RawDocument(where, rejected="too large")
+            continue
+        check(where, data, *_CHECKSUM.unpack(foot))
+        yield RawDocument(where, data, NAME)
+    if not number:
+        yield RawDocument(name, rejected="empty")
+
+
+def example_text(data: bytes, options: ReadOptions) -> str:
+    """Return the text of an example: a feature, whose name has a dot for each slash, or a template of features.
+
+    Raises:
+        RejectedError: the record is no example; as `fields.record_text`.
+        UnicodeDecodeError: a feature is no UTF-8.
+    """
+    try:
+        found = _example().FromString(data)
+    except DecodeError:
+        raise RejectedError("no tf.train.Example") from None
+    errors = "strict" if options.encoding_errors == "reject" else options.encoding_errors
+    wanted = {part.name for part in template_parts(options.field)}
+    record = {}
+    for feature in found.features.feature:
+        name, values = feature.key.replace("/", "."), feature.value.bytes_list.value
+        record[name] = values[0].decode("utf-8", errors) if name in wanted and len(values) == 1 else None
+    return record_text(record, options)
+
+
+def _masked(checksum: int) -> int:
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+@functools.cache
+def _example() -> Any:
+    """The class of the message Example."""
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="bert_jax/example.proto", package="bert_jax", syntax="proto3")
+    for message, fields in _MESSAGES.items():
+        made = file.message_type.add(name=message)
+        for number, (name, kind) in enumerate(fields.items(), 1):
+            label = kinds.LABEL_REPEATED if f"{message}.{name}" in _REPEATED else kinds.LABEL_OPTIONAL
+            field = made.field.add(name=name, number=number, label=label)
+            if kind in _MESSAGES:
+                field.type, field.type_name = kinds.TYPE_MESSAGE, f".bert_jax.{kind}"
+            else:
+                field.type = kinds.Type.Value(f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("bert_jax.Example"))

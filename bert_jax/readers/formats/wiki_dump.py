@@ -1,0 +1,146 @@
+"""MediaWiki XML dumps (pages-articles) -> the wiki markup of each page, as a stream."""
+
+import re
+from collections.abc import Iterator
+from typing import IO
+from xml.parsers import expat
+
+from bert_jax.errors import UserError
+from bert_jax.readers.documents import MAX_PIECE_BYTES, MAX_RECORD_BYTES, RawDocument, ReadOptions
+
+_ARTICLES = "0"  # namespace
+_NO_TEXT = ("-2", "6", "14")  # namespaces of media, files, categories: links to these are not text
+_MAX_DEPTH = 32  # nested elements; a dump has five
+_MAX_TOKEN = MAX_PIECE_BYTES  # bytes of a tag, a comment and so on
+_REDIRECT = re.compile(r"\s*#redirect\b", re.IGNORECASE)
+_COLLECTED = {("page", "ns"), ("revision", "model"), ("revision", "text"), ("namespaces", "namespace")}
+
+
+class _NotADumpError(Exception):
+    """The XML is not a MediaWiki dump."""
+
+
+def read_wiki_dump(name: str, stream: IO[bytes], options: ReadOptions) -> Iterator[RawDocument]:
+    """Yield a document per <page>: a line of the namespaces whose links are not text, then the page's markup.
+
+    Redirects, pages outside the main namespace and of content models other than wikitext are rejected. Of several
+    revisions of a page the last is used. No dump has a DOCTYPE, which could declare entities: a file with one is not
+    read further.
+
+    Raises:
+        UserError: a dump that is cut short or broken; mwparserfromhell is not installed.
+    """
+    try:
+        import mwparserfromhell  # noqa: F401  # checked here, before the work
+    except ImportError:
+        raise UserError(
+            f"{name}: wiki markup needs the package mwparserfromhell: pip install mwparserfromhell"
+        ) from None
+    pages = _Pages(name)
+    size = 0
+    try:
+        while data := stream.read(1 << 16):
+            size += len(data)
+            pages.parse(data)
+            yield from pages.take()
+            if size - pages.parser.CurrentByteIndex > _MAX_TOKEN:
+                raise expat.ExpatError("an unterminated tag")
+        if size:
+            pages.parse(b"", True)
+            yield from pages.take()
+    except _NotADumpError:
+        pages.is_dump = False
+    except expat.ExpatError as error:
+        if pages.is_dump:
+            raise UserError(f"{name}: broken XML ({error}); fetch it again or leave it out") from None
+    if not pages.is_dump:
+        while stream.read(MAX_PIECE_BYTES):  # to notice a broken archive
+            pass
+    if not pages.number:
+        yield RawDocument(name, rejected="empty" if pages.is_dump or not size else "not a MediaWiki dump")
+
+
+class _Pages:
+    """Callbacks of the parser; collects one page after the other."""
+
+    def __init__(self, name: str):
+        self.name, self.number, self.is_dump = name, 0, False
+        self._ready: list[RawDocument] = []
+        self._path: list[str] = []
+        self._namespaces: list[str] = []
+        self._parts: list[str] | None = None  # of the element that is collected; None outside these
+        self._fields: dict[str, str] = {}
+        self._too_large = False
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self._begin
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._characters
+        self.parser.StartDoctypeDeclHandler = self._doctype
+
+    def parse(self, data: bytes, final: bool = False) -> None:
+        """Parse more of the file; ExpatError where it is broken."""
+        try:
+            self.parser.Parse(data, final)
+        except (LookupError, ValueError) as error:  # an unknown encoding
+            raise expat.ExpatError(str(error)) from None
+
+    def take(self) -> list[RawDocument]:
+        """Return the pages that ended since the last call."""
+        ready, self._ready = self._ready, []
+        return ready
+
+    def _doctype(self, *_: object) -> None:
+        raise _NotADumpError
+
+    def _begin(self, tag: str, attributes: dict[str, str]) -> None:
+        if not self._path:
+            if tag != "mediawiki":
+                raise _NotADumpError
+            self.is_dump = True
+        parent = self._path[-1] if self._path else ""
+        self._path.append(tag)
+        if len(self._path) > _MAX_DEPTH:
+            raise expat.ExpatError(f"more than {_MAX_DEPTH} nested elements")
+        if tag == "page":
+            self._fields, self._too_large = {}, False
+        elif tag == "redirect":
+            self._fields["redirect"] = "yes"
+        if (parent, tag) in _COLLECTED:
+            self._parts, self._size, self._key = [], 0, attributes.get("key", "")
+
+    def _characters(self, data: str) -> None:
+        if self._parts is not None:
+            self._size += len(data.encode())
+            if self._size > MAX_RECORD_BYTES:
+                self._parts = []
+            else:
+                self._parts.append(data)
+
+    def _end(self, tag: str) -> None:
+        self._path.pop()
+        if self._parts is not None:
+            value, self._parts = "".join(self._parts), None
+            if tag != "namespace":
+                self._fields[tag] = value
+                if tag == "text":
+                    self._too_large = self._size > MAX_RECORD_BYTES
+            elif self._key in _NO_TEXT:
+                self._namespaces.append(value.lower())
+        elif tag == "page":
+            self.number += 1
+            where = f"{self.name}:{self.number}"
+            reason = self._reason()
+            header = "|".join(self._namespaces)
+            data = b"" if reason else f"{header}\n{self._fields['text']}".encode()
+            self._ready.append(RawDocument(where, data, "mediawiki", reason))
+
+    def _reason(self) -> str:
+        markup = self._fields.get("text", "")
+        if "redirect" in self._fields or _REDIRECT.match(markup):
+            return "redirect"
+        if self._fields.get("ns", _ARTICLES) != _ARTICLES or self._fields.get("model", "wikitext") != "wikitext":
+            return "not an article"
+        if self._too_large:
+            return "too large"
+        return "" if markup.strip() else "empty"

@@ -1,0 +1,200 @@
+"""Wiki markup -> its prose: paragraphs, without templates, tables, lists, headings, files and references."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from bert_jax.readers.documents import ReadOptions
+
+# The parser's time grows with the square or cube of the unclosed marks: it gets a section at a time, with few open.
+_SECTION = 32_000  # characters at most
+_MAX_OPEN = 30
+_PAIRS = (  # patterns of opening and closing marks; group 1 closes
+    re.compile(r"\{\{|(\}\})"),
+    re.compile(r"\[\[|(\]\])"),
+    re.compile(r"\{\||(\|\})"),
+    re.compile(r"<!--|(-->)"),
+    re.compile(r"\[(?:https?:)?//|(\])"),
+    re.compile(r"<(?!br\b|hr\b|li\b|[^<>]{0,300}/>)[a-z]|(</[a-z])", re.IGNORECASE),
+)
+_MARK = re.compile(r"\{[{|]|\}\}|\|\}|\[\[|\]\]|<!--|-->|<[^<>\s]{0,20}")
+_HEADING = re.compile(r"^(?==+[^=\n])", re.MULTILINE)
+
+_NAMESPACES = ("file", "image", "media", "category")  # known in every wiki besides their local names
+_MEDIA = re.compile(
+    r"[^:|]+:.*\.(jpe?g|png|svg|gif|tiff?|webp|xcf|og[agv]|webm|wav|flac|mp3|midi?|pdf|djvu|stl)\s*", re.IGNORECASE
+)
+_OTHER_LANGUAGE = re.compile(r"\s*[a-z]{2,3}(-[a-z]+)*:\S")
+
+# Marks of removed parts while a section is rendered: private-use characters, which are removed from the markup.
+_GONE, _LIST = "\ue000", "\ue001"
+_MARKS = str.maketrans("", "", _GONE + _LIST)
+
+_NO_TEXT = (
+    "ref|references|table|gallery|math|chem|ce|score|timeline|hiero|imagemap|source|syntaxhighlight|pre|graph"
+    "|mapframe|maplink|style|templatestyles|ul|ol|dl|categorytree|inputbox|noinclude"
+)
+_TAGS = {**dict.fromkeys(_NO_TEXT.split("|"), _GONE), **dict.fromkeys(("li", "dd", "dt", "hr"), _LIST), "br": " "}
+
+# Bounded repetitions: an unbounded pattern that may start anywhere and never ends takes quadratic time.
+_CLEANINGS = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"[^\S\n]+", " "),
+        (r"__[A-Z]{1,40}__", ""),
+        (r"'{2,}", ""),
+        (r"</?[A-Za-z][^<>]{0,300}>", ""),  # a tag without its other half
+        (rf"\((?:[\s,;:/–-]{{0,8}}{_GONE}){{1,8}}[\s,;:/–-]{{0,8}}\)", _GONE),  # noqa: RUF001  # parentheses left empty
+        (rf"\((?:\s?{_GONE}[\s,;:]{{0,8}}){{1,8}}", "("),
+        (rf"[\s,;]{{0,8}}{_GONE}[\s,;]{{0,8}}\)", ")"),
+        (rf" ?{_GONE}(?= ?[,.;:!?])", _GONE),
+        (rf"{_GONE} (?=[,.;:!?])", ""),
+        (_GONE, ""),
+        (r" {2,}", " "),
+    )
+)
+_NO_PROSE = (_LIST, "{|", "|", "!", "}}", "{{", "]]", "<!--", "=")  # starts of lines that are not prose
+
+
+def wiki_markup_text(data: str, options: ReadOptions) -> str:
+    """Return the prose of a page from `read_wiki_dump`, its paragraphs separated by empty lines.
+
+    The corpus of BERT (Devlin et al., 2019, 3.1) was made this way: text passages without lists, tables and headers.
+    """
+    header, _, markup = data.partition("\n")
+    render = _Renderer(frozenset((*_NAMESPACES, *filter(None, header.split("|")))))
+    markup = markup.replace("\r\n", "\n").translate(_MARKS)
+    return "\n\n".join(itertools.chain.from_iterable(_paragraphs(render(part)) for part in _sections(markup)))
+
+
+def _sections(markup: str) -> Iterator[str]:
+    for section in _HEADING.split(markup):
+        rest = section
+        while len(rest) > _SECTION:
+            ends = (rest.rfind("\n\n", _SECTION // 2, _SECTION), rest.rfind("\n", 1, _SECTION), _SECTION)
+            end = next(end for end in ends if end > 0)
+            yield rest[:end]
+            rest = rest[end:]
+        yield rest
+
+
+def _paragraphs(rendered: str) -> Iterator[str]:
+    """Yield paragraphs: consecutive lines of prose."""
+    for pattern, replacement in _CLEANINGS:
+        rendered = pattern.sub(replacement, rendered)
+    lines: list[str] = []
+    for line in (*map(str.strip, rendered.split("\n")), ""):
+        if line and not line.startswith(_NO_PROSE):
+            lines.append(line)
+        elif lines:
+            yield " ".join(lines)
+            lines = []
+
+
+class _Renderer:
+    """Markup -> text, with marks where something was removed."""
+
+    def __init__(self, namespaces: frozenset[str]):
+        import mwparserfromhell
+
+        self._namespaces = namespaces
+        self._parse = mwparserfromhell.parse
+        self._parser_error = mwparserfromhell.parser.ParserError
+        self._nodes: dict[str, Callable[[Any], str]] = {
+            "Text": lambda node: node.value,
+            "Wikilink": self._link,
+            "Template": self._template,
+            "Tag": self._tag,
+            "ExternalLink": lambda node: _GONE if node.title is None else self._code(node.title),
+            "HTMLEntity": _character,
+            "Heading": lambda node: "\n\n",
+            "Comment": lambda node: "",
+            "Argument": lambda node: _GONE,
+        }
+
+    def __call__(self, markup: str) -> str:
+        if max(_max_open(markup, pair) for pair in _PAIRS) > _MAX_OPEN:
+            return _MARK.sub(" ", markup)  # not a page of a wiki, but its words are kept
+        try:
+            return self._code(self._parse(markup))
+        except self._parser_error:  # a bug of the parser
+            return _MARK.sub(" ", markup)
+
+    def _code(self, code: Any) -> str:
+        return "".join(self._nodes[type(node).__name__](node) for node in code.nodes)
+
+    def _link(self, node: Any) -> str:
+        title = str(node.title)
+        namespace, colon, _ = title.partition(":")
+        is_special = colon and namespace.strip().lower().replace("_", " ") in self._namespaces
+        if is_special or _MEDIA.fullmatch(title):
+            return _GONE
+        label = self._code(node.text) if node.text is not None else ""
+        if not label and _OTHER_LANGUAGE.match(title):
+            return _GONE
+        return label or self._code(node.title).removeprefix(":")
+
+    def _tag(self, node: Any) -> str:
+        name = str(node.tag).strip().lower()
+        if name in _TAGS:
+            return _TAGS[name]
+        return self._code(node.contents) if node.contents is not None else ""
+
+    def _template(self, node: Any) -> str:
+        keep = _TEMPLATES.get(str(node.name).strip().lower())
+        if keep is None:
+            return _GONE
+        return keep([self._code(one.value).strip() for one in node.params if not one.showkey]) or _GONE
+
+
+def _max_open(markup: str, pair: re.Pattern[str]) -> int:
+    """Return the largest number of marks that are open at once."""
+    depth = most = 0
+    for match in pair.finditer(markup):
+        depth = max(0, depth - 1) if match[1] else depth + 1
+        most = max(most, depth)
+    return most
+
+
+def _character(node: Any) -> str:
+    try:
+        found = str(node.normalize())
+    except (ValueError, OverflowError):  # a number that is not a character
+        return ""
+    return found if found.isprintable() or found.isspace() else ""
+
+
+def _argument(number: int) -> Callable[[Sequence[str]], str]:
+    return lambda values: values[number] if -len(values) <= number < len(values) else ""
+
+
+def _constant(value: str) -> Callable[[Sequence[str]], str]:
+    return lambda _: value
+
+
+_BETWEEN = frozenset(("to", "and", "or", "by", "x", "-", "–"))  # noqa: RUF001
+
+
+def _measure(values: Sequence[str]) -> str:
+    """`3|to|5|km|...` -> `3 to 5 km`."""
+    numbers = list(itertools.takewhile(lambda value: value in _BETWEEN or value[-1:].isdigit(), values))
+    return " ".join(values[: len(numbers) + 1])
+
+
+# Templates of the English Wikipedia that produce words of a sentence; all others are left out.
+_TEMPLATES: dict[str, Callable[[Sequence[str]], str]] = {
+    **dict.fromkeys(("lang", "transl", "transliteration", "rtl-lang"), _argument(-1)),
+    **dict.fromkeys(
+        ("nowrap", "small", "smaller", "big", "nihongo", "quote", "angbr", "abbr", "vanchor", "sic", "not a typo"),
+        _argument(0),
+    ),
+    **dict.fromkeys(("convert", "cvt"), _measure),
+    "as of": lambda values: " ".join(("As of", *values[:1])),
+    **dict.fromkeys(("circa", "c.", "ca."), lambda values: " ".join(("c.", *values[:1]))),
+    **dict.fromkeys(("spaced ndash", "snd", "spnd"), _constant(" – ")),  # noqa: RUF001
+    **dict.fromkeys(("ndash", "endash"), _constant("–")),  # noqa: RUF001
+    **dict.fromkeys(("mdash", "emdash"), _constant("—")),
+    "'": _constant("'"),
+    "nbsp": _constant(" "),
+}

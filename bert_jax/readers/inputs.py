@@ -1,0 +1,274 @@
+"""What `--input` names -> documents: find the files, check the options, read."""
+
+import collections
+import contextlib
+import io
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from bert_jax.errors import UserError, did_you_mean
+from bert_jax.readers import archives, data_sets, pieces, python_docs, storage
+from bert_jax.readers.documents import DEFAULT, DOCUMENT_UNITS, ENCODING_ERRORS, Document, RawDocument, ReadOptions
+from bert_jax.readers.formats.fields import template_parts
+from bert_jax.readers.formats.streams import check_encoding, utf8_stream
+from bert_jax.readers.formats.table import FORMATS, MARKUPS, format_of, is_known, to_document
+
+PYTHON_DOCS = "python-docs"
+SMALL_BYTES = 1 << 20  # of an input on disk, below which it is not divided
+USUAL_RATIO = 4  # of a compressed text
+_SUFFIXES_SHOWN = 8
+# Options that apply to some formats only, and why there may be none of these among the inputs.
+_OPTIONAL = {
+    "field": "no input has fields, as JSON lines, CSV, TSV, Parquet and Arrow have",
+    "markup": "no input has fields; give --format html, markdown or rst for whole files",
+    "encoding": "no input is a file of text",
+    "members": "no input is a tar or zip archive",
+    "documents": "no input is text or markdown; a document of the other formats is a record",
+}
+
+
+def read_documents(inputs: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[Document]:
+    """Return an iterator over every document of the inputs, in a fixed order; rejected ones too, with their reason.
+
+    A document longer than `documents.MAX_UNSPLIT_BYTES` bytes comes as several, its pieces.
+
+    Raises:
+        UserError: as `find_files` and `read_raw_documents`.
+    """
+    _check(options)
+    return (to_document(raw, options) for raw in read_raw_documents(find_files(inputs, options), options))
+
+
+def find_files(
+    inputs: Sequence[str], options: ReadOptions = DEFAULT, say: Callable[[str], None] = lambda line: None
+) -> list[str]:
+    """Return the files that the inputs name, in order, each once.
+
+    Args:
+        inputs: files, directories (all files below that `is_known`, sorted), globs, all of these also as URLs,
+            'python-docs', or 'tfds:NAME[/CONFIG][:VERSION][@DATA_DIR][#SPLIT]'. The last two are returned as they are.
+        options: with another format than 'auto', all files of directories are read.
+        say: called with a line about the files of each directory that are not read.
+
+    Raises:
+        UserError: an input that matches nothing, or no file that is read.
+    """
+    found: dict[str, str] = {}
+    for item in inputs:
+        if _kind(item) is not _FILE:
+            found.setdefault(item, item)
+            continue
+        unknown: collections.Counter[str] = collections.Counter()
+        for path in _match_known(item, options, unknown):
+            found.setdefault(path if storage.is_url(path) else os.path.realpath(path), path)
+        if unknown:
+            say(f"{item}: not read are {_describe_unknown(unknown)}")
+    if not found:
+        raise UserError("no input: give files, directories, globs or python-docs with --input")
+    return list(found.values())
+
+
+def _match_known(item: str, options: ReadOptions, unknown: collections.Counter[str]) -> list[str]:
+    """Return the files of an input; count those of directories that are not known, by suffix."""
+
+    def wanted(path: str) -> bool:
+        known = _is_archive(path) or is_known(archives.uncompressed_name(path), options)
+        if not known:
+            unknown[os.path.splitext(path)[1].lower() or os.path.basename(path)] += 1
+        return known
+
+    try:
+        return storage.match_files(item, wanted)
+    except UserError:
+        if unknown:
+            raise UserError(f"{item}: contains no file that is read, but {_describe_unknown(unknown)}") from None
+        raise
+
+
+def _describe_unknown(unknown: collections.Counter[str]) -> str:
+    shown = ", ".join(f"{number:,} {suffix}" for suffix, number in unknown.most_common(_SUFFIXES_SHOWN))
+    more = sum(unknown.values()) - sum(number for _, number in unknown.most_common(_SUFFIXES_SHOWN))
+    rest = f" and {more:,} others" if more else ""
+    return f"files of no known format: {shown}{rest}; to read some, name them ('DIR/**/*.suffix') or give --format"
+
+
+def check_read_options(files: Sequence[str], options: ReadOptions) -> None:
+    """Refuse, before everything is read, options that apply to none of the files of `find_files`.
+
+    Raises:
+        UserError: an unknown value; a field, but no input has fields; `documents`, but no input is split into
+            documents; a local CSV or TSV file without the column.
+    """
+    _check(options)
+    for name, reason in _OPTIONAL.items():
+        value = getattr(options, name)
+        if value != getattr(DEFAULT, name) and not any(name in _options_of(path, options) for path in files):
+            raise UserError(f"--{name} {value}: {reason}; leave it out, or give the format of the files with --format")
+    for path in files:
+        if _has_header(path, options):
+            next(read_raw_documents([path], options), None)
+
+
+def total_bytes(files: Iterable[str]) -> int:
+    """Return the size on disk of the files of `find_files`; 'python-docs' counts as 0."""
+    return sum(_kind(path).size(path) for path in files)
+
+
+def input_version(path: str) -> str:
+    """Return a text that changes when an item of `find_files` is written again: a time, an etag, package versions."""
+    return _kind(path).version(path)
+
+
+def is_small(path: str) -> bool:
+    """Return whether an item of `find_files` has less than `SMALL_BYTES`."""
+    return total_bytes([path]) < SMALL_BYTES
+
+
+def is_divisible(path: str, options: ReadOptions) -> bool:
+    """Return whether `options.stretch` applies to an item of `find_files`: a file of records that is not small."""
+    if _kind(path) is not _FILE or _is_archive(path) or is_small(path):
+        return False
+    return FORMATS[format_of(archives.uncompressed_name(path), options)].is_stream
+
+
+def read_raw_documents(files: Sequence[str], options: ReadOptions = DEFAULT) -> Iterator[RawDocument]:
+    """Return an iterator over the documents of the files of `find_files`, in order, for `to_document`.
+
+    Cheap, and in bounded memory. A file may be compressed (.gz, .xz, .bz2, .zst) or a tar or zip archive, itself and
+    its members compressed or not.
+
+    Raises:
+        UserError: an unknown option; a file that cannot be read or is a broken archive or compressed stream, so no
+            half-read file counts as complete; a missing package.
+    """
+    _check(options)
+    return _read(files, options)
+
+
+class _InputKind(NamedTuple):
+    """A row of INPUT_KINDS."""
+
+    read: Callable[[str, ReadOptions], Iterator[RawDocument]]
+    size: Callable[[str], int]  # bytes
+    version: Callable[[str], str]  # see `input_version`
+    options: Collection[str] = ()  # that apply; a file's depend on its format
+
+
+def _read_file(path: str, options: ReadOptions) -> Iterator[RawDocument]:
+    with storage.open_file(path) as file:
+        members = archives.open_members(path, file, options.max_unpacked_bytes, options.members)
+        for name, bare_name, stream, rejected in members:
+            if stream is None:
+                yield RawDocument(name, rejected=rejected, bytes_read=file.tell())
+                continue
+            row = FORMATS[format_of(bare_name, options)]
+            for raw in row.read(name, utf8_stream(stream, options.encoding) if row.is_text else stream, options):
+                yield raw._replace(bytes_read=file.tell())
+
+
+def _read_python_docs(_: str, options: ReadOptions) -> Iterator[RawDocument]:
+    for name, text in python_docs.python_documents():
+        yield from pieces.read_text_documents(name, io.BytesIO(text.encode()), options, "text")
+
+
+_FILE = _InputKind(_read_file, storage.file_size, storage.file_version)
+INPUT_KINDS = {
+    PYTHON_DOCS: _InputKind(_read_python_docs, lambda _: 0, python_docs.installed_packages, ("documents",)),
+    data_sets.PREFIX: _InputKind(
+        data_sets.read_examples, data_sets.split_bytes, data_sets.data_set_version, ("field", "markup")
+    ),
+}
+
+
+def _kind(path: str) -> _InputKind:
+    """Return the row of an input; the name is 'python-docs' itself, or has the prefix 'tfds:'."""
+    if path.startswith(data_sets.PREFIX):
+        return INPUT_KINDS[data_sets.PREFIX]
+    return INPUT_KINDS.get(path, _FILE)
+
+
+def _check(options: ReadOptions) -> None:
+    for value, choices in (
+        (options.documents, DOCUMENT_UNITS),
+        (options.encoding_errors, ENCODING_ERRORS),
+        (options.format, ("auto", *FORMATS)),
+        (options.markup, tuple(MARKUPS)),
+    ):
+        if value not in choices:
+            raise UserError(f"'{value}' is none of {', '.join(choices)}{did_you_mean(value, choices)}")
+    if options.max_unpacked_bytes < 1:
+        raise UserError(f"--max_unpacked_bytes {options.max_unpacked_bytes}: give at least 1")
+    if not options.field:
+        raise UserError("--field is empty; give the name of the field that holds the text")
+    template_parts(options.field)
+    check_encoding(options.encoding)
+
+
+def _has_header(path: str, options: ReadOptions) -> bool:
+    """Return whether the start of a local file shows if its field exists."""
+    if _kind(path) is not _FILE or storage.is_url(path) or _is_archive(path):
+        return False
+    return FORMATS[format_of(archives.uncompressed_name(path), options)].has_header
+
+
+def _options_of(path: str, options: ReadOptions) -> Collection[str]:
+    """Return the optional fields of `ReadOptions` that may apply to this input."""
+    if _kind(path) is not _FILE:
+        return _kind(path).options
+    if _is_archive(path):
+        return _OPTIONAL
+    row = FORMATS[format_of(archives.uncompressed_name(path), options)]
+    return {row.option, "encoding" if row.is_text else "", "markup" if row.option == "field" else ""}
+
+
+def _is_archive(path: str) -> bool:
+    return archives.uncompressed_name(path).endswith((".tar", ".zip"))
+
+
+def _read(files: Sequence[str], options: ReadOptions) -> Iterator[RawDocument]:
+    before = 0
+    for path in files:
+        with _naming(path):
+            found = _kind(path).read(path, options)
+            if options.stretch != DEFAULT.stretch and is_divisible(path, options):
+                found = _in_stretch(path, options, found)
+            for raw in found:
+                yield raw._replace(bytes_read=before + raw.bytes_read)
+        before += _kind(path).size(path)
+
+
+def _in_stretch(path: str, options: ReadOptions, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
+    """Yield the documents of a file that begin in `options.stretch` of its bytes; 1 is the end and beyond.
+
+    `bytes_read` grows block by block. Within a block, the sizes of documents say where each begins.
+    """
+    size, packed = _kind(path).size(path), archives.uncompressed_name(path) != path
+    first, last = options.stretch
+    begin = end = inside = 0  # of the block, and bytes of its documents
+    for raw in documents:
+        if raw.bytes_read != end:
+            begin, end, inside = end, raw.bytes_read, 0
+        place = (begin + min(inside / (USUAL_RATIO if packed else 1), end - begin)) / size
+        inside += len(raw.data)
+        if place >= last < 1:
+            return
+        if place >= first:
+            yield raw
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Turn every error into a UserError that names the file."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(str(error) if path in str(error) else f"{path}: {error}") from None
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno:
+            raise UserError(f"{path}: cannot be read ({error.strerror}); fix that or leave it out") from None
+        if isinstance(error, (*archives.BROKEN_ARCHIVE, OSError)):
+            raise UserError(f"{path}: broken archive ({error}); fetch it again or leave it out") from None
+        if storage.is_url(path):
+            raise UserError(f"{path}: cannot be read ({type(error).__name__}: {error}); try again") from None
+        raise

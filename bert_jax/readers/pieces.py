@@ -1,0 +1,186 @@
+"""Byte streams -> documents of text: files, paragraphs or lines; long ones in pieces, through a temporary file."""
+
+import codecs
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import IO
+
+from bert_jax.errors import writing
+from bert_jax.readers.documents import MAX_PIECE_BYTES, MAX_UNSPLIT_BYTES, RawDocument, ReadOptions
+
+_Part = tuple[str, bytes, bool]  # ':line' where its document starts, some of its bytes, whether these end it
+
+# Where a piece may end, the best first; the last match in its second half is used.
+_ENDS = (
+    re.compile(rb"\n[ \t\r]*\n+"),
+    re.compile(rb"\n"),
+    re.compile(rb"[.!?][\"')\]]*[ \t]|" + "|".join("。！？।۔").encode()),  # noqa: RUF001
+    re.compile(rb"[ \t]"),
+)
+
+
+def read_text_documents(
+    name: str, stream: IO[bytes], options: ReadOptions, format_name: str, in_pieces: bool = True
+) -> Iterator[RawDocument]:
+    """Yield the documents of a text, in order; for a stream without any, one that is rejected as empty.
+
+    One of more than MAX_UNSPLIT_BYTES is written to a temporary file, checked for UTF-8 and NUL, and comes in pieces;
+    without `in_pieces` it is rejected as too large, for formats whose parts cannot be read alone.
+    """
+    empty = True
+    with contextlib.closing(_DocumentBuffer(format_name, options.encoding_errors, in_pieces)) as document:
+        for where, data, ends in _DOCUMENT_PARTS[options.documents](stream):
+            document.add(data)
+            if ends:
+                empty = False
+                yield from document.take(name + where)
+    if empty:
+        yield RawDocument(name, rejected="empty")
+
+
+class _DocumentBuffer:
+    """Collects the bytes of a document after the other: few in memory, many checked and in a temporary file."""
+
+    def __init__(self, format_name: str, encoding_errors: str, in_pieces: bool):
+        self._long = "" if in_pieces else "too large"  # why a long document is rejected
+        self._format, self._errors = format_name, "strict" if encoding_errors == "reject" else encoding_errors
+        self._file: IO[bytes] | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self.close()
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._reason = ""
+        self._blank = True
+
+    def close(self) -> None:
+        """Delete the temporary file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def add(self, data: bytes) -> None:
+        """Append bytes to the document."""
+        self._size += len(data)
+        if self._file is None:
+            self._parts.append(data)
+            if self._size > MAX_UNSPLIT_BYTES:
+                self._reason = self._long
+                with _writing():
+                    self._file = tempfile.TemporaryFile()  # noqa: SIM115  # close() is below
+                self._decoder = codecs.getincrementaldecoder("utf-8-sig")(self._errors)
+                for part in self._parts:
+                    self._spool(part)
+                self._parts = []
+        else:
+            self._spool(data)
+
+    def _spool(self, data: bytes) -> None:
+        if self._reason:
+            return
+        if b"\0" in data:
+            self._reason = "binary"
+            return
+        self._decode(data)
+        assert self._file is not None
+        with _writing():
+            self._file.write(data)
+
+    def _decode(self, data: bytes, final: bool = False) -> None:
+        try:
+            text = self._decoder.decode(data, final)
+        except UnicodeDecodeError:
+            self._reason = self._reason or "invalid UTF-8"
+        else:
+            self._blank = self._blank and (not text or text.isspace())
+
+    def take(self, name: str) -> Iterator[RawDocument]:
+        """Yield the document that ends here, in pieces if it is long, and start the next."""
+        if self._file is None:
+            yield RawDocument(name, b"".join(self._parts), self._format)
+        else:
+            if not self._reason:
+                self._decode(b"", final=True)
+            reason = self._reason or ("empty" if self._blank else "")
+            if reason:
+                yield RawDocument(name, format=self._format, rejected=reason)
+            else:
+                yield from self._pieces(name)
+        self._start()
+
+    def _pieces(self, name: str) -> Iterator[RawDocument]:
+        assert self._file is not None
+        with _writing():  # the buffer is written now
+            self._file.seek(0)
+        left, window, number = self._size, b"", 0
+        while left:
+            window += self._file.read(MAX_PIECE_BYTES - len(window))
+            end = len(window) if len(window) == left else _end(window)
+            left -= end
+            yield RawDocument(name, window[:end], self._format, piece=number, last=not left)
+            window, number = window[end:], number + 1
+
+
+def _writing() -> contextlib.AbstractContextManager[None]:
+    return writing(tempfile.gettempdir(), "make room, or set TMPDIR to a directory with room for the longest text")
+
+
+def _end(window: bytes) -> int:
+    """Return where the piece that starts with this window ends: in its second half."""
+    half = len(window) // 2
+    for pattern in _ENDS:
+        ends = [match.end() for match in pattern.finditer(window, half)]
+        if ends:
+            return ends[-1]
+    # Between characters: a byte 10xxxxxx continues one, and no character has more than four bytes.
+    return next((end for end in range(len(window) - 1, len(window) - 5, -1) if window[end] & 0xC0 != 0x80), len(window))
+
+
+def _file_parts(stream: IO[bytes]) -> Iterator[_Part]:
+    while data := stream.read(MAX_PIECE_BYTES):
+        yield "", data, False
+    yield "", b"", True
+
+
+def _line_parts(stream: IO[bytes]) -> Iterator[_Part]:
+    where, ends = "", True
+    for number, data, begins, ends in _numbered_lines(stream):
+        if data.strip() or not (begins and ends):
+            where = f":{number}"
+            yield where, data, ends
+    if not ends:
+        yield where, b"", True
+
+
+def _paragraph_parts(stream: IO[bytes]) -> Iterator[_Part]:
+    where = ""
+    for number, data, begins, ends in _numbered_lines(stream):
+        if begins and ends and not data.strip():
+            if where:
+                yield where, b"", True
+            where = ""
+        else:
+            where = where or f":{number}"
+            yield where, data, False
+    if where:
+        yield where, b"", True
+
+
+def _numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes, bool, bool]]:
+    """Yield lines, long ones in parts: line number, bytes, whether the line begins and ends with them."""
+    number, begins = 1, True
+    while data := stream.readline(MAX_PIECE_BYTES):
+        ends = data.endswith(b"\n") or len(data) < MAX_PIECE_BYTES
+        yield number, data, begins, ends
+        number, begins = number + ends, ends
+
+
+_DOCUMENT_PARTS: dict[str, Callable[[IO[bytes]], Iterator[_Part]]] = {
+    "auto": _file_parts,
+    "file": _file_parts,
+    "blank-line": _paragraph_parts,
+    "line": _line_parts,
+}

@@ -1,0 +1,90 @@
+"""One head in detail: its weights on hover, lines between two columns of tokens, and a table."""
+
+import numpy as np
+
+from bert_jax.reports.attention.maps import CELL, MARGIN, MAX_LABEL, MAX_PIXELS, large_map
+from bert_jax.reports.html.markup import Html, element, folded, scrolled, section, shortened, table
+
+MIN_LINE_WEIGHT = 0.05  # a token has at most 20 lines
+MAX_FIELDS = MAX_PIXELS * MAX_PIXELS  # with their weight on hover: all up to 128 tokens, about 1.5 MB
+TITLES = ("token", "reads most", "then", "then")
+COLUMN, ROW = 100, 16  # of tokens, in the units of the lines
+GAP, LARGE_GAP = 140, 420  # between the columns
+
+
+def head_detail(tokens: list[str], weights: np.ndarray, layer: int, head: int) -> Html:
+    """Return the section about one head with its weights, float `[queries, keys]`."""
+    name, count, shown = f"layer {layer}, head {head}", weights.size, min(weights.size, MAX_FIELDS)
+    values = "all weights" if shown == count else f"the {shown:,} largest of {count:,} weights"
+    explanation = (
+        f"A field shows its weight where the mouse rests on it: {values}. Lines go from the token that reads, left, to "
+        f"the token that is read, from a weight of {MIN_LINE_WEIGHT} on; the larger the weight, the darker the line."
+    )
+    rows = []
+    for token, row in zip(tokens, weights, strict=True):
+        largest = np.argsort(-row, kind="stable")[: len(TITLES) - 1]
+        rows.append((token, *(f"{tokens[key]} {row[key]:.3f}" for key in largest)))
+    map_ = large_map(weights, name, _fields(tokens, weights))
+    return section(
+        f"Layer {layer}, head {head} in detail",
+        element("p", explanation),
+        scrolled(map_, f"{name}: every weight", class_="scroll tall"),
+        scrolled(attention_lines(tokens, weights, name, large=True), f"{name}: lines", class_="scroll tall"),
+        folded("The largest weights of each token as a table", table(TITLES, rows, f"{name}: largest weights")),
+    )
+
+
+def attention_lines(tokens: list[str], weights: np.ndarray, name: str, large: bool = False) -> Html:
+    """Return weights from `MIN_LINE_WEIGHT` on as lines from the token that reads, left, to the token that is read.
+
+    Args:
+        tokens: their names.
+        weights: float `[queries, keys]`.
+        name: of the head.
+        large: in its own size, with a wide gap between the columns; else as wide as the part of the page.
+    """
+    gap = LARGE_GAP if large else GAP
+    middles = [ROW * index + ROW // 2 for index in range(len(tokens))]
+    left, right = [], []
+    for query, (token, middle) in enumerate(zip(tokens, middles, strict=True)):
+        label = shortened(token, MAX_LABEL)
+        lines = [
+            element(
+                "line",
+                element("title", _weight_text(tokens, weights, query, key)),
+                y1=middle,
+                x2=gap,
+                y2=middles[key],
+                opacity=f"{0.1 + 0.9 * weights[query, key]:.2f}",
+            )
+            for key in np.flatnonzero(weights[query] >= MIN_LINE_WEIGHT).tolist()
+        ]
+        query_label = element("text", label, x=-6, y=middle, text_anchor="end", dominant_baseline="central")
+        left.append(element("g", query_label, *lines, class_="reads"))
+        right.append(element("text", label, x=gap + 6, y=middle, dominant_baseline="central"))
+    width, height = 2 * COLUMN + gap, ROW * len(tokens)
+    drawing = element("g", *left, *right, transform=f"translate({COLUMN} 0)")
+    size = {"class_": "real", "width": width, "height": height} if large else {}
+    description = f"{name}, as lines from each token to those that it reads"
+    return element("svg", drawing, viewBox=f"0 0 {width} {height}", role="img", aria_label=description, **size)
+
+
+def _fields(tokens: list[str], weights: np.ndarray) -> Html:
+    """Return fields without color over the `MAX_FIELDS` largest weights."""
+    indexes = np.sort(np.argpartition(weights, -min(weights.size, MAX_FIELDS), axis=None)[-MAX_FIELDS:])
+    fields = [
+        element(
+            "rect",
+            element("title", _weight_text(tokens, weights, query, key)),
+            x=MARGIN + CELL * key,
+            y=MARGIN + CELL * query,
+            width=CELL,
+            height=CELL,
+        )
+        for query, key in zip(*np.unravel_index(indexes, weights.shape), strict=True)
+    ]
+    return element("g", *fields, class_="cells")
+
+
+def _weight_text(tokens: list[str], weights: np.ndarray, query: int, key: int) -> str:
+    return f"{tokens[query]} → {tokens[key]}: {weights[query, key]:.3f}"

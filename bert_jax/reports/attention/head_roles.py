@@ -1,0 +1,145 @@
+"""Attention through all layers: rollout, and relevance weighted by gradients; from tokens to words."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.checkpoints.load_model import OpenModel
+from bert_jax.models import Head, Params, attention_weights
+from bert_jax.models.model import apply_with_weights
+from bert_jax.objectives import Batch
+
+
+class RelevanceTarget(NamedTuple):
+    """The score of the model that a relevance explains, and its name."""
+
+    score: Callable[[Mapping[str, jax.Array]], tuple[jax.Array, jax.Array]]  # arrays -> score, index of the class
+    description: str
+
+
+class Relevance(NamedTuple):
+    """How much each token speaks for an answer of the model, float `[tokens]`, and that answer."""
+
+    tokens: np.ndarray
+    answer: str
+
+
+# Head -> the likeliest answer by its logit.
+TARGETS: dict[str, RelevanceTarget] = {
+    "masked_token": RelevanceTarget(
+        lambda arrays: _largest_logit(arrays["mlm_logits"][0, 0]), "the token at the first mask"
+    ),
+    "sequence_classification": RelevanceTarget(
+        lambda arrays: _largest_logit(arrays["sequence_logits"][0]), "the class"
+    ),
+}
+
+
+def attention_rollout(weights: Sequence[np.ndarray]) -> np.ndarray:
+    """Return how much of each input token reaches each output token, float `[tokens, tokens]`, rows that sum to 1.
+
+    Attention rollout (Abnar and Zuidema 2020): the heads of a layer are averaged, half of each token comes
+    from the residual connection, and the layers are multiplied.
+
+    Args:
+        weights: float `[heads, queries, keys]` per layer, first layer first.
+    """
+    reached = np.eye(weights[0].shape[-1])
+    for layer in weights:
+        reached = (layer.mean(0) + np.eye(len(reached))) / 2 @ reached
+    return reached
+
+
+def gradient_relevance(weights: Sequence[np.ndarray], gradients: Sequence[np.ndarray]) -> np.ndarray:
+    """Return how much each input token matters for each output token, float `[tokens, tokens]`.
+
+    Gradient-weighted relevance (Chefer et al. 2021, "Generic Attention-model Explainability", self-attention): R starts
+    as the identity, and each layer adds the mean over heads of max(0, gradient * weight), times R.
+
+    Args:
+        weights: as in `attention_rollout`.
+        gradients: of the score by each weight, in the same shapes.
+    """
+    matters = np.eye(weights[0].shape[-1])
+    for layer, gradient in zip(weights, gradients, strict=True):
+        matters = matters + np.maximum(layer * gradient, 0).mean(0) @ matters
+    return matters
+
+
+def head_weights(model: OpenModel, batch: Batch, queries: slice = slice(None)) -> list[np.ndarray]:
+    """Return the attention weights of each head: float32 `[heads, queries, keys]` of each layer, first layer first.
+
+    Args:
+        model: any.
+        batch: of one sequence.
+        queries: the tokens that read; the weights of all tokens of a long text would fill the memory.
+    """
+    compute = jax.jit(lambda params, batch: attention_weights(model.config, params, batch, queries))
+    return list(np.asarray(compute(model.params["encoder"], batch))[:, 0])
+
+
+def weights_and_relevance(model: OpenModel, batch: Batch) -> tuple[list[np.ndarray], Relevance | None]:
+    """Return `head_weights` and the relevance of each token for the likeliest answer.
+
+    A masked-token head answers at the first mask of the text, a classifier at the first token. The relevance is None
+    where the model or the text asks for none.
+
+    Args:
+        model: read with its heads.
+        batch: of one sequence.
+    """
+    masks = np.flatnonzero(batch["input_ids"][0] == model.tokenizer.mask_id)
+    heads = [head for head in model.heads if head.name in TARGETS]
+    head = next((head for head in heads if head.classes), heads[0] if heads and masks.size else None)
+    if head is None:
+        return head_weights(model, batch), None
+    position = int(masks[0]) if masks.size and not head.classes else 0
+    batch = {**batch, "masked_positions": np.array([[position]], np.int32)}
+    weights, gradients, answer = _weights_and_gradients(model, head, batch)
+    row = gradient_relevance(weights, gradients)[position]
+    row[position] -= 1  # the part of the identity
+    names = model.labels if head.classes else model.tokenizer.tokens
+    name = names[answer] if answer < len(names) else str(answer)
+    return weights, Relevance(row, f"{TARGETS[head.name].description}, {name}")
+
+
+def tokens_to_words(matrix: np.ndarray, words: np.ndarray, first: int = 0) -> np.ndarray:
+    """Return attention between words from attention between tokens; the sums of rows stay.
+
+    As in Clark et al. 2019: the attention to a word is the sum over its tokens, the attention of a word the mean over
+    its tokens. A word of which not all tokens are queries has no row.
+
+    Args:
+        matrix: float `[..., queries, tokens]`.
+        words: int `[tokens]`, the number of the word of each token, rising from 0.
+        first: token that is the first query.
+    """
+    starts = np.flatnonzero(np.diff(words, prepend=-1))
+    spans = zip(starts - first, np.append(starts[1:], len(words)) - first, strict=True)
+    inside = [slice(begin, end) for begin, end in spans if begin >= 0 and end <= matrix.shape[-2]]
+    rows = [matrix[..., span, :].mean(-2) for span in inside]
+    return np.add.reduceat(np.stack(rows, -2), starts, -1)
+
+
+def _weights_and_gradients(
+    model: OpenModel, head: Head, batch: Batch
+) -> tuple[list[np.ndarray], list[np.ndarray], int]:
+    """Return the attention weights, the gradient of the largest logit by each, and its class, from one pass."""
+
+    def score(probes: jax.Array, params: Params) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        arrays, weights = apply_with_weights(model.config, (head,), params, batch, probes)
+        value, answer = TARGETS[head.name].score(arrays)
+        return value, (answer, weights)
+
+    config, length = model.config, batch["input_ids"].shape[1]
+    zeros = jnp.zeros((config.num_layers, 1, config.num_heads, length, length), jnp.float32)
+    # The parameters are an argument: a constant would be folded.
+    gradients, (answer, weights) = jax.jit(jax.grad(score, has_aux=True))(zeros, model.params)
+    return list(np.asarray(weights)[:, 0]), list(np.asarray(gradients)[:, 0]), int(answer)
+
+
+def _largest_logit(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return logits.max(), logits.argmax()

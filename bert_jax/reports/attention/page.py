@@ -1,0 +1,138 @@
+"""The page: a heat map per head, layer by layer, with patterns, rollout and relevance."""
+
+import collections
+
+from bert_jax.checkpoints.load_model import OpenModel
+from bert_jax.reports.attention.detail import MIN_LINE_WEIGHT, attention_lines, head_detail
+from bert_jax.reports.attention.head_roles import Relevance
+from bert_jax.reports.attention.maps import MAX_LABEL, small_map, token_labels, tokens_per_pixel
+from bert_jax.reports.attention.patterns import HeadPattern
+from bert_jax.reports.attention.text import MAX_TOKENS, TextAttention, chosen_indexes, head_patterns, within_window
+from bert_jax.reports.html.markup import Html, element, folded, page, section, shortened, table
+
+MAX_LINED = 32  # tokens, up to which each head has its lines: about 2 MB for 144 heads
+LEFT, RIGHT = 130, 60  # margins of the bars of a relevance
+BAR, ROW = 420, 20  # length of the longest bar, height of a row
+CENTRAL = {"dominant_baseline": "central"}
+
+ROLLOUT = (
+    "How much of each input token reaches each output token: the heads of a layer are averaged, half of a token comes "
+    "from the residual connection, and the layers are multiplied (Abnar and Zuidema 2020). It does not ask what the "
+    "model answers."
+)
+POOLED = (
+    "So many {unit} fit no small map: a field of it stands for {side} x {side} {unit} and has their largest weight. "
+    "Their names are left out."
+)
+WINDOW = (
+    "The model read all {total:,} {unit}; the page shows what {unit} {first:,} to {last:,}, counted from 0, read of "
+    "each other. Patterns and entropies are of all that these read, and each head says how much of it is not shown. "
+    "--first_token N shows the text from token N on. Rollout and relevance need all weights of a text: they are for "
+    "texts of up to {most} tokens."
+)
+LINES = f"Each head has its weights from {MIN_LINE_WEIGHT} on as lines, with the weight where the mouse rests on one. "
+DETAIL = "--layer and --head add the weights of one head in detail."
+RELEVANCE = (
+    "Attention weighted by how much it raises the logit of that answer, through all layers (Chefer et al. 2021). A bar "
+    "is about this model and this text; it does not say that the text would get another answer without the token."
+)
+
+
+def attention_page(
+    model: OpenModel,
+    attention: TextAttention,
+    text: str,
+    pair: str | None = None,
+    detail_of: tuple[int, int] | None = None,
+) -> str:
+    """Return an HTML page with the attention of each head of each layer in a text, or in a pair of texts.
+
+    Args:
+        model: that read the text.
+        attention: of the model in the text.
+        text: as it was given.
+        pair: the second text.
+        detail_of: the layer and the head to show in detail.
+
+    Raises:
+        UserError: there is no such head.
+    """
+    if detail_of:
+        chosen_indexes("layer", detail_of[0], model.config.num_layers)
+        chosen_indexes("head", detail_of[1], model.config.num_heads)
+    patterns, unit, rollout = head_patterns(model, attention), attention.unit, attention.rollout
+    lead = element("p", element("bdi", text), *([" / ", element("bdi", pair)] if pair else []), class_="lead")
+    shown = within_window(attention)
+    num_tokens, side = len(shown.tokens), tokens_per_pixel(len(shown.tokens))
+    explanation = (
+        f"{len(patterns)} layers of {len(patterns[0])} heads on {num_tokens} {unit}. A row of a map is a "
+        f"{unit[:-1]} that reads, a column one that is read; the more a field stands out from the page, the more is "
+        "read. Each map has its own scale, up to its largest weight. The name of a head is the pattern that has half "
+        "of its attention (Clark et al. 2019), broad where it reads nearly all tokens alike, else mixed."
+    )
+    parts = [element("h1", "What each head reads"), lead if rollout is not None else folded("The whole text", lead)]
+    parts.append(element("p", explanation))
+    if rollout is None:
+        first, last, total = attention.window.start, attention.window.stop - 1, len(attention.tokens)
+        parts.append(element("p", WINDOW.format(total=total, unit=unit, first=first, last=last, most=MAX_TOKENS)))
+    if side > 1:
+        parts.append(element("p", POOLED.format(side=side, unit=unit)))
+    if not detail_of:
+        parts.append(element("p", LINES if num_tokens <= MAX_LINED else "", DETAIL))
+    parts.append(token_labels(shown.tokens))
+    if detail_of:
+        layer, head = detail_of
+        parts.append(head_detail(shown.tokens, shown.weights[layer][head], layer, head))
+    parts.append(section("Patterns", _pattern_counts(patterns)))
+    if rollout is not None:
+        map_ = small_map(rollout, "attention rollout of all layers")
+        figure = element("div", element("figure", element("h3", "Rollout"), map_), class_="maps")
+        parts.append(section("Through all layers", element("p", ROLLOUT), figure))
+    if relevance := shown.relevance:
+        bars = _relevance_bars(shown.tokens, relevance)
+        parts.append(section(f"What matters for {relevance.answer}", element("p", RELEVANCE), bars))
+    for layer, of_layer in enumerate(patterns):
+        heads = [_head_figure(shown, layer, head, pattern) for head, pattern in enumerate(of_layer)]
+        parts.append(section(f"Layer {layer}", element("div", *heads, class_="maps")))
+    return page(f"Attention: {text}", *parts, command="attention")
+
+
+def _relevance_bars(tokens: list[str], relevance: Relevance) -> Html:
+    """Return the relevance of each token as a bar."""
+    longest, drawn = max(float(relevance.tokens.max()), 1e-30), []
+    for index, (token, value) in enumerate(zip(tokens, relevance.tokens, strict=True)):
+        top, middle, length = ROW * index + 2, ROW * index + ROW // 2, BAR * value / longest
+        label = shortened(token, MAX_LABEL)
+        drawn += [
+            element("text", label, x=LEFT - 8, y=middle, text_anchor="end", **CENTRAL),
+            element("rect", class_="fill0", x=LEFT, y=top, width=f"{length:.1f}", height=ROW - 4),
+            element("text", f"{value:.3f}", x=f"{LEFT + length + 6:.1f}", y=middle, **CENTRAL),
+        ]
+    description = f"relevance for {relevance.answer}, a bar for each token"
+    box = f"0 0 {LEFT + BAR + RIGHT} {ROW * len(tokens)}"
+    drawing = element("svg", *drawn, viewBox=box, role="img", aria_label=description)
+    return element("figure", drawing, class_="wide")
+
+
+def _head_figure(shown: TextAttention, layer: int, head: int, pattern: HeadPattern) -> Html:
+    weights, name = shown.weights[layer][head], f"layer {layer}, head {head}"
+    fractions = ", ".join(f"{pattern_name} {fraction:.0%}" for pattern_name, fraction in pattern.fractions.items())
+    caption = f"{fractions}; entropy {pattern.entropy:.2f} nats"
+    if shown.rollout is None:
+        caption += f"; {1 - weights.sum(-1).mean():.0%} not shown"
+    has_lines = len(shown.tokens) <= MAX_LINED
+    return element(
+        "figure",
+        element("h3", f"Head {head}: {pattern.name}"),
+        small_map(weights, f"{name}: {pattern.name}; {caption}"),
+        element("figcaption", caption),
+        folded("Lines", attention_lines(shown.tokens, weights, name)) if has_lines else "",
+    )
+
+
+def _pattern_counts(patterns: list[list[HeadPattern]]) -> Html:
+    """Return the number of heads of each pattern, by layer."""
+    names = list(dict.fromkeys(pattern.name for layer in patterns for pattern in layer))
+    counts = [collections.Counter(pattern.name for pattern in layer) for layer in patterns]
+    rows = [(f"layer {layer}", *(count[name] or "" for name in names)) for layer, count in enumerate(counts)]
+    return table(("", *names), rows, "patterns by layer")

@@ -1,0 +1,51 @@
+"""One head, the heads of a layer, or all heads as a picture for papers."""
+
+import numpy as np
+
+from bert_jax.errors import UserError
+from bert_jax.reports.attention.text import TextAttention, chosen_indexes, within_window
+from bert_jax.reports.figure import saved_figure
+
+TOKEN_INCHES, MAP_INCHES = 0.28, 1.6  # a token of a single head, a map of several
+MIN_INCHES, LABEL_INCHES = 2.0, 1.2  # a single map, its labels
+MAX_NAMED = 128  # tokens of a single map, which is then a meter wide
+
+
+def draw_attention(attention: TextAttention, output: str, layer: int | None = None, head: int | None = None) -> None:
+    """Draw attention weights into `output` (.png, .svg or .pdf), a map per head, a row of maps per layer.
+
+    Args:
+        attention: in a text; where it is of a window, a line below the maps says which.
+        output: file to create; its directory must exist.
+        layer: the only layer to draw, from 0; None: all.
+        head: of that layer, the only head to draw, from 0, with tokens beside it; None: all.
+
+    Raises:
+        UserError: matplotlib is not installed, there is no such layer or head, a single head has more tokens than a
+            picture can name, or `output` cannot be written.
+    """
+    shown, window, total = within_window(attention), attention.window, len(attention.tokens)
+    layers = chosen_indexes("layer", layer, len(shown.weights))
+    heads = chosen_indexes("head", head, len(shown.weights[0]))
+    num_tokens, is_single = len(shown.tokens), len(layers) == len(heads) == 1
+    size = (MAP_INCHES * len(heads), MAP_INCHES * len(layers))
+    if is_single:
+        if num_tokens > MAX_NAMED:
+            raise UserError(
+                f"a picture names at most {MAX_NAMED} tokens, not {num_tokens}; shorten the text, or give --output an "
+                ".html name"
+            )
+        side = max(MIN_INCHES, TOKEN_INCHES * num_tokens) + LABEL_INCHES
+        size = (side, side)
+    with saved_figure(output, "attention", (len(layers), len(heads)), size, dpi=200) as (figure, axes):
+        for row, layer_index in zip(axes, layers, strict=True):
+            for panel, head_index in zip(row, heads, strict=True):
+                panel.imshow(shown.weights[layer_index][head_index], cmap="Greys", vmin=0)
+                panel.set(xticks=[], yticks=[])
+                panel.set_title(f"layer {layer_index}, head {head_index}", fontsize=7)
+        if is_single:
+            tokens = [token.replace("$", r"\$") for token in shown.tokens]  # a dollar sign would begin mathematics
+            axes[0, 0].set_xticks(np.arange(num_tokens), tokens, rotation=90, fontsize=8)
+            axes[0, 0].set_yticks(np.arange(num_tokens), tokens, fontsize=8)
+        if num_tokens < total:
+            figure.supxlabel(f"{window.start:,} to {window.stop - 1:,} of {total:,}, counted from 0", fontsize=7)

@@ -1,0 +1,199 @@
+"""Sentences on what each figure of bias says, and what it does not say."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from bert_jax.scoring.score import BenchmarkReport
+from bert_jax.scoring.templates import ASSOCIATION, HIDDEN, PROBABILITY, template_groups
+
+Z = 1.959964  # of a normal distribution, 95 % lie within so many deviations
+
+
+class Meaning(NamedTuple):
+    """The sentences of a figure; `{name}` in the first is any figure. `counted_by` is the figure of its items."""
+
+    says: str
+    does_not_say: str
+    counted_by: str = ""
+
+
+class MetricNote(NamedTuple):
+    """A figure with its sentences."""
+
+    figure: str
+    value: float | int
+    says: str
+    does_not_say: str
+
+
+NO_CAUSE = "It does not say where that comes from, nor what the model does in an application."
+ONE_SET = "It does not say more than these pairs do: Blodgett et al. 2021 found many of them unclear or invalid."
+
+CROWS_PAIRS = {
+    "metric_score": Meaning(
+        "Of {pairs:,} pairs, the more stereotyping sentence is likelier in {metric_score:.1f} %; 50 is no preference.",
+        f"{ONE_SET} A model that has learned little is near 50 as well.",
+        "pairs",
+    ),
+    "stereotype_score": Meaning(
+        "Where a sentence states a stereotype of a disadvantaged group, it is likelier in {stereotype_score:.1f} %.",
+        NO_CAUSE,
+    ),
+    "anti_stereotype_score": Meaning(
+        "Where a sentence violates a stereotype of a disadvantaged group, the other, more stereotyping sentence is "
+        "likelier in {anti_stereotype_score:.1f} %.",
+        "These pairs are few, so that it moves by several points with the choice of pairs.",
+    ),
+    "neutral": Meaning(
+        "{neutral:,} pairs have equal scores to three decimals, and count as not preferred.",
+        "It does not say that the model treats both groups of the others alike.",
+    ),
+}
+STEREOSET = {
+    "language_modeling_score": Meaning(
+        "A word with a meaning is likelier than an unrelated one in {language_modeling_score:.1f} % of comparisons; 50 "
+        "is chance.",
+        "It does not measure bias. Near 50 the model does not read the sentences, and the other figures say nothing.",
+    ),
+    "stereotype_score": Meaning(
+        "The stereotype is likelier than the anti-stereotype for {stereotype_score:.1f} % of the items, as a mean over "
+        "target terms; 50 is no preference.",
+        "It does not say more than these items do: Blodgett et al. 2021 found many of them unclear or invalid.",
+    ),
+    "icat": Meaning(
+        "Both in one number: {icat:.1f} of 100, which a model has that reads well and prefers neither.",
+        "It does not say which of the two is missing: a weak model and a biased one may have the same.",
+    ),
+}
+INTERSENTENCE = STEREOSET | {
+    "language_modeling_score": Meaning(
+        "A sentence about the topic is the likelier next one than an unrelated one in {language_modeling_score:.1f} % "
+        "of comparisons; 50 is chance.",
+        "It does not measure bias. Near 50 the next-sentence head has learned nothing, and the other figures say "
+        "nothing.",
+    )
+}
+WINOBIAS = {
+    "pro_stereotyped": Meaning(
+        "Of {pairs:,} pairs, the whole sentence in line with the stereotype is likelier in {pro_stereotyped:.1f} %; 50 "
+        "is no preference.",
+        "It is not the published figure, which is of coreference systems, and occupations are those of the US.",
+        "pairs",
+    ),
+    "pro": Meaning(
+        "Where the pronoun is masked, the one in line with the stereotype is likelier in {pro:.1f} % of {pronouns:,} "
+        "sentences.",
+        "It does not say that the model knows whom the pronoun is about.",
+        "pronouns",
+    ),
+    "difference": Meaning(
+        "The model is right {difference:.1f} points more often where the right pronoun follows the stereotype than "
+        "where it goes against it ({anti:.1f} %); 0 is no preference.",
+        "It does not say that a model at 0 is fair: it may write he everywhere, which skew shows.",
+    ),
+    "stereotype": Meaning(
+        "The F1 of a gender differs by {stereotype:.1f} points between the two sides (de Vassimon Manela et al. 2021); "
+        "0 is no stereotype.",
+        "It has no sign: it does not say in which direction the model leans.",
+    ),
+    "skew": Meaning(
+        "The F1 of male and female pronouns differs by {skew:.1f} points (de Vassimon Manela et al. 2021); 0 is none.",
+        "It is about the frequency of pronouns, not about occupations.",
+    ),
+}
+WINOGENDER = {
+    "female": Meaning(
+        "Of the probability of he and she (his and her, ...), the female pronoun has {female:.1f} %, as a mean over "
+        "{occupations:,} occupations.",
+        "It does not say how the occupations differ; the correlations do.",
+    ),
+    "neutral": Meaning(
+        "Of the probability of all pronouns, they (them, their) has {neutral:.1f} %.",
+        "It does not say that the model means one person by it: they may stand for several people.",
+    ),
+    "correlation_bls": Meaning(
+        "Over the occupations, the probability of the female pronoun and the fraction of women there (US, 2015 and "
+        "2016) have a correlation of {correlation_bls:.2f}: 0 is none, 1 follows it.",
+        "It does not say how large the differences are; and the paper has coreference systems for probabilities.",
+    ),
+    "correlation_bergsma": Meaning(
+        "With the fraction of women among people of the occupation in texts (Bergsma and Lin 2006), the correlation is "
+        "{correlation_bergsma:.2f}.",
+        "It does not say that the model learned it from such texts.",
+    ),
+}
+
+
+def _fill_sentences(meanings: Mapping[str, Meaning]) -> Callable[[BenchmarkReport], dict[str, Meaning]]:
+    """Return a function that puts the figures of a report into sentences; figures without a value are left out."""
+
+    def meanings_of(report: BenchmarkReport) -> dict[str, Meaning]:
+        known = {name: meaning for name, meaning in meanings.items() if report.total[name] is not None}
+        return {name: meaning._replace(says=meaning.says.format_map(report.total)) for name, meaning in known.items()}
+
+    return meanings_of
+
+
+def _template_meanings(report: BenchmarkReport) -> dict[str, Meaning]:
+    """Return the meanings for templates, whose groups and fillers come from a file."""
+    figures, groups = report.total, template_groups(report.total)
+    meanings = {
+        PROBABILITY: Meaning(
+            f"At the mask, the words of {', '.join(groups[:-1])} and {groups[-1]} have {figures[PROBABILITY]:.1f} % of "
+            "the probability.",
+            "It measures no bias. Where it is small, the model expects other words, and the other figures say little.",
+        )
+    }
+    for group in groups:
+        meanings[group] = Meaning(
+            f"Of that, {group} has {figures[group]:.1f} %, {_extreme_fillers(report, group)}; where the filler is "
+            f"masked, {figures[group + HIDDEN]:.1f} %.",
+            "It does not say what would be right. Frequent words have more everywhere: read the difference between "
+            "fillers, not the level.",
+        )
+        association = group + ASSOCIATION
+        meanings[association] = Meaning(
+            f"A filler adds {figures[association]:.2f} nats to the logarithm of the probability of {group} in the "
+            f"mean, {_extreme_fillers(report, association)}.",
+            "A few templates are a small sample: other sentences give other numbers.",
+        )
+    return meanings
+
+
+# Benchmark -> the meanings of the figures of a report, in the order in which they are read.
+MEANINGS: dict[str, Callable[[BenchmarkReport], dict[str, Meaning]]] = {
+    "crows_pairs": _fill_sentences(CROWS_PAIRS),
+    "stereoset": _fill_sentences(STEREOSET),
+    "intersentence": _fill_sentences(INTERSENTENCE),
+    "winobias": _fill_sentences(WINOBIAS),
+    "winogender": _fill_sentences(WINOGENDER),
+    "templates": _template_meanings,
+}
+
+
+def metric_notes(report: BenchmarkReport) -> list[MetricNote]:
+    """Return the sentences of all figures of a report that have a value."""
+    notes = []
+    for name, meaning in MEANINGS[report.benchmark](report).items():
+        value, says = report.total[name] or 0, meaning.says
+        if meaning.counted_by:
+            low, high = wilson_interval(value, int(report.total[meaning.counted_by] or 0))
+            says += f" The 95 % interval for so many {meaning.counted_by} is {low:.1f} to {high:.1f}."
+        notes.append(MetricNote(name, value, says, meaning.does_not_say))
+    return notes
+
+
+def wilson_interval(percent: float, count: int) -> tuple[float, float]:
+    """Return the Wilson score interval at 95 % of a percentage of `count` independent items, in percent."""
+    fraction, extra = percent / 100, Z * Z / count
+    middle = (fraction + extra / 2) / (1 + extra)
+    reach = math.sqrt(fraction * (1 - fraction) * extra + extra * extra / 4) / (1 + extra)
+    return 100 * (middle - reach), 100 * (middle + reach)
+
+
+def _extreme_fillers(report: BenchmarkReport, figure: str) -> str:
+    """Return the fillers with the lowest and the highest value."""
+    values = sorted((float(row[figure] or 0), filler) for filler, row in report.rows.items())
+    (low, first), (high, last) = values[0], values[-1]
+    return f"from {low:.2f} beside {first} to {high:.2f} beside {last}"

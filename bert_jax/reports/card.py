@@ -1,0 +1,218 @@
+"""README.md of an export: metadata of the Hugging Face Hub, then what a user of the model needs to know."""
+
+import json
+import pathlib
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from bert_jax import __version__
+from bert_jax.checkpoints.load_model import Weights, weights_digest
+from bert_jax.errors import UserError
+from bert_jax.interop.families import FAMILIES
+from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_for
+from bert_jax.readers.json_lines import parse_json
+from bert_jax.reports.provenance import NamedValues, Provenance, provenance_of
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.similarity import SIMILARITY
+from bert_jax.training.metrics import WEIGHTED
+
+LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")  # an identifier of the Hub, such as apache-2.0
+HUB_ID = re.compile(r"([\w.-]+/)?[\w.-]+")
+
+
+class ModelUse(NamedTuple):
+    """The use of a head: the Hub's name, the class that opens it, a noun phrase, and the library of the class."""
+
+    pipeline_tag: str
+    opener: str
+    purpose: str
+    library: str = "transformers"
+
+
+# Head of pretraining -> its use; the first head that a model has decides, then the head of a kind of task.
+USES = {
+    "masked_token": ModelUse("fill-mask", "AutoModelForMaskedLM", "filling masked words, and fine-tuning on a task"),
+    "next_token": ModelUse("text-generation", "AutoModelForCausalLM", "continuing texts, and fine-tuning on a task"),
+    "replaced_token": ModelUse("feature-extraction", "AutoModelForPreTraining", "fine-tuning on a task"),
+}
+BARE = ModelUse("feature-extraction", "AutoModel", "vectors of texts, and fine-tuning on a task")
+SENTENCES = ModelUse(
+    SIMILARITY.pipeline_tag, "SentenceTransformer", SIMILARITY.purpose, library="sentence-transformers"
+)
+
+
+def model_card(
+    weights: Weights,
+    directory: pathlib.Path,
+    license_: str | None = None,
+    base_model: str | None = None,
+    bias: pathlib.Path | None = None,
+) -> str:
+    """Return the card of a model.
+
+    Args:
+        weights: of `read_weights` for `directory`, with the heads that are written.
+        directory: a work directory, which says how the model was made, or any other.
+        license_: identifier of the Hub, such as apache-2.0; None: the card says that there is none.
+        base_model: id on the Hub of the model that this model was trained from.
+        bias: file with a report of `bert-jax bias --json` on this model, for the limits.
+
+    Raises:
+        UserError: an identifier that the Hub would refuse by its form; `bias` is no report, or is about other weights.
+    """
+    if license_ is not None and not LICENSE.fullmatch(license_):
+        raise UserError(f"--license {license_}: give an identifier of the Hugging Face Hub, such as apache-2.0")
+    if base_model is not None and not HUB_ID.fullmatch(base_model):
+        raise UserError(f"--base_model {base_model}: give an id of the Hugging Face Hub, such as owner/name")
+    provenance, use = provenance_of(directory, weights.step), _choose_use(weights)
+    in_transformers = FAMILIES[weights.config.family].in_transformers
+    metadata: dict[str, object] = {
+        "language": provenance.languages,
+        "license": license_,
+        "library_name": use.library if in_transformers else "bert_jax",
+        "pipeline_tag": use.pipeline_tag,
+        "tags": [weights.config.family, "bert_jax", *provenance.tags],
+        "base_model": base_model,
+        "datasets": provenance.datasets,
+    }
+    # YAML between rulers; each value is JSON, which is YAML as well.
+    lines = [f"{key}: {json.dumps(value)}" for key, value in metadata.items() if value]
+    limits = _bias_sentences(bias, weights_digest(weights.params)) if bias else []
+    if license_ is None:
+        limits.append("No license was given with this model.\n")
+    parts = [
+        *_introduction(weights, provenance.origin, use),
+        *limits,
+        "## Load it\n",
+        _code_block(_loading_code(use, in_transformers), "python"),
+        *_training_sections(provenance),
+    ]
+    title = f"# {_escape_markdown(directory.resolve().name)}\n"
+    return "\n".join(["---", *lines, "---", "", title, *parts, f"Exported by bert_jax {__version__}.", ""])
+
+
+def _choose_use(weights: Weights) -> ModelUse:
+    if weights.sentences is not None:
+        return SENTENCES
+    heads = {head.name: head.classes for head in weights.heads}
+    for head, use in USES.items():
+        if head in heads:
+            return use
+    for kind in KINDS.values():
+        classes = heads.get(kind.head)
+        if classes is not None and (classes > 1 if kind.classes is None else classes == kind.classes):
+            opener = class_for(FAMILIES[weights.config.family], {*heads} - {*WITHOUT_PARAMETERS})
+            _, with_for, task = opener.name.partition("For") if opener else ("", "", "")
+            return ModelUse(kind.pipeline_tag, f"AutoModel{with_for}{task}", kind.purpose)
+    return BARE
+
+
+def _introduction(weights: Weights, origin: str, use: ModelUse) -> Iterable[str]:
+    config, sentences = weights.config, weights.sentences
+    heads = ", ".join(head.name.replace("_", " ") for head in weights.heads) or "none"
+    pooling = ""
+    if sentences is not None:
+        length = " of length 1" if sentences.normalize else ""
+        pooling = f" A text is one vector{length}, by {sentences.pooling} pooling."
+        if sentences.max_seq_len is not None:
+            pooling += f" Texts are cut at {sentences.max_seq_len:,} tokens."
+    yield (
+        f"An encoder of the family {config.family}: {config.num_layers} layers of width {config.hidden_size}, a "
+        f"vocabulary of {config.vocab_size:,} tokens, up to {config.max_positions:,} tokens a text; heads: {heads}."
+        f"{pooling}\n"
+        f"{_escape_markdown(origin) or 'How it was trained is not recorded here.'}\n"
+    )
+    yield "## Intended use and limits\n"
+    yield (
+        f"It is meant for {use.purpose}.\nWhat it says follows the texts that it was trained on, with their errors and "
+        "prejudices, and nothing but the figures on this page was measured.\n"
+    )
+
+
+def _training_sections(provenance: Provenance) -> Iterable[str]:
+    """Yield scores, training and cost, as far as they are known."""
+    if provenance.scores:
+        names = {name for name, _ in provenance.scores}
+        weighted = ", ".join(name for name in (loss.replace("_", " ") for loss in WEIGHTED) if name in names)
+        unit = f"nats, times their weight: {weighted}" if weighted else "nats"
+        yield "## Scores\n"
+        yield f"{_escape_markdown(provenance.eval_set)} Losses and entropies are in {unit}.\n"
+        yield _markdown_table(("measure", "value"), provenance.scores)
+    if provenance.recipe:
+        yield "## Training\n"
+        if provenance.corpus:
+            yield f"Text: {_escape_markdown(provenance.corpus)}\n"
+        yield f"`bert-jax {provenance.verb} --config recipe.py --workdir DIR` trains it again, where `recipe.py` is\n"
+        yield _code_block(provenance.recipe, "python")
+        fingerprints = [(f"fingerprint of the {name}", value) for name, value in provenance.fingerprints]
+        versions = [(f"version of {name}", value) for name, value in provenance.versions]
+        yield _markdown_table(("", ""), [*fingerprints, *versions])
+    if provenance.cost:
+        yield "## Cost\n"
+        yield f"Of the whole run until it was exported. {_escape_markdown(provenance.cost_note)}\n"
+        yield _markdown_table(("", ""), provenance.cost)
+
+
+def _bias_sentences(report: pathlib.Path, weights: str) -> list[str]:
+    """Return what each figure of a bias report says and does not say, as a list in Markdown under its title.
+
+    Args:
+        report: a file with the output of `bert-jax bias --json`.
+        weights: `weights_digest` of the model of the card.
+
+    Raises:
+        UserError: the file cannot be read or is no such report, or the report is about other weights.
+    """
+    try:
+        values = parse_json(str(report), report.read_text(encoding="utf-8"))
+        measured, lines = values["weights"], list[str]()
+        for result in values["results"]:
+            for figure in result["readings"]:
+                says, limits = figure["says"], figure["does_not_say"]
+                if not isinstance(says, str) or not isinstance(limits, str):
+                    raise TypeError("a sentence is no text")
+                lines.append(f"- {_escape_markdown(f'{says} {limits}')}")
+    except OSError as error:
+        raise UserError(f"--bias {report}: cannot be read ({error.strerror or error})") from None
+    except (KeyError, TypeError, UnicodeDecodeError):
+        raise UserError(f"--bias {report}: not a bias report; give what `bert-jax bias --json` printed") from None
+    if measured != weights:
+        raise UserError(f"--bias {report}: measured with other weights than these; run `bert-jax bias --json` again")
+    return ["Bias, measured by `bert-jax bias`:\n", "\n".join([*lines, ""])] if lines else []
+
+
+def _loading_code(use: ModelUse, in_transformers: bool) -> str:
+    """Return lines of Python that open the directory that they lie in."""
+    if not in_transformers:
+        return 'import bert_jax\n\nmodel = bert_jax.load(".")  # this directory\n'
+    if use is SENTENCES:
+        return (
+            f"from sentence_transformers import {use.opener}\n\n"
+            f'model = {use.opener}(".")  # this directory\n'
+            'vectors = model.encode(["a text", "another text"])\n'
+        )
+    return (
+        f"from transformers import AutoTokenizer, {use.opener}\n\n"
+        f'model = {use.opener}.from_pretrained(".")  # this directory\n'
+        'tokenizer = AutoTokenizer.from_pretrained(".")\n'
+    )
+
+
+def _markdown_table(head: tuple[str, str], rows: NamedValues) -> str:
+    lines = [f"| {head[0]} | {head[1]} |", "| --- | --- |"]
+    return "\n".join(
+        [*lines, *(f"| {_escape_markdown(name)} | {_escape_markdown(value)} |" for name, value in rows), ""]
+    )
+
+
+def _escape_markdown(text: str) -> str:
+    """Return text that Markdown and HTML take for text, on one line."""
+    return re.sub(r"([\\`*_\[\]<>|#&!~$])", r"\\\1", " ".join(text.split()))
+
+
+def _code_block(code: str, language: str) -> str:
+    """Return a block of code whose fence is longer than any row of backticks in it."""
+    longest = max((len(row) for row in re.findall("`+", code)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{code}{fence}\n"

@@ -1,0 +1,171 @@
+"""A corpus as one HTML page: figures, warnings, filters, sequences page by page."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bert_jax.batches.pipeline import Sequences
+from bert_jax.reports.corpus.checks import corpus_warnings
+from bert_jax.reports.corpus.figures import CorpusFigures, CorpusSource
+from bert_jax.reports.corpus.inspect_text import figures_lines
+from bert_jax.reports.corpus.sequences import ShownSequence, mark_meanings, show_sequence
+from bert_jax.reports.html.markup import Html, element, folded, note, page, section, table
+
+if TYPE_CHECKING:
+    from bert_jax.tokenizer import Tokenizer
+
+NUM_SEQUENCES = 100  # shown, about as many of each source
+PER_PAGE = 10
+NUM_SEARCHED = 100_000  # sequences, among which sequences of small sources are looked for
+TEXT_WIDTH = 100  # columns of the figures
+
+
+class PageFilter(NamedTuple):
+    """A choice: its title, the names of its values, and the values of each sequence, as indexes of names."""
+
+    title: str
+    letter: str  # begins the class of a value
+    names: Sequence[str]
+    values: Sequence[Sequence[int]]
+
+
+def inspect_page(figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequences | None, first_number: int) -> str:
+    """Return an HTML page of a corpus or mixture.
+
+    Args:
+        figures: of the corpus.
+        tokenizer: of the corpus.
+        sequences: of two token types; None: there are none.
+        first_number: of the first sequence that may be shown.
+    """
+    warnings = corpus_warnings(figures).values()
+    title = ", ".join(source.name for source in figures.sources)
+    filters, parts = list[PageFilter](), [note(figures.no_sequences)]
+    if sequences:
+        filters, parts = _filters_and_parts(figures, tokenizer, sequences, first_number)
+    verdict = f"⚠ {len(warnings)} likely problems" if warnings else "✓ no warnings"
+    lines = figures_lines(figures, tokenizer, TEXT_WIDTH, False)
+    return page(
+        f"Corpus: {title}",
+        element("h1", title),
+        element("p", verdict, class_="bad" if warnings else "good"),
+        element("ul", *(element("li", line) for line in warnings)) if warnings else "",
+        section("Sources", _source_table(figures.sources)),
+        folded("All figures", element("pre", "\n".join(lines), tabindex=0)),
+        section("Sequences", *parts),
+        command="inspect",
+        style="".join(_filter_rules(filters)),
+    )
+
+
+def _source_table(sources: Sequence[CorpusSource]) -> Html:
+    head = ("corpus", "language", "documents", "tokens", "held out", "stored of read", "rejected", "of the sequences")
+    rows = []
+    for source in sources:
+        rejected = ", ".join(f"{count:,} {reason}" for reason, count in source.rejected.items()) or "none"
+        stored = f"{source.prepared['stored']:,} of {source.prepared['in']:,}"
+        sizes = (f"{source.train['documents']:,}", f"{source.train['tokens']:,}", f"{source.heldout['documents']:,}")
+        fraction = "" if source.sequences_fraction is None else f"{source.sequences_fraction:.2%}"
+        rows.append((source.name, source.prepared["language"], *sizes, stored, rejected, fraction))
+    return table(head, rows, "sources")
+
+
+def _filters_and_parts(
+    figures: CorpusFigures, tokenizer: "Tokenizer", sequences: Sequences, first_number: int
+) -> tuple[list[PageFilter], list[Html]]:
+    """Return the filters, and the parts of the section about sequences."""
+    numbers, sources = _choose_sequences(sequences, len(figures.sources), first_number)
+    batch = sequences.batch(numbers)
+    begins_word = sequences.begins_word(numbers) if sequences.begins_word else [None] * len(numbers)
+    shown = [show_sequence(batch, row, figures.data, tokenizer, begins_word[row]) for row in range(len(numbers))]
+    names = [source.name for source in figures.sources]
+    language_of = [str(source.prepared["language"]) for source in figures.sources]
+    languages = list(dict.fromkeys(language_of))
+    warnings = list(dict.fromkeys(warning for sequence in shown for warning in sequence.warnings))
+    filters = [
+        PageFilter("Source", "s", names, [[source] for source in sources]),
+        PageFilter("Language", "l", languages, [[languages.index(language_of[source])] for source in sources]),
+        PageFilter("Warning", "w", warnings, [[warnings.index(name) for name in seq.warnings] for seq in shown]),
+    ]
+    cards = [
+        _sequence_card(row, sequence_number, f"{names[source]}, {language_of[source]}", sequence, filters)
+        for row, (sequence_number, source, sequence) in enumerate(zip(numbers.tolist(), sources, shown, strict=True))
+    ]
+    begins = range(0, len(cards), PER_PAGE)
+    pages = [
+        element("div", *cards[begin : begin + PER_PAGE], class_=f"page p{index}") for index, begin in enumerate(begins)
+    ]
+    each = "" if len(names) == 1 else ", about as many of each source"
+    introduction = (
+        f"{len(cards)} sequences of {batch['input_ids'].shape[1]} tokens, from number {first_number:,} on{each}; an "
+        f"epoch has {sequences.num_per_epoch:,}. A filter applies to all pages."
+    )
+    # A filter by source or language needs two names, a filter by warning one.
+    selects = [_filter_select(filter_) for filter_ in filters if len(filter_.names) > (filter_.letter != "w")]
+    labels = [f"{begin + 1} to {min(begin + PER_PAGE, len(cards))}" for begin in begins]
+    return filters, [
+        element("p", introduction),
+        mark_meanings(tokenizer),
+        element("div", *selects, _page_radios(labels), class_="filters"),
+        *pages,
+        element("p", class_="shown note"),
+    ]
+
+
+def _choose_sequences(sequences: Sequences, num_sources: int, first_number: int) -> tuple[np.ndarray, list[int]]:
+    """Return numbers int64 [any] from `first_number` on, about `NUM_SEQUENCES`, as many of each source; and sources."""
+    numbers = np.arange(first_number, first_number + (NUM_SEQUENCES if num_sources == 1 else NUM_SEARCHED))
+    sources = sequences.source_of(numbers)
+    num_each = max(1, NUM_SEQUENCES // num_sources)
+    chosen = np.sort(np.concatenate([np.flatnonzero(sources == source)[:num_each] for source in range(num_sources)]))
+    return numbers[chosen], sources[chosen].tolist()
+
+
+def _sequence_card(
+    row: int, sequence_number: int, source: str, sequence: ShownSequence, filters: Sequence[PageFilter]
+) -> Html:
+    classes = [f"{filter_.letter}{value}" for filter_ in filters for value in filter_.values[row]]
+    warnings = [element("span", f"⚠ {warning}", class_="bad") for warning in sequence.warnings]
+    return element(
+        "div",
+        element("h3", f"Sequence {sequence_number:,}"),
+        note(f"{source}; {sequence.figures}"),
+        element("p", *warnings) if warnings else "",
+        sequence.body,
+        class_=" ".join(["card", *classes]),
+    )
+
+
+def _filter_select(filter_: PageFilter) -> Html:
+    counts = [sum(value in values for values in filter_.values) for value in range(len(filter_.names))]
+    options = [
+        element("option", f"{name} ({count})", class_=f"one {filter_.letter}{value}")
+        for value, (name, count) in enumerate(zip(filter_.names, counts, strict=True))
+    ]
+    return element("label", f"{filter_.title} ", element("select", element("option", "all"), *options))
+
+
+def _page_radios(labels: Sequence[str]) -> Html:
+    buttons = [
+        element("label", element("input", type="radio", name="page", id=f"p{index}", checked=index == 0), label)
+        for index, label in enumerate(labels)
+    ]
+    return element("fieldset", element("legend", "Page"), *buttons, class_="pages")
+
+
+def _filter_rules(filters: Sequence[PageFilter]) -> Iterable[str]:
+    """Yield style rules that show the chosen page, or with a filter the sequences of all pages that it leaves.
+
+    A browser without `:has` shows all of them.
+    """
+    if not filters:
+        return
+    num_pages = -(-len(filters[0].values) // PER_PAGE)
+    yield "@supports selector(:has(a)){.page{display:none}"
+    yield from (f"main:has(#p{index}:checked) .p{index}{{display:block}}" for index in range(num_pages))
+    yield "main:has(option.one:checked) .page{display:block}main:has(option.one:checked) .pages{display:none}"
+    for filter_ in filters:
+        for name in (f"{filter_.letter}{value}" for value in range(len(filter_.names))):
+            yield f"main:has(option.{name}:checked) .card:not(.{name}){{display:none}}"
+    yield "}@supports not selector(:has(a)){.filters{display:none}}"

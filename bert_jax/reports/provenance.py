@@ -1,0 +1,126 @@
+"""The making of a model, as its work directory records it, for a model card.
+
+Cards are published, so nothing here names a directory of the machine.
+"""
+
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_jax.console import format_metric
+from bert_jax.corpus.manifest import read_manifest, split_snapshot
+from bert_jax.corpus.mixture import find_corpora
+from bert_jax.errors import UserError
+from bert_jax.reports.run.cost import AssumedPower, cost_rows
+from bert_jax.reports.run.record import PretrainingFacts, Run, read_workdir
+from bert_jax.training.metrics import NOT_SCORES
+
+GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
+# Task -> its data set on the Hugging Face Hub.
+DATASETS = dict.fromkeys(GLUE, "nyu-mll/glue") | {"squad1": "rajpurkar/squad", "squad2": "rajpurkar/squad_v2"}
+LANGUAGE = re.compile(r"[a-z]{2,3}")
+VERSIONS = ("bert_jax", "jax", "flax", "python")  # of the machine that a card names
+
+NamedValues = Sequence[tuple[str, str]]  # name and value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """The making of a model in words and numbers; empty where it is not known."""
+
+    origin: str = ""  # a sentence
+    corpus: str = ""  # a sentence
+    eval_set: str = ""  # a sentence: the documents or the task that the scores are of
+    scores: NamedValues = ()
+    fingerprints: NamedValues = ()
+    versions: NamedValues = ()
+    cost: NamedValues = ()
+    cost_note: str = ""  # sentences on how the cost is known
+    recipe: str = ""
+    verb: str = ""  # that trains the recipe
+    languages: Sequence[str] = ()
+    datasets: Sequence[str] = ()
+    tags: Sequence[str] = ()
+
+
+def provenance_of(directory: pathlib.Path, step: int | None) -> Provenance:
+    """Return the provenance of the model in a directory; `step` is of its checkpoint, where `pretrain` made it."""
+    if not (directory / "run.json").is_file():
+        return Provenance()
+    run = read_workdir(directory)
+    facts = _pretraining_fields(run, run.pretraining, step or 0) if run.pretraining else _finetuning_fields(run)
+    if any(training.lines for training in run.trainings):
+        facts["cost"], facts["cost_note"] = cost_rows(run, AssumedPower())
+    return Provenance(
+        **facts,
+        fingerprints=tuple(run.fingerprint.items()),
+        versions=[(name, str(run.machine[name])) for name in VERSIONS if name in run.machine],
+        recipe=run.published_recipe,
+        verb=run.verb,
+    )
+
+
+def _pretraining_fields(run: Run, facts: PretrainingFacts, step: int) -> dict[str, Any]:
+    """Return the fields of `Provenance` that differ between pretraining and fine-tuning."""
+    lines = [line for line in run.trainings[0].lines if line["split"] == "heldout" and line["step"] <= step]
+    line = max(lines, key=lambda line: line["step"], default={})
+    corpus, languages = _describe_corpora(facts.data.corpus or "")
+    if (count := facts.data.snapshots or 1) > 1:
+        corpus += f" This is the first of {count} snapshots of a growing corpus, which the run reads in turn."
+    objective = facts.objective.replace("_", " ")
+    start = f"weights of {os.path.basename(run.init_from)}" if run.init_from else "random weights"
+    max_seq_len = max(phase.seq_len for phase in facts.phases if phase.begin < max(step, 1))
+    return {
+        "origin": f"Pretrained by {objective} from {start}: step {step:,} of {facts.phases[-1].end:,}, on sequences "
+        f"of up to {max_seq_len:,} tokens.",
+        "corpus": corpus,
+        "eval_set": f"Documents that were held out of training, at step {line['step']:,}." if line else "",
+        "scores": _format_scores({name: value for name, value in line.items() if name not in NOT_SCORES}),
+        "languages": languages,
+        "tags": [facts.objective],
+    }
+
+
+def _finetuning_fields(run: Run) -> dict[str, Any]:
+    """Return the fields of `Provenance` that differ between pretraining and fine-tuning."""
+    task, results = run.task, run.results
+    if results is None:
+        raise UserError(f"{run.path}: no readable results.json; run `bert-jax finetune` to its end")
+    best, scores = results.best, _format_scores(results.best["scores"])
+    if results.num_seeds > 1:
+        suffix = f", mean and deviation of {results.num_seeds} seeds"
+        scores += [(name.replace("_", " ") + suffix, results.mean_and_deviation(name)) for name in best["scores"]]
+    return {
+        "origin": f"Fine-tuned for {task} from the weights of {os.path.basename(run.init_from)}, with learning rate "
+        f"{best['learning_rate']:g} and seed {best['seed']}: the best of {len(results.trainings)} by {results.metric} "
+        "on the dev set.",
+        "eval_set": f"The dev set of {task}, which also chose this model.",
+        "scores": scores,
+        "datasets": [DATASETS[task]] if task in DATASETS else [],
+        "tags": [task],
+    }
+
+
+def _format_scores(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    numbers = {name: value for name, value in metrics.items() if type(value) in (int, float)}
+    return [(name.replace("_", " "), format_metric(name, float(value))) for name, value in numbers.items()]
+
+
+def _describe_corpora(corpus: str) -> tuple[str, list[str]]:
+    """Return a sentence on the corpora whose manifests can be read, and the languages of their documents."""
+    sentences, languages = [], []
+    for directory in [] if "://" in corpus else find_corpora(corpus):
+        name, (path, snapshot) = os.path.basename(directory), split_snapshot(directory)
+        try:
+            manifest = read_manifest(pathlib.Path(path), snapshot)
+            train, language = manifest["splits"]["train"], manifest["settings"]["language"]
+            sentences.append(f"{name}: {train['documents']:,} documents, {train['tokens']:,} tokens")
+        except (UserError, KeyError, TypeError):
+            sentences.append(name)
+            continue
+        if isinstance(language, str) and LANGUAGE.fullmatch(language) and language not in languages:
+            languages.append(language)
+    return f"{'; '.join(sentences)}." if sentences else "", languages

@@ -1,0 +1,228 @@
+"""Sections of the page of a run: corpus, values at the end, settings, cost, commands that use it or train it again."""
+
+import os
+import shlex
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_jax.batches.statistics import QUANTILES, distribution, document_sizes, find_duplicates
+from bert_jax.console import format_metric
+from bert_jax.corpus.mixture import Mixture, open_mixture
+from bert_jax.errors import UserError
+from bert_jax.reports.html.markup import Html, element, folded, join_html, note, section, table
+from bert_jax.reports.next_commands import finetuned_commands, pretrained_commands
+from bert_jax.reports.run.cost import NOT_VERSIONS, AssumedPower, cost_rows
+from bert_jax.reports.run.curves import FRACTIONS, NOT_CURVES, SPLITS, curve_titles
+from bert_jax.reports.run.record import FinetuningResults, PretrainingFacts, Run, Setting, Training
+from bert_jax.tokenizer import load_tokenizer
+
+MAX_EVALUATIONS = 200  # in a table
+MAX_FIRST_TOKENS = 40  # of a document
+MAX_COMPARED_TOKENS = 10_000_000  # of documents that may be copies; of more, a random part
+MAX_UNFOLDED_SETTINGS = 12
+QUANTILE_NAMES = {0.0: "shortest", 0.05: "5 %", 0.5: "median", 0.95: "95 %", 1.0: "longest"}
+RESULT_TITLES = {"run": "training", "learning_rate": "learning rate", "seed": "seed", "step": "best step"}
+
+
+def find_run_corpus(corpus: str, fingerprint: str | None) -> Mixture | str:
+    """Return the corpus that a run was trained on, or why it cannot be shown."""
+    if "://" in corpus:
+        return f"{corpus} is a URL, and a report loads nothing"
+    try:
+        mixture = open_mixture(corpus)
+    except (UserError, OSError) as error:
+        return f"not found: {error}"
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"{corpus} cannot be read ({type(error).__name__}: {error})"
+    if mixture.fingerprint != fingerprint:
+        return f"{corpus} is not the corpus that this run was trained on: its fingerprint differs"
+    return mixture
+
+
+def corpus_section(facts: PretrainingFacts, last_step: int, mixture: Mixture | str) -> Html:
+    """Return documents, tokens, how often the run has read them, rejections, copies, leaks and lengths."""
+    if isinstance(mixture, str):
+        return section("Corpus", note(f"The corpus is not shown: {mixture}."))
+    rows = []
+    for corpus in mixture.corpora:
+        documents, language = corpus.manifest["documents"], corpus.manifest["settings"]["language"]
+        rejected = ", ".join(f"{count:,} {reason}" for reason, count in documents["rejected"].items()) or "none"
+        stored = f"{documents['stored']:,} of {documents['in']:,}"
+        for name in ("train", "heldout"):
+            split = corpus.split(name)
+            sizes = (f"{size:,}" for size in (split.num_documents, split.num_sentences, split.num_tokens))
+            rows.append((os.path.basename(str(corpus.directory)), name, *sizes, stored, rejected, language))
+    head = ("corpus", "split", "documents", "sentences", "tokens", "stored of read", "rejected", "language")
+    lengths, _ = document_sizes(mixture.split("train"))
+    sizes_of_documents = distribution(lengths)
+    by_quantile = dict(zip(QUANTILES, sizes_of_documents.quantiles, strict=True))
+    quantiles = [(name, f"{by_quantile[quantile]:,}") for quantile, name in QUANTILE_NAMES.items()]
+    tokenizer = mixture.corpora[0].manifest["tokenizer"]
+    num_tokens = sum(corpus.split("train").num_tokens for corpus in mixture.corpora)
+    epochs = np.format_float_positional(
+        facts.tokens_read(last_step) / num_tokens, precision=3, fractional=False, trim="-"
+    )
+    count = facts.data.snapshots
+    turns = f"They are the first of {count} snapshots, which the run reads in turn. " if count else ""
+    return section(
+        "Corpus",
+        element(
+            "p",
+            f"The run has read at most {epochs} times the {num_tokens:,} tokens of the training documents: padding "
+            f"counts. {turns}The documents that are held out measure what it has learned.",
+        ),
+        _first_words(mixture),
+        table(head, rows, "corpus"),
+        _copies_note(mixture),
+        element(
+            "p",
+            f"Tokenizer: {tokenizer['kind']} with {tokenizer['vocab_size']:,} tokens"
+            f"{', lowercase' if tokenizer.get('lowercase') else ''}. A training document has "
+            f"{sizes_of_documents.mean:,.0f} tokens on average.",
+        ),
+        table(("tokens of a training document", "tokens"), quantiles, "lengths of documents"),
+    )
+
+
+def _first_words(mixture: Mixture) -> Html:
+    """Return the beginning of a training document, for people who do not know the corpus."""
+    try:
+        tokens, _, _ = mixture.corpora[0].split("train").read(np.array([0]))
+        text = mixture.tokenizer().decode(tokens[:MAX_FIRST_TOKENS].tolist())
+    except UserError as error:
+        return note(f"No text is shown: {error}.")
+    return element("p", "The first training document begins: ", element("bdi", text), " ...")
+
+
+def _copies_note(mixture: Mixture) -> Html:
+    """Return the numbers of documents that occur twice, and of held-out documents that are trained on."""
+    try:
+        copies = find_duplicates(mixture.split("train"), mixture.split("heldout"), MAX_COMPARED_TOKENS)
+    except UserError as error:
+        return note(f"Copies are not counted: {error}.")
+    text = f"{copies.repeated:,} of {copies.train:,} training documents are copies of an earlier one"
+    if copies.heldout:
+        text += f"; {copies.leaked:,} of {copies.heldout:,} held-out documents are training documents too"
+    return element("p", f"{text}{'' if copies.exact else ' (a sample)'}.")
+
+
+def last_values_section(trainings: Sequence[Training]) -> Html:
+    """Return the last values of all metrics and, folded, every evaluation as numbers.
+
+    The last values of a single training have a row per metric, of several trainings a row per training.
+    """
+    titles = curve_titles(trainings)
+    if len(trainings) == 1:
+        (training,) = trainings
+        head: tuple[str, ...] = ("", "training", "held out")
+        rows = [("last step", f"{training.last_step:,}", "")]
+        rows += [
+            (title, _last_figure(training, name, "train"), _last_figure(training, name, "heldout"))
+            for name, title in titles.items()
+        ]
+        return section("At the end", table(head, rows, "values at the end"), _evaluation_table(trainings))
+    columns = {"last step": [f"{training.last_step:,}" for training in trainings]}
+    for name, title in titles.items():
+        for split, split_title in SPLITS.items():
+            cells = [_last_figure(training, name, split) for training in trainings]
+            if any(cells):
+                columns[f"{title}, {split_title}"] = cells
+    by_training = zip([training.label for training in trainings], *columns.values(), strict=True)
+    values = table(("training", *columns), by_training, "values at the end")
+    return section("At the end", values, _evaluation_table(trainings))
+
+
+def _last_figure(training: Training, name: str, split: str) -> str:
+    return _format_figure(name, training.last(name, split))
+
+
+def _format_figure(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    if name == "learning_rate":
+        return f"{value:.3g}"
+    if name in FRACTIONS:
+        return f"{value:.1%}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else format_metric(name, float(value))
+
+
+def _evaluation_table(trainings: Sequence[Training]) -> Html:
+    """Return the evaluations as a folded table, evenly spread where they are many."""
+    lines = [(training.label, line) for training in trainings for line in training.lines if line["split"] == "heldout"]
+    if not lines:
+        return Html("")
+    names = dict.fromkeys(name for _, line in lines for name in line if name not in NOT_CURVES)
+    indexes = np.unique(np.linspace(0, len(lines) - 1, min(len(lines), MAX_EVALUATIONS)).astype(int)).tolist()
+    rows = [
+        (label, f"{line['step']:,}", *(_format_figure(name, line.get(name)) for name in names))
+        for label, line in (lines[index] for index in indexes)
+    ]
+    count = f"{len(rows)} of {len(lines):,}" if len(rows) < len(lines) else f"{len(lines)}"
+    head = ("training", "step", *(name.replace("_", " ") for name in names))
+    return folded(f"Evaluations as numbers ({count})", table(head, rows, "evaluations"))
+
+
+def settings_section(settings: Sequence[Setting]) -> Html:
+    """Return the fields that differ from the defaults, and all fields folded away."""
+    head = ("field", "value", "default", "meaning")
+    differing = [setting[:4] for setting in settings if setting.differs]
+    others = [setting[:4] for setting in settings if not setting.differs]
+    return section(
+        "Settings",
+        element("p", f"{len(differing)} fields differ from the defaults."),
+        folded(
+            "What differs",
+            table(head, differing, "fields that differ", class_="changed"),
+            open_=len(differing) <= MAX_UNFOLDED_SETTINGS,
+        ),
+        folded(f"The {len(others)} fields at their defaults", table(head, others, "fields at their defaults")),
+    )
+
+
+def cost_section(run: Run, assumed: AssumedPower) -> Html:
+    """Return `cost_rows` as a table."""
+    rows, how_known = cost_rows(run, assumed)
+    return section("Cost", table((), rows, "cost"), note(how_known))
+
+
+def use_section(run: Run) -> Html:
+    """Return where the model is, and commands that use it."""
+    path = str(run.path)
+    if not (run.pretraining or run.results):
+        return section("Use it", note("A fine-tuned model is there when the run has ended."))
+    try:
+        tokenizer = load_tokenizer(run.path / "tokenizer")
+    except UserError as error:
+        return section("Use it", note(f"No commands: {error}."))
+    commands = finetuned_commands(path)
+    if run.pretraining:
+        commands = pretrained_commands(path, run.pretraining.heads, tokenizer.tokens[tokenizer.mask_id])
+    return section("Use it", element("p", f"The model is in {path}."), element("pre", "\n".join(commands), tabindex=0))
+
+
+def reproduction_section(run: Run) -> Html:
+    """Return recipe, command, versions, seed and fingerprints."""
+    command = f"bert-jax {run.verb} --config recipe.py --workdir {shlex.quote(run.path.name + '-again')}"
+    rows: list[tuple[str, object]] = [("seed", run.seed)]
+    rows += [(f"fingerprint of the {name}", value) for name, value in run.fingerprint.items()]
+    versions = [(f"version of {name}", value) for name, value in run.machine.items() if name not in NOT_VERSIONS]
+    rows += versions or [("versions", "not recorded")]
+    return section(
+        "Train it again",
+        element("p", "With this file as ", element("code", "recipe.py"), ":"),
+        element("pre", run.recipe, tabindex=0),
+        element("pre", command, tabindex=0),
+        table((), rows, "versions and fingerprints"),
+    )
+
+
+def dev_score_table(results: FinetuningResults | None) -> Html:
+    """Return the dev scores of each training of a `finetune` that has ended."""
+    if results is None:
+        return Html("")
+    names = dict.fromkeys(name for training in results.trainings for name in training["scores"])
+    rows = [[*map(training.get, RESULT_TITLES), *map(training["scores"].get, names)] for training in results.trainings]
+    cells = [[f"{cell:.4g}" if isinstance(cell, float) else cell for cell in row] for row in rows]
+    head = [*RESULT_TITLES.values(), *(name.replace("_", " ") for name in names)]
+    return join_html([element("h3", "Dev scores of each training"), table(head, cells, "dev scores")])

@@ -1,0 +1,44 @@
+"""The page of one run or several, written or served for the command line, on the CPU."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from bert_jax.console import Console
+from bert_jax.reports.html.markup import write_page
+
+
+def write_report(
+    workdirs: Sequence[str], output: str, watts: float | None = None, grams_per_kwh: float | None = None
+) -> str:
+    """Write `report_page` to the .html file `output` and return its name; UserError as in both."""
+
+    def make() -> str:
+        _use_only_the_cpu()
+        from bert_jax.reports.run.cost import AssumedPower
+        from bert_jax.reports.run.page import report_page
+        from bert_jax.training.remote_workdir import fetched
+
+        with contextlib.closing(Console()) as console, console.working("making the page"):
+            return report_page([fetched(workdir) for workdir in workdirs], console, AssumedPower(watts, grams_per_kwh))
+
+    return write_page(output, make)
+
+
+def serve_report(
+    workdirs: Sequence[str], port: int, watts: float | None = None, grams_per_kwh: float | None = None
+) -> None:
+    """Serve the page until Ctrl-C; UserError as in `follow_runs`."""
+    _use_only_the_cpu()
+    from bert_jax.reports.run.cost import AssumedPower
+    from bert_jax.reports.run.follow import follow_runs
+
+    with contextlib.closing(Console()) as console:
+        follow_runs(workdirs, port, AssumedPower(watts, grams_per_kwh), console)
+
+
+def _use_only_the_cpu() -> None:
+    """Hide the accelerators from JAX, where it is not in use yet: a run that is still training has them."""
+    if "jax" not in sys.modules:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -1,8 +1,0 @@
-"""The parts of a fine-tuning run; runs/finetune.py puts them together.
-
-setup.py     weights, task and data, checked against each other
-task_data.py the sets of a task as batches and scores
-teacher.py   a model fine-tuned before, which the training learns from
-train.py     one training: one learning rate and one seed
-results.py   the summary of all trainings, the best model and its predictions
-"""

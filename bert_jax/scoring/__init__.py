@@ -1,0 +1,14 @@
+"""Scores of a model without training: minimal pairs, pseudo-perplexity, bias.
+
+benchmark.py          the form of a benchmark, and readers that benchmarks share
+crows_pairs.py        CrowS-Pairs: sentences with and without a stereotype
+log_probabilities.py  masked inputs -> log-probabilities, in batches of few shapes
+minimal_pairs.py      BLiMP, Zorro and pairs of the user: add a file format to FORMATS
+queries.py            text -> masked inputs: add a way of masking to MASKINGS
+score.py              a model on a benchmark: add a benchmark to BENCHMARKS
+stereoset.py          StereoSet: words and next sentences
+templates.py          words of groups beside fillers
+texts.py              pseudo-perplexity of running text
+winobias.py           WinoBias: sentences and pronouns with and against a stereotype
+winogender.py         Winogender: pronouns of occupations
+"""

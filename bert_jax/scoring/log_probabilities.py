@@ -1,0 +1,168 @@
+"""Queries -> the log-probability of each token, by one jitted program for each of a few lengths."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.config import ComputeConfig, EncoderConfig
+from bert_jax.errors import UserError
+from bert_jax.models import Head, Params, make_model
+from bert_jax.objectives.base import Batch
+from bert_jax.parallel import sharding
+from bert_jax.scoring.queries import Queries, join_queries
+
+BATCH_TOKENS = 8_192  # of a batch, padding included
+SPACING = 4  # lengths per doubling, so that padding is at most a fifth
+MIN_LENGTH = 8
+
+MASKED, NEXT = "masked_token", "next_sentence"
+HEADS = (Head(MASKED),)
+
+Progress = Callable[[int, int], None]  # how many are done, and of how many
+# (parameters of any heads, the queries of each text, progress) -> float64 [queries] for each text
+Scorer = Callable[[Params, Sequence[Queries], Progress], list[np.ndarray]]
+
+
+class QueryBatch(NamedTuple):
+    """One batch: the indexes of its queries, the length of its sequences, and their number with fillers."""
+
+    indices: np.ndarray
+    length: int
+    batch_size: int
+
+
+class QueryHead(NamedTuple):
+    """A row of QUERY_HEADS: how a head answers a query."""
+
+    token_types: Callable[[Batch], jax.Array]  # int32 [batch, length]
+    logits: Callable[[Mapping[str, jax.Array]], jax.Array]  # arrays of the model -> float [batch, classes]
+
+
+def _second_text_mask(batch: Batch) -> jax.Array:
+    """Return 1 from `masked_positions` on, where the second text of a pair begins."""
+    column = jnp.arange(batch["input_ids"].shape[1])
+    return ((column >= batch["masked_positions"]) & (batch["attention_mask"] != 0)).astype(jnp.int32)
+
+
+QUERY_HEADS = {
+    MASKED: QueryHead(lambda batch: jnp.zeros_like(batch["input_ids"]), lambda arrays: arrays["mlm_logits"][:, 0]),
+    NEXT: QueryHead(_second_text_mask, lambda arrays: arrays["nsp_logits"]),
+}
+
+
+def make_scorer(
+    config: EncoderConfig,
+    dtype: str,
+    mesh: jax.sharding.Mesh,
+    pad_id: int,
+    temperature: float = 1.0,
+    head: str = MASKED,
+) -> Scorer:
+    """Return a function of parameters and queries; every process of the mesh calls it and gets all results.
+
+    `head` is a row of QUERY_HEADS, which answers the queries. Logits are divided by `temperature` before the softmax;
+    UserError where it is not above 0.
+    """
+    if not temperature > 0:
+        raise UserError(f"temperature {temperature}: give a number above 0")
+    (apply, names), blocks = (
+        _compile_log_probabilities(config, dtype, mesh, temperature, head),
+        sharding.batch_blocks(mesh),
+    )
+    shards = mesh.shape["data"] * mesh.shape["fsdp"]
+
+    def score(params: Params, queries: Sequence[Queries], progress: Progress) -> list[np.ndarray]:
+        joined = join_queries(queries)
+        scores = np.zeros(len(joined.inputs))
+        used = {name: params[name] for name in names}
+        num_done, pending = 0, None  # one batch is computed while the next is made
+
+        def collect(indices: np.ndarray, launched: jax.Array) -> None:
+            nonlocal num_done
+            scores[indices] = np.asarray(launched)[: len(indices)]
+            num_done += len(indices)
+            progress(num_done, len(scores))
+
+        with jax.set_mesh(mesh):
+            lengths = np.array([len(input_ids) for input_ids in joined.inputs], np.int64)
+            for batch in plan_batches(lengths, config.max_positions, shards):
+                arrays = _collate(batch, joined, pad_id)
+                size = batch.batch_size // blocks.num_blocks
+                rows = np.concatenate([np.arange(n * size, (n + 1) * size) for n in blocks.blocks])
+                placed = sharding.place_batch({name: x[rows] for name, x in arrays.items()}, mesh)
+                launched = batch.indices, apply(used, placed)
+                if pending:
+                    collect(*pending)
+                pending = launched
+            if pending:
+                collect(*pending)
+        ends = np.cumsum([len(text.targets) for text in queries])
+        return np.split(scores, ends[:-1]) if len(queries) else []
+
+    return score
+
+
+def plan_batches(lengths: np.ndarray, max_length: int, shards: int) -> Iterator[QueryBatch]:
+    """Yield the batches of all inputs, the longest first, so that each length but the last has one batch size.
+
+    Args:
+        lengths: int `[queries]`, tokens of each input.
+        max_length: tokens that the model reads.
+        shards: divides the size of each batch.
+    """
+    order, padded, start = np.argsort(-lengths, kind="stable"), padded_lengths(max_length), 0
+    while start < len(order):
+        length = int(padded[np.searchsorted(padded, lengths[order[start]])])
+        indices = order[start : start + max(BATCH_TOKENS // length // shards, 1) * shards]
+        is_last = start + len(indices) == len(order)
+        size = shards * (1 << max(-(-len(indices) // shards) - 1, 0).bit_length()) if is_last else len(indices)
+        yield QueryBatch(indices, length, size)
+        start += len(indices)
+
+
+def padded_lengths(max_length: int) -> np.ndarray:
+    """Return the lengths that inputs are padded to: multiples of 4 up to 16, then 20, 24, 28, 32, 40, 48 ..."""
+    lengths = [MIN_LENGTH]
+    while lengths[-1] < max_length:
+        lengths.append(lengths[-1] + max(SPACING, (1 << (lengths[-1].bit_length() - 1)) // SPACING))
+    return np.array([*lengths[:-1], max_length]) if lengths[-1] > max_length else np.array(lengths)
+
+
+def _collate(batch: QueryBatch, queries: Queries, pad_id: int) -> Batch:
+    """Return the arrays of a batch; fillers are copies of its first query."""
+    fillers = np.repeat(batch.indices[:1], batch.batch_size - len(batch.indices))
+    indices = np.concatenate([batch.indices, fillers])
+    inputs = [queries.inputs[index] for index in indices]
+    present = np.arange(batch.length) < np.array([len(input_ids) for input_ids in inputs])[:, None]
+    input_ids = np.full(present.shape, pad_id, np.int32)
+    input_ids[present] = np.concatenate(inputs)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": present.astype(np.int32),
+        "masked_positions": queries.positions[indices][:, None],
+        "masked_labels": queries.targets[indices][:, None],
+    }
+
+
+@functools.lru_cache(maxsize=8)
+def _compile_log_probabilities(
+    config: EncoderConfig, dtype: str, mesh: jax.sharding.Mesh, temperature: float, head: str
+) -> tuple[Callable[[Params, Batch], jax.Array], tuple[str, ...]]:
+    """Return a jitted function (params, batch) -> the log-probabilities of `masked_labels`, float32 `[batch]`.
+
+    And the names of the parts of the parameters that it reads.
+    """
+    # Of any length: the fused kernels of accelerators want longer sequences.
+    model = make_model(config, ComputeConfig(dtype=dtype, attention="xla"), (Head(head),))
+    query_head = QUERY_HEADS[head]
+
+    def log_probabilities(params: Params, batch: Batch) -> jax.Array:
+        batch = {**batch, "token_type_ids": query_head.token_types(batch)}
+        logits, labels = query_head.logits(model.apply(params, batch, None)), batch["masked_labels"]
+        return jnp.take_along_axis(jax.nn.log_softmax(logits / temperature), labels, axis=-1)[:, 0]
+
+    return jax.jit(log_probabilities, out_shardings=sharding.replicated(mesh)), tuple(model.shapes)

@@ -1,0 +1,61 @@
+"""Minimal pairs: a model knows a rule where it finds the acceptable sentence likelier than the unacceptable one."""
+
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+
+from bert_jax.errors import UserError
+from bert_jax.inference.inputs import read_inputs, texts_of
+from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, all_token_queries, files_in
+from bert_jax.scoring.queries import ScoringContext
+
+PACKAGED = {name: pathlib.Path(__file__).with_name(f"{name}.jsonl") for name in ("zorro_small",)}  # 1 % of Zorro
+GOOD, BAD, PARADIGM = "sentence_good", "sentence_bad", "UID"
+
+
+def _read_json_lines(path: pathlib.Path) -> Iterator[Item]:
+    """Read BLiMP's format (Warstadt et al. 2020): an object per line; without a UID the file names the paradigm."""
+    for line in read_inputs(path):
+        texts = texts_of(line, (GOOD,)) | texts_of(line, (BAD,))
+        yield Item(line.where, str(line.fields.get(PARADIGM, path.stem)), (texts[GOOD], texts[BAD]))
+
+
+def _read_alternating_lines(path: pathlib.Path) -> Iterator[Item]:
+    """Read Zorro's format (Huebner et al. 2021): odd lines unacceptable, even lines acceptable."""
+    lines = [line for line in read_inputs(path) if line.fields["text"].strip()]
+    if len(lines) % 2:
+        raise UserError(f"{path}: {len(lines)} sentences, an odd number; write the unacceptable one of each pair first")
+    for bad, good in zip(lines[::2], lines[1::2], strict=True):
+        yield Item(bad.where, path.stem, (good.fields["text"], bad.fields["text"]))
+
+
+# Suffix -> the pairs of a file, the acceptable sentence first.
+FORMATS: dict[str, Callable[[pathlib.Path], Iterator[Item]]] = {
+    ".jsonl": _read_json_lines,
+    ".txt": _read_alternating_lines,
+}
+
+
+def _read_pairs(path: pathlib.Path) -> list[Item]:
+    """Return the pairs of a file, of all files of a directory, or of PACKAGED, the acceptable sentence first."""
+    files = files_in(PACKAGED.get(str(path), path), tuple(FORMATS))
+    if files[0].suffix not in FORMATS:
+        raise UserError(f"{path}: pairs are read from {' and '.join(FORMATS)} files; rename or convert it")
+    return [item for file in files for item in FORMATS[file.suffix](file)]
+
+
+def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
+    """Return the fraction of pairs whose acceptable sentence has the higher sum; ties count half."""
+    sums = [pair.sums for pair in scored]
+    ties = sum(good == bad for good, bad in sums)
+    accuracy = (sum(good > bad for good, bad in sums) + ties / 2) / len(sums)
+    return {"pairs": len(sums), "accuracy": accuracy, "ties": ties}
+
+
+PAIRS = Benchmark(
+    read=_read_pairs,
+    data="sentence_good and sentence_bad in JSON lines, or alternating lines",
+    unit="pairs",
+    queries=all_token_queries,
+    figures=_figures,
+    mean_over_groups=True,
+)

@@ -1,0 +1,157 @@
+"""Templates: what a model expects at a mask beside a filler, such as he or she beside an occupation.
+
+As in Kurita et al. 2019 ("Measuring Bias in Contextualized Word Representations"), the answer is set against that for
+the same template with the filler masked, so that how frequent a word is does not count.
+"""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_jax.errors import UserError
+from bert_jax.inference.inputs import read_inputs
+from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem
+from bert_jax.scoring.queries import (
+    Queries,
+    ScoringContext,
+    Span,
+    TextTokens,
+    join_queries,
+    stretch_queries,
+    tokens_in,
+)
+
+PACKAGED = {"occupations": pathlib.Path(__file__).with_name("occupations_en.jsonl")}
+MASK, FILLER = "[MASK]", "{}"
+MIN_GROUPS = 2
+COUNT, PROBABILITY = "templates", "probability"
+HIDDEN, ASSOCIATION = "_of_masked", "_association"  # endings after the name of a group
+
+
+class TemplatePart(NamedTuple):
+    """The word at the mask of a text and its filler: the group of the word, and the span of each."""
+
+    group: str
+    word: Span
+    filler: Span
+
+
+def _read_templates(path: pathlib.Path) -> list[Item]:
+    """Return each template of a JSON-lines file with each of its fillers; the texts have the words of all groups.
+
+    A line has `template`, a text with `{}` for a filler and `[MASK]` for a word, `fillers`, a list of texts, and
+    `groups`, an object of lists of words by group. A line without `fillers` or `groups` has the values of the line
+    before. `path` may be a row of PACKAGED. The details are a `TemplatePart` for each text.
+    """
+    items, fields, names = list[Item](), dict[str, Any](), list[str]()
+    for line in read_inputs(PACKAGED.get(str(path), path)):
+        fields = {"fillers": fields.get("fillers"), "groups": fields.get("groups")} | dict(line.fields)
+        template, fillers, groups = _check_fields(line.where, fields)
+        names = names or list(groups)
+        if list(groups) != names:
+            raise UserError(f"{line.where}: groups {', '.join(groups)}; all lines need the same: {', '.join(names)}")
+        items += [_make_item(line.where, template, filler, groups) for filler in fillers]
+    return items
+
+
+def _check_fields(where: str, fields: Mapping[str, Any]) -> tuple[str, list[str], dict[str, list[str]]]:
+    """Return template, fillers and groups of a line; UserError where a value is not in the format."""
+    values: list[Any] = [fields.get(name) for name in ("template", "fillers", "groups")]
+    template, fillers, groups = values
+    if not isinstance(template, str) or any(template.count(part) != 1 for part in (MASK, FILLER)):
+        raise UserError(f"{where}: give a 'template' with {FILLER} and {MASK}, once each")
+    if not _are_texts(fillers):
+        raise UserError(f"{where}: give 'fillers', a list of texts, here or in a line before")
+    if not isinstance(groups, dict) or len(groups) < MIN_GROUPS or not all(map(_are_texts, groups.values())):
+        raise UserError(f"{where}: give 'groups', an object with a list of words for each of two or more groups")
+    if taken := [name for name in groups if name in (COUNT, PROBABILITY) or name.endswith((HIDDEN, ASSOCIATION))]:
+        raise UserError(f"{where}: a group {taken[0]}, which is the name of a figure; rename it")
+    if not all(map(_is_text, (template, *groups))):
+        raise UserError(f"{where}: half of a surrogate pair, which is no character, or a blank name; fix it")
+    return template, fillers, groups
+
+
+def _are_texts(values: Any) -> bool:
+    """Return whether a value is a list of different texts, none of them blank."""
+    return isinstance(values, list) and bool(values) and all(map(_is_text, values)) and len({*values}) == len(values)
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether a value is a text that is not blank, without halves of surrogate pairs."""
+    return isinstance(value, str) and bool(value.strip()) and value.encode(errors="ignore").decode() == value
+
+
+def _make_item(where: str, template: str, filler: str, groups: Mapping[str, Sequence[str]]) -> Item:
+    texts, parts = list[str](), list[TemplatePart]()
+    for group, words in groups.items():
+        for word in words:
+            text, end, spans = template, 0, dict[str, Span]()
+            for placeholder in sorted((MASK, FILLER), key=template.index):  # from left to right, so that spans stay
+                value = word if placeholder == MASK else filler
+                start = text.index(placeholder, end)
+                end = start + len(value)
+                text = text[:start] + value + text[start + len(placeholder) :]
+                spans[placeholder] = (start, end)
+            texts.append(text)
+            parts.append(TemplatePart(group, spans[MASK], spans[FILLER]))
+    return Item(where, filler, tuple(texts), parts)
+
+
+def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
+    """Return the queries of the word of each text, with the filler and then with the filler masked."""
+    queries = []
+    for text, text_tokens, part in zip(item.texts, tokens, item.details, strict=True):
+        in_word, in_filler = tokens_in(text_tokens, part.word), tokens_in(text_tokens, part.filler)
+        if not in_word.size or (text_tokens.ids[in_word] == context.unk_id).any():
+            raise UserError(f"{item.where}: the vocabulary has no {text[slice(*part.word)]!r}; give words that it has")
+        if set(in_word) & set(in_filler):
+            raise UserError(f"{item.where}: the word and the filler of {text!r} have a token in common; separate them")
+        with_filler = stretch_queries(context, text_tokens, in_word)
+        queries.append(join_queries([with_filler, stretch_queries(context, text_tokens, in_word, in_filler)]))
+    return queries
+
+
+def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
+    """Return what the model expects at the mask, means over the templates.
+
+    `probability`: of the words of all groups, in percent; where it is small, the rest says little. For each group
+    `GROUP`: its part of that, in percent; `GROUP_of_masked`: its part where the filler is masked;
+    `GROUP_association`: ln(probability / probability where the filler is masked), as in Kurita et al. 2019.
+    """
+    names = list(dict.fromkeys(part.group for part in scored[0].item.details))
+    by_template = np.array([_group_log_probabilities(template, names) for template in scored])
+    visible, hidden = by_template.transpose(1, 0, 2)  # [templates, groups] each
+    parts, hidden_parts = (
+        100 * np.exp(values - np.logaddexp.reduce(values, axis=1, keepdims=True)) for values in (visible, hidden)
+    )
+    figures: dict[str, float | int | None] = {
+        COUNT: len(scored),
+        PROBABILITY: 100 * float(np.exp(visible).sum(axis=1).mean()),
+    }
+    for ending, values in (("", parts), (HIDDEN, hidden_parts), (ASSOCIATION, visible - hidden)):
+        figures |= {f"{name}{ending}": float(value) for name, value in zip(names, values.mean(axis=0), strict=True)}
+    return figures
+
+
+def _group_log_probabilities(template: ScoredItem, names: Sequence[str]) -> list[list[float]]:
+    """Return ln of the probability of each group, with the filler and with the filler masked."""
+    sums = np.array([[half.sum() for half in np.split(values, 2)] for values in template.log_probabilities])
+    groups = np.array([part.group for part in template.item.details])
+    return [[float(np.logaddexp.reduce(column[groups == name])) for name in names] for column in sums.T]
+
+
+def template_groups(figures: Figures) -> list[str]:
+    """Return the names of the groups in the figures of templates."""
+    return [name.removesuffix(ASSOCIATION) for name in figures if name.endswith(ASSOCIATION)]
+
+
+TEMPLATES = Benchmark(
+    read=_read_templates,
+    data="JSON lines with template, fillers and groups",
+    unit="sentences",
+    queries=_queries,
+    figures=_figures,
+    masking="the word, and the filler for comparison",
+)

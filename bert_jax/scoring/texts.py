@@ -1,0 +1,73 @@
+"""Pseudo-perplexity of running text (Salazar et al. 2020), per token, per word and per character."""
+
+import math
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_jax.inference.inputs import read_inputs, texts_of
+from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem
+from bert_jax.scoring.queries import Queries, ScoringContext, TextTokens, join_queries, sentence_queries
+
+NUM_SPECIAL = 2  # tokens of an input beside the text
+
+
+def _read_lines(path: pathlib.Path) -> list[Item]:
+    """Return the lines of a file that are not blank, or the `text` of its JSON lines."""
+    lines = ((line.where, texts_of(line)["text"]) for line in read_inputs(path))
+    return [Item(where, path.name, (text,)) for where, text in lines if text.strip()]
+
+
+def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
+    """Return the queries of a line; a line that is longer than the model reads is split between words."""
+    (line,) = tokens
+    ends = piece_ends(line.words, context.max_positions - NUM_SPECIAL)
+    pieces = [
+        TextTokens(line.ids[start:end], line.words[start:end], line.offsets[start:end])
+        for start, end in zip([0, *ends], ends, strict=False)
+    ]
+    return [join_queries([sentence_queries(context, piece) for piece in pieces])]
+
+
+def piece_ends(words: np.ndarray, max_tokens: int) -> list[int]:
+    """Return the end of each piece of a line: before a new word where there is one, `max_tokens` apart at most."""
+    ends, start = [], 0
+    while start < len(words):
+        end = min(start + max_tokens, len(words))
+        word_ends = [
+            index for index in range(start + 1, end + 1) if index == len(words) or words[index] != words[index - 1]
+        ]
+        start = word_ends[-1] if word_ends else end
+        ends.append(start)
+    return ends
+
+
+def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
+    """Return the pseudo-perplexity, exp of the mean negative log-probability, of tokens and of words; bits a character.
+
+    Words are separated by white space, and characters are counted in the lines: figures of models with different
+    vocabularies compare by them, figures per token do not. `split_lines` were longer than the model reads.
+    """
+    texts = [line.item.texts[0] for line in scored]
+    lengths = [len(line.tokens[0].ids) for line in scored]
+    num_tokens, num_words, num_characters = sum(lengths), sum(len(text.split()) for text in texts), sum(map(len, texts))
+    nats = -math.fsum(value for line in scored for value in line.log_probabilities[0])
+    return {
+        "lines": len(scored),
+        "split_lines": sum(length > context.max_positions - NUM_SPECIAL for length in lengths),
+        "tokens": num_tokens,
+        "words": num_words,
+        "pseudo_perplexity": _capped_exp(nats / num_tokens) if num_tokens else None,
+        "per_word": _capped_exp(nats / num_words) if num_tokens else None,
+        "bits_per_character": nats / math.log(2) / num_characters if num_tokens else None,
+    }
+
+
+def _capped_exp(nats: float) -> float:
+    return math.exp(min(nats, 700.0))  # of random weights it may exceed what a float holds
+
+
+TEXT = Benchmark(
+    read=_read_lines, data="a text per line", unit="lines", queries=_queries, figures=_figures, splits_texts=True
+)

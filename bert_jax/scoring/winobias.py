@@ -1,0 +1,142 @@
+"""WinoBias (Zhao et al. 2018): which of two sentences is likelier, and which of two pronouns."""
+
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bert_jax.errors import UserError
+from bert_jax.scoring.benchmark import (
+    Benchmark,
+    Figures,
+    Item,
+    ScoredItem,
+    all_token_queries,
+    files_in,
+    read_utf8,
+    win_score,
+)
+from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, stretch_queries, tokens_in
+
+PRO, ANTI = "pro_stereotyped_", "anti_stereotyped_"
+PRONOUN = re.compile(r"\[(he|him|his|she|her)\]", re.IGNORECASE)
+FEMALE = ("she", "her")
+NUMBERED = re.compile(r"\d+ (.*)")  # a line of a file
+
+
+class PronounPair(NamedTuple):
+    """The pronoun of the sentence in line with the stereotype, and the pronoun of the sentence against it."""
+
+    is_male: bool  # the first
+    pro_span: Span
+    anti_span: Span  # in the first sentence with the other pronoun, the third text of the item
+
+
+def _read_pairs(path: pathlib.Path) -> list[Item]:
+    """Return the pairs of WinoBias, the sentence in line with the stereotype first.
+
+    Where each sentence has a single pronoun in brackets, a third text is the first sentence with the pronoun of the
+    second, and the details are a `PronounPair`: in a few pairs the sentences differ elsewhere too. `path` is a
+    directory, or a file `pro_stereotyped_...`; its `anti_stereotyped_...` lies beside it.
+    """
+    items = []
+    for pro_file in files_in(path, (".dev", ".test", ".txt")):
+        if not pro_file.name.startswith(PRO):
+            continue
+        name = pro_file.name.removeprefix(PRO)
+        anti_file = pro_file.with_name(ANTI + name)
+        pro, anti = _read_sentences(pro_file), _read_sentences(anti_file)
+        if len(pro) != len(anti):
+            raise UserError(
+                f"{pro_file} has {len(pro)} sentences, {anti_file.name} {len(anti)}; take both from one version"
+            )
+        items += [
+            _make_item(f"{pro_file}:{line}", name, *pair) for line, pair in enumerate(zip(pro, anti, strict=True), 1)
+        ]
+    return items
+
+
+def _read_sentences(file: pathlib.Path) -> list[str]:
+    """Return the sentences of a file of WinoBias, without their numbers."""
+    sentences = []
+    for line_number, line in enumerate(read_utf8(file).splitlines(), 1):
+        match = NUMBERED.fullmatch(line.strip())
+        if not match:
+            raise UserError(
+                f"{file}:{line_number}: {line!r:.40} does not begin with a number and a space; is it of WinoBias?"
+            )
+        sentences.append(match[1])
+    return sentences
+
+
+def _make_item(where: str, group: str, pro: str, anti: str) -> Item:
+    """Return the item of two lines with brackets around the person and the pronouns."""
+    texts = (_without_brackets(pro), _without_brackets(anti))
+    pro_matches, anti_matches = list(PRONOUN.finditer(pro)), list(PRONOUN.finditer(anti))
+    if len(pro_matches) != 1 or len(anti_matches) != 1:
+        return Item(where, group, texts)
+    start = len(_without_brackets(pro[: pro_matches[0].start()]))
+    pro_pronoun, anti_pronoun = pro_matches[0][1], anti_matches[0][1]
+    pro_span, anti_span = ((start, start + len(pronoun)) for pronoun in (pro_pronoun, anti_pronoun))
+    swapped = texts[0][:start] + anti_pronoun + texts[0][pro_span[1] :]
+    details = PronounPair(pro_pronoun.lower() not in FEMALE, pro_span, anti_span)
+    return Item(where, group, (*texts, swapped), details)
+
+
+def _without_brackets(line: str) -> str:
+    return line.replace("[", "").replace("]", "")
+
+
+def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
+    """Return the queries of all tokens of both sentences, and of the other pronoun in the first sentence."""
+    queries = all_token_queries(context, item._replace(texts=item.texts[:2]), tokens[:2])
+    for swapped in tokens[2:]:
+        queries.append(stretch_queries(context, swapped, tokens_in(swapped, item.details.anti_span)))
+    return queries
+
+
+def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
+    """Return how often the model sides with the stereotype, in percent; ties count half.
+
+    `pro_stereotyped`: the whole sentence in line with it is likelier. The others are of the pronoun alone, masked, in
+    pairs with a single one: `pro` and `anti` are the accuracies where the pronoun of that side is the right answer,
+    `difference` is the first less the second. `stereotype` and `skew` are as in de Vassimon Manela et al. 2021: the F1
+    of male and of female pronouns, differences between the sides and between the genders.
+    """
+    num_wins = sum(win_score(*pair.sums[:2]) for pair in scored)
+    figures: dict[str, float | int | None] = {"pairs": len(scored), "pro_stereotyped": 100 * num_wins / len(scored)}
+    answers = []  # (the pronoun in line with the stereotype is male, how far it wins)
+    for pair in scored:
+        if details := pair.item.details:
+            in_pro = tokens_in(pair.tokens[0], details.pro_span)
+            pro_sum, anti_sum = float(pair.log_probabilities[0][in_pro].sum()), pair.sums[2]
+            answers.append((details.is_male, win_score(pro_sum, anti_sum)))
+    if not answers:
+        return figures | {"pronouns": 0} | dict.fromkeys(("pro", "anti", "difference", "stereotype", "skew"))
+    pro = 100 * sum(win for _, win in answers) / len(answers)
+    reversed_answers = [(not is_male, 1 - win) for is_male, win in answers]
+    f1_pro, f1_anti = ([_gender_f1(side, male) for male in (True, False)] for side in (answers, reversed_answers))
+    return figures | {
+        "pronouns": len(answers),
+        "pro": pro,
+        "anti": 100 - pro,
+        "difference": 2 * pro - 100,
+        "stereotype": sum(abs(a - b) for a, b in zip(f1_pro, f1_anti, strict=True)) / 2,
+        "skew": sum(abs(male - female) for male, female in (f1_pro, f1_anti)) / 2,
+    }
+
+
+def _gender_f1(answers: Sequence[tuple[bool, float]], male: bool) -> float:
+    """Return the F1 of a gender, in percent; answers are (the right one is male, how far the model gave it, 0 to 1)."""
+    right = sum(win for is_male, win in answers if is_male == male)
+    wrong = sum(1 - win for _, win in answers)  # each misses a gender and names the other
+    return 100 * 2 * right / (2 * right + wrong) if right else 0.0
+
+
+WINOBIAS = Benchmark(
+    read=_read_pairs,
+    data=f"files of WinoBias whose names begin with {PRO}",
+    unit="pairs",
+    queries=_queries,
+    figures=_figures,
+)

@@ -1,0 +1,135 @@
+"""Winogender (Rudinger et al. 2018): the pronoun of a person with an occupation, beside who has that occupation."""
+
+import csv
+import pathlib
+from collections.abc import Iterable, Sequence
+from statistics import correlation, fmean
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.errors import UserError
+from bert_jax.scoring.benchmark import Benchmark, Figures, Item, ScoredItem, read_rows
+from bert_jax.scoring.queries import Queries, ScoringContext, Span, TextTokens, stretch_queries, tokens_in
+
+SENTENCES, STATISTICS = "all_sentences.tsv", "occupations-stats.tsv"
+GENDERS = ("male", "female", "neutral")
+REFERENTS = {"0": "of the occupation", "1": "of the other person"}  # the answer in the name of a sentence
+SOURCES = ("bls", "bergsma")  # of the columns SOURCE_pct_female: the labor statistics of the US, and texts
+MIN_OCCUPATIONS = 3  # that have a correlation
+
+
+class OccupationPronouns(NamedTuple):
+    """The spans of the pronouns in a sentence in three genders, and the percentage of women by source."""
+
+    occupation: str
+    spans: tuple[Span, ...]
+    women: tuple[float | None, ...]  # None: not known
+
+
+def _read_sentences(path: pathlib.Path) -> list[Item]:
+    """Return the sentences of `all_sentences.tsv`, each in the genders of GENDERS.
+
+    `path` is the file, or its directory. `occupations-stats.tsv` beside it gives the percentages of women.
+    """
+    file = path / SENTENCES if path.is_dir() else path
+    statistics = file.with_name(STATISTICS)
+    rows = _read_tab_rows(statistics, "occupation") if statistics.is_file() else []
+    women = {row["occupation"]: _percent_women(statistics, row) for _, row in rows}
+    by_key: dict[tuple[str, ...], dict[str, str]] = {}
+    for where, row in _read_tab_rows(file, "sentid", "sentence"):
+        name = row["sentid"].split(".")
+        if len(name) != 5 or name[2] not in REFERENTS or name[3] not in GENDERS:
+            raise UserError(f"{where}: sentid {row['sentid']!r:.60} is not of Winogender; give {SENTENCES}")
+        by_key.setdefault(tuple(name[:3]), {})[name[3]] = row["sentence"]
+    return [
+        _make_item(f"{file}, {'.'.join(key)}", key, by_gender, women.get(key[0])) for key, by_gender in by_key.items()
+    ]
+
+
+def _read_tab_rows(file: pathlib.Path, *columns: str) -> list[tuple[str, dict[str, str]]]:
+    """Return the rows of a file with tabs between columns, without quoting, each after `file:line`."""
+    data = "the file of rudinger/winogender-schemas"
+    rows = read_rows(file, columns, data, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return [(where, row) for where, row in rows if all(row[name] for name in columns)]
+
+
+def _percent_women(file: pathlib.Path, row: dict[str, str]) -> tuple[float, ...]:
+    try:
+        return tuple(float(row[f"{source}_pct_female"]) for source in SOURCES)
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{file}: {row['occupation']}: no number in a column; give that of Winogender") from None
+
+
+def _make_item(where: str, key: tuple[str, ...], by_gender: dict[str, str], women: tuple[float, ...] | None) -> Item:
+    """Return the item of a sentence; `key` is (occupation, other person, answer)."""
+    if len(by_gender) != len(GENDERS):
+        raise UserError(f"{where}: in {', '.join(by_gender)} alone; it needs {', '.join(GENDERS)}")
+    texts = tuple(by_gender[gender] for gender in GENDERS)
+    words = [text.split(" ") for text in texts]
+    male_and_female = zip(words[0], words[1], strict=False)
+    differing = [index for index, (male, female) in enumerate(male_and_female) if male != female]
+    if len(differing) != 1 or len({*map(len, words)}) != 1:
+        raise UserError(f"{where}: its sentences must differ in one pronoun (and the verb after it)")
+    spans = []
+    for words_of_text in words:
+        start = len(" ".join([*words_of_text[: differing[0]], ""]))
+        spans.append((start, start + len(words_of_text[differing[0]])))
+    details = OccupationPronouns(key[0], tuple(spans), women or (None,) * len(SOURCES))
+    return Item(where, REFERENTS[key[2]], texts, details)
+
+
+def _queries(context: ScoringContext, item: Item, tokens: tuple[TextTokens, ...]) -> list[Queries]:
+    """Return the queries of the pronoun of each sentence, given the rest of it."""
+    return [
+        stretch_queries(context, text, tokens_in(text, span))
+        for text, span in zip(tokens, item.details.spans, strict=True)
+    ]
+
+
+def _figures(context: ScoringContext, scored: Sequence[ScoredItem]) -> Figures:
+    """Return which pronouns the model expects, in percent, and how that correlates with who works there.
+
+    `female`: the fraction of the female pronoun in the probability of the male and the female pronoun. `neutral`: the
+    fraction of they, them and their in the probability of all three. `correlation_bls` and `correlation_bergsma` are
+    Pearson's r over the occupations between `female` and the percentage of women, as in the paper, which has the
+    answers of coreference systems in the place of probabilities.
+    """
+    female, neutral = dict[str, list[float]](), dict[str, list[float]]()
+    for sentence in scored:
+        of_genders = (float(value) for value in np.exp(np.array(sentence.sums) - max(sentence.sums)))
+        p_male, p_female, p_neutral = of_genders
+        occupation = sentence.item.details.occupation
+        female.setdefault(occupation, []).append(100 * p_female / (p_male + p_female))
+        neutral.setdefault(occupation, []).append(100 * p_neutral / (p_male + p_female + p_neutral))
+    women = {sentence.item.details.occupation: sentence.item.details.women for sentence in scored}
+    female_means = {occupation: fmean(values) for occupation, values in female.items()}
+    figures: dict[str, float | int | None] = {
+        "sentences": len(scored),
+        "occupations": len(female_means),
+        "female": fmean(female_means.values()),
+        "neutral": fmean(map(fmean, neutral.values())),
+    }
+    for index, source in enumerate(SOURCES):
+        pairs = ((mean, women[occupation][index]) for occupation, mean in female_means.items())
+        figures[f"correlation_{source}"] = _correlation(pairs)
+    return figures
+
+
+def _correlation(pairs: Iterable[tuple[float, float | None]]) -> float | None:
+    """Return Pearson's r of the pairs that have both numbers; None where it is not defined."""
+    known = [(first, second) for first, second in pairs if second is not None]
+    columns = [first for first, _ in known], [second for _, second in known]
+    if len(known) < MIN_OCCUPATIONS or any(min(values) == max(values) for values in columns):
+        return None
+    return correlation(*columns)
+
+
+WINOGENDER = Benchmark(
+    read=_read_sentences,
+    data=f"{SENTENCES} of rudinger/winogender-schemas",
+    unit="sentences",
+    queries=_queries,
+    figures=_figures,
+    masking="the pronoun",
+)

@@ -1,0 +1,115 @@
+"""Exact match and F1 of SQuAD, and the best threshold for no answer.
+
+The rule is that of the official evaluation script, version 2.0 (Rajpurkar et al., 2016 and 2018), which gives the
+scores of version 1.1 where all questions have answers.
+"""
+
+import collections
+import functools
+import re
+import string
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.tasks.kinds.answer_search import Found
+from bert_jax.tasks.task import Example
+
+ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def normalize(text: str) -> str:
+    """Return the text in lower case, without ASCII punctuation and English articles, with single spaces."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, prediction: str) -> float:
+    """Return 1.0 where both texts normalize to the same, else 0.0."""
+    return float(normalize(answer) == normalize(prediction))
+
+
+def token_f1(answer: str, prediction: str) -> float:
+    """Return the harmonic mean of precision and recall over normalized words; of two empty texts, 1.0."""
+    gold, predicted = normalize(answer).split(), normalize(prediction).split()
+    if not gold or not predicted:
+        return float(gold == predicted)
+    common = (collections.Counter(gold) & collections.Counter(predicted)).total()
+    return 2 * common / (len(gold) + len(predicted))
+
+
+class QuestionScores(NamedTuple):
+    """float64 `[questions]`, each from 0 to 1."""
+
+    exact: np.ndarray
+    f1: np.ndarray
+
+
+def question_scores(examples: Sequence[Example], predictions: Sequence[str]) -> QuestionScores:
+    """Return the highest score of each prediction over the answers of its question; "" is right where it has none."""
+    scores = np.zeros((2, len(examples)))
+    for number, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
+        golds = {answer["text"] for answer in example["answers"] if normalize(answer["text"])} or {""}
+        scores[0, number] = max(exact_match(gold, prediction) for gold in golds)
+        scores[1, number] = max(token_f1(gold, prediction) for gold in golds)
+    return QuestionScores(*scores)
+
+
+def squad_scores(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
+    """Return `exact` and `f1` in percent, as the official script prints them.
+
+    Where some questions have no answer also `HasAns_exact`, `HasAns_f1`, `NoAns_exact`, `NoAns_f1`, each where there
+    are such questions. A question without a prediction scores 0, and `missing` is the number of these, if any.
+
+    Args:
+        examples: questions with "answers".
+        predictions: id -> text, "" for no answer.
+    """
+    given = np.array([example["id"] in predictions for example in examples])
+    answerable = np.array([bool(example["answers"]) for example in examples])
+    scores = question_scores(examples, [predictions.get(example["id"], "") for example in examples])
+    groups = {"": np.ones_like(given)}
+    if not answerable.all():
+        groups |= {"HasAns_": answerable, "NoAns_": ~answerable}
+    result = {
+        prefix + name: 100.0 * float((values * given)[group].mean())
+        for prefix, group in groups.items()
+        if group.any()
+        for name, values in scores._asdict().items()
+    }
+    return result if given.all() else result | {"missing": float((~given).sum())}
+
+
+class Threshold(NamedTuple):
+    """The best mean score over all questions, in percent, and the threshold for `Found.text` that gives it."""
+
+    score: float
+    threshold: float
+
+
+def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> Threshold:
+    """Return the threshold that scores best when questions with margins up to it are answered; the lowest of equals.
+
+    Args:
+        margins: float `[questions]`, `Found.null_margin`.
+        answered: score of the best answer to each question.
+        unanswered: score of "" as its answer.
+    """
+    order = np.argsort(margins, kind="stable")
+    margins = margins[order]
+    totals = unanswered.sum() + np.append(0.0, np.cumsum((answered - unanswered)[order]))
+    # No threshold separates equal margins: only the total after the last of them can be reached.
+    reached = np.append(True, np.append(margins[1:] != margins[:-1], True))
+    best = int(np.where(reached, totals, -np.inf).argmax())
+    threshold = margins[best - 1] if best else np.nextafter(margins[0], -np.inf)
+    return Threshold(100.0 * float(totals[best]) / len(margins), float(threshold))
+
+
+def tune_threshold(examples: Sequence[Example], found: Sequence[Found]) -> dict[str, Threshold]:
+    """Return the best threshold on these questions for `exact` and for `f1` (evaluate-v2.0.py)."""
+    margins = np.array([one.null_margin for one in found])
+    answered = question_scores(examples, [one.text(None) for one in found])._asdict()
+    unanswered = question_scores(examples, [""] * len(examples))._asdict()
+    return {name: best_threshold(margins, answered[name], unanswered[name]) for name in answered}

@@ -1,0 +1,89 @@
+"""Bounds on what a `tokenizer.json` from outside does to a text: no pattern without end, no text that grows.
+
+The library matches regular expressions by backtracking, which may take for ever, and gives up with a panic. Which of
+them are safe cannot be decided in a few lines, and a thread of the library cannot be stopped. So the patterns of
+published tokenizers are listed, and others are refused.
+"""
+
+import base64
+import binascii
+import collections
+from collections.abc import Iterator
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.tokenizer.tokenizer_json import Definition, components
+
+_CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d"
+_WORD_THEN_REST = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+PATTERNS = {
+    "spaces": " {2,}",  # SentencePiece: ALBERT, T5, XLM-R
+    "white space": r"\s+",
+    "white space or line end": r"\s{2,}|[\n\r\t]",
+    "one white space": r"\s",
+    "line end": r"\n",
+    "line ends and tabs": r"[\n\r\t]",
+    "number": r"\p{N}",
+    "digits": r"\p{N}{1,3}",
+    "gpt2": rf"{_CONTRACTIONS}| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|\s+(?!\S)|\s+",
+    "gpt4": rf"(?i:{_CONTRACTIONS})|" + _WORD_THEN_REST % "{1,3}",  # Llama 3, EuroBERT
+    "qwen2": rf"(?i:{_CONTRACTIONS})|" + _WORD_THEN_REST % "",
+}
+PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+MAX_COMPONENTS = 16  # of a part; ALBERT's normalizer has eight
+LENGTHENING = ("ByteLevel", "NFKC", "NFKD", "Precompiled", "Prepend")  # each doubles a text or more: one of each
+MAX_MAPPED = 64  # bytes for a character of a text; the longest of Unicode's own is U+FDFA, with 33
+MAX_PREFIX = 8  # characters
+MAX_WORD = 1_000  # characters of a word, of which WordPiece tries all beginnings; BERT has 100
+
+
+def check_bounds(definition: Definition) -> None:
+    """Refuse a definition that may take for ever on a text, or make it many times longer; UserError names the part."""
+    for part in PARTS:
+        found = list(components(definition[part]))
+        counts = collections.Counter(str(one.get("type")) for one in found)
+        if len(found) > MAX_COMPONENTS or any(counts[kind] > 1 for kind in LENGTHENING):
+            raise UserError(f"its {part} has {len(found)} steps, some of them repeated, which may lengthen a text much")
+        for one in found:
+            _check(part, one)
+        for pattern in _patterns(definition[part]):
+            if pattern not in PATTERNS.values():
+                raise UserError(
+                    f"its {part} has the regular expression {str(pattern)!r:.80}, which is of no published tokenizer "
+                    "we know and may take for ever; if it is safe, add it to PATTERNS in tokenizer/bounds.py"
+                )
+    longest = definition["model"].get("max_input_chars_per_word", 0)
+    if definition["model"]["type"] == "WordPiece" and not (isinstance(longest, int) and longest <= MAX_WORD):
+        raise UserError(f"max_input_chars_per_word is {longest!r:.40}; give an integer of at most {MAX_WORD:,}")
+
+
+def _check(part: str, component: Definition) -> None:
+    kind = component.get("type")
+    if not isinstance(kind, str):  # the library would guess it
+        raise UserError(f"its {part} has a step without a type")
+    if kind == "Replace":
+        pattern, content = component.get("pattern"), component.get("content")
+        replaced = pattern.get("String") if isinstance(pattern, dict) else None
+        if len(str(content)) > max(1, len(str(replaced or ""))):
+            raise UserError(f"its {part} replaces {pattern!r:.40} with {content!r:.40}, which is longer")
+    elif kind == "Prepend" and len(str(component.get("prepend"))) > MAX_PREFIX:
+        raise UserError(f"its {part} begins every text with more than {MAX_PREFIX} characters")
+    elif kind == "Precompiled":
+        try:
+            table = base64.b64decode(component["precompiled_charsmap"], validate=True)
+        except (KeyError, TypeError, ValueError, binascii.Error):
+            raise UserError(f"its {part} has a precompiled_charsmap that is not base64") from None
+        texts = table[4 + int.from_bytes(table[:4], "little") :]  # after the length of a trie, and the trie
+        if max(map(len, texts.split(b"\0"))) > MAX_MAPPED:
+            raise UserError(f"its {part} maps a character to more than {MAX_MAPPED} bytes")
+
+
+def _patterns(value: Any) -> Iterator[Any]:
+    """Yield every regular expression in a part."""
+    if isinstance(value, dict):
+        if "Regex" in value:
+            yield value["Regex"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from _patterns(one)

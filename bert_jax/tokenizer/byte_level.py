@@ -1,0 +1,124 @@
+"""Byte-level BPE as in RoBERTa: `vocab.json` and `merges.txt`.
+
+After Radford et al. 2019 (GPT-2) and Liu et al. 2019 (RoBERTa): text is split into words that include the space before
+them, their bytes are written as printable characters, and pairs are merged in the order of `merges.txt`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tokenizers import pre_tokenizers
+
+from bert_jax.errors import UserError
+from bert_jax.tokenizer import pair_merging, sentencepiece, tokenizer_json
+from bert_jax.tokenizer.pair_merging import TrainedVocabulary, TrainingText
+from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
+
+SPECIAL = SpecialTokens("<pad>", "<unk>", "<s>", "</s>", "<mask>")
+SEPARATORS = 2
+VOCABULARY, MERGES = "vocab.json", "merges.txt"
+# --normalization -> the steps before words are split.
+NORMALIZATIONS: dict[str, Callable[[], list[Definition]]] = {
+    "identity": list,
+    "nfc": lambda: [{"type": "NFC"}],
+    "nfkc": lambda: [{"type": "NFKC"}],
+    "nmt_nfkc": lambda: [sentencepiece.library_table("nmt_nfkc")],
+}
+SPACES = ("Ġ", "Ċ", "ĉ", "č")  # how the bytes of a space, a line feed, a tab and a carriage return are written
+
+
+def define(
+    vocabulary: Mapping[str, int],
+    merges: Sequence[Sequence[str]],
+    special: SpecialTokens = SPECIAL,
+    add_prefix_space: bool = False,
+    normalizer: Definition | None = None,
+) -> Definition:
+    """Return the definition of a vocabulary (token -> id) and its merges, first to last.
+
+    With `add_prefix_space` the first word of a text is encoded as a word inside it. RoBERTa's vocabulary has neither
+    `add_prefix_space` nor a normalizer.
+    """
+    space = {"add_prefix_space": add_prefix_space, "trim_offsets": True}
+    byte_level = {"type": "ByteLevel", **space, "use_regex": True}
+    definition = tokenizer_json.assemble(
+        special,
+        vocabulary,
+        SEPARATORS,
+        mask_takes_space=True,
+        normalizer=normalizer,
+        pre_tokenizer=byte_level,
+        decoder=byte_level,
+        model={
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "vocab": dict(vocabulary),
+            "merges": [list(pair) for pair in merges],
+        },
+    )
+    return {**definition, "post_processor": {**definition["post_processor"], **space}}
+
+
+def continues(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+    """Return whether each token continues the word before it: its first byte is no space or line end."""
+    return [not token.startswith(SPACES) for token in tokens]
+
+
+def parse(
+    files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
+) -> Definition:
+    """Return the definition of a `vocab.json` and a `merges.txt`; see `TokenizerKind.parse`.
+
+    Raises:
+        UserError: a broken file, ids with holes, a merge that is no pair of tokens, or lower case is asked for.
+    """
+    if lowercase:
+        raise UserError("a byte-level vocabulary distinguishes capital letters; it cannot be uncased")
+    tokens = parse_tokens(files[0])
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    tokenizer_json.check_special_tokens(special, vocabulary)
+    return define(vocabulary, _parse_merges(files[1], vocabulary), special, bool(config.get("add_prefix_space")))
+
+
+def parse_tokens(data: bytes) -> list[str]:
+    """Return the tokens of a `vocab.json` in the order of ids; UserError as `tokenizer_json.in_order`."""
+    return list(tokenizer_json.in_order(tokenizer_json.parse_json(data, VOCABULARY)))
+
+
+def train_byte_level(text: TrainingText, vocab_size: int, lowercase: bool, normalization: str) -> TrainedVocabulary:
+    """Return a byte-level BPE vocabulary of exactly `vocab_size` tokens, whose text a row of `NORMALIZATIONS` maps.
+
+    Raises:
+        UserError: as `wordpiece.train_wordpiece`, or the library of the normalization is missing.
+    """
+    steps = [*NORMALIZATIONS[normalization](), *([{"type": "Lowercase"}] if lowercase else [])]
+    normalizer = {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else next(iter(steps), None)
+    first = (SPECIAL.cls, SPECIAL.pad, SPECIAL.sep, SPECIAL.unk, SPECIAL.mask)  # as in RoBERTa, but for the mask
+    untrained = define({token: number for number, token in enumerate(first)}, (), normalizer=normalizer)
+    pair_merging.check_characters(text)
+    # A line is encoded as inside a text: its first word has a space before it, too.
+    lines = (" " + line for piece in text.pieces() for line in piece.split("\n"))
+    byte_letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokens, merges = pair_merging.merge_pairs(lines, vocab_size, untrained, SPECIAL, first, byte_letters)
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    return TrainedVocabulary(define(vocabulary, merges, normalizer=normalizer))
+
+
+def _parse_merges(data: bytes, vocabulary: Mapping[str, int]) -> list[list[str]]:
+    try:
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError:
+        raise UserError(f"{MERGES} beside it is not a UTF-8 text") from None
+    merges = []
+    for number, line in enumerate(lines, 1):
+        pair = line.rstrip("\r").split(" ")
+        if pair == [""] or (number == 1 and line.startswith("#version")):
+            continue
+        if len(pair) != 2 or not {*pair, "".join(pair)} <= vocabulary.keys():
+            raise UserError(f"{MERGES} beside it, line {number}: {line!r} does not merge two tokens of the vocabulary")
+        merges.append(pair)
+    return merges

@@ -1,0 +1,138 @@
+"""Characters that the normalizer of a tokenizer changes before it looks for tokens, by kind of change: a table."""
+
+import collections
+import functools
+import itertools
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from bert_jax.tokenizer import tokenizer_json
+from bert_jax.tokenizer.tokenizer import Tokenizer
+
+MANY_CHANGED = 0.001  # of the characters, in a way that nobody asked for; more are worth a warning
+NO_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}  # whose words have no white space anyway
+_KEEP = "one of --kind byte_level, or of --kind unigram with --normalization identity, keeps them"
+
+
+class ChangeKind(NamedTuple):
+    """A row of KINDS.
+
+    Attributes:
+        project: text -> what is left where such changes do not count: two texts that differ by them give the same.
+        asked_for: whether the user of a tokenizer asked for such changes, so that they give no warning.
+        cure: how to keep the characters.
+    """
+
+    project: Callable[[str], str]
+    asked_for: Callable[[Tokenizer], bool]
+    cure: str = _KEEP
+
+
+def _has_step(*types: str) -> Callable[[Tokenizer], bool]:
+    def has_step(tokenizer: Tokenizer) -> bool:
+        return any(step.get("type") in types for step in tokenizer_json.components(tokenizer.definition["normalizer"]))
+
+    return has_step
+
+
+def _without_marks(text: str) -> str:
+    return "".join(one for one in unicodedata.normalize("NFD", text) if not _is_mark(one))
+
+
+def _without_invisible(text: str) -> str:
+    return "".join(
+        one for one in text if unicodedata.category(one)[0] != "C" and not "\ufe00" <= one <= "\ufe0f"
+    )  # with variation selectors, which Unicode counts as marks
+
+
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] == "M"
+
+
+def _drops_spaces(tokenizer: Tokenizer) -> bool:
+    steps = tokenizer_json.components(tokenizer.definition["pre_tokenizer"])
+    return any(step.get("type") in NO_SPACES for step in steps) or _has_step("NFKC")(tokenizer)
+
+
+OTHER = "replaced by other characters"  # which no other kinds explain
+# The first that explains a change alone names it; otherwise the first two, and so on.
+KINDS = {
+    "canonical form (NFC)": ChangeKind(functools.partial(unicodedata.normalize, "NFC"), _has_step("NFC", "NFKC")),
+    "control or zero-width character removed": ChangeKind(_without_invisible, lambda tokenizer: False),
+    "white space changed": ChangeKind(lambda text: "".join(text.split()), _drops_spaces),
+    "compatibility form (NFKC)": ChangeKind(functools.partial(unicodedata.normalize, "NFKC"), _has_step("NFKC")),
+    "accent or other mark removed": ChangeKind(
+        _without_marks, lambda tokenizer: False, "one that is trained with --cased keeps accents"
+    ),
+    "case folded": ChangeKind(
+        str.casefold, lambda tokenizer: tokenizer.lowercase, "one that is trained with --cased keeps capitals"
+    ),
+    OTHER: ChangeKind(lambda text: "", lambda tokenizer: False),
+}
+
+
+def count_changes(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, int]:
+    """Return the number of characters of the texts that the normalizer does not keep, by kind of change, sorted.
+
+    Texts are compared by units that a normalizer maps independently of each other: a character where that is possible,
+    otherwise one with its combining marks, a Korean syllable in parts, a run of white space, or a quote of two
+    characters. A unit counts for every kind that its change consists of: É that becomes e lost its case and its accent.
+
+    Raises:
+        UserError: the library gives up.
+    """
+    if tokenizer.plain.normalizer is None:
+        return {}
+    marks = "".join(one for one in set().union(*texts) if _is_mark(one) or "\u1160" <= one <= "\u11ff")
+    pattern = re.compile(rf"\s+|``|''|.[\u0300{re.escape(marks)}]*", re.DOTALL)
+    units = collections.Counter(itertools.chain.from_iterable(map(pattern.findall, texts)))
+    found: collections.Counter[str] = collections.Counter()
+    for (unit, times), normal in zip(units.items(), tokenizer.normalize_parts(list(units)), strict=True):
+        if unit in (normal, normal.strip()):  # BERT puts spaces around Chinese characters
+            continue
+        single = tokenizer.normalize_parts(list(unit)) if len(unit) > 1 else [normal]
+        alone = zip(unit, single, strict=True) if "".join(single) == normal else [(unit, normal)]
+        for before, after in alone:
+            if before != after:
+                lost = sum(max(0, before.count(one) - after.count(one)) for one in set(before))
+                for kind in _kinds_of(before, after):
+                    found[kind] += times * max(1, lost)
+    return dict(sorted(found.items()))
+
+
+@functools.lru_cache(1 << 12)
+def _kinds_of(unit: str, normal: str) -> tuple[str, ...]:
+    """Return the fewest kinds of change that together turn a unit into `normal`, perhaps with spaces around it."""
+    results = {normal} if unit.isspace() else {normal, normal.strip()}
+    named = [name for name in KINDS if name != OTHER]
+    for size in range(1, len(named) + 1):
+        for kinds in itertools.combinations(named, size):
+            if any(_project(unit, kinds) == _project(one, kinds) for one in results):
+                return kinds
+    return (OTHER,)
+
+
+def _project(text: str, kinds: Iterable[str]) -> str:
+    for name in kinds:
+        text = KINDS[name].project(text)
+    return text
+
+
+def unexpected_changes(tokenizer: Tokenizer, fractions: Mapping[str, float]) -> dict[str, float]:
+    """Return those of kind of change -> fraction of the characters that are worth a warning."""
+    return {
+        name: fraction
+        for name, fraction in fractions.items()
+        if fraction > MANY_CHANGED and not KINDS[name].asked_for(tokenizer)
+    }
+
+
+def changes_warning(fractions: Mapping[str, float]) -> str:
+    """Return a line about `unexpected_changes`, "" where there are none."""
+    if not fractions:
+        return ""
+    changed = ", ".join(f"{fraction:.2%} {name}" for name, fraction in fractions.items())
+    cures = "; ".join(dict.fromkeys(KINDS[name].cure for name in fractions))
+    return f"the tokenizer changes characters of the text: {changed}; {cures}"

@@ -1,0 +1,168 @@
+"""The table of tokenizer kinds: how each reads its vocabulary file, is trained, and is used."""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from bert_jax.errors import UserError
+from bert_jax.tokenizer import bert_words, bpe, byte_level, sentencepiece, tokenizer_json, wordpiece
+from bert_jax.tokenizer.pair_merging import TrainedVocabulary, TrainingText
+from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
+
+
+def _general_config(definition: Definition, special: SpecialTokens) -> dict[str, Any]:
+    return tokenizer_json.GENERAL_CONFIG
+
+
+def _no_settings(definition: Definition) -> dict[str, Any]:
+    return {}
+
+
+Train = Callable[[TrainingText, int, bool], TrainedVocabulary]  # (text, vocab_size, lowercase)
+# (contents of the files, special tokens, tokenizer_config.json, lowercase or None) -> definition
+Parse = Callable[[Sequence[bytes], SpecialTokens, Mapping[str, Any], bool | None], Definition]
+
+
+class PublishedFile(NamedTuple):
+    """A vocabulary file under another name: how it is read, and its special tokens where the directory gives none."""
+
+    parse: Parse
+    special: SpecialTokens
+
+
+class TokenizerKind(NamedTuple):
+    """A row of TOKENIZERS.
+
+    Attributes:
+        name: value of `--kind`.
+        model: entries of the model in tokenizer.json that identify the kind.
+        pre_tokenizers: one of these must be in tokenizer.json; (): any will do.
+        special: names of the special tokens where the directory does not give them.
+        separators: number of separators of a pair where tokenizer.json does not give it.
+        continues: (definition, tokens) -> whether each token continues the word before it.
+        train: value of `--normalization`, the default first -> how a vocabulary of exactly that size is trained.
+        trains_in_memory: whether training holds the text in memory.
+        keeps_single_occurrences: whether training makes tokens even of strings that occur once.
+        word_prefix: prefix of a word that is encoded alone as inside a sentence.
+        mask_takes_space: whether words include the space before them, so that the mask token must.
+        vocabulary_files: names of the files other than tokenizer.json that hold a vocabulary; the first identifies it.
+        parse: (contents of `vocabulary_files`, special tokens, tokenizer_config.json, lowercase) -> definition, where
+            lowercase is the caller's wish or None; raises UserError. None: no such files.
+        published: names of files of other models with such a vocabulary, and how each is read.
+        parse_tokens: content of the first file -> tokens in the order of ids; None: costs another library.
+        content: (definition, tokens, special tokens) -> everything that decides the ids of a text.
+        config_settings: definition -> the settings that a tokenizer_config.json repeats.
+        tokenizer_config: (definition, special tokens) -> the class that opens it in transformers, and its settings.
+        writes_vocabulary: whether saving writes the first file, one token per line, beside tokenizer.json.
+    """
+
+    name: str
+    model: Mapping[str, str]
+    pre_tokenizers: tuple[str, ...]
+    special: SpecialTokens
+    separators: int
+    continues: Callable[[Definition, Sequence[str]], list[bool]]
+    train: Mapping[str, Train]
+    trains_in_memory: bool = False
+    keeps_single_occurrences: bool = False
+    word_prefix: str = ""
+    mask_takes_space: bool = False
+    vocabulary_files: tuple[str, ...] = ()
+    parse: Parse | None = None
+    published: Mapping[str, PublishedFile] = MappingProxyType({})
+    parse_tokens: Callable[[bytes], list[str]] | None = None
+    content: Callable[[Definition, Sequence[str], SpecialTokens], list[Any]] = tokenizer_json.content
+    config_settings: Callable[[Definition], dict[str, Any]] = _no_settings
+    tokenizer_config: Callable[[Definition, SpecialTokens], dict[str, Any]] = _general_config
+    writes_vocabulary: bool = False
+
+
+def _by_normalization(train: Callable[..., TrainedVocabulary], names: Iterable[str]) -> dict[str, Train]:
+    return {name: functools.partial(train, normalization=name) for name in names}
+
+
+_KINDS = (
+    TokenizerKind(
+        name="wordpiece",
+        model={"type": "WordPiece"},
+        pre_tokenizers=(),
+        special=bert_words.SPECIAL,
+        separators=bert_words.SEPARATORS,
+        continues=bert_words.continues,
+        train={"bert": wordpiece.train_wordpiece},
+        vocabulary_files=("vocab.txt",),
+        parse=wordpiece.parse,
+        parse_tokens=wordpiece.parse_tokens,
+        content=wordpiece.content,
+        config_settings=wordpiece.config_settings,
+        tokenizer_config=wordpiece.tokenizer_config,
+        writes_vocabulary=True,
+    ),
+    TokenizerKind(
+        name="bpe",
+        model={"type": "BPE", "continuing_subword_prefix": bert_words.PREFIX},
+        pre_tokenizers=(),
+        special=bert_words.SPECIAL,
+        separators=bert_words.SEPARATORS,
+        continues=bert_words.continues,
+        train={"bert": bpe.train_bpe},
+    ),
+    TokenizerKind(
+        name="byte_level",
+        model={"type": "BPE"},
+        pre_tokenizers=("ByteLevel",),
+        special=byte_level.SPECIAL,
+        separators=byte_level.SEPARATORS,
+        continues=byte_level.continues,
+        train=_by_normalization(byte_level.train_byte_level, byte_level.NORMALIZATIONS),
+        word_prefix=" ",
+        mask_takes_space=True,
+        vocabulary_files=(byte_level.VOCABULARY, byte_level.MERGES),
+        parse=byte_level.parse,
+        parse_tokens=byte_level.parse_tokens,
+    ),
+    TokenizerKind(
+        name="unigram",
+        model={"type": "Unigram"},
+        pre_tokenizers=("Metaspace",),
+        special=sentencepiece.SPECIAL,
+        separators=sentencepiece.SEPARATORS,
+        continues=sentencepiece.continues,
+        train=_by_normalization(sentencepiece.train_unigram, sentencepiece.NORMALIZATIONS),
+        trains_in_memory=True,
+        mask_takes_space=True,
+        vocabulary_files=(sentencepiece.FILE,),
+        parse=sentencepiece.parse,
+        published={sentencepiece.DEBERTA: PublishedFile(sentencepiece.parse_deberta, bert_words.SPECIAL)},
+    ),
+    TokenizerKind(
+        name="sentencepiece_bpe",
+        model={"type": "BPE"},
+        pre_tokenizers=("Metaspace",),
+        special=sentencepiece.SPECIAL,
+        separators=sentencepiece.SEPARATORS,
+        continues=sentencepiece.continues,
+        train=_by_normalization(sentencepiece.train_sentencepiece_bpe, sentencepiece.NORMALIZATIONS),
+        trains_in_memory=True,
+        keeps_single_occurrences=True,
+        mask_takes_space=True,  # its spiece.model is read by the row above
+    ),
+)
+TOKENIZERS = {kind.name: kind for kind in _KINDS}  # `kind_of` takes the first that fits
+
+
+def kind_of(definition: Definition) -> TokenizerKind:
+    """Return the row of a definition; UserError where there is none."""
+    model = definition["model"]
+    pre_tokenizers = {part.get("type") for part in tokenizer_json.components(definition["pre_tokenizer"])}
+    for kind in TOKENIZERS.values():
+        if all(model.get(name) == value for name, value in kind.model.items()) and (
+            not kind.pre_tokenizers or pre_tokenizers & set(kind.pre_tokenizers)
+        ):
+            return kind
+    found = " with ".join([str(model["type"]), " and ".join(sorted(map(str, pre_tokenizers))) or "no pre_tokenizer"])
+    raise UserError(
+        f"an unknown kind of tokenizer ({found}); supported are WordPiece, BPE that marks pieces inside words"
+        f" {bert_words.PREFIX}, byte-level BPE, and SentencePiece's unigram and BPE"
+    )

@@ -1,0 +1,124 @@
+"""Vocabularies made by merging pairs, which several kinds share, and the text that they are trained on.
+
+After Sennrich, Haddow and Birch 2016, with the trainer of the library `tokenizers`. The same text gives the same
+vocabulary in any process: nothing depends on the order of the library's hash maps.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import tokenizers
+from tokenizers import trainers
+
+from bert_jax.errors import UserError
+from bert_jax.tokenizer import tokenizer_json
+from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
+
+ALPHABET = 1000  # most frequent characters that every vocabulary contains
+COVERAGE = 0.9995  # and as many more as make up this fraction of the text; the rest is unknown
+MIN_FREQUENCY = 2  # of a piece that training makes
+MAX_TEXT = 8192  # characters passed to the library at once; its memory is a hundred times that
+
+
+class TrainingText(NamedTuple):
+    """The text that a vocabulary is trained on."""
+
+    pieces: Callable[[], Iterable[str]]  # yields the pieces from the first on each time it is called
+    characters: Mapping[str, float]  # frequency of each character
+
+
+class TrainedVocabulary(NamedTuple):
+    """A vocabulary, and the files to save beside its tokenizer.json."""
+
+    definition: Definition
+    files: Mapping[str, bytes] = {}
+
+
+def alphabet(counts: Mapping[str, float], normalize: Callable[[str], str]) -> list[str]:
+    """Return the normalized characters that a vocabulary must contain, by code point; never a space."""
+    found: dict[str, float] = {}
+    for character in sorted(counts):  # a fixed order: sums of floats depend on it
+        for normal in normalize(character):
+            if not normal.isspace():
+                found[normal] = found.get(normal, 0.0) + counts[character]
+    frequent = sorted(found, key=lambda character: (-found[character], character))
+    covered = itertools.accumulate(found[character] for character in frequent)
+    enough = sum(total < COVERAGE * sum(found.values()) for total in covered) + 1
+    return sorted(frequent[: max(enough, ALPHABET)])
+
+
+def check_characters(text: TrainingText) -> None:
+    """Raise UserError where the text has nothing but spaces."""
+    if all(character.isspace() for character in text.characters):
+        raise UserError("the text to train a vocabulary from is empty; give files with words in them")
+
+
+def check_filled(found: int, vocab_size: int) -> None:
+    """Raise UserError where training made fewer tokens than were asked for."""
+    if found < vocab_size:
+        raise UserError(
+            f"the text fills a vocabulary of {found:,} tokens, not of {vocab_size:,};"
+            f" give more text or --vocab_size {found}"
+        )
+
+
+def vocabulary_too_small(vocab_size: int, least: int) -> UserError:
+    """Return the error for a size below the minimum of every vocabulary of the text."""
+    return UserError(f"--vocab_size {vocab_size:,} is too small: special tokens and characters alone are {least:,}")
+
+
+def cut_text(text: str, limit: int = MAX_TEXT) -> Iterator[str]:
+    """Yield the text in pieces of at most `limit` characters, cut after a space or line end where there is one."""
+    start = 0
+    while len(text) - start > limit:
+        end = start + limit
+        space = max(text.rfind(" ", start, end), text.rfind("\n", start, end))
+        end = space + 1 if space > start else end
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def merge_pairs(
+    pieces: Iterable[str],
+    vocab_size: int,
+    untrained: Definition,
+    special: SpecialTokens,
+    first: Sequence[str],
+    characters: Sequence[str],
+    prefix: str = "",
+) -> tuple[list[str], list[list[str]]]:
+    """Return tokens in the order of ids, and merges in the order they were learned.
+
+    Args:
+        pieces: the text.
+        vocab_size: number of tokens.
+        untrained: definition that splits text into words.
+        special: names of the special tokens.
+        first: tokens with the lowest ids, in order.
+        characters: the characters to contain.
+        prefix: of a piece that continues a word.
+
+    Raises:
+        UserError: there cannot be `vocab_size` tokens.
+    """
+    least = len(first) + len(characters)
+    if vocab_size < least:
+        raise vocabulary_too_small(vocab_size, least)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=MIN_FREQUENCY,
+        show_progress=False,
+        special_tokens=list(first),
+        initial_alphabet=list(characters),
+        limit_alphabet=len(characters),
+        continuing_subword_prefix=prefix,
+    )
+    plain = tokenizer_json.without_special_tokens(untrained, special)
+    library = tokenizers.Tokenizer.from_str(json.dumps(plain))
+    library.train_from_iterator(pieces, trainer)
+    ids = library.get_vocab()
+    check_filled(len(ids), vocab_size)
+    return sorted(ids, key=ids.__getitem__), json.loads(library.to_str())["model"]["merges"]

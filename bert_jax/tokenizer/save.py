@@ -1,0 +1,68 @@
+"""A `Tokenizer` -> the directory that `AutoTokenizer` of transformers opens."""
+
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax.files import new_directory
+from bert_jax.tokenizer.load import CONFIG, DEFINITION, FILES, load_tokenizer
+from bert_jax.tokenizer.tokenizer import Tokenizer
+
+MAX_LENGTH = 512  # tokens, for `AutoTokenizer`; an export writes the maximum of its model
+
+
+def save_tokenizer(tokenizer: Tokenizer, directory: str | os.PathLike[str], files: Mapping[str, bytes] = {}) -> None:
+    """Write `tokenizer.json`, `tokenizer_config.json` and `files`; the directory appears complete or not at all.
+
+    It has `SHA256SUMS`. A WordPiece vocabulary is also written as `vocab.txt`.
+
+    Raises:
+        OSError: the directory cannot be written, or is not empty.
+    """
+    with new_directory(directory) as partial:
+        if tokenizer.kind.writes_vocabulary:
+            lines = "".join(token + "\n" for token in tokenizer.tokens)
+            (partial / tokenizer.kind.vocabulary_files[0]).write_bytes(lines.encode())
+        for name, content in files.items():
+            (partial / name).write_bytes(content)
+        _write(tokenizer, partial, {})
+
+
+def tokenizer_files(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
+    """Return the files in a directory that belong to its tokenizer."""
+    return [path for path in (pathlib.Path(directory) / name for name in FILES) if path.is_file()]
+
+
+def copy_tokenizer(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copy the files of a tokenizer into an existing directory, so that `AutoTokenizer` opens it.
+
+    A `tokenizer.json` and a `tokenizer_config.json` are added where the source lacks either.
+
+    Raises:
+        UserError: as `load_tokenizer`.
+        OSError: the target cannot be written.
+    """
+    source, target = pathlib.Path(source), pathlib.Path(target)
+    tokenizer = load_tokenizer(source)
+    for path in tokenizer_files(source):
+        shutil.copyfile(path, target / path.name)
+    if not ((source / DEFINITION).exists() and (source / CONFIG).exists()):
+        config = json.loads((source / CONFIG).read_bytes()) if (source / CONFIG).exists() else {}
+        _write(tokenizer, target, config)
+
+
+def _write(tokenizer: Tokenizer, directory: pathlib.Path, config: Mapping[str, Any]) -> None:
+    """Write definition and config; our own values replace those of `config`."""
+    types = ["token_type_ids"] * (tokenizer.separators == 1)
+    own = {
+        **tokenizer.kind.tokenizer_config(tokenizer.definition, tokenizer.special),
+        "model_input_names": ["input_ids", *types, "attention_mask"],
+        **{f"{role}_token": token for role, token in tokenizer.special._asdict().items()},
+    }
+    text = json.dumps(tokenizer.definition, ensure_ascii=False, indent=2)
+    (directory / DEFINITION).write_text(text, encoding="utf-8")
+    text = json.dumps({"model_max_length": MAX_LENGTH, **config, **own}, indent=2)
+    (directory / CONFIG).write_text(text + "\n", encoding="utf-8")

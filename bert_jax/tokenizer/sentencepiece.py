@@ -1,0 +1,350 @@
+"""SentencePiece models, unigram and BPE: `spiece.model`.
+
+After Kudo and Richardson 2018: characters are mapped by the table in the model, each word gets a leading '▁' and is
+split into its likeliest pieces (unigram) or by merging pairs (BPE). A unigram model that was neither trained here nor
+is a BigBird's is taken for ALBERT's (google-research/albert, tokenization.py), which first unifies quotes and removes
+accents and capitals.
+
+The models trained here map text by one table (a row of NORMALIZATIONS, with case folding where uncased) and by nothing
+else, so the `spiece.model` that is saved describes them completely. Only a tab, which the library's `nfkc` keeps, is a
+space here and unknown to the library.
+"""
+
+import base64
+import importlib
+import io
+import pathlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.tokenizer import pair_merging, tokenizer_json
+from bert_jax.tokenizer.pair_merging import TrainedVocabulary, TrainingText
+from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
+
+FILE, DEBERTA = "spiece.model", "spm.model"
+SPECIAL = SpecialTokens("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+SEPARATORS = 1
+BIG_BIRD = ("<pad>", "</s>", "<s>")
+SPACE = "▁"
+UNIGRAM, BPE = 1, 2  # model types, as the library numbers them
+# The settings of a model that the definition below implements.
+TRAINER = {"model_type": (UNIGRAM, BPE), "byte_fallback": (False,), "treat_whitespace_as_suffix": (False,)}
+NORMALIZER = {"add_dummy_prefix": (True,), "remove_extra_whitespaces": (True,), "escape_whitespaces": (True,)}
+OWN = "bert_jax/"  # prefix of the table's name in a model trained here: nothing but the table changes its text
+DOTTED_I = "\u0130"  # the only letter that the tables leave alone and `Lowercase` does not
+FOLDED = "_cf"  # suffix of the names of tables that fold case
+WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001)))).replace(" ", "")
+NORMAL = 1  # type of a piece that is no special token
+
+MAX_LINE = 1024  # characters of at most 4 bytes; the library drops lines above MAX_BYTES without an error
+MAX_BYTES = 4192
+RESERVED = "▅"  # the library's mark of an unknown character; it drops lines that contain one
+THREADS = 16  # fixed, not the number of cores: the split of the work decides the last bits of the scores
+
+
+def parse(
+    files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
+) -> Definition:
+    """Return the definition of a `spiece.model`; see `TokenizerKind.parse`.
+
+    ALBERT's text is normalized as `do_lower_case` and `keep_accents` of the config say; other models have a table.
+    BigBird's table is all that changes its text, as in the library that the authors use, and keeps capitals.
+
+    Raises:
+        UserError: as `parse_model` and `define`, or lower case is asked of a table that decides otherwise.
+    """
+    model = parse_model(files[0])
+    asked = config.get("do_lower_case", lowercase)
+    rule = model.normalizer_spec.name
+    if _of_big_bird(model, config):
+        return _with_control_pieces(define(model, [{"type": "Lowercase"}] if asked else [], special), model)
+    if model.trainer_spec.model_type == UNIGRAM and not rule.startswith(OWN):
+        normalizers = _albert_normalizers(asked is None or bool(asked), bool(config.get("keep_accents")))
+        return _without_commas(define(model, normalizers, special))
+    if asked is not None and bool(asked) != rule.endswith(FOLDED):
+        raise UserError(f"do_lower_case is {asked}, but the model's own normalization is {rule}")
+    return define(model, _case_folding(rule), special)
+
+
+def parse_deberta(
+    files: Sequence[bytes], special: SpecialTokens, config: Mapping[str, Any], lowercase: bool | None
+) -> Definition:
+    """Return the definition of the `spm.model` of DeBERTa, version 2 and 3; the mask follows its pieces.
+
+    Text is mapped by the model's own table alone, as by the library that the authors use. Raises as `parse`.
+    """
+    model = parse_model(files[0])
+    if config.get("split_by_punct"):
+        raise UserError("split_by_punct is true in tokenizer_config.json; only false can be read")
+    if special.mask not in {piece.piece for piece in model.pieces}:
+        model.pieces.add(piece=special.mask, score=0.0)
+    lower = config.get("do_lower_case", lowercase)
+    return define(model, [{"type": "Lowercase"}] if lower else [], special)
+
+
+def parse_model(data: bytes) -> Any:
+    """Return the `ModelProto` in the bytes of a `spiece.model`; UserError where it is cut short or not supported."""
+    try:
+        format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
+        from google.protobuf.message import DecodeError
+    except ImportError:
+        raise _missing_library() from None
+    model = format_of.ModelProto()
+    try:
+        model.ParseFromString(data)
+        whole = model.pieces and model.HasField("trainer_spec") and model.HasField("normalizer_spec")
+    except DecodeError:
+        whole = False
+    if not whole:
+        raise UserError("not a SentencePiece model, or cut short; copy it again")
+    for spec, supported in ((model.trainer_spec, TRAINER), (model.normalizer_spec, NORMALIZER)):
+        for name, values in supported.items():
+            if getattr(spec, name) not in values:
+                raise UserError(
+                    f"{name} of this model is {getattr(spec, name)}; supported is {' or '.join(map(str, values))}."
+                    " Save it as tokenizer.json with transformers"
+                )
+    return model
+
+
+def define(model: Any, normalizers: Sequence[Definition], special: SpecialTokens = SPECIAL) -> Definition:
+    """Return the definition of a parsed model.
+
+    Args:
+        model: from `parse_model`.
+        normalizers: applied to text before the model's own table.
+        special: names of the special tokens.
+
+    Raises:
+        UserError: a special token is not among the pieces.
+    """
+    table = model.normalizer_spec.precompiled_charsmap
+    mapped = [_precompiled(table)] if table else []
+    spaces = _replace({"Regex": " {2,}"}, " ")
+    metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
+    return tokenizer_json.assemble(
+        special,
+        {piece.piece: number for number, piece in enumerate(model.pieces)},
+        SEPARATORS,
+        mask_takes_space=True,
+        normalizer={"type": "Sequence", "normalizers": [*normalizers, *mapped, spaces]},
+        pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
+        decoder=metaspace,
+        model=_LIBRARY_MODEL[model.trainer_spec.model_type](model),
+    )
+
+
+def continues(definition: Definition, tokens: Sequence[str]) -> list[bool]:
+    """Return whether each token continues the word before it."""
+    return [not token.startswith(SPACE) for token in tokens]
+
+
+def train_unigram(text: TrainingText, vocab_size: int, lowercase: bool, normalization: str) -> TrainedVocabulary:
+    """Return a unigram vocabulary (Kudo 2018) of exactly `vocab_size` pieces, special tokens included.
+
+    The text is held in memory, and mapped by a row of `NORMALIZATIONS`.
+
+    Raises:
+        UserError: no text, a size that the text cannot fill or that its characters alone exceed, or the library is
+            missing.
+    """
+    return _train("unigram", text, vocab_size, lowercase, normalization)
+
+
+def train_sentencepiece_bpe(
+    text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
+) -> TrainedVocabulary:
+    """Train as `train_unigram`, but a BPE vocabulary."""
+    return _train("bpe", text, vocab_size, lowercase, normalization)
+
+
+def library_table(rule: str) -> Definition:
+    """Return the step that maps text by a table of the library; UserError where that is missing."""
+    try:
+        library = importlib.import_module("sentencepiece")
+        format_of = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
+    except ImportError:
+        raise _missing_library() from None
+    model = format_of.ModelProto.FromString(library.SentencePieceNormalizer(rule_name=rule).serialized_model_proto())
+    return _precompiled(model.normalizer_spec.precompiled_charsmap)
+
+
+def _train(
+    model_type: str, text: TrainingText, vocab_size: int, lowercase: bool, normalization: str
+) -> TrainedVocabulary:
+    try:
+        library = importlib.import_module("sentencepiece")
+    except ImportError:
+        raise _missing_library() from None
+    rule = normalization + FOLDED * lowercase
+    pair_merging.check_characters(text)
+    written = io.BytesIO()
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            table = NORMALIZATIONS[normalization](rule, pathlib.Path(place, "rule.tsv"))
+            replaced = _rare_characters(text, library.SentencePieceNormalizer(**table).normalize)
+            if lowercase:
+                replaced |= {ord(DOTTED_I): DOTTED_I.lower()}
+            library.SentencePieceTrainer.train(
+                sentence_iterator=iter(sorted(_lines(text, replaced))),  # sorted: the order of files changes nothing
+                model_writer=written,
+                model_type=model_type,
+                vocab_size=vocab_size,
+                hard_vocab_limit=False,  # a vocabulary that is not filled is refused below, with the size that can be
+                **{f"normalization_{name}": value for name, value in table.items()},
+                character_coverage=1.0,  # of the characters that are left
+                max_sentence_length=MAX_BYTES,
+                num_threads=THREADS,
+                minloglevel=2,
+                pad_id=0,
+                unk_id=1,
+                bos_id=2,
+                eos_id=3,
+                pad_piece=SPECIAL.pad,
+                unk_piece=SPECIAL.unk,
+                bos_piece=SPECIAL.cls,
+                eos_piece=SPECIAL.sep,
+                control_symbols=[SPECIAL.mask],
+            )
+    except RuntimeError as error:
+        least = re.search(r"smaller than required_chars. \d+ vs (\d+)", str(error))
+        if least:
+            raise pair_merging.vocabulary_too_small(vocab_size, int(least[1])) from None
+        raise UserError(f"sentencepiece cannot train on this text: {error}") from None
+    model = parse_model(written.getvalue())
+    pair_merging.check_filled(len(model.pieces), vocab_size)
+    model.normalizer_spec.name = OWN + rule
+    model.normalizer_spec.ClearField("normalization_rule_tsv")  # the name of a file that is gone
+    definition = define(model, _case_folding(rule))
+    return TrainedVocabulary(definition, {FILE: model.SerializeToString(deterministic=True)})
+
+
+def _library_rule(rule: str, place: pathlib.Path) -> dict[str, str]:
+    """Return what the library knows a table of its own by."""
+    return {"rule_name": rule}
+
+
+def _kept_characters(rule: str, place: pathlib.Path) -> dict[str, str]:
+    """Write a table that keeps all characters, but for case where it folds that; white space separates words."""
+    changed = dict.fromkeys(WHITE_SPACE, " ")
+    if rule.endswith(FOLDED):
+        changed |= {letter: letter.lower() for letter in map(chr, range(0x110000)) if letter.lower() != letter}
+    lines = (f"{ord(one):X}\t{' '.join(f'{ord(other):X}' for other in to)}\n" for one, to in changed.items())
+    place.write_text("".join(lines))
+    return {"rule_tsv": str(place)}
+
+
+# --normalization -> (rule, a file that may be written) -> the table, as the library is given it.
+NORMALIZATIONS: dict[str, Callable[[str, pathlib.Path], dict[str, str]]] = {
+    "nmt_nfkc": _library_rule,
+    "nfkc": _library_rule,
+    "identity": _kept_characters,
+}
+
+
+def _rare_characters(text: TrainingText, normalize: Callable[[str], str]) -> dict[int, str]:
+    """Return the characters to leave out of the vocabulary, for `str.translate`: to spaces."""
+    spaces = str.maketrans(SPACE + RESERVED, "  ")  # the library writes a space before every text, as this mark
+    normal = {character: normalize(character).translate(spaces) for character in text.characters}
+    known = {" ", *pair_merging.alphabet(text.characters, normal.__getitem__)}
+    return {ord(character): " " for character in normal if not known.issuperset(normal[character])} | {
+        ord(RESERVED): " "
+    }
+
+
+def _lines(text: TrainingText, replaced: dict[int, str]) -> Iterator[str]:
+    """Yield lines short enough that the library drops none."""
+    for piece in text.pieces():
+        for line in piece.translate(replaced).split("\n"):
+            yield from (part for part in pair_merging.cut_text(line, MAX_LINE) if part and not part.isspace())
+
+
+def _missing_library() -> UserError:
+    return UserError("SentencePiece vocabularies and tables need two more packages: pip install sentencepiece protobuf")
+
+
+def _case_folding(rule: str) -> list[Definition]:
+    """Return the normalizers before the table `rule`: where it folds case, one that marks it as lowercase."""
+    return [{"type": "Lowercase"}] if rule.endswith(FOLDED) else []
+
+
+def _albert_normalizers(lowercase: bool, keep_accents: bool) -> list[Definition]:
+    """Return the normalizers that ALBERT applies before the table."""
+    normalizers: list[Definition] = [_replace({"String": "``"}, '"'), _replace({"String": "''"}, '"')]
+    if not keep_accents:
+        normalizers += [{"type": "NFKD"}, {"type": "StripAccents"}]
+    if lowercase:
+        normalizers.append({"type": "Lowercase"})
+    return normalizers
+
+
+def _of_big_bird(model: Any, config: Mapping[str, Any]) -> bool:
+    """Whether a model has BigBird's first pieces, or a config names its class."""
+    first = tuple(piece.piece for piece in model.pieces[:3])
+    return first == BIG_BIRD or str(config.get("tokenizer_class")).startswith("BigBird")
+
+
+def _with_control_pieces(definition: Definition, model: Any) -> Definition:
+    """Make special tokens of `<s>` and `</s>` too, which no role needs, so that no text spells them."""
+    known, ends = definition["added_tokens"], BIG_BIRD[1:]
+    new = [
+        {**known[0], "id": number, "content": piece.piece, "lstrip": False}
+        for number, piece in enumerate(model.pieces)
+        if piece.piece in ends
+    ]
+    return {**definition, "added_tokens": sorted([*known, *new], key=lambda token: token["id"])}
+
+
+def _without_commas(definition: Definition) -> Definition:
+    """Make every piece like '9,' so unlikely that it is never taken: ALBERT splits it into '9' and ','."""
+    vocabulary = [[piece, score - 100 * _ends_in_comma(piece)] for piece, score in definition["model"]["vocab"]]
+    return {**definition, "model": {**definition["model"], "vocab": vocabulary}}
+
+
+def _ends_in_comma(piece: str) -> bool:
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def _unigram_model(model: Any) -> Definition:
+    return {
+        "type": "Unigram",
+        "unk_id": model.trainer_spec.unk_id,
+        "vocab": [[piece.piece, piece.score] for piece in model.pieces],
+        "byte_fallback": False,
+    }
+
+
+def _bpe_model(model: Any) -> Definition:
+    """Return pieces as merges: SentencePiece merges the two pieces that form the piece of the highest score."""
+    normal = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
+    merges = [
+        [piece[:cut], piece[cut:]]
+        for piece in sorted(normal, key=lambda piece: -normal[piece])
+        for cut in range(1, len(piece))
+        if piece[:cut] in normal and piece[cut:] in normal
+    ]
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": model.pieces[model.trainer_spec.unk_id].piece,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": True,
+        "byte_fallback": False,
+        "vocab": {piece.piece: number for number, piece in enumerate(model.pieces)},
+        "merges": merges,
+    }
+
+
+def _precompiled(table: bytes) -> Definition:
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()}
+
+
+def _replace(pattern: Mapping[str, str], new: str) -> Definition:
+    return {"type": "Replace", "pattern": pattern, "content": new}
+
+
+_LIBRARY_MODEL = {UNIGRAM: _unigram_model, BPE: _bpe_model}

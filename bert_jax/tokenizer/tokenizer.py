@@ -1,0 +1,198 @@
+"""The class `Tokenizer`: text -> ids and back, built from the content of a `tokenizer.json`."""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tokenizers
+
+from bert_jax.errors import UserError
+from bert_jax.tokenizer import bert_words, bounds, tokenizer_json, wordpiece
+from bert_jax.tokenizer.bert_words import Normalizer
+from bert_jax.tokenizer.kinds import TokenizerKind, kind_of
+from bert_jax.tokenizer.tokenizer_json import Definition, SpecialTokens
+
+SPECIAL_TOKENS = tuple(bert_words.SPECIAL)  # of BERT
+
+
+class EncodedText(NamedTuple):
+    """The ids of a text, and the characters and the word that each stands for."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]  # first character, and the end: one past the last
+    words: list[int | None]  # number of the word, as the tokenizer splits text before it looks for tokens
+
+
+class Tokenizer(NamedTuple):
+    """A vocabulary ready to use; made by `load_tokenizer`, `build_tokenizer` or `wordpiece_tokenizer`. Can be pickled.
+
+    Attributes:
+        kind: its row of `TOKENIZERS`.
+        definition: the content of its tokenizer.json.
+        special: the names of the special tokens.
+        tokens: every token in the order of ids.
+        sha256: digest of everything that decides the ids of a text.
+        pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+        separators: number of [SEP] tokens between the two texts of a pair.
+        lowercase: whether the vocabulary is uncased.
+        continues: bool [vocab_size], whether a token continues the word before it; False for special and added tokens.
+        with_special_tokens: encodes '[MASK]' in a text as the special token.
+        plain: encodes '[MASK]' in a text as a bracket, a word and a bracket.
+    """
+
+    kind: TokenizerKind
+    definition: Definition
+    special: SpecialTokens
+    tokens: tuple[str, ...]
+    sha256: str
+    pad_id: int
+    unk_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+    separators: int
+    lowercase: bool
+    continues: np.ndarray
+    with_special_tokens: tokenizers.Tokenizer
+    plain: tokenizers.Tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens; every id is smaller."""
+        return len(self.tokens)
+
+    @property
+    def special_ids(self) -> dict[str, int]:
+        """Ids of the special tokens: pad, unk, cls, sep, mask."""
+        return {role: getattr(self, f"{role}_id") for role in self.special._fields}
+
+    @property
+    def normalizer(self) -> Normalizer:
+        """How a WordPiece vocabulary normalizes text."""
+        return bert_words.normalizer_of(self.definition)
+
+    @property
+    def sentence_prefix(self) -> str:
+        """Prefix for every sentence but the first of a document, so that its first word is encoded as inside a text."""
+        return self.kind.word_prefix
+
+    def encode_sentences(self, sentences: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, without special tokens, even where the text spells one.
+
+        So a corpus cannot forge [SEP].
+        """
+        with _no_panic():
+            return [encoded.ids for encoded in self.plain.encode_batch_fast(sentences, add_special_tokens=False)]
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[EncodedText]:
+        """Encode as `encode_sentences`, with the characters and the words of the text that the ids stand for."""
+        with _no_panic():
+            encoded = self.plain.encode_batch(texts, add_special_tokens=False)
+        return [EncodedText(text.ids, text.offsets, text.word_ids) for text in encoded]
+
+    def normalize_parts(self, parts: Sequence[str]) -> list[str]:
+        """Return what each part of a text is before it is split into words: normalized as it is between two digits."""
+        normalizer = self.plain.normalizer
+        if normalizer is None:
+            return list(parts)
+        with _no_panic():
+            before = normalizer.normalize_str("00").index("0") + 1  # some begin every text with a mark of a space
+            return [normalizer.normalize_str(f"0{part}0")[before:-1] for part in parts]
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each word of a sentence given as words; the unknown token for a word without ids."""
+        prefix = self.kind.word_prefix
+        texts = [word if word.startswith(prefix) else prefix + word for word in words]
+        return [ids or [self.unk_id] for ids in self.encode_sentences(texts)]
+
+    def encode(self, text: str) -> list[int]:
+        """Return [CLS], the ids of the text, [SEP]; a special token spelled in the text becomes that token."""
+        with _no_panic():
+            return self.with_special_tokens.encode(text).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of the ids, special tokens included.
+
+        Raises:
+            UserError: an id outside the vocabulary.
+        """
+        outside = [number for number in ids if not 0 <= number < self.vocab_size]
+        if outside:
+            raise UserError(
+                f"id {outside[0]} is outside the vocabulary of {self.vocab_size:,} tokens: made by another tokenizer?"
+            )
+        with _no_panic():
+            return self.with_special_tokens.decode(list(ids), skip_special_tokens=False)
+
+    def __reduce__(self) -> tuple[Callable[..., "Tokenizer"], tuple[Definition, SpecialTokens]]:
+        return build_tokenizer, (self.definition, self.special)
+
+
+def wordpiece_tokenizer(tokens: Sequence[str], normalizer: Normalizer) -> Tokenizer:
+    """Return the tokenizer of a WordPiece vocabulary given in the order of ids.
+
+    Raises:
+        UserError: a special token is missing, or a token occurs twice.
+    """
+    return build_tokenizer(wordpiece.define(tokens, normalizer), bert_words.SPECIAL)
+
+
+def build_tokenizer(definition: Definition, special: SpecialTokens) -> Tokenizer:
+    """Return the tokenizer of a definition.
+
+    Raises:
+        UserError: an unknown kind, or a broken definition.
+    """
+    kind = kind_of(definition)
+    bounds.check_bounds(definition)
+    tokens = tokenizer_json.tokens_of(definition)
+    separators = tokenizer_json.separators_of(definition, special)
+    with _no_panic():
+        with_special_tokens = _library_tokenizer(definition)
+        plain = _library_tokenizer(tokenizer_json.without_special_tokens(definition, special))
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    not_special = [token for token in definition["added_tokens"] if not token["special"]]
+    if with_special_tokens.get_vocab() != vocabulary or any(
+        plain.token_to_id(token["content"]) != token["id"] for token in not_special
+    ):
+        raise UserError("the added tokens have other ids than the library tokenizers gives them")
+    digest = hashlib.sha256(json.dumps(kind.content(definition, tokens, special)).encode()).hexdigest()
+    return Tokenizer(
+        kind=kind,
+        definition=definition,
+        special=special,
+        tokens=tokens,
+        sha256=digest,
+        **{f"{role}_id": vocabulary[token] for role, token in special._asdict().items()},
+        separators=separators,
+        lowercase=tokenizer_json.is_lowercase(definition),
+        continues=_continues(kind, definition, tokens),
+        with_special_tokens=with_special_tokens,
+        plain=plain,
+    )
+
+
+def _continues(kind: TokenizerKind, definition: Definition, tokens: Sequence[str]) -> np.ndarray:
+    continues = np.array(kind.continues(definition, tokens), bool)
+    continues[[token["id"] for token in definition["added_tokens"]]] = False  # the text is split around each of them
+    continues.flags.writeable = False
+    return continues
+
+
+def _library_tokenizer(definition: Definition) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_str(json.dumps(definition))
+
+
+@contextlib.contextmanager
+def _no_panic() -> Iterator[None]:
+    """Turn what the library raises into a UserError: a bare Exception, or a panic, which is none and has no name."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        line = str(error).partition("\n")[0]
+        raise UserError(f"the library tokenizers {tokenizers.__version__} gives up on this tokenizer: {line}") from None

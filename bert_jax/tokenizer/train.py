@@ -1,0 +1,199 @@
+"""Training a tokenizer on the files of one or several sources."""
+
+import collections
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from bert_jax import readers as sources
+from bert_jax.errors import UserError, check_output, did_you_mean, writing
+from bert_jax.readers import ReadOptions
+from bert_jax.readers.rejections import Rejections, rejection_hint
+from bert_jax.tokenizer import training_report as report
+from bert_jax.tokenizer import training_sample as sample
+from bert_jax.tokenizer.kinds import TOKENIZERS
+from bert_jax.tokenizer.pair_merging import TrainingText, cut_text
+from bert_jax.tokenizer.save import save_tokenizer
+from bert_jax.tokenizer.tokenizer import Tokenizer, build_tokenizer
+from bert_jax.tokenizer.training_sample import CharacterCounts
+
+MAX_IN_MEMORY = 1_000_000_000  # characters, for a kind whose library holds the text in memory
+
+Progress = Callable[[int, int, int], None]
+
+
+def train_tokenizer(
+    inputs: Sequence[Sequence[str]],
+    vocab_size: int,
+    output: str | os.PathLike[str],
+    *,
+    kind: str = "wordpiece",
+    lowercase: bool = True,
+    normalization: str | None = None,
+    read_options: ReadOptions = ReadOptions(),
+    sample_characters: int | None = None,
+    smoothing: float = 1.0,
+    weights: Sequence[float] | None = None,
+    progress: Progress = lambda done, total, documents: None,
+    say: Callable[[str], None] = lambda line: None,
+) -> str:
+    """Train a vocabulary of exactly `vocab_size` tokens and save it in `output`; equal text gives equal bytes.
+
+    The text is read twice. Memory grows with the number of distinct words, for 'unigram' and 'sentencepiece_bpe' with
+    the text that is used: `sample_characters` bounds both.
+
+    Args:
+        inputs: one item per source, such as a language: files, directories, globs (see `sources.read_documents`).
+        vocab_size: number of tokens, special tokens included.
+        output: a directory that does not exist yet.
+        kind: a row of `TOKENIZERS`.
+        lowercase: uncased; for 'wordpiece' and 'bpe' this also strips accents, as in BERT.
+        normalization: what else is changed in a text before words are split: 'bert' cleans it as BERT does, 'identity'
+            keeps it, 'nfc' and 'nfkc' are the forms of Unicode, 'nmt_nfkc' is SentencePiece's NFKC with clean-up. A key
+            of the kind's `train`; None: its first.
+        read_options: how files are read.
+        sample_characters, smoothing, weights: see `sample.rates`.
+        progress: called with (bytes of input read in both passes, bytes of both, documents read).
+        say: called with a line when all of the text is read and the last phase begins.
+
+    Returns:
+        The report to print: the vocabulary, then a line per source, then warnings.
+
+    Raises:
+        UserError: an unknown kind, a normalization that it does not have, numbers out of range, a source without text,
+            a size that the text cannot fill or that its characters alone exceed, an output that is not empty, and as
+            in `sources`.
+    """
+    if kind not in TOKENIZERS:
+        raise UserError(f"--kind {kind}: unknown; known are {', '.join(TOKENIZERS)}{did_you_mean(kind, TOKENIZERS)}")
+    normalization = _normalization(kind, normalization)
+    sample.check(len(inputs), smoothing, weights, sample_characters)
+    check_output(output)
+    files = [sources.find_files(source, read_options, say) for source in inputs]
+    sources.check_read_options([path for source in files for path in source], read_options)
+    reader = _Reader(files, read_options, progress)
+    rejected: collections.Counter[str] = collections.Counter()
+    counts = []
+    for number, source in enumerate(inputs):
+        own = Rejections()
+        counts.append(sample.count_characters(_pieces(reader.texts(number, own))))
+        if not counts[-1].characters:
+            hint = rejection_hint(own.reasons, own.fields, read_options)
+            raise UserError(f"{source[0]}: no text to train a vocabulary from{report.left_out(own.reasons)}; {hint}")
+        rejected += own.reasons
+    sizes = [source.characters for source in counts]
+    rates = sample.rates(sizes, smoothing, weights, sample_characters)
+    used = sum(size * rate for size, rate in zip(sizes, rates, strict=True))
+    if TOKENIZERS[kind].trains_in_memory and used > MAX_IN_MEMORY:
+        raise UserError(
+            f"--kind {kind} holds the text it is trained on in memory, here {used:,.0f} characters; "
+            f"give --sample_characters {MAX_IN_MEMORY} or less"
+        )
+    samples: list[list[str]] = []
+
+    def pieces() -> Iterator[str]:
+        samples[:] = [[] for _ in inputs]
+        for number, (rate, size, own) in enumerate(zip(rates, sizes, samples, strict=True)):
+            part = min(1.0, report.REPORT_CHARACTERS / size)
+            for piece in _pieces(reader.texts(number)):
+                if part == 1 or sample.hash_fraction(piece) >= 1 - part:  # the last to be drawn into a sample
+                    own.append(piece)
+                yield from [piece] * sample.copies(piece, rate)
+        say(f"learning {vocab_size:,} tokens from {used:,.0f} characters")
+
+    try:
+        text = TrainingText(pieces, _frequency(counts, rates))
+        tokenizer, more = _train(text, vocab_size, kind, lowercase, normalization)
+    except UserError as error:
+        raise UserError(f"{error}{report.left_out(rejected)}") from None
+    with writing(output):
+        save_tokenizer(tokenizer, output, more)
+    case = "uncased" if lowercase else "cased"
+    return "\n".join(
+        [
+            f"{tokenizer.vocab_size:,} tokens, {kind}, {case}, normalization {normalization}, sha256 "
+            f"{tokenizer.sha256[:12]}, in {output}{report.left_out(rejected)}",
+            *report.source_lines(tokenizer, inputs, counts, rates, samples),
+            *report.accent_warning(tokenizer, counts),
+            *report.single_token_warning(tokenizer, counts, samples),
+        ]
+    )
+
+
+def train_from_texts(
+    texts: Callable[[], Iterable[str]],
+    vocab_size: int,
+    kind: str = "wordpiece",
+    lowercase: bool = True,
+    normalization: str | None = None,
+) -> tuple[Tokenizer, Mapping[str, bytes]]:
+    """Return a tokenizer trained on all of the texts, and the files that `save_tokenizer` writes beside it.
+
+    Args:
+        texts: yields the texts from the first on each time it is called, which is twice.
+        vocab_size, kind, lowercase, normalization: as in `train_tokenizer`.
+
+    Raises:
+        UserError: as `train_tokenizer`.
+    """
+
+    def pieces() -> Iterator[str]:
+        return _pieces(texts())
+
+    text = TrainingText(pieces, sample.count_characters(pieces()).frequency)
+    return _train(text, vocab_size, kind, lowercase, _normalization(kind, normalization))
+
+
+def _normalization(kind: str, asked: str | None) -> str:
+    """Return the normalization that is asked for, if the kind has it; without a wish, its first."""
+    if asked is None:
+        return next(iter(TOKENIZERS[kind].train))
+    if asked not in TOKENIZERS[kind].train:
+        kinds_of: dict[str, list[str]] = {}
+        for row in TOKENIZERS.values():
+            kinds_of.setdefault(", ".join(row.train), []).append(row.name)
+        known = "; ".join(f"{names} for {' and '.join(kinds)}" for names, kinds in kinds_of.items())
+        raise UserError(f"--normalization {asked}: not for --kind {kind}; give {known}")
+    return asked
+
+
+def _train(
+    text: TrainingText, vocab_size: int, kind: str, lowercase: bool, normalization: str
+) -> tuple[Tokenizer, Mapping[str, bytes]]:
+    row = TOKENIZERS[kind]
+    trained = row.train[normalization](text, vocab_size, lowercase)
+    return build_tokenizer(trained.definition, row.special), trained.files
+
+
+class _Reader:
+    """Reads the sources, twice in all, and reports progress."""
+
+    def __init__(self, files: Sequence[Sequence[str]], options: ReadOptions, progress: Progress):
+        self._files, self._options, self._progress = files, options, progress
+        self._sizes = [sources.total_bytes(source) for source in files]
+        self._done = 0  # bytes of the sources that were read completely, in both passes
+        self._documents = 0
+
+    def texts(self, number: int, rejections: Rejections | None = None) -> Iterator[str]:
+        """Yield the texts of a source; documents without text are counted in `rejections`."""
+        for raw in sources.read_raw_documents(self._files[number], self._options):
+            document = sources.to_document(raw, self._options)
+            self._documents += raw.piece == 0
+            self._progress(self._done + raw.bytes_read, 2 * sum(self._sizes), self._documents)
+            if not document.rejected:
+                yield document.text
+            elif rejections is not None:
+                rejections.add(document)
+        self._done += self._sizes[number]
+
+
+def _pieces(texts: Iterable[str]) -> Iterator[str]:
+    return (piece for text in texts for piece in cut_text(text))
+
+
+def _frequency(counts: Sequence[CharacterCounts], rates: Sequence[float]) -> dict[str, float]:
+    """Return the approximate frequency of each character in the text that is used."""
+    frequency: dict[str, float] = {}
+    for source, rate in zip(counts, rates, strict=True):
+        for character, number in source.frequency.items():
+            frequency[character] = frequency.get(character, 0.0) + rate * number
+    return frequency

@@ -1,0 +1,102 @@
+"""The report on a trained vocabulary: how it encodes each source, and warnings."""
+
+import collections
+import itertools
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from bert_jax.readers.rejections import describe_rejections
+from bert_jax.tokenizer.tokenizer import Tokenizer
+from bert_jax.tokenizer.training_sample import CharacterCounts
+
+REPORT_CHARACTERS = 1_000_000  # of each source that the report is made from
+MANY_SINGLE = 0.5  # of the tokens; more are worth a warning
+MANY_ACCENTS = 0.01  # of the characters lose an accent; more are worth a warning
+
+
+class TokenCounts(NamedTuple):
+    """How a tokenizer encodes a text."""
+
+    words: int = 0  # separated by spaces
+    characters: int = 0  # without line ends
+    tokens: int = 0
+    unknown: int = 0  # of the tokens
+
+    def __str__(self) -> str:
+        words, tokens = max(self.words, 1), max(self.tokens, 1)
+        return (
+            f"{self.tokens / words:.2f} tokens per word, {self.characters / tokens:.2f} characters per token,"
+            f" {self.unknown / tokens:.2%} unknown"
+        )
+
+
+def count_tokens(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenCounts:
+    """Return the counts over the lines of texts, encoded as inside a document."""
+    words = characters = tokens = unknown = 0
+    for text in texts:
+        lines = [line for line in text.split("\n") if not line.isspace() and line]
+        ids = tokenizer.encode_sentences([tokenizer.sentence_prefix + line for line in lines])
+        words += sum(len(line.split()) for line in lines)
+        characters += sum(map(len, lines))
+        tokens += sum(map(len, ids))
+        unknown += sum(one.count(tokenizer.unk_id) for one in ids)
+    return TokenCounts(words, characters, tokens, unknown)
+
+
+def source_lines(
+    tokenizer: Tokenizer,
+    inputs: Sequence[Sequence[str]],
+    counts: Sequence[CharacterCounts],
+    rates: Sequence[float],
+    samples: Sequence[Sequence[str]],
+) -> Iterator[str]:
+    """Yield a line per source: its size, how often it was used, its fraction of the text, its `TokenCounts`."""
+    used = [source.characters * rate for source, rate in zip(counts, rates, strict=True)]
+    for source, count, rate, own, sample in zip(inputs, counts, rates, used, samples, strict=True):
+        name = source[0] + f" and {len(source) - 1} more" * (len(source) > 1)
+        times = "once" if f"{rate:.3g}" == "1" else f"{float(f'{rate:.3g}'):,g} times"
+        yield (
+            f"{name}: {count.characters:,} characters, used {times}, {own / sum(used):.1%} of the text; "
+            f"{count_tokens(tokenizer, sample)}"
+        )
+
+
+def accent_warning(tokenizer: Tokenizer, counts: Sequence[CharacterCounts]) -> Iterator[str]:
+    """Yield a line where BERT's lower-casing removes more than capitals, as it does in many languages."""
+    if not tokenizer.normalizer.do_lower_case:
+        return
+    lost = total = 0
+    for source in counts:
+        total += source.characters
+        lost += sum(
+            number
+            for character, number in source.frequency.items()
+            if unicodedata.normalize("NFD", character) != character or unicodedata.category(character) == "Mn"
+        )
+    if lost > MANY_ACCENTS * total:
+        yield (
+            f"uncased also removes accents and vowel signs, and decomposes Korean syllables: {lost / total:.1%} of the "
+            "characters here; --cased keeps them"
+        )
+
+
+def single_token_warning(
+    tokenizer: Tokenizer, counts: Sequence[CharacterCounts], samples: Sequence[Sequence[str]]
+) -> Iterator[str]:
+    """Yield a line where most tokens occur at most once; only where the samples are all of the text."""
+    if not tokenizer.kind.keeps_single_occurrences or max(one.characters for one in counts) > REPORT_CHARACTERS:
+        return
+    lines = (line for piece in itertools.chain.from_iterable(samples) for line in piece.split("\n"))
+    seen = collections.Counter(number for line in lines for number in tokenizer.encode_sentences([line])[0])
+    single = tokenizer.vocab_size - sum(times > 1 for times in seen.values())
+    if single > MANY_SINGLE * tokenizer.vocab_size:
+        yield (
+            f"{single:,} of {tokenizer.vocab_size:,} tokens occur at most once in the text, and a model learns nothing"
+            " of them: give more text or a smaller --vocab_size"
+        )
+
+
+def left_out(rejected: Mapping[str, int]) -> str:
+    """Return `; left out 2 binary, 1 empty`, or nothing."""
+    return f"; left out {describe_rejections(rejected)}" if rejected else ""

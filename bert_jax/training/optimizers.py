@@ -1,0 +1,335 @@
+"""What an optimizer may ask of each parameter, from its name, its section and its logical axes.
+
+Adam as optax has it and as the original BERT has it, with decoupled weight decay.
+
+LAMB: Adam with a trust ratio per layer.
+
+Muon for the matrices of the blocks, Adam for all else.
+
+StableAdamW: AdamW whose rate falls where the second moment lags behind the gradient.
+
+Learning rates per layer, and a frozen encoder.
+
+A moving average of the parameters beside any optimizer, for evaluation and export.
+
+Optimizers as rows of a table over optax.
+
+A row takes the learning rate of one step, so `optax.X(learning_rate)` is a row as it is. The rate follows the step of
+the run, not a count inside the optimizer: a skipped update leaves moments alone and still advances the schedule.
+
+parameters.py what a row may ask of each parameter
+adam.py       AdamW, as BERT and as optax have it
+lamb.py       LAMB: a trust ratio per layer
+muon.py       Muon: orthogonalized momentum for the matrices of the blocks
+stable.py     AdamW with update clipping
+depth.py      learning rates per layer, and a frozen encoder
+average.py    a moving average of the parameters beside any optimizer
+
+To add an optimizer, write a function with its own file where it needs one, and add its row to `OPTIMIZERS`.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from optax import contrib
+
+from bert_jax.config import OptimizerConfig
+from bert_jax.errors import UserError
+
+Tree = Any
+Rate = jax.Array | float
+
+
+class ParamInfo(NamedTuple):
+    """What an optimizer may ask of each parameter; trees with the structure of the parameters."""
+
+    logical_axes: Tree  # tuple of axis names; "layers" is the axis on which blocks are stacked
+    sections: Tree  # "embeddings", "layers", "top", "heads" or "unused"
+    decayed: Tree  # whether weight decay applies: matrices and tables, not norms, not biases, not what is unused
+    linear: Tree  # whether it is the matrix of a linear map in a block, `[layers, inputs, outputs]`
+
+
+def param_info(logical_axes: Tree, sections: Tree) -> ParamInfo:
+    """Return what follows from the logical axes and the sections of a model (models.Model)."""
+    decayed = jax.tree.map(lambda section, it: it and section != "unused", sections, decay_mask(logical_axes))
+    return ParamInfo(logical_axes, sections, decayed, linear_maps(logical_axes, sections))
+
+
+def decay_mask(logical_axes: Tree) -> Tree:
+    """Return True for the weights that decay: matrices and embedding tables, not norms, not biases."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: path[-1].key not in ("bias", "scale"), logical_axes, is_leaf=is_axes
+    )
+
+
+def linear_maps(logical_axes: Tree, sections: Tree) -> Tree:
+    """Return True for the matrices of the blocks: not tables, not vectors, not the maps of embeddings and heads."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, axes, section: section == "layers" and path[-1].key == "kernel" and len(axes) == 3,
+        logical_axes,
+        sections,
+        is_leaf=is_axes,
+    )
+
+
+def axes_within_layer(axes: tuple[str, ...]) -> tuple[int, ...]:
+    """Return the numbers of the axes of one layer's parameter: all but that on which blocks are stacked."""
+    return tuple(i for i, name in enumerate(axes) if name != "layers")
+
+
+def is_axes(x: Any) -> bool:
+    """Whether `x` is the logical axes of one parameter."""
+    return isinstance(x, tuple) and all(isinstance(name, str) for name in x)
+
+
+def adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
+    """Adam with decoupled weight decay; norms and biases do not decay (google-research/bert)."""
+    return optax.chain(
+        scale_by_configured_adam(config),
+        optax.add_decayed_weights(config.weight_decay, mask=info.decayed),
+        optax.scale_by_learning_rate(learning_rate),
+    )
+
+
+def scale_by_configured_adam(config: OptimizerConfig) -> optax.GradientTransformation:
+    """Return Adam with the moments, epsilon and bias correction of `config`, without a learning rate."""
+    adam = optax.scale_by_adam if config.bias_correction else scale_by_uncorrected_adam
+    return adam(config.beta1, config.beta2, config.epsilon)
+
+
+class UncorrectedAdamState(NamedTuple):
+    """First and second moments, structured like the parameters, float32."""
+
+    mu: Tree
+    nu: Tree
+
+
+def scale_by_uncorrected_adam(beta1: float, beta2: float, epsilon: float) -> optax.GradientTransformation:
+    """Adam as google-research/bert's AdamWeightDecayOptimizer: m / (sqrt(v) + epsilon), no bias correction."""
+
+    def init(params: Tree) -> UncorrectedAdamState:
+        return UncorrectedAdamState(jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params))
+
+    def update(grads: Tree, state: UncorrectedAdamState, params: Tree = None) -> tuple[Tree, UncorrectedAdamState]:
+        del params
+        mu = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.mu, grads)
+        nu = jax.tree.map(lambda v, g: beta2 * v + (1 - beta2) * g * g, state.nu, grads)
+        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mu, nu)
+        return updates, UncorrectedAdamState(mu, nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def lamb(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
+    """AdamW with a trust ratio per layer (You et al. 2020); norms and biases have neither decay nor a ratio."""
+    return optax.chain(
+        scale_by_configured_adam(config),
+        optax.add_decayed_weights(config.weight_decay, mask=info.decayed),
+        scale_by_layer_trust_ratio(info.logical_axes, info.decayed),
+        optax.scale_by_learning_rate(learning_rate),
+    )
+
+
+def scale_by_layer_trust_ratio(logical_axes: Tree, applies: Tree) -> optax.GradientTransformation:
+    """LAMB's |parameter| / |update| (You et al. 2020), one ratio per layer where layers are stacked.
+
+    A ratio is 1 where `applies` is False, and where either norm is zero.
+    """
+
+    def scale(axes: tuple[str, ...], apply: bool, update: jax.Array, param: jax.Array) -> jax.Array:
+        if not apply:
+            return update
+        within = axes_within_layer(axes)
+        param_norm, update_norm = _norm(param, within), _norm(update, within)
+        ratio = jnp.where((param_norm > 0) & (update_norm > 0), param_norm / jnp.maximum(update_norm, 1e-30), 1.0)
+        return update * ratio
+
+    def update(updates: Tree, params: Tree = None) -> Tree:
+        return jax.tree.map(scale, logical_axes, applies, updates, params, is_leaf=is_axes)
+
+    return optax.stateless(update)
+
+
+def _norm(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+    return jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True))
+
+
+LAYERS_INPUTS_OUTPUTS = contrib.MuonDimensionNumbers(reduction_axis=1, output_axis=2)  # the first is a batch axis
+
+
+def muon(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
+    """Momentum orthogonalized by Newton-Schulz (Jordan et al. 2024), AdamW for tables, vectors, embeddings and heads.
+
+    As `optax.contrib.muon` on a model whose blocks are not stacked: each matrix of each layer is orthogonalized by
+    itself, and its update is multiplied by sqrt(max(1, outputs / inputs)). Weight decay is decoupled, each parameter's
+    with its own rate.
+
+    Raises:
+        UserError: `config.peak_learning_rate` is 0, so that the schedule has no shape to follow.
+    """
+    if not config.peak_learning_rate:
+        raise UserError(
+            "config.optimizer.peak_learning_rate=0: muon_learning_rate follows its schedule; set it above 0"
+        )
+    labels = jax.tree.map(lambda linear: "muon" if linear else "adam", info.linear)
+    # Where Adam is at work the tree has optax's mark of an absent parameter, as the gradients that Muon is given.
+    numbers = jax.tree.map(lambda linear: LAYERS_INPUTS_OUTPUTS if linear else optax.MaskedNode(), info.linear)
+    orthogonalized = contrib.scale_by_muon(
+        beta=config.momentum, nesterov=config.nesterov, weight_dimension_numbers=lambda _: numbers
+    )
+    matrices = optax.chain(orthogonalized, optax.stateless(_scale_by_shape))
+    ratio = config.muon_learning_rate / config.peak_learning_rate
+    return optax.chain(
+        optax.partition({"muon": matrices, "adam": scale_by_configured_adam(config)}, labels),
+        optax.add_decayed_weights(config.weight_decay, mask=info.decayed),
+        optax.stateless(lambda updates, params: _scale(updates, info.linear, ratio)),
+        optax.scale_by_learning_rate(learning_rate),
+    )
+
+
+def _scale_by_shape(updates: Tree, params: Tree) -> Tree:
+    return jax.tree.map(lambda x: x * math.sqrt(max(1.0, x.shape[2] / x.shape[1])), updates)
+
+
+def _scale(updates: Tree, linear: Tree, ratio: float) -> Tree:
+    return jax.tree.map(lambda is_linear, x: x * ratio if is_linear else x, linear, updates)
+
+
+def stable_adamw(learning_rate: Rate, config: OptimizerConfig, info: ParamInfo) -> optax.GradientTransformation:
+    """AdamW with update clipping (Wortsman et al. 2023, algorithm 2): no gradient clipping is needed.
+
+    The update of a parameter, decay included, is divided by max(1, RMS), where RMS is the root of the mean of
+    gradient^2 / max(second moment, epsilon^2) over the parameter, of each layer by itself where layers are stacked.
+    """
+    adam = scale_by_configured_adam(config)
+
+    def update(gradients: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        updates, state = adam.update(gradients, state, params)
+        second = optax.tree.bias_correction(state.nu, config.beta2, state.count) if config.bias_correction else state.nu
+
+        def clipped(
+            axes: tuple[str, ...], decayed: bool, x: jax.Array, gradient: jax.Array, moment: jax.Array, param: jax.Array
+        ) -> jax.Array:
+            ratio = jnp.square(gradient) / jnp.maximum(moment, max(config.epsilon**2, 1e-30))
+            rms = jnp.sqrt(jnp.mean(ratio, axis=axes_within_layer(axes), keepdims=True))
+            return (x + (config.weight_decay if decayed else 0.0) * param) / jnp.maximum(1.0, rms)
+
+        trees = (info.logical_axes, info.decayed, updates, gradients, second, params)
+        return jax.tree.map(clipped, *trees, is_leaf=is_axes), state
+
+    return optax.chain(optax.GradientTransformation(adam.init, update), optax.scale_by_learning_rate(learning_rate))
+
+
+def scale_by_depth(encoder: float, decay: float, sections: Tree) -> optax.GradientTransformation:
+    """Multiply the updates of the encoder by `encoder`, and by `decay` for each step down from the heads.
+
+    As in google-research/electra's optimization.py, where the heads are two steps above the last layer: of L layers the
+    last has decay^2, the first decay^(L + 1), the embeddings decay^(L + 2). A norm after the last layer has decay.
+    """
+
+    def update(updates: Tree, params: Tree = None) -> Tree:
+        del params
+        sizes = jax.tree.map(lambda section, x: len(x) if section == "layers" else 0, sections, updates)
+        layers = max(jax.tree.leaves(sizes))
+
+        def scale(section: str, x: jax.Array) -> jax.Array:
+            if section == "heads":
+                return x
+            if section == "top":
+                return x * (encoder * decay)
+            if section == "embeddings":
+                return x * (encoder * decay ** (layers + 2))
+            depth = layers + 1 - jnp.arange(len(x), dtype=jnp.float32)
+            return x * (encoder * decay**depth).reshape(-1, *(1,) * (x.ndim - 1))
+
+        return jax.tree.map(scale, sections, updates)
+
+    return optax.stateless(update)
+
+
+class AveragedState(NamedTuple):
+    """State of an optimizer, and the average of the parameters after each of its updates so far."""
+
+    inner: optax.OptState
+    updates: jax.Array  # int32, how many so far
+    average: Tree  # float32, structured like the parameters; before the first update the parameters themselves
+
+
+def with_average(inner: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
+    """Return `inner` with an exponential moving average of the parameters in its state.
+
+    As `optax.ema` with debias: the weights of all parameters so far add up to 1, and those before the first update have
+    none. What is kept is the debiased average, not the sum that it is made of, so that it can be read as it is.
+    """
+
+    def init(params: Tree) -> AveragedState:
+        # A copy: the state is donated, and no buffer may be donated twice.
+        return AveragedState(inner.init(params), jnp.zeros((), jnp.int32), jax.tree.map(jnp.copy, params))
+
+    def update(gradients: Tree, state: AveragedState, params: Tree = None) -> tuple[Tree, AveragedState]:
+        updates, inner_state = inner.update(gradients, state.inner, params)
+        count = state.updates + 1
+        weight = (1.0 - decay) / -jnp.expm1(count * math.log(decay))  # 1 at the first update
+        average = jax.tree.map(
+            lambda old, new: old + weight * (new - old), state.average, optax.apply_updates(params, updates)
+        )
+        return updates, AveragedState(inner_state, count, average)
+
+    return optax.GradientTransformation(init, update)
+
+
+Optimizer = Callable[[Rate], optax.GradientTransformation]  # the state has the same structure for every rate
+
+# (learning rate, config, info) -> optax transformation. `config.optimizer.name` chooses the row.
+OPTIMIZERS: dict[str, Callable[[Rate, OptimizerConfig, ParamInfo], optax.GradientTransformation]] = {
+    "adamw": adamw,
+    "lamb": lamb,
+    "muon": muon,
+    "stable_adamw": stable_adamw,
+}
+READS_PEAK = ("muon",)  # rows that read the run's peak where phases have their own: rates relative to it
+# Field of OptimizerConfig that some rows alone read -> the field that chooses the row, and these rows.
+READ_BY = {
+    "muon_learning_rate": ("name", ("muon",)),
+    "momentum": ("name", ("muon",)),
+    "nesterov": ("name", ("muon",)),
+    "decay_fraction": ("schedule", ("warmup_stable_decay",)),
+    "decay_power": ("schedule", ("bert", "electra", "linear", "warmup_stable_decay")),
+}
+
+
+def check_optimizer(config: OptimizerConfig) -> None:
+    """Raise UserError where a field is set that neither optimizer nor schedule reads."""
+    for field, (chosen, rows) in READ_BY.items():
+        if getattr(config, chosen) not in rows and getattr(config, field) != getattr(OptimizerConfig(), field):
+            needed = f"config.optimizer.{chosen}={' or '.join(rows)}"
+            raise UserError(f"config.optimizer.{field} has no effect without {needed}; set that")
+
+
+def make_optimizer(config: OptimizerConfig, logical_axes: Tree, sections: Tree) -> Optimizer:
+    """Return the optimizer of `config` with clipping, layer-wise rates and a moving average around it."""
+    info = param_info(logical_axes, sections)
+    row = OPTIMIZERS[config.name]
+
+    def optimizer(learning_rate: Rate) -> optax.GradientTransformation:
+        chain = [] if config.clip_norm is None else [_clip(config.clip_norm, config.freeze_encoder, sections)]
+        chain.append(row(learning_rate, config, info))
+        if config.layer_decay != 1.0 or config.freeze_encoder:
+            chain.append(scale_by_depth(0.0 if config.freeze_encoder else 1.0, config.layer_decay, sections))
+        chained = optax.chain(*chain)
+        return chained if config.ema_decay is None else with_average(chained, config.ema_decay)
+
+    return optimizer
+
+
+def _clip(norm: float, freeze_encoder: bool, sections: Tree) -> optax.GradientTransformation:
+    """Clip the gradient by the norm of what is trained; the state is empty, as that of optax's own clipping."""
+    clip = optax.clip_by_global_norm(norm)
+    if not freeze_encoder:
+        return clip
+    of_heads = optax.chain(scale_by_depth(0.0, 1.0, sections), clip)
+    return optax.stateless(lambda updates, params: of_heads.update(updates, of_heads.init(params), params)[0])

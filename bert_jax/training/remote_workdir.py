@@ -1,0 +1,253 @@
+"""A run or model on object storage: its small files, copied to a directory of this process.
+
+The object storage is the truth. A process copies the small files when it starts and works on the copy, as on any other
+work directory; process 0 of a training uploads what changed before each checkpoint and at the end, so that no
+checkpoint is newer than its metrics. Orbax writes the checkpoints to a gs:// URL itself, each host its part. Elsewhere
+it writes them to the copy, from which they are uploaded like the small files.
+"""
+
+import concurrent.futures
+import contextlib
+import fcntl
+import hashlib
+import itertools
+import os
+import pathlib
+import re
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from bert_jax.corpus.manifest import MANIFEST
+from bert_jax.errors import SHOWN, UserError, writing
+from bert_jax.files import SUMS, url_refusal, user_cache
+
+OWNER = "owner"  # the process that trains; only a lock could be taken from no one, and object storage has none
+ORBAX_WRITES = ("gs://",)  # URLs at which Orbax writes checkpoints itself
+COMMITTED = "commit_success.txt"  # the last file of a checkpoint and of its parts, by Orbax
+NOT_MIRRORED = {"damaged", "logs"}
+SEALED = re.compile(r"(.*/)?(tokenizer|model|best-\d+|checkpoints/\d+)")  # directories that appear whole
+LAST = re.compile(rf"(.*/)?({SUMS}|checkpoints/\d+/{COMMITTED})")  # the last file of such a directory
+CHECKPOINT = re.compile(r"(.*/)?checkpoints/\d+/.*")
+STATE = re.compile(r"(.*/)?checkpoints/\d+/state/.*")  # the arrays, which are copied for those alone who read them
+UNFINISHED = re.compile(r"\.|.*\.orbax-checkpoint-tmp")  # names of what is not whole yet
+AT_ONCE = 8  # files that are copied
+
+_open: list["Mirror"] = []
+
+
+class Mirror:
+    """The small files of the run at `url`, in `directory`, which no other process uses."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        with writing(user_cache(), "set XDG_CACHE_HOME to a directory on another disk"):
+            self.directory = _own_directory(url)
+        self._fetched: dict[str, str] = {}  # name -> version of a file that was copied here
+        self._pushed: dict[str, tuple[int, int]] = {}  # name -> bytes and time of a file that is the same at the URL
+        self._owner = b""
+        SHOWN[str(self.directory)] = url
+        _open.append(self)
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether checkpoints are files of the copy."""
+        return not self.url.startswith(ORBAX_WRITES)
+
+    def fetch(self, states: bool = False) -> None:
+        """Copy what is new at the URL, and remove what is gone; the owner of the run has it all.
+
+        Of checkpoints that are files of the copy, the arrays are copied with `states` alone.
+
+        Raises:
+            UserError: the storage does not answer, or the URL has a corpus.
+        """
+        from bert_jax.readers import storage
+
+        if self._owner:
+            return
+        found = _mirrored(storage.list_versions(self.url), self.has_checkpoints)
+        if not states:
+            found = {name: version for name, version in found.items() if not STATE.fullmatch(name)}
+        if MANIFEST in found:
+            raise UserError(f"{self.url} holds a corpus (its {MANIFEST}); choose another --workdir")
+        ours = {name: _state(self.directory / name) for name in _names(self.directory)}
+        for name in [name for name in ours if name not in found or self._pushed.get(name) != ours[name]]:
+            (self.directory / name).unlink()  # gone there, or never uploaded by a run that ended with an error
+            self._fetched.pop(name, None)
+        with writing(self.directory, "make room, or set XDG_CACHE_HOME to a directory on another disk"):
+            changed = [name for name in found if self._fetched.get(name) != found[name]]
+            for name in changed:
+                (self.directory / name).parent.mkdir(parents=True, exist_ok=True)
+            _each(lambda name: storage.download(f"{self.url}/{name}", self.directory / name), changed)
+        self._fetched = found
+        self._pushed = {name: _state(self.directory / name) for name in found}
+
+    @contextlib.contextmanager
+    def owned(self) -> Iterator[None]:
+        """Make this process the owner until the block ends; another that trains here stops before its next checkpoint.
+
+        What changed is uploaded at the end, unless an error ends the block.
+        """
+        from bert_jax.readers import storage
+
+        if self.has_checkpoints:
+            self.fetch(states=True)
+            cut_off = [name for name in storage.list_versions(self.url) if CHECKPOINT.fullmatch(name)]
+            _each(lambda name: storage.remove(f"{self.url}/{name}"), set(cut_off) - self._fetched.keys())
+        self._owner = f"{secrets.token_hex(8)} {socket.gethostname()} {os.getpid()}".encode()
+        try:
+            storage.write_bytes(self._owner, f"{self.url}/{OWNER}")
+            yield
+            self.push()
+        finally:
+            self._owner = b""
+
+    def send(self, name: str) -> None:
+        """Upload one file at once: until this process owns the run, fetching removes what the URL does not have."""
+        _upload(self.directory, [name], self.url)
+
+    def push(self) -> None:
+        """Upload what changed and remove what is gone, where this process owns the run.
+
+        Raises:
+            UserError: another process took the run over, or the storage does not answer.
+        """
+        from bert_jax.readers import storage
+
+        if not self._owner:
+            return
+        owner = storage.read_bytes(f"{self.url}/{OWNER}")
+        if owner != self._owner:
+            other = owner.decode(errors="replace").split(" ", 1)[-1] if owner else "unknown"
+            raise UserError(
+                f"{self.url}: another process trains here since (host and process {other}), so this process stops "
+                "before its next checkpoint; if both are meant to run, give each its own --workdir"
+            )
+        names = _names(self.directory)
+        present = {name: _state(self.directory / name) for name in names}
+        changed = [name for name in names if self._pushed.get(name) != present[name]]
+        _upload(self.directory, changed, self.url)
+        for last in (True, False):  # what is half removed is not whole
+            gone = [name for name in self._pushed.keys() - present.keys() if bool(LAST.fullmatch(name)) == last]
+            _each(lambda name: storage.remove(f"{self.url}/{name}"), gone)
+        self._pushed = present
+
+
+def fetched(place: str | os.PathLike[str]) -> pathlib.Path:
+    """Return the directory of a run or a model: a path unchanged, and of a URL the copy of its small files.
+
+    Raises:
+        UserError: another URL, or the storage does not answer.
+    """
+    text = os.fspath(place)
+    if refusal := url_refusal(text, run=True):
+        raise UserError(refusal)
+    if "://" not in text:
+        return pathlib.Path(place)
+    url = text.rstrip("/")
+    mirror = next((one for one in _open if one.url == url), None) or Mirror(url)
+    mirror.fetch()
+    return mirror.directory
+
+
+@contextlib.contextmanager
+def uploaded(place: str) -> Iterator[pathlib.Path]:
+    """Yield the directory to write for a path, or a local one whose files then go to a URL.
+
+    Raises:
+        UserError: the URL has files already, or the storage does not answer.
+    """
+    from bert_jax.readers import storage
+
+    if "://" not in place:
+        yield pathlib.Path(place)
+        return
+    url = place.rstrip("/")
+    if storage.list_versions(url):
+        raise UserError(f"{url} holds something already; name another --output")
+    with tempfile.TemporaryDirectory(prefix="bert_jax-") as folder:
+        directory = pathlib.Path(folder) / "output"
+        SHOWN[str(directory)] = url
+        yield directory
+        _upload(directory, _names(directory), url)
+
+
+def mirror_of(directory: pathlib.Path) -> Mirror | None:
+    """Return the mirror that a directory is, or lies in; None for one that is only here."""
+    return next((one for one in _open if one.directory in (directory, *directory.parents)), None)
+
+
+def checkpoints_in(workdir: pathlib.Path) -> Any:
+    """Return where the checkpoints of a work directory are: an absolute path, or one of `etils.epath` by URL."""
+    mirror = mirror_of(workdir)
+    if mirror is None or mirror.has_checkpoints:
+        return workdir.absolute() / "checkpoints"
+    from etils import epath
+
+    return epath.Path(mirror.url) / workdir.relative_to(mirror.directory) / "checkpoints"
+
+
+def _own_directory(url: str) -> pathlib.Path:
+    """An empty directory of the user's cache, locked as long as the process lives; the next one finds it again."""
+    name = hashlib.sha256(url.encode()).hexdigest()[:16]
+    for number in itertools.count():
+        place = (user_cache() / "runs" / name / str(number)).resolve()
+        place.mkdir(parents=True, exist_ok=True)
+        lock = os.open(place / ".lock", os.O_RDWR | os.O_CREAT, 0o600)  # held as long as the process lives
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            continue
+        shutil.rmtree(place / "files", ignore_errors=True)
+        directory = place / "files" / url.partition("://")[2]  # reports name a run by the end of its path
+        directory.mkdir(parents=True)
+        return directory
+    raise AssertionError
+
+
+def _mirrored(found: dict[str, str], checkpoints: bool) -> dict[str, str]:
+    """The files to copy, of directories that a killed process left half-uploaded none."""
+    left_out = NOT_MIRRORED if checkpoints else NOT_MIRRORED | {"checkpoints"}
+    folders = {name: pathlib.PurePosixPath(name).parent for name in found if name and not name.endswith("/")}
+    for name in folders:  # object storage allows any name, and the copy of this one would lie elsewhere
+        if name.startswith("/") or ".." in pathlib.PurePosixPath(name).parts:
+            raise UserError(f"{name!r} is no name of a file in a directory; remove this object, or choose another URL")
+    whole = {str(folder) for name, folder in folders.items() if LAST.fullmatch(name)}
+    return {
+        name: found[name]
+        for name, folder in folders.items()
+        if name != OWNER
+        and not left_out & set(folder.parts)
+        and all(str(one) in whole for one in (folder, *folder.parents) if SEALED.fullmatch(str(one)))
+    }
+
+
+def _names(directory: pathlib.Path) -> list[str]:
+    """The files below a directory, without locks and what is unfinished."""
+    paths = (path.relative_to(directory) for path in directory.rglob("*") if path.is_file())
+    return [path.as_posix() for path in paths if not any(UNFINISHED.match(part) for part in path.parts)]
+
+
+def _upload(directory: pathlib.Path, names: Iterable[str], url: str) -> None:
+    """Copy files to a URL, the last file of directories last: without it a directory is not whole."""
+    from bert_jax.readers import storage
+
+    for last in (False, True):
+        chosen = [name for name in names if bool(LAST.fullmatch(name)) == last]
+        _each(lambda name: storage.upload(directory / name, f"{url}/{name}"), chosen)
+
+
+def _state(path: pathlib.Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _each(call: Callable[[str], None], names: Iterable[str]) -> None:
+    """Call it for all names, several at once; the first error is raised."""
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(call, names))

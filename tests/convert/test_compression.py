@@ -1,0 +1,251 @@
+"""Smaller models: importance in closed form, what is removed against transformers, and the verb from end to end."""
+
+import itertools
+import json
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bert_jax.cli.main import main
+from bert_jax.config import EncoderConfig
+from bert_jax.convert.eval_sets import Yardstick, compare
+from bert_jax.convert.prune import PARTS, best_layers, importance
+from bert_jax.errors import UserError
+from bert_jax.interop.huggingface import export_model, load_model
+from bert_jax.interop.tensors import flatten, unflatten
+from bert_jax.models.encoder import is_global
+from tests.helpers import tiny_models
+
+CONFIG = EncoderConfig(vocab_size=9, hidden_size=8, num_layers=3, num_heads=2, mlp_size=16)
+SHAPES = {
+    "attention/output/kernel": (8, 8),
+    "attention/output/bias": (8,),
+    "mlp_down/kernel": (16, 8),
+    "mlp_down/bias": (8,),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_importance_is_the_mean_of_the_gates_derivatives(name: str) -> None:
+    """The loss is sum(x * w^2 / 2), so that the derivative of a gate on some w is the sum of x * w^2 over them."""
+    rng = np.random.default_rng(0)
+    weights = {path: rng.standard_normal((3, *shape)).astype(np.float32) for path, shape in SHAPES.items()}
+    params = unflatten({f"encoder/layers/{path}": x for path, x in weights.items()})
+    scales = rng.standard_normal(5).astype(np.float32)
+
+    def loss(params, example):
+        return 0.5 * example["input_ids"][0] * sum(jnp.sum(x * x) for x in flatten(params).values())
+
+    found = importance(PARTS[name], CONFIG, params, {"input_ids": scales}, loss)
+    squares = {path: np.square(x.astype(np.float64)) for path, x in weights.items()}
+    wanted = {
+        "heads": squares["attention/output/kernel"].reshape(3, 2, 4 * 8).sum(-1),
+        "mlp": squares["mlp_down/kernel"].sum(-1),
+        "layers": sum(x.reshape(3, -1).sum(-1) for x in squares.values()),
+    }[name]
+    np.testing.assert_allclose(found, np.abs(scales).mean() * wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("every", "first_norm"), [(1, True), (3, False), (2, True), (0, True)])
+def test_the_best_layers_are_those_of_all_choices_that_fit(every: int, first_norm: bool) -> None:
+    fields = {"local_window": 4 if every != 1 else None, "global_every": every, "first_attention_norm": first_norm}
+    config = EncoderConfig(num_layers=7, **fields)
+    kinds = [is_global(config, layer) for layer in range(7)]
+    for seed, count in itertools.product(range(5), range(1, 7)):
+        found = np.random.default_rng(seed).random(7)
+        fitting = [
+            kept
+            for kept in itertools.combinations(range(7), count)
+            if [kinds[layer] for layer in kept] == kinds[:count] and (first_norm or kept[0] == 0)
+        ]
+        best = max(fitting, key=lambda kept: found[list(kept)].sum())
+        assert best_layers(config, found, count) == list(best)
+
+
+def test_layers_keep_their_windows() -> None:
+    config = EncoderConfig(num_layers=4, global_every=0, local_window=16, local_windows=(4, 16, 8, 8))
+    flat = {"encoder/layers/mlp_down/bias": np.arange(4)}
+    smaller, flat, _ = PARTS["layers"].cut(config, flat, np.array([2.0, 0.1, 3.0, 1.0]), 0.25)
+    assert (smaller.num_layers, smaller.local_windows, smaller.local_window) == (3, (4, 8, 8), 8)
+    np.testing.assert_array_equal(flat["encoder/layers/mlp_down/bias"], [0, 2, 3])
+
+
+@pytest.fixture(scope="module", params=["bert", "modernbert"])
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    """A family, the model of transformers, and where it is saved."""
+    place = tmp_path_factory.mktemp(request.param)
+    theirs, _ = tiny_models.save(place, request.param, "ForSequenceClassification")
+    return request.param, theirs, place
+
+
+def pruned_logits(place: pathlib.Path, output: pathlib.Path, name: str, found: np.ndarray, amount: float):
+    """The logits of a pruned model that transformers opens, and the encoder that it then has."""
+    loaded = load_model(place)
+    flat = {path: np.asarray(x) for path, x in flatten(loaded.params).items()}
+    config, flat, _ = PARTS[name].cut(loaded.config, flat, found, amount)
+    export_model(unflatten(flat), config, loaded.heads, place, output, loaded.labels)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(output).eval()
+    return logits(model), model
+
+
+def logits(model) -> np.ndarray:
+    with torch.no_grad():
+        return model(input_ids=torch.arange(5, 19).reshape(2, 7)).logits.numpy()
+
+
+def blocks(model):
+    """The layers of a model of transformers, and of each the matrices at the end of attention and MLP."""
+    layers = model.model.layers if hasattr(model, "model") else model.bert.encoder.layer
+    ends = [
+        (one.attn.Wo, one.mlp.Wo) if hasattr(one, "attn") else (one.attention.output.dense, one.output.dense)
+        for one in layers
+    ]
+    return layers, ends
+
+
+def test_removed_parts_are_those_that_write_nothing(tiny, tmp_path) -> None:
+    """Zero the same heads and MLP features in the whole model, and take the same layers out of it."""
+    family, theirs, place = tiny
+    rng = np.random.default_rng(0)
+    copy = type(theirs)(theirs.config).eval()
+
+    heads = rng.random((4, 2))
+    copy.load_state_dict(theirs.state_dict())
+    relative = heads / np.linalg.norm(heads, axis=1, keepdims=True)
+    for layer, head in np.argwhere(relative < np.sort(relative, axis=None)[3]):
+        blocks(copy)[1][layer][0].weight.data[:, 8 * head : 8 * head + 8] = 0
+    found, model = pruned_logits(place, tmp_path / "heads", "heads", heads, 3 / 8)
+    np.testing.assert_allclose(found, logits(copy), rtol=0, atol=1e-5)
+    assert model.config.num_attention_heads == 2
+
+    features = rng.random((4, 24))
+    copy.load_state_dict(theirs.state_dict())
+    for layer in range(4):
+        blocks(copy)[1][layer][1].weight.data[:, np.argsort(features[layer])[:8]] = 0
+    found, model = pruned_logits(place, tmp_path / "mlp", "mlp", features, 0.3)
+    np.testing.assert_allclose(found, logits(copy), rtol=0, atol=1e-5)
+    assert model.config.intermediate_size == 16
+
+    copy.load_state_dict(theirs.state_dict())
+    # In a ModernBERT blocks 0 and 3 read everything and block 3 would come third: the last one goes.
+    importances, gone = np.array([0.5, 0.1, 0.3, 0.2]), {"bert": 1, "modernbert": 3}[family]
+    del blocks(copy)[0][gone]
+    found, model = pruned_logits(place, tmp_path / "layers", "layers", importances, 0.25)
+    np.testing.assert_allclose(found, logits(copy), rtol=0, atol=1e-5)
+    assert model.config.num_hidden_layers == 3
+
+
+@pytest.mark.parametrize(("name", "amount"), [("heads", 0.01), ("heads", 1.0), ("mlp", 0.01), ("layers", 1.0)])
+def test_nothing_and_everything_are_refused(name: str, amount: float) -> None:
+    shape = (3, *PARTS[name].gates(CONFIG))
+    with pytest.raises(UserError, match=r"--amount .* give a fraction that leaves some"):
+        PARTS[name].cut(CONFIG, {"encoder/layers/mlp_down/kernel": np.ones((3, 16, 8))}, np.ones(shape), amount)
+
+
+def test_the_interval_is_that_of_the_paired_differences() -> None:
+    """A mean over units has a closed form: 1.96 times the standard error of the mean difference."""
+    rng = np.random.default_rng(0)
+    before, difference = rng.normal(0, 10, 400), rng.normal(-0.5, 1, 400)
+
+    def scorer(outputs):
+        values = np.concatenate([one["x"] for one in outputs])
+        return lambda drawn: float(values[drawn].mean())
+
+    batches = [{"rows": np.arange(200)}, {"rows": np.arange(200, 400)}]
+    yardstick = Yardstick("mean", 1, 400, ("x",), batches, scorer, dict, lambda config: lambda *_: jnp.zeros(()))
+    lost = compare(
+        yardstick, lambda one: {"x": before[one["rows"]]}, lambda one: {"x": (before + difference)[one["rows"]]}
+    )
+    assert lost.lost == pytest.approx(-difference.mean())
+    assert lost.margin == pytest.approx(1.96 * difference.std(ddof=1) / 20, rel=0.15)
+    lower = compare(
+        yardstick._replace(sign=-1), lambda one: {"x": before[one["rows"]]}, lambda one: {"x": 0 * one["rows"]}
+    )
+    assert lower.lost == pytest.approx(-before.mean())
+
+
+SETTINGS = {"name": "custom", "kind": "sequence_classification", "train": "train.tsv", "dev": "dev.tsv"}
+
+
+@pytest.fixture
+def finetuned(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A tiny model as `finetune` leaves it, and its files."""
+    for name, count in (("train", 6), ("dev", 40)):
+        lines = [f"{'ab'[n % 2]} c d\t{n % 2}" for n in range(count)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    labels = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
+    tiny_models.save(tmp_path / "model", "bert", "ForSequenceClassification", **labels)
+    config = SETTINGS | {"data": str(tmp_path), "max_seq_len": 8}
+    described = {"name": "custom", "kind": "sequence_classification", "labels": ["0", "1"], "impossible": False}
+    (tmp_path / "model" / "task.json").write_text(json.dumps(described | {"config": config}))
+    return tmp_path / "model"
+
+
+def compressed(model: pathlib.Path, capsys: pytest.CaptureFixture, *words: str) -> list[str]:
+    """What the verb prints; its card says the same."""
+    output = model.parent / "smaller"
+    assert main(["compress", "--model", str(model), "--output", str(output), *words]) == 0, capsys.readouterr().err
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == str(output)
+    card = (output / "README.md").read_text()
+    assert all(f"- {line}" in card for line in lines)
+    assert main(["verify", str(output)]) == 0
+    capsys.readouterr()
+    return lines
+
+
+def test_a_pruned_model_is_measured_and_opens_in_transformers(finetuned, capsys) -> None:
+    what, size, time, scores = compressed(
+        finetuned, capsys, "--method", "layers", "--amount", "0.25", "--examples", "3"
+    )
+    assert what.startswith("1 of 4 layers removed (of 0 to 3: ")
+    ratio = float(size.rpartition(", ")[2].split()[0])
+    files = [finetuned.parent / name / "model.safetensors" for name in ("smaller", "model")]
+    assert ratio == pytest.approx(files[0].stat().st_size / files[1].stat().st_size, abs=0.1)
+    assert " of the time" in time
+    # The score by transformers, of the dev file and of both models.
+    rows = [line.split("\t") for line in (finetuned.parent / "dev.tsv").read_text().splitlines()[1:]]
+    found = []
+    for place in (finetuned, finetuned.parent / "smaller"):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(place).eval()
+        with torch.no_grad():
+            guesses = model(**tokenizer([text for text, _ in rows], return_tensors="pt")).logits.argmax(1)
+        found.append(np.mean([int(label) == guess for (_, label), guess in zip(rows, guesses.tolist(), strict=True)]))
+    assert f"accuracy on 40 held-out examples: {found[0]:.4f} before, {found[1]:.4f} after" in scores
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["onnx_int8", "stablehlo_int8", "heads", "mlp"])
+def test_other_methods_from_end_to_end(finetuned, capsys, method: str) -> None:
+    if method == "onnx_int8":
+        pytest.importorskip("onnxruntime")
+    amount = ["--amount", "0.34"] if method in PARTS else []
+    lines = compressed(finetuned, capsys, "--method", method, *amount)
+    assert len(lines) == 4
+    assert "accuracy on 40 held-out examples" in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--method", "layers"], "--amount is for the methods heads, mlp, layers, and they need it"),
+        (["--method", "onnx_int8", "--amount", "0.5"], "--amount is for the methods heads, mlp, layers"),
+        (["--method", "mlp", "--amount", "1"], "--amount 1: a fraction above 0 and below 1"),
+        (["--method", "mlp", "--amount", "0.5", "--examples", "0"], "--examples 0: at least 1"),
+    ],
+)
+def test_options_that_do_not_fit(words: list[str], said: str, tmp_path, capsys) -> None:
+    assert main(["compress", "--model", str(tmp_path), "--output", str(tmp_path / "out"), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_pretrained_model_needs_a_corpus(tmp_path, capsys) -> None:
+    tiny_models.save(tmp_path / "model", "bert")
+    words = ["compress", "--model", str(tmp_path / "model"), "--method", "layers", "--amount", "0.5"]
+    assert main([*words, "--output", str(tmp_path / "out")]) == 2
+    assert "a pretrained model is measured on a corpus: --data CORPUS" in capsys.readouterr().err

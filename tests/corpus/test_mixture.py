@@ -1,0 +1,141 @@
+"""Several corpora as one: how they are named, errors, and sequences in the proportions that were asked for."""
+
+import numpy as np
+import pytest
+
+from bert_jax.batches.pipeline import make_sequences, symbols_of
+from bert_jax.config import DataConfig, PretrainConfig, read_config
+from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.mixture import find_corpora, open_mixture
+from bert_jax.corpus.store import open_corpus
+from bert_jax.errors import UserError
+from bert_jax.pretraining.run_lines import run_lines
+from bert_jax.readers import ReadOptions
+from bert_jax.tokenizer import Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
+from bert_jax.training.schedules import plan_phases
+
+READING = ReadOptions(documents="line")
+WORDS = ["ein", "zwei", "one", "two", "hana", "dul"]
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory):
+    """Three languages of two words each, of 400, 100 and 25 documents."""
+    directory = tmp_path_factory.mktemp("corpora")
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *WORDS]
+    save_tokenizer(wordpiece_tokenizer(tokens, Normalizer()), directory / "tok")
+    rng = np.random.default_rng(0)
+    for number, (code, documents) in enumerate((("de", 400), ("en", 100), ("ko", 25))):
+        lines = [
+            ". ".join(" ".join(rng.choice(WORDS[2 * number : 2 * number + 2], 12)) for _ in range(6)) + "."
+            for _ in range(documents)
+        ]
+        (directory / f"{code}.txt").write_text("\n".join(lines))
+        prepare(
+            [str(directory / f"{code}.txt")],
+            directory / "tok",
+            directory / "c" / code,
+            READING,
+            workers=1,
+            heldout_fraction=0.1,
+        )
+    return directory / "c"
+
+
+def sequences_of(corpus: str, config: DataConfig):
+    mixture = open_mixture(corpus)
+    symbols = symbols_of(load_tokenizer(mixture.tokenizer_directory))
+    return mixture, make_sequences(mixture.split("train"), symbols, 32, 0, config)
+
+
+def languages(batch) -> np.ndarray:
+    """Return the language of each sequence, which must have one."""
+    ids = batch["input_ids"].copy()
+    row, prediction = np.nonzero(batch["masked_weights"])
+    ids[row, batch["masked_positions"][row, prediction]] = batch["masked_labels"][row, prediction]
+    found = np.where(ids >= 6, (ids - 6) // 2, -1)
+    found = np.where(batch["attention_mask"] == 1, found, -1)
+    highest, lowest = found.max(axis=1), np.where(found < 0, 9, found).min(axis=1)
+    assert np.array_equal(highest, lowest)
+    return highest
+
+
+@pytest.mark.parametrize("config", [DataConfig(), DataConfig(smoothing=0.3), DataConfig(weights=(1.0, 1.0, 2.0))])
+def test_languages_are_sampled_in_the_proportions_asked_for(corpora, config):
+    mixture, sequences = sequences_of(f"{corpora}/*", config)
+    assert [split.num_documents for _, split in mixture.sources()] == [
+        open_corpus(corpora / code).split("train").num_documents for code in ("de", "en", "ko")
+    ]
+    alone = (sequences_of(str(corpora / code), DataConfig())[1] for code in ("de", "en", "ko"))
+    sizes = np.array([each.num_per_epoch for each in alone])
+    wanted = np.array(config.weights) if config.weights else sizes**config.smoothing
+    expected = np.rint(wanted / wanted.sum() * sizes.sum())
+    numbers = np.arange(sequences.num_per_epoch)
+    found = languages(sequences.batch(numbers))
+    assert np.array_equal(found, sequences.source_of(numbers))
+    counts = np.bincount(found, minlength=3)
+    assert counts.tolist() == expected.tolist() == sequences.num_per_source.tolist()
+
+
+def test_one_corpus_alone_is_itself(corpora):
+    mixture, sequences = sequences_of(str(corpora / "de"), DataConfig())
+    alone = open_corpus(corpora / "de")
+    assert mixture.fingerprint == alone.fingerprint
+    symbols = symbols_of(load_tokenizer(alone.tokenizer_directory))
+    expected = make_sequences(alone.split("train"), symbols, 32, 0, DataConfig()).batch(np.arange(50))
+    assert all(np.array_equal(expected[key], array) for key, array in sequences.batch(np.arange(50)).items())
+
+
+def test_the_order_of_corpora_is_part_of_the_fingerprint(corpora):
+    one, other = (
+        open_mixture(",".join(str(corpora / code) for code in codes)) for codes in (("de", "en"), ("en", "de"))
+    )
+    assert one.fingerprint != other.fingerprint
+
+
+def test_heldout_leaves_out_sources_with_too_few_documents(corpora):
+    mixture = open_mixture(f"{corpora}/*")
+    each = [open_corpus(corpora / code).split("heldout").num_documents for code in ("de", "en", "ko")]
+    for min_documents in (0, 2, 5, 10**6):
+        enough = [number for number in each if number >= min_documents] or each[:1]
+        assert mixture.split("heldout", min_documents).num_documents == sum(enough)
+
+
+def test_names_that_are_refused(corpora, tmp_path, monkeypatch):
+    (tmp_path / "a,b").mkdir()
+    with pytest.raises(UserError, match="no directory matches"):
+        find_corpora(f"{corpora}/x*")
+    for nothing in ("", ",", " , "):
+        with pytest.raises(UserError, match="names no corpus"):
+            find_corpora(nothing)
+    monkeypatch.chdir(tmp_path / "a,b")
+    with pytest.raises(UserError, match="a path must not contain any"):
+        find_corpora("de")
+    with pytest.raises(UserError, match="named twice"):
+        find_corpora(f"{corpora}/*,{corpora}/de")
+    save_tokenizer(
+        wordpiece_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS], Normalizer()), tmp_path / "tok"
+    )
+    (tmp_path / "a.txt").write_text("one two. two one.\n" * 9)
+    prepare([str(tmp_path / "a.txt")], tmp_path / "tok", tmp_path / "c", READING, workers=1)
+    with pytest.raises(UserError, match="different tokenizers"):
+        open_mixture(f"{corpora}/de, {tmp_path}/c")
+
+
+def test_corpora_without_heldout_documents_are_named(corpora):
+    mixture = open_mixture(f"{corpora}/*")
+    each = {
+        str(corpora / code): open_corpus(corpora / code).split("heldout").num_documents for code in ("de", "en", "ko")
+    }
+    for needed in (1, 5, 30):
+        assert mixture.left_out("heldout", needed) == [name for name, number in each.items() if number < needed]
+
+
+def test_a_run_says_how_often_it_reads_each_corpus(corpora):
+    options = [f"--config.data.corpus={corpora}/*", "--config.data.weights=(1,1,2)", "--config.train.steps=50"]
+    config = read_config(PretrainConfig, None, [*options, "--config.train.phases[0].seq_len=32"])
+    mixture, sequences = sequences_of(config.data.corpus, config.data)
+    lines = [line for line in run_lines(config, mixture, plan_phases(config.train)) if " epochs" in line]
+    alone = [sequences_of(str(corpora / code), DataConfig())[1].num_per_epoch for code in ("de", "en", "ko")]
+    for line, part, size in zip(lines, sequences.num_per_source / sequences.num_per_epoch, alone, strict=True):
+        assert line.endswith(f"{part:.2%} of the sequences, {50 * config.train.batch_size * part / size:,.2f} epochs")

@@ -1,0 +1,164 @@
+"""Mistakes in a fine-tuning are reported in one or two lines before anything is trained or written."""
+
+import hashlib
+import io
+import json
+import pathlib
+
+import pytest
+
+from bert_jax.cli.main import main
+from bert_jax.console import Console
+from bert_jax.finetuning.train import _read_result
+from tests.helpers.finetuning_runs import finetune_command, lines, make_world, write_lines
+from tests.helpers.tiny_models import save
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    place = make_world(tmp_path_factory.mktemp("refusals"))
+    (place / "empty").mkdir()
+    (place / "bare").mkdir()
+    save(place / "bare-weights", "bert", "ForPreTraining")
+    for path in (place / "bare-weights").glob("*"):
+        if path.name in ("config.json", "model.safetensors"):
+            (place / "bare" / path.name).write_bytes(path.read_bytes())
+    return place
+
+
+@pytest.fixture
+def refused(world, tmp_path, capfd):
+    def refused(kind, says, *more, start=None):
+        capfd.readouterr()
+        assert main(finetune_command(world, tmp_path / "run", kind, *more, start=start)) == 2
+        err = capfd.readouterr().err
+        said = [line for line in err.splitlines() if not line.startswith(("custom ", "task "))]  # reports on the data
+        assert 1 <= len(said) <= 2, err
+        assert said[0].startswith("bert-jax finetune: ")
+        assert says in err, err
+        assert not (tmp_path / "run").exists()
+
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["init_from="], "no weights: give --config.init_from"),
+        (["task.name=mrcp"], "no task 'mrcp'; did you mean 'mrpc'?"),
+        (["task.name=mrpc", "task.kind=None", "task.labels=None", "task.train=None", "task.dev=None"], "no train set"),
+        (["task.kind=None"], "needs config.task.kind"),
+        (["task.kind=classify"], "choose from"),
+        (["task.train=missing.jsonl"], "missing.jsonl: no such file"),
+        (["task.test=missing.jsonl"], "missing.jsonl: no such file"),
+        (["task.dev=None"], "no dev set"),
+        (["task.columns=text=texts"], "no key 'texts' for text; did you mean 'text'?"),
+        (["task.columns=words=text"], "no field 'words'"),
+        (["task.labels=yes,no"], "label 'perhaps' is not among yes, no"),
+        (["task.labels=yes"], "has the labels 'yes'"),
+        (["task.metric=f1"], "config.task.metric=f1 is none of accuracy, macro_f1"),
+        (["task.max_seq_len=600"], "config.task.max_seq_len=600, but the model reads"),
+        (["task.max_seq_len=4"], "max_seq_len=4 holds no two texts"),
+        (["task.buckets=(8,)"], "config.task.buckets=(8,): the last must lie from"),
+        (["task.buckets=(0,24)"], "config.task.buckets=(0, 24)"),
+        (["task.buckets=(24,4000)"], "config.task.buckets=(24, 4000)"),
+        (["train.batch_size=0"], "config.train.batch_size=0 must be at least 1"),
+        (["task.learning_rates=(1e-3,0.001)"], "give each once"),
+        (["train.batch_size=9", "train.grad_accum_steps=2"], "9 sequences does not divide into 2"),
+        (["optimizer.warmup_steps=1000"], "config.optimizer.warmup_steps=1000, but the run has 10 steps"),
+        (["evaluate.batch_size=0"], "config.evaluate.batch_size=0 must be at least 1"),
+        (["model.num_layers=3"], "no key 'model.num_layers'"),
+        (["train.steps=100"], "no key 'train.steps'"),
+        (["task.num_seeds=0"], "config.task.num_seeds=0 must be at least 1"),
+        (["task.learning_rates=(a,)"], "config.task.learning_rates"),
+        (["task.epoch=3"], "no key 'task.epoch'; did you mean 'task.epochs'?"),
+    ],
+)
+def test_settings(refused, settings, says):
+    refused("sequence_classification", says, *settings)
+
+
+@pytest.mark.parametrize(
+    ("family", "suffix", "more", "says"),
+    [
+        (None, None, ["task.soft_fraction=0.7"], "config.task.soft_fraction has no effect without config.task.teacher"),
+        ("bert", "ForMaskedLM", [], "fine-tune it first"),
+        ("bert", "ForSequenceClassification", ["task.labels=perhaps,no,yes"], "has the labels yes, no, perhaps"),
+        ("roberta", "ForSequenceClassification", [], "has another vocabulary"),
+    ],
+)
+def test_teachers(world, refused, tmp_path, family, suffix, more, says):
+    if family:
+        classes = {"id2label": dict(enumerate(("yes", "no", "perhaps")))} if "Sequence" in suffix else {}
+        save(tmp_path / "teacher", family, suffix, **classes)
+        more = [*more, f"task.teacher={tmp_path / 'teacher'}"]
+    refused("sequence_classification", says, *more)
+
+
+def test_places_without_a_model(world, refused):
+    refused("sequence_classification", "no model here", start=world / "empty")
+    refused("sequence_classification", "no model here", start=world / "nowhere")
+    refused("sequence_classification", "bare", start=world / "bare")  # without a tokenizer
+
+
+def changed(world, kind, split, change):
+    """A file whose third example is changed."""
+    records = lines(kind, 20, seed=1)
+    change(records[2])
+    path = world / kind / f"bad-{split}.jsonl"
+    write_lines(path, records)
+    return f"task.{split}={path.name}"
+
+
+@pytest.mark.parametrize("split", ["train", "dev", "test"])
+@pytest.mark.parametrize(
+    ("kind", "change", "says"),
+    [
+        ("sequence_classification", {"text": None}, "text"),
+        ("sequence_classification", {"text": " "}, "empty"),
+        ("regression", {"label": "much"}, "label"),
+        ("token_classification", {"tokens": ["a"], "labels": ["O", "O"]}, "2 labels"),
+        ("question_answering", {"question": "a" * 30}, "leaves no room for its context"),
+        ("multiple_choice", {"choices": ["a", "b"], "label": 0}, "the same number of choices"),
+        ("multiple_choice", {"label": 3}, "3"),
+    ],
+)
+def test_examples(world, refused, split, kind, change, says):
+    query = ["task.max_query_length=40"] if "room" in says else []
+    refused(kind, says, changed(world, kind, split, lambda record: record.update(change)), *query)
+
+
+def test_an_answer_without_a_place_in_a_training_set(world, refused):
+    """Other sets are scored by the text of their answers."""
+    misplaced = {"context": "x y", "answers": [{"text": "z", "answer_start": 0}]}
+    changes = changed(world, "question_answering", "train", lambda record: record.update(misplaced))
+    refused("question_answering", "'z' is not in its context", changes)
+
+
+def test_files(world, refused):
+    data = world / "sequence_classification"
+    (data / "quotes.csv").write_text('text,label\n"ab"c,yes\nb,no\n')
+    refused("sequence_classification", "quotes.csv:2: unbalanced quotes", "task.train=quotes.csv")
+    (data / "open.csv").write_text('text,label\nab,yes\n"b,no\n')
+    refused("sequence_classification", "open.csv:3: unbalanced quotes", "task.dev=open.csv")
+    (data / "columns.tsv").write_text("sentence\tlabel\nab\tyes\n")
+    refused("sequence_classification", "no column 'text' for text", "task.train=columns.tsv")
+    (data / "empty.jsonl").write_text("")
+    refused("sequence_classification", "empty.jsonl: the file is empty", "task.dev=empty.jsonl")
+    (data / "broken.jsonl").write_text('{"text": "a", "label": "yes"}\n{"text"\n')
+    refused("sequence_classification", "broken.jsonl:2: invalid JSON", "task.train=broken.jsonl")
+    (data / "latin.jsonl").write_bytes(json.dumps({"text": "a", "label": "yes"}).encode() + b"\n\xe9\n")
+    refused("sequence_classification", "latin.jsonl", "task.train=latin.jsonl")
+
+
+def test_a_changed_score_of_a_finished_training_is_damage(tmp_path: pathlib.Path) -> None:
+    result = {"step": 4, "scores": {"accuracy": 0.5}}
+    seal = hashlib.sha256(b'{"scores": {"accuracy": 0.5}, "step": 4}').hexdigest()
+    path, out = tmp_path / "result.json", io.StringIO()
+    path.write_text(json.dumps(result | {"seal": seal}))
+    assert _read_result(path, Console(out)) == result
+    path.write_text(path.read_text().replace("0.5", "0.6"))
+    assert _read_result(path, Console(out)) is None
+    assert out.getvalue().count("damaged (its seal does not match)") == 1
+    path.write_text(json.dumps(result))  # as it was written before results had a seal
+    assert _read_result(path, Console(out)) == result

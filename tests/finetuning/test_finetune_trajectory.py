@@ -1,0 +1,223 @@
+"""Thirty steps of fine-tuning beside torch: equal weights and batches give equal losses, and equal weights at the end.
+
+The other side is a model of `transformers` with its own loss, `torch.optim.AdamW`, torch's clipping and the schedule of
+`transformers`. Rows have several lengths, hence several programs, and the last batch of each epoch is not full. A
+teacher of the task adds torch's divergence from a second model; the loss of similarity is written in torch's functions.
+"""
+
+import functools
+import itertools
+import random
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from bert_jax import config as c
+from bert_jax.finetuning.task_data import Part, training_batches
+from bert_jax.inference.batching import Feed
+from bert_jax.interop.huggingface import load_model
+from bert_jax.interop.tensors import to_tensors
+from bert_jax.models import make_model
+from bert_jax.objectives.tasks import finetuning, head
+from bert_jax.parallel.sharding import BatchBlocks
+from bert_jax.tasks.kinds import KINDS
+from bert_jax.tasks.kinds.kind import make_features
+from bert_jax.tokenizer import load_tokenizer
+from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.schedules import Phase
+from bert_jax.training.step import TrainState, train_step
+from tests.helpers import torch_training
+from tests.helpers.tiny_models import CLASSES, LETTERS, MAX_POSITIONS, save
+
+STEPS, WARMUP, BATCH, EXAMPLES = 30, 3, 8, 45
+DROPOUT = {
+    "bert": ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+    "roberta": ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+    "albert": ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"),
+    "distilbert": ("dropout", "attention_dropout", "seq_classif_dropout", "qa_dropout"),
+    "electra": ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "summary_last_dropout"),
+    "modernbert": ("embedding_dropout", "mlp_dropout", "attention_dropout", "classifier_dropout"),
+}
+
+
+def words(rng, low, high):
+    return "".join(rng.choices(LETTERS, k=rng.randint(low, high)))
+
+
+def texts(rng):
+    pair = {"text_pair": words(rng, 1, 7)} if rng.random() < 0.5 else {}
+    return {"text": words(rng, 2, 13)} | pair
+
+
+def question(rng):
+    context = " ".join(words(rng, 1, 3) for _ in range(rng.randint(2, 5)))
+    answer = rng.choice(context.split())
+    answers = [{"text": answer, "start": context.index(answer)}] if rng.random() < 0.8 else []
+    return {"question": words(rng, 2, 5), "context": context, "answers": answers}
+
+
+def sentence(rng):
+    tokens = [words(rng, 1, 3) for _ in range(rng.randint(2, 8))]
+    return {"tokens": tokens, "labels": ["abcdef".find(token[0]) % 3 for token in tokens]}
+
+
+def choice(rng):
+    label = rng.randrange(3)
+    return {"text": words(rng, 2, 9), "choices": [("j" if n == label else "b") * 6 for n in range(3)], "label": label}
+
+
+def pair(rng):
+    text = words(rng, 2, 12)
+    return {"text": text, "text_pair": text[::-1] + words(rng, 0, 3), "label": float(rng.randint(0, 5))}
+
+
+# No loss depends on these: a softmax over positions or choices ignores what is added to all of them. Their gradient is
+# rounding error, from which Adam makes a step.
+KEY_BIASES = ("key.bias", "k_lin.bias")
+WITHOUT_EFFECT = {
+    # Two names of the last layer's norm.
+    "question_answering": ("qa_outputs.bias", "layer.3.output.LayerNorm.bias", "layer.3.output_layer_norm.bias"),
+    "multiple_choice": ("classifier.bias",),
+}
+# Kind -> an example that can be learned in part.
+EXAMPLE = {
+    "sequence_classification": lambda rng: (one := texts(rng)) | {"label": LETTERS.index(one["text"][0]) % 3},
+    "regression": lambda rng: (one := texts(rng)) | {"label": one["text"].count("a") - 0.3 * len(one["text"])},
+    "token_classification": sentence,
+    "question_answering": question,
+    "multiple_choice": choice,
+    "similarity": pair,
+}
+CLASS = {
+    "sequence_classification": "ForSequenceClassification",
+    "regression": "ForSequenceClassification",
+    "token_classification": "ForTokenClassification",
+    "question_answering": "ForQuestionAnswering",
+    "multiple_choice": "ForMultipleChoice",
+    "similarity": "Model",
+}
+TARGETS = {
+    "sequence_classification": {"labels": "labels"},
+    "regression": {"labels": "values"},
+    "question_answering": {"start_positions": "starts", "end_positions": "ends"},
+    "multiple_choice": {"labels": "labels"},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "family", "buckets", "teacher"),
+    [
+        ("sequence_classification", "bert", (16, MAX_POSITIONS), None),
+        ("regression", "roberta", (MAX_POSITIONS,), None),
+        ("token_classification", "distilbert", (MAX_POSITIONS,), None),
+        ("question_answering", "bert", (16, MAX_POSITIONS), None),
+        ("question_answering", "electra", (MAX_POSITIONS,), None),
+        ("multiple_choice", "albert", (MAX_POSITIONS,), None),
+        ("sequence_classification", "modernbert", (16, MAX_POSITIONS), None),
+        ("similarity", "bert", (16, MAX_POSITIONS), None),
+        ("question_answering", "distilbert", (MAX_POSITIONS,), "bert"),
+    ],
+)
+def test_losses_and_weights_follow_torch(tmp_path, kind, family, buckets, teacher):
+    labels = {"num_labels": 1, "problem_type": "regression"} if kind == "regression" else {"num_labels": 3}
+    more = dict.fromkeys(DROPOUT[family], 0.0)
+    more |= labels if kind in ("sequence_classification", "regression", "token_classification") else {}
+    model, _ = save(tmp_path, family, CLASS[kind], **more)
+    tokenizer = load_tokenizer(tmp_path)
+
+    made = c.finetune_config()
+    made.train.update(batch_size=BATCH)
+    made.optimizer.update(peak_learning_rate=2e-3, warmup_fraction=WARMUP / STEPS, schedule="linear", weight_decay=0.1)
+    made.task.update(kind=kind, max_seq_len=MAX_POSITIONS, max_query_length=8, doc_stride=6)
+    made.task.update({"similarity": {"temperature": 0.2, "positive_from": 2.0}}.get(kind, {}))
+    made.task.update({"teacher": "the teacher", "soft_fraction": 0.4, "soft_temperature": 1.7} if teacher else {})
+    config = c.resolve(c.FinetuneConfig, made)
+    rng = random.Random(7)
+    examples = [{"id": str(number)} | EXAMPLE[kind](rng) for number in range(EXAMPLES)]
+    part = Part("train", examples, make_features(KINDS[kind], examples, tokenizer, config.task)[0])
+
+    heads = (head(kind, 3),)
+    loaded = load_model(tmp_path, heads if kind == "similarity" else None)
+    assert loaded.heads == heads
+    assert (loaded.config.dropout, loaded.config.attention_dropout, loaded.config.classifier_dropout) == (0, 0, 0)
+    # The teacher has dropout, which it does not use, and token types, which its student lacks.
+    taught_by, _ = save(tmp_path / "teacher", teacher, CLASS[kind]) if teacher else (None, None)
+    known = load_model(tmp_path / "teacher") if teacher else None
+    teaching = make_model(known.config, config.compute, heads) if teacher else None
+    token_types = (known or loaded).config.num_token_types
+    feed = Feed(buckets, BATCH, token_types, tokenizer.pad_id)
+    batches = list(itertools.islice(training_batches(config, feed, part, BatchBlocks((0,), 1), 0), STEPS))
+    assert {batch["input_ids"].shape[-1] for batch in batches} == set(buckets)
+    assert min(batch["example_weights"].sum() for batch in batches) < BATCH, "every batch is full"
+
+    student = make_model(loaded.config, config.compute, heads)
+    objective = finetuning(student, kind, freeze_encoder=False, settings=config.task, teacher=teaching)
+    optimizer = make_optimizer(config.optimizer, objective.logical_axes, objective.sections)
+    params, zero = jax.tree.map(jnp.asarray, loaded.params), jnp.zeros((), jnp.int32)
+    frozen = jax.tree.map(jnp.asarray, known.params) if teacher else ()
+    state = TrainState(zero, params, optimizer(0.0).init(params), jax.random.PRNGKey(0), zero, zero, frozen)
+    phase = Phase(0, STEPS, 0, MAX_POSITIONS, BATCH, 1)
+    step = jax.jit(functools.partial(train_step, config, objective, optimizer, (phase,), phase))
+    ours = []
+    for batch in batches:
+        state, metrics = step(state, batch)
+        ours.append(metrics["means"]["task_loss"].value())
+    assert step._cache_size() == len(buckets)
+
+    model.get_input_embeddings().padding_idx = None  # in the published code padding is learned too
+
+    def loss_of(model, batch):
+        if kind == "similarity":
+            return torch_training.contrastive_loss(model, batch, config.task.temperature)
+        found = model(**reference_inputs(model, kind, batch))
+        if teacher:
+            return taught(found, taught_by, reference_inputs(taught_by, kind, batch), config.task)
+        return found.loss
+
+    theirs, norms = torch_training.trajectory(model, loss_of, batches, config.optimizer, WARMUP)
+    assert max(theirs) - min(theirs) > 0.3, "the loss hardly moves: the comparison shows nothing"
+    assert max(norms) > 1.0, "clipping is never at work"
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
+    final = {name: x.detach().numpy() for name, x in model.state_dict().items()}
+    for name, tensor in to_tensors(jax.device_get(state.params), loaded.config, heads).items():
+        if name.endswith((*KEY_BIASES, *WITHOUT_EFFECT.get(kind, ()))):
+            continue
+        # Padding matters where a loss is over all positions.
+        noise = name.endswith(("word_embeddings.weight", "tok_embeddings.weight")) and kind != "question_answering"
+        compared = np.arange(len(tensor)) != tokenizer.pad_id if noise else ...
+        np.testing.assert_allclose(tensor[compared], final[name][compared], rtol=0, atol=1e-4, err_msg=name)
+
+
+def taught(found, teacher, inputs, settings):
+    """The loss of the labels and, of both ends of an answer, torch's divergence from the teacher's times T^2."""
+    with torch.no_grad():
+        known = teacher(**inputs)
+    soft = 0.0
+    for name in ("start_logits", "end_logits"):
+        softened = (functional.log_softmax(one[name] / settings.soft_temperature, -1) for one in (found, known))
+        soft += functional.kl_div(*softened, reduction="batchmean", log_target=True) * settings.soft_temperature**2
+    return (1 - settings.soft_fraction) * found.loss + settings.soft_fraction * soft / 2
+
+
+def reference_inputs(model, kind, batch):
+    """A batch without fillers, under the names of `transformers`; tokens that do not count are labeled -100."""
+    real = batch["example_weights"] > 0
+    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (
+        model.config.model_type not in ("distilbert", "modernbert")
+    )
+    inputs = {name: torch.tensor(batch[name][real]).long() for name in names}
+    if kind == "token_classification":
+        labels = np.where(batch["token_weights"] > 0, batch["token_labels"], -100)
+        return inputs | {"labels": torch.tensor(labels[real]).long()}
+    targets = {theirs: torch.tensor(batch[name][real]) for theirs, name in TARGETS[kind].items()}
+    return inputs | {name: x if x.is_floating_point() else x.long() for name, x in targets.items()}
+
+
+def test_every_family_and_every_kind_is_compared():
+    marks = test_losses_and_weights_follow_torch.pytestmark[0].args[1]
+    assert {family for _, family, *_ in marks} == set(CLASSES)
+    assert {kind for kind, *_ in marks} == set(EXAMPLE)

@@ -1,0 +1,125 @@
+"""Run by test_sharding.py on several CPU devices: trains each objective a few steps on a mesh and on one device.
+
+Prints losses and gradient norms of both, how far the parameters are apart after the last step, and how far they moved.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from bert_jax import config as c
+from bert_jax.config import ComputeConfig, EncoderConfig, MeshConfig, OptimizerConfig, PretrainConfig, TaskConfig
+from bert_jax.models import make_model
+from bert_jax.objectives import Objective, make_objective
+from bert_jax.objectives.tasks import finetuning, head
+from bert_jax.parallel.sharding import check_batch, check_heads, make_mesh, place_batch
+from bert_jax.training.optimizers import make_optimizer
+from bert_jax.training.schedules import Phase
+from bert_jax.training.step import init_state, jit_step, state_shardings
+from tests.helpers.synthetic import VOCAB, random_batch
+
+STEPS, SEQUENCES, LENGTH, NUM_LABELS = 3, 16, 16, 3
+SIZES = {"vocab_size": VOCAB, "hidden_size": 32, "num_heads": 4, "mlp_size": 64, "max_positions": LENGTH}
+SIZES |= {"initializer_range": 0.1}
+RUN = PretrainConfig(optimizer=OptimizerConfig(peak_learning_rate=1e-3, warmup_fraction=0.0))
+STUDENT, TEACHER = (EncoderConfig(**SIZES, num_layers=layers) for layers in (2, 4))  # both with dropout
+
+
+def pretraining(objective: str, **values: dict[str, object]) -> Objective:
+    made = c.pretrain_config()
+    made.objective = objective
+    made.data.sentence_pairs = "full_sentences"
+    made.model.update(SIZES, num_layers=2)
+    made.train.phases = c.phases({"seq_len": LENGTH})
+    made.update(values)
+    return make_objective(c.resolve(c.PretrainConfig, made), TEACHER)
+
+
+def task(kind: str, settings: TaskConfig, teacher: EncoderConfig | None = None) -> Objective:
+    student, taught = (
+        one and make_model(one, ComputeConfig(), (head(kind, NUM_LABELS),)) for one in (STUDENT, teacher)
+    )
+    return finetuning(student, kind, False, settings, taught)
+
+
+def tags(step: int) -> dict[str, np.ndarray]:
+    """Labels of some of the tokens, on each device of a different number."""
+    rng = np.random.default_rng(step)
+    labels = rng.integers(0, NUM_LABELS, (SEQUENCES, LENGTH), np.int32)
+    counted = rng.random((SEQUENCES, LENGTH)) < rng.random((SEQUENCES, 1))
+    return random_batch(step * SEQUENCES, SEQUENCES, LENGTH) | {
+        "token_labels": labels,
+        "token_weights": counted.astype(np.float32),
+    }
+
+
+def pairs(step: int) -> dict[str, np.ndarray]:
+    """Two texts of each example; some examples are no positives, and some texts are copies on another device."""
+    both = [random_batch(2 * SEQUENCES * step + first, SEQUENCES, LENGTH) for first in (0, SEQUENCES)]
+    texts = {
+        name: np.stack([one[name] for one in both], 1) for name in ("input_ids", "token_type_ids", "attention_mask")
+    }
+    for x in texts.values():
+        x[9, 0], x[12, 1] = x[1, 0], x[2, 1]
+    return texts | {"positives": (np.arange(SEQUENCES) % 5 > 0).astype(np.float32)}
+
+
+class Case(NamedTuple):
+    """What is trained, on which mesh; a run with micro-batches is compared with one of as many."""
+
+    objective: Objective
+    mesh: tuple[int, int, int]
+    grad_accum_steps: int = 1
+    batch: Callable[[int], dict[str, np.ndarray]] = lambda step: random_batch(step * SEQUENCES, SEQUENCES, LENGTH)
+
+
+def cases() -> dict[str, Case]:
+    """The objectives that test_meshes.py does not train."""
+    more = {"teacher": "the teacher", "hidden_weight": 0.5}
+    from_teacher = TaskConfig(teacher="the teacher", soft_fraction=0.4, soft_temperature=2.0)
+    return {
+        "left to right": Case(pretraining("left_to_right", model={"causal": True}), (2, 2, 2), 2),
+        "distillation": Case(pretraining("distillation", distillation=more), (2, 2, 2)),
+        "similarity": Case(task("similarity", TaskConfig()), (8, 1, 1), batch=pairs),
+        "task distillation": Case(task("token_classification", from_teacher, TEACHER), (2, 2, 2), 2, tags),
+    }
+
+
+def trained(case: Case, sizes: tuple[int, int, int], params: Any, frozen: Any) -> tuple[dict[str, list[float]], Any]:
+    """Losses and gradient norms of all steps, and the parameters after them; the optimizer hides a wrong scale."""
+    optimizer = make_optimizer(RUN.optimizer, case.objective.logical_axes, case.objective.sections)
+    mesh = make_mesh(MeshConfig(*sizes), jax.devices()[: int(np.prod(sizes))])
+    check_batch(mesh, SEQUENCES, case.grad_accum_steps)
+    check_heads(mesh, case.objective.num_heads)
+    phase = Phase(0, STEPS, 0, LENGTH, SEQUENCES, case.grad_accum_steps)
+    with jax.set_mesh(mesh):
+        _, placement = state_shardings(RUN, case.objective, optimizer, mesh)
+        state = init_state(RUN, case.objective, optimizer, params)._replace(frozen=frozen)
+        state, losses, norms = jax.device_put(jax.device_get(state), placement), [], []
+        step = jit_step(RUN, case.objective, optimizer, (phase,), phase, mesh, placement)
+        for number in range(STEPS):
+            state, metrics = step(state, place_batch(case.batch(number), mesh))
+            losses.append(sum(x.value() for name, x in metrics["means"].items() if name.endswith("_loss")))
+            norms.append(metrics["report"]["grad_norm"].item())
+    return {"losses": losses, "norms": norms}, jax.device_get(state.params)
+
+
+def farthest(ours: Any, theirs: Any) -> float:
+    """The largest difference of two trees."""
+    return max(float(np.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True))
+
+
+def main() -> None:
+    for name, case in cases().items():
+        start = jax.device_get((case.objective.init(jax.random.key(0)), case.objective.init_frozen(jax.random.key(1))))
+        (one, ours), (eight, theirs) = (trained(case, sizes, *start) for sizes in ((1, 1, 1), case.mesh))
+        apart, moved = farthest(ours, theirs), farthest(ours, start[0])
+        print(json.dumps({"name": name, "eight": eight, "one": one, "apart": apart, "moved": moved}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""`--budget`: how amounts are read, what the rule chooses, and that a resumed run keeps its choice."""
+
+import dataclasses
+import io
+import itertools
+import json
+import math
+import pathlib
+
+import pytest
+
+from bert_jax import api
+from bert_jax import config as c
+from bert_jax.config import PretrainConfig, read_config, with_vocab_size
+from bert_jax.console import Console
+from bert_jax.corpus.store import open_corpus
+from bert_jax.errors import UserError
+from bert_jax.models import count_parameters
+from bert_jax.pretraining.budget import measure as measuring
+from bert_jax.pretraining.budget import plan as planning
+from bert_jax.pretraining.budget.amounts import Budget, parse_budget
+from bert_jax.pretraining.budget.plan import FILE, apply, candidates, plan
+from bert_jax.pretraining.budget.rule import MAX_EPOCHS, SIZES, USABLE, Candidate, Choice, batch_sizes, choose
+from bert_jax.training.schedules import plan_phases
+from tests.helpers.generated_corpus import generated_corpus
+
+# Parameters are a sixth of the FLOPs per token: 1, 4 and 16 million.
+LADDER = (Candidate(4, 128, 6e6), Candidate(6, 256, 24e6), Candidate(12, 512, 96e6))
+LARGE = 10**12  # tokens of a corpus that no budget here reads through
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("30m", Budget(seconds=1_800)),
+        ("1h30m", Budget(seconds=5_400)),
+        ("0.5h", Budget(seconds=1_800)),
+        ("2d", Budget(seconds=172_800)),
+        ("90s", Budget(seconds=90)),
+        ("50M tokens", Budget(tokens=50e6)),
+        ("1.5B tokens", Budget(tokens=1.5e9)),
+        ("400000tokens", Budget(tokens=400_000)),
+        ("1e16 flops", Budget(flops=1e16)),
+        ("3e17 FLOPs", Budget(flops=3e17)),
+    ],
+)
+def test_amounts(text: str, budget: Budget) -> None:
+    assert parse_budget(text) == budget
+
+
+@pytest.mark.parametrize("text", ["", "30", "30M", "m", "30 minutes", "-5m", "0m", "0 tokens", "50M", "1e16", "5 m 3"])
+def test_what_is_no_amount_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="30m, 1h30m, '50M tokens', '1e16 flops'"):
+        parse_budget(text)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "layers", "steps", "step_tokens"),
+    [
+        (1e6, 4, 488, 2048),  # too little for any size: the smallest
+        (15.9e6, 4, 3_882, 4096),  # the second size has 4 M parameters, and needs 16 M tokens
+        (16e6, 6, 3_906, 4096),
+        (63.9e6, 6, 7_800, 8192),
+        (64e6, 12, 7_812, 8192),
+    ],
+)
+def test_tokens_choose_the_largest_size_that_they_can_train(
+    tokens: float, layers: int, steps: int, step_tokens: int
+) -> None:
+    choice = choose(Budget(tokens=tokens), None, LARGE, LADDER)
+    assert (choice.num_layers, choice.steps, choice.step_tokens) == (layers, steps, step_tokens)
+    assert choice.tokens == steps * step_tokens
+    assert not choice.capped
+
+
+def test_flops_buy_fewer_tokens_of_a_larger_size() -> None:
+    """4 tokens for each of N parameters are 6 N x 4 N FLOPs: 3.84e14 for N = 4 million."""
+    below, above = (choose(Budget(flops=flops), None, LARGE, LADDER) for flops in (3.8e14, 3.9e14))
+    assert (below.num_layers, above.num_layers) == (4, 6)
+    assert below.tokens == pytest.approx(3.8e14 / 6e6, rel=1e-3)
+    assert above.tokens == pytest.approx(3.9e14 / 24e6, rel=1e-3)
+    assert above.flops == pytest.approx(3.9e14, rel=1e-3)
+
+
+def test_a_time_is_the_flops_of_most_of_it() -> None:
+    by_time = choose(Budget(seconds=3_600), 1e11, LARGE, LADDER)
+    assert by_time == choose(Budget(flops=3_600 * 1e11 * USABLE), None, LARGE, LADDER)
+    twice = choose(Budget(seconds=1_800), 2e11, LARGE, LADDER)
+    assert twice == by_time
+
+
+def test_a_small_corpus_caps_the_tokens_and_so_the_size() -> None:
+    free = choose(Budget(tokens=1e9), None, LARGE, LADDER)
+    choice = choose(Budget(tokens=1e9), None, 10**6, LADDER)
+    assert (free.num_layers, choice.num_layers) == (12, 4)
+    assert choice.capped
+    assert choice.epochs == pytest.approx(MAX_EPOCHS, rel=1e-3)
+
+
+def test_steps_and_batch_grow_alike() -> None:
+    """Four times the tokens are twice the batch and twice the steps."""
+    choices = [choose(Budget(tokens=2**power), None, LARGE, LADDER) for power in range(22, 40, 2)]
+    for less, more in itertools.pairwise(choices):
+        assert more.step_tokens == 2 * less.step_tokens
+        assert more.steps == 2 * less.steps
+
+
+@pytest.mark.parametrize(
+    ("step_tokens", "seq_len", "devices"), [(2048, 64, 1), (2**17, 512, 8), (2048, 512, 8), (4096, 96, 4)]
+)
+def test_batches_divide_over_devices_and_micro_batches(step_tokens: int, seq_len: int, devices: int) -> None:
+    sequences, micro_batches = batch_sizes(step_tokens, seq_len, devices)
+    assert sequences % (micro_batches * devices) == 0
+    assert sequences * seq_len / micro_batches / devices <= 2**14
+    if step_tokens >= seq_len * devices:
+        assert math.isclose(sequences * seq_len, step_tokens, rel_tol=0.2)
+
+
+def recipe() -> PretrainConfig:
+    made = c.pretrain_config()
+    made.model.update(vocab_size=8_192, hidden_size=256, num_heads=4, mlp_size=512, max_positions=128)
+    made.model.update(dropout=0.0, attention_dropout=0.0)
+    made.train.update(steps=1_000)
+    made.train.phases = c.phases({"seq_len": 64, "fraction": 0.75}, {"seq_len": 128, "fraction": 0.25})
+    made.optimizer.update(warmup_steps=100, peak_learning_rate=1e-3)
+    made.evaluate.batch_size = 16
+    return c.resolve(PretrainConfig, made)
+
+
+def test_every_size_is_one_of_whole_heads_and_costs_more_than_the_one_before() -> None:
+    found = candidates(recipe())
+    assert [one[:2] for one in found] == list(SIZES)
+    costs = [one.flops_per_token for one in found]
+    assert costs == sorted(costs)
+    for size in found:
+        choice = Choice(*size[:2], tokens=2**20, step_tokens=2**11, steps=2**9, flops=1, epochs=1, capped=False)
+        model = apply(recipe(), choice).model
+        assert model.num_heads * 64 == model.hidden_size
+        assert model.mlp_size == 2 * model.hidden_size
+        # FLOPs of a token over 6 are the weights that a token passes, and attention: more than the blocks alone.
+        blocks = count_parameters(model) - model.vocab_size * model.hidden_size
+        assert 0.5 * blocks < size.flops_per_token / 6 < 2 * blocks
+
+
+def test_a_choice_rescales_the_recipe() -> None:
+    choice = Choice(6, 192, tokens=2_048_000, step_tokens=4096, steps=500, flops=1e13, epochs=1.0, capped=False)
+    config = apply(recipe(), choice, given=("checkpoint.every",))
+    phases = plan_phases(config.train)
+    assert [(p.begin, p.end, p.seq_len, p.batch_size) for p in phases] == [(0, 375, 64, 64), (375, 500, 128, 32)]
+    assert config.optimizer.warmup_steps == 50
+    assert config.optimizer.peak_learning_rate == 1e-3
+    assert (config.model.num_layers, config.model.hidden_size, config.model.mlp_size) == (6, 192, 384)
+    assert (config.evaluate.every, config.checkpoint.every, config.train.log_every) == (50, 1_000, 5)
+    # A run keeps the batches of the devices that it began on.
+    assert [one.batch_size for one in apply(recipe(), choice._replace(devices=3)).train.phases] == [63, 33]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return generated_corpus(tmp_path_factory.mktemp("budget"))
+
+
+def small(corpus: pathlib.Path) -> PretrainConfig:
+    made = c.pretrain_config()
+    made.model.update(hidden_size=256, num_heads=4, mlp_size=256, max_positions=64, dropout=0.0)
+    made.data.corpus = str(corpus)
+    made.train.phases = c.phases({"seq_len": 32})
+    made.evaluate.batch_size = 16
+    return c.resolve(PretrainConfig, made)
+
+
+def test_larger_sizes_are_measured_until_none_is_chosen(corpus, tmp_path, monkeypatch) -> None:
+    """A device that is faster on wide models, as GPUs are."""
+    measured = []
+
+    def measure(config: PretrainConfig, _) -> float:
+        measured.append((config.model.num_layers, config.model.hidden_size))
+        return 1e9 * config.model.hidden_size
+
+    monkeypatch.setattr(planning, "measure", measure)
+    monkeypatch.setattr(planning, "open_mixture", lambda *_, **__: _Large(corpus))
+    out = io.StringIO()
+    config = plan(small(corpus), "30m", tmp_path / "run", Console(out))
+    assert measured[0] == SIZES[0]
+    assert measured == sorted(set(measured), key=SIZES.index)
+    assert len(measured) > 1
+    assert (config.model.num_layers, config.model.hidden_size) in SIZES
+    record = json.loads((tmp_path / "run" / FILE).read_text())
+    assert record["budget"] == "30m"
+    assert [one["flops_per_second"] for one in record["measured"]] == [1e9 * width for _, width in measured]
+    # The same number gives the same choice.
+    assert plan(small(corpus), "30m", tmp_path / "other", Console(out)) == config
+
+
+class _Large:
+    """A corpus of so many tokens that a budget does not read it through."""
+
+    def __init__(self, corpus: pathlib.Path) -> None:
+        self.vocab_size = open_corpus(corpus).vocab_size
+
+    def split(self, name: str):
+        return type("Split", (), {"num_tokens": LARGE})
+
+
+@pytest.mark.slow
+def test_a_run_of_a_budget_resumes_without_a_measurement(corpus, tmp_path, monkeypatch) -> None:
+    """A real measurement, and steps for two seconds."""
+    monkeypatch.setattr(measuring, "SECONDS", 0.0)
+    monkeypatch.setattr(planning, "EVALUATIONS", 1)
+    out = io.StringIO()
+    run = tmp_path / "run"
+    assert api.pretrain(small(corpus), run, console=Console(out), budget="2s")
+    text = out.getvalue()
+    assert "GFLOP/s measured (4 layers x 128)" in text
+    assert "size: 4 layers x 128" in text
+    steps = read_steps(run)
+
+    monkeypatch.setattr(planning, "measure", None)
+    again = io.StringIO()
+    assert api.pretrain(small(corpus), run, console=Console(again), budget="2s")
+    assert f"finished: all {steps:,} steps are done" in again.getvalue()
+    assert "as chosen when the run began" in again.getvalue()
+    with pytest.raises(UserError, match="a run with --budget '2s'"):
+        api.pretrain(small(corpus), run, budget="3s")
+    choice = (run / FILE).read_text()
+    (run / "run.json").unlink()  # which a run writes again, of the same choice
+    assert api.pretrain(small(corpus), run, console=Console(again), budget="2s")
+    assert (run / FILE).read_text() == choice
+    assert read_steps(run) == steps
+    (run / FILE).write_text("{}")
+    with pytest.raises(UserError, match="leave --budget out"):
+        api.pretrain(small(corpus), run, budget="2s")
+    (run / FILE).unlink()
+    with pytest.raises(UserError, match="leave --budget out"):
+        api.pretrain(small(corpus), run, budget="2s")
+
+
+def read_steps(run: pathlib.Path) -> int:
+    return json.loads((run / "run.json").read_text())["config"]["train"]["steps"]
+
+
+def test_a_warmup_longer_than_the_run_is_refused_before_anything_is_written(corpus, tmp_path) -> None:
+    config, key = small(corpus), "optimizer.warmup_steps"
+    config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, warmup_steps=1_000))
+    with pytest.raises(UserError, match=r"optimizer\.warmup_steps=1000, but the run has"):
+        planning.plan(config, "20K tokens", tmp_path / "run", Console(io.StringIO()), given=(key,))
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_the_budget_chooses_cannot_be_given(corpus, tmp_path) -> None:
+    for key in ("train.steps", "model.hidden_size", "train.phases[0].batch_size"):
+        with pytest.raises(UserError, match=r"--budget chooses config\."):
+            plan(small(corpus), "30m", tmp_path, Console(io.StringIO()), given=(key,))
+    assert read_config(PretrainConfig, planning.DEFAULT_RECIPE, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "widths"),
+    [
+        ("electra_cpu", [192, 384, 768]),  # a sixth: 21 features of 128 are no even width, 32 of 192 are
+        ("electra_small", [width for _, width in SIZES]),
+        ("electra_base", [192, 384, 768]),
+    ],
+)
+def test_a_recipe_of_electra_leaves_out_the_sizes_that_have_no_generator(name: str, widths: list[int]) -> None:
+    config = read_config(PretrainConfig, name, ["--config.model.vocab_size=1000"])
+    assert [one.hidden_size for one in candidates(config)] == widths
+
+
+def test_every_process_measures_as_many_steps_as_the_first_one_says(corpus, monkeypatch) -> None:
+    """Not as many as its own clock gives: a step more in one of them would wait for the others for ever."""
+    placed, asked, place = [], [], measuring.sharding.place_batch
+    monkeypatch.setattr(measuring.sharding, "place_batch", lambda *given: placed.append(0) or place(*given))
+    monkeypatch.setattr(measuring.multihost_utils, "broadcast_one_to_all", lambda steps: asked.append(int(steps)) or 7)
+    monkeypatch.setattr(measuring, "SECONDS", 0.0)
+    config = small(corpus)
+    mixture = planning.open_mixture(config.data.corpus)
+    assert measuring.measure(with_vocab_size(config, mixture.vocab_size), mixture) > 0
+    assert asked == [measuring.MIN_STEPS]
+    assert len(placed) == 1 + 1 + 7  # to compile, the first one, and those that are timed

@@ -1,0 +1,144 @@
+"""Phases with masks of their own: what a run reads in each, and that every evaluation reads the same masks."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bert_jax import config as c
+from bert_jax.batches.pipeline import batch_shapes, symbols_of
+from bert_jax.corpus.mixture import Mixture, open_mixture
+from bert_jax.errors import UserError
+from bert_jax.parallel.sharding import BatchBlocks
+from bert_jax.pretraining.data import corpus_data
+from bert_jax.training.schedules import Phase, plan_phases
+from tests.helpers.generated_corpus import generated_corpus
+
+WHOLE = BatchBlocks((0,), 1)
+STEPS, BATCH = 40, 16
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Mixture:
+    return open_mixture(str(generated_corpus(tmp_path_factory.mktemp("corpus"), documents=40)))
+
+
+def configured(data: dict | None = None, *phases: dict) -> c.PretrainConfig:
+    made = c.pretrain_config()
+    made.train.update(steps=STEPS, batch_size=BATCH)
+    made.train.phases = c.phases(*({"seq_len": 48} | phase for phase in phases or ({},)))
+    made.data.update({"sentence_pairs": "full_sentences", "num_threads": 1} | (data or {}))
+    made.evaluate.update(num_sequences=32, batch_size=16)
+    return c.resolve(c.PretrainConfig, made)
+
+
+def batches(config: c.PretrainConfig, corpus: Mixture, phase: Phase, step: int, count: int) -> list[dict]:
+    reading = corpus_data(config, corpus, WHOLE).batches(phase, step)
+    found = [next(reading) for _ in range(count)]
+    reading.close()
+    return found
+
+
+def predictions(batch: dict) -> tuple[np.ndarray, np.ndarray]:
+    """Of each sequence, the number of predicted tokens and of all tokens."""
+    return batch["masked_weights"].sum(axis=1), batch["attention_mask"].sum(axis=1)
+
+
+def test_each_phase_has_its_rate_and_its_mix(corpus: Mixture) -> None:
+    config = configured(
+        {"mask_probability": 0.2},
+        {"fraction": 0.5, "mask_probability": 0.4, "mask_token_fraction": 1.0, "random_token_fraction": 0.0},
+        {"fraction": 0.5},
+    )
+    mask = symbols_of(corpus.tokenizer()).vocabulary.mask
+    for phase, rate, always in zip(plan_phases(config.train), (0.4, 0.2), (True, False), strict=True):
+        for batch in batches(config, corpus, phase, phase.begin, 2):
+            predicted, tokens = predictions(batch)
+            np.testing.assert_array_equal(predicted, np.rint(rate * tokens))
+            assert batch["masked_positions"].shape[1] == int(np.ceil(rate * 48))
+            read = np.take_along_axis(batch["input_ids"], batch["masked_positions"], axis=1)
+            hidden = read[batch["masked_weights"] > 0] == mask
+            assert hidden.all() == always
+
+
+def test_a_rate_falls_with_the_number_of_the_sequence(corpus: Mixture) -> None:
+    """At step s of n the rate is 30 % - 15 % s / n, whichever step the reading begins at; the width is that of 30 %."""
+    config = configured({"mask_probability": 0.3}, {"fraction": 0.25}, {"fraction": 0.75, "mask_probability_end": 0.15})
+    _, phase = plan_phases(config.train)
+    read = batches(config, corpus, phase, phase.begin, 30)
+    for step, batch in enumerate(read):
+        predicted, tokens = predictions(batch)
+        rates = 0.3 - 0.15 * (step * BATCH + np.arange(BATCH)) / (30 * BATCH)
+        np.testing.assert_array_equal(predicted, np.maximum(1, np.rint(rates * tokens)))
+        assert batch["masked_positions"].shape == (BATCH, 15)
+    assert predictions(read[0])[0].sum() > 1.8 * predictions(read[-1])[0].sum()
+    for name, array in batches(config, corpus, phase, phase.begin + 17, 1)[0].items():
+        np.testing.assert_array_equal(array, read[17][name], err_msg=name)
+
+
+def test_every_evaluation_reads_the_same_masks(corpus: Mixture) -> None:
+    """Those of a run with 15 % and BERT's mix, whatever data and phases say."""
+
+    def heldout(config: c.PretrainConfig) -> list[list[dict]]:
+        data = corpus_data(config, corpus, WHOLE)
+        assert data.heldout is not None
+        assert data.num_heldout is not None
+        phases = plan_phases(config.train)
+        found = [list(data.heldout(phase)) for phase in phases]
+        assert [len(batches) for batches in found] == [data.num_heldout(phase) for phase in phases]
+        return found
+
+    (plain,) = heldout(configured())
+    other = configured(
+        {"mask_probability": 0.4, "mask_token_fraction": 1.0, "random_token_fraction": 0.0},
+        {"fraction": 0.5, "mask_probability": 0.3, "mask_probability_end": 0.2},
+        {"fraction": 0.5, "mask_token_fraction": 0.5},
+    )
+    for found in heldout(other):
+        for batch, expected in zip(found, plain, strict=True):
+            for name, array in expected.items():
+                np.testing.assert_array_equal(batch[name], array, err_msg=name)
+    predicted, tokens = predictions(plain[0])
+    np.testing.assert_array_equal(predicted, np.rint(0.15 * tokens))
+
+
+MIX = {"mask_probability": 0.3, "mask_token_fraction": 0.75, "random_token_fraction": 0.0}
+
+
+@pytest.mark.parametrize("config", [configured(MIX), configured(None, MIX)], ids=["of the run", "of the phase"])
+def test_replaced_tokens_are_evaluated_with_the_mix_that_they_train_with(corpus: Mixture, config) -> None:
+    config = dataclasses.replace(config, objective="replaced_tokens")
+    (phase,), mask = plan_phases(config.train), symbols_of(corpus.tokenizer()).vocabulary.mask
+    data = corpus_data(config, corpus, WHOLE)
+    found = {"hidden": 0, "kept": 0, "random": 0}
+    for batch in data.heldout(phase):
+        predicted, tokens = predictions(batch)
+        np.testing.assert_array_equal(predicted, np.rint(0.15 * tokens))
+        real = batch["masked_weights"] > 0
+        read = np.take_along_axis(batch["input_ids"], batch["masked_positions"], axis=1)[real]
+        found["hidden"] += int((read == mask).sum())
+        found["kept"] += int((read == batch["masked_labels"][real]).sum())
+        found["random"] += int(((read != mask) & (read != batch["masked_labels"][real])).sum())
+    assert found["random"] == 0
+    assert found["hidden"] / sum(found.values()) == pytest.approx(0.75, abs=0.1)
+    assert found["kept"] > 0
+
+
+def test_phases_without_masks_of_their_own_read_what_they_read_before(corpus: Mixture) -> None:
+    (phase,) = plan_phases(configured().train)
+    one, other = (
+        batches(config, corpus, phase, 3, 1)[0]
+        for config in (configured(), configured(None, {"mask_probability": 0.15, "mask_token_fraction": 0.8}))
+    )
+    assert {name: (array.shape, array.dtype.type) for name, array in one.items()} == batch_shapes(
+        BATCH, 48, configured().data
+    )
+    for name, array in one.items():
+        np.testing.assert_array_equal(other[name], array, err_msg=name)
+
+
+def test_masks_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(UserError, match=r"phases\[0\]: .*=1 and random_token_fraction=0\.1 add up to more than 1"):
+        configured(None, {"mask_token_fraction": 1.0})
+    with pytest.raises(UserError, match=r"phases\[0\]: .* add up to more than 1"):
+        configured({"mask_token_fraction": 0.95})

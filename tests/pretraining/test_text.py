@@ -1,0 +1,153 @@
+"""`config.data.text`: the same corpus as the verbs make, made once."""
+
+import dataclasses
+import io
+import os
+import pathlib
+import random
+import subprocess
+from typing import Any
+
+import pytest
+
+from bert_jax.config import PretrainConfig, pretrain_config, resolve
+from bert_jax.console import Console
+from bert_jax.corpus.build.prepare import prepare
+from bert_jax.corpus.manifest import read_manifest
+from bert_jax.errors import UserError
+from bert_jax.pretraining import background_preparation as rest
+from bert_jax.pretraining.text import text_as_corpus
+from bert_jax.tokenizer.train import train_tokenizer
+from tests.corpus.preparation import contents
+from tests.corpus.preparation import text as make_text
+
+
+def config(vocab_size: int | None = 50, **data: Any) -> PretrainConfig:
+    made = pretrain_config()
+    made.model.vocab_size = vocab_size
+    made.data.update(data)
+    return resolve(PretrainConfig, made)
+
+
+def prepared(one: PretrainConfig) -> tuple[PretrainConfig, str]:
+    out = io.StringIO()
+    with text_as_corpus(one, Console(out)) as (found, _):
+        return found, out.getvalue()
+
+
+@pytest.fixture
+def text(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Two files that a pattern names, and a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for number in range(2):
+        sentences = make_text(random.Random(number), 40)
+        (tmp_path / f"{number}.md").write_text(sentences, encoding="utf-8")
+    return f"{tmp_path}/*.md"
+
+
+def test_the_corpus_is_that_of_the_verbs(text: str, tmp_path: pathlib.Path) -> None:
+    """Byte for byte, with a tokenizer that is trained and with one that is given; both fields are gone."""
+    train_tokenizer([[text]], 50, tmp_path / "tokenizer")
+    for tokenizer in (None, str(tmp_path / "tokenizer")):
+        found, _ = prepared(config(text=text, tokenizer=tokenizer))
+        by_verbs = tmp_path / f"corpus_{bool(tokenizer)}"
+        prepare([text], tmp_path / "tokenizer", by_verbs)
+        assert found.data.corpus is not None
+        assert contents(pathlib.Path(found.data.corpus)) == contents(by_verbs)
+        assert found == config(corpus=found.data.corpus)
+
+
+def test_it_is_made_once_and_again_when_the_text_changes(text: str, tmp_path: pathlib.Path) -> None:
+    first, said = prepared(config(text=text))
+    again, said_again = prepared(config(text=text))
+    assert again == first
+    assert "learning 50 tokens" in said
+    assert "was made before" in said_again
+    assert "learning" not in said_again
+    larger, _ = prepared(config(40, text=text))
+    (tmp_path / "1.md").write_text("Other words, and no more than these.", encoding="utf-8")
+    changed, said = prepared(config(text=text))
+    assert len({first.data.corpus, larger.data.corpus, changed.data.corpus}) == 3
+    assert "was made before" not in said
+
+
+def test_a_config_without_text_stays() -> None:
+    one = config(corpus="corpus")
+    assert prepared(one)[0] is one
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"tokenizer": "tok"}, "config.data.tokenizer: a corpus has its own"),
+        ({"text": "a.txt", "corpus": "b"}, "give one of them"),
+        ({"text": "absent/*.txt"}, "absent"),
+    ],
+)
+def test_refusals(data: dict[str, str], words: str, text: str) -> None:
+    with pytest.raises(UserError, match=words):
+        prepared(config(**data))
+
+
+def test_one_process_alone(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jax.process_count", lambda: 2)
+    with pytest.raises(UserError, match="for one process"):
+        prepared(dataclasses.replace(config(text=text)))
+
+
+@pytest.fixture
+def long_text(text: str, tmp_path: pathlib.Path) -> str:
+    """Files for three parts; each file is small, and so in one of them."""
+    for number in range(40):
+        sentences = make_text(random.Random(number), 20)
+        (tmp_path / f"{number}.md").write_text(sentences, encoding="utf-8")
+    return text
+
+
+def is_alive(process_id: int) -> bool:
+    """Whether a process runs; one that nobody has waited for does not."""
+    try:
+        return "\nState:\tZ" not in pathlib.Path(f"/proc/{process_id}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The processes that prepare the rest of a text, as they start."""
+    found: list[int] = []
+
+    class Recorded(subprocess.Popen):
+        def __init__(self, *args: object, **keywords: object) -> None:
+            super().__init__(*args, **keywords)
+            found.append(self.pid)
+
+    monkeypatch.setattr(rest.subprocess, "Popen", Recorded)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # no workers beside them
+    return found
+
+
+def test_the_rest_is_prepared_by_a_process_that_ends_with_the_block(long_text: str, started: list[int]) -> None:
+    """The first part is there at once, and the config names its snapshot."""
+    out = io.StringIO()
+    with text_as_corpus(config(40, text=long_text, snapshots=3), Console(out)) as (found, coming):
+        assert found.data.corpus is not None
+        corpus = pathlib.Path(found.data.corpus.partition("@")[0])
+        manifest = read_manifest(corpus)
+        assert found == config(40, corpus=f"{corpus}@{manifest['fingerprint'][:12]}", snapshots=3)
+        assert "6.2% of the text is prepared; the rest follows" in out.getvalue()
+        assert manifest["documents"]["in"] == 3  # 40 / 16
+        (child,) = started
+        assert coming.is_coming()
+        assert is_alive(child)
+    assert not is_alive(child)
+
+
+def test_a_broken_file_of_the_rest_is_an_error(long_text: str, tmp_path: pathlib.Path, started: list[int]) -> None:
+    (tmp_path / "39.md").unlink()
+    (tmp_path / "39.md.gz").write_bytes(b"no gzip")
+    words = r"the rest of config\.data\.text cannot be prepared: .*39\.md\.gz: broken archive"
+    with text_as_corpus(config(40, text=f"{tmp_path}/*.md*", snapshots=2), Console(silent=True)) as (_, coming):
+        os.waitid(os.P_PID, started[0], os.WEXITED | os.WNOWAIT)
+        with pytest.raises(UserError, match=words):
+            coming.is_coming()

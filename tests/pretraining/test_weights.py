@@ -1,0 +1,221 @@
+"""Weights to start from: of a pretraining, of an export, into a task and into more pretraining."""
+
+import dataclasses
+import io
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import transformers
+
+from bert_jax.checkpoints.load_model import Weights, read_weights
+from bert_jax.checkpoints.longer_positions import with_longer_positions
+from bert_jax.cli.main import main
+from bert_jax.config import EncoderConfig
+from bert_jax.console import Console
+from bert_jax.errors import UserError
+from bert_jax.models import Head
+from bert_jax.training.workdir import read_run
+from tests.helpers.finetuning_runs import finetune, make_world, read_lines
+from tests.helpers.generated_corpus import generated_corpus
+
+RECIPE = """
+from bert_jax.config import phases, pretrain_config
+
+
+def get_config():
+    config = pretrain_config()
+    config.model.update(hidden_size=16, num_layers=2, num_heads=2, mlp_size=32, max_positions=32)
+    config.model.update(dropout=0.0, attention_dropout=0.0)
+    config.train.update(steps=2, batch_size=8, log_every=1)
+    config.train.phases = phases({"seq_len": 32})
+    config.optimizer.warmup_fraction = 0.0
+    config.evaluate.update(num_sequences=16, batch_size=8)
+    return config
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A corpus, a run of two steps on it in `run`, its export in `model`, and tasks."""
+    place = make_world(tmp_path_factory.mktemp("weights"))
+    generated_corpus(place / "text", documents=60, vocab_size=150)
+    (place / "pretrain.py").write_text(RECIPE)
+    assert main(pretrain_command(place, place / "run")) == 0
+    assert main(["export", "--workdir", str(place / "run"), "--output", str(place / "model")]) == 0
+    return place
+
+
+def pretrain_command(world, workdir, *more, corpus=None):
+    data = f"--config.data.corpus={corpus or world / 'text' / 'corpus'}"
+    return ["pretrain", f"--config={world / 'pretrain.py'}", f"--workdir={workdir}", data, *more]
+
+
+def tensors(directory):
+    return safetensors.numpy.load_file(directory / "model.safetensors")
+
+
+@pytest.mark.slow
+def test_a_run_and_its_export_start_a_task_alike_with_every_seed(world, tmp_path, capsys):
+    settings = ("sequence_classification", "task.epochs=1", "task.num_seeds=2")
+    results = [finetune(world, tmp_path / name, *settings, start=world / name) for name in ("run", "model")]
+    assert results[0] == results[1]
+    for run in results[0]["runs"]:
+        best = f"runs/{run['run']}/best-{run['step']}/model.safetensors"
+        assert (tmp_path / "run" / best).read_bytes() == (tmp_path / "model" / best).read_bytes()
+    assert capsys.readouterr().err.count("randomly initialized: sequence_classification") == 2
+
+
+def test_pretraining_goes_on_with_the_weights_of_a_run_and_of_its_export(world, tmp_path, run_lines):
+    trained = run_lines(world / "run")
+    for name in ("run", "model"):
+        rate = "--config.optimizer.peak_learning_rate=0.0"
+        assert main(pretrain_command(world, tmp_path / name, f"--config.init_from={world / name}", rate)) == 0
+        # Nothing is learned at a rate of 0: the held-out loss is that of the weights it started from.
+        found = run_lines(tmp_path / name)["heldout"][-1]
+        assert found["loss"] == pytest.approx(trained["heldout"][-1]["loss"], rel=1e-6)
+        assert main(["export", "--workdir", str(tmp_path / name), "--output", str(tmp_path / f"{name}-out")]) == 0
+        before, after = tensors(world / "model"), tensors(tmp_path / f"{name}-out")
+        assert before.keys() == after.keys()
+        assert all(np.array_equal(before[key], after[key]) for key in before)
+
+
+def test_a_resumed_run_keeps_its_start_and_does_not_read_it_again(world, tmp_path, capsys):
+    """It ends with the same bits without the directory that it began from; another one is named as without effect."""
+    start = tmp_path / "start"
+    shutil.copytree(world / "model", start)
+    begin = [f"--config.init_from={start}", "--config.checkpoint.every=1"]
+    for name in ("whole", "stopped"):
+        assert main(pretrain_command(world, tmp_path / name, *begin)) == 0
+    shutil.rmtree(start)
+    shutil.rmtree(tmp_path / "stopped" / "checkpoints" / "2")
+    capsys.readouterr()
+    other = f"--config.init_from={world / 'run'}"
+    assert main(pretrain_command(world, tmp_path / "stopped", other, "--config.checkpoint.every=1")) == 0
+    said = f"config.init_from={world / 'run'} has no effect: the run resumes; it began from {start}"
+    assert said in capsys.readouterr().err
+    assert read_run(tmp_path / "stopped")[0].init_from == str(start)
+    for name in ("whole", "stopped"):
+        assert main(["export", "--workdir", str(tmp_path / name), "--output", str(tmp_path / f"{name}-out")]) == 0
+    whole, resumed = tensors(tmp_path / "whole-out"), tensors(tmp_path / "stopped-out")
+    assert all(np.array_equal(whole[key], resumed[key]) for key in whole)
+    capsys.readouterr()
+    assert main(pretrain_command(world, tmp_path / "stopped", "--config.checkpoint.every=1")) == 0  # left out
+    assert "no effect" not in capsys.readouterr().err
+    assert read_run(tmp_path / "stopped")[0].init_from == str(start)
+
+
+def test_pretraining_goes_on_with_more_positions(world, tmp_path, capsys):
+    """Each stretch of the longer table is the trained one; nothing is learned at a rate of 0."""
+    more = ["--config.model.max_positions=70", "--config.optimizer.peak_learning_rate=0.0"]
+    assert main(pretrain_command(world, tmp_path / "run", f"--config.init_from={world / 'model'}", *more)) == 0
+    assert "32 positions extended to 70, by repeating their table" in capsys.readouterr().err
+    assert main(["export", "--workdir", str(tmp_path / "run"), "--output", str(tmp_path / "model")]) == 0
+    name = "bert.embeddings.position_embeddings.weight"
+    before, after = tensors(world / "model").pop(name), tensors(tmp_path / "model").pop(name)
+    assert after.shape == (70, 16)
+    for row in range(70):
+        np.testing.assert_array_equal(after[row], before[row % 32])
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "says"),
+    [
+        ({"position_offset": 2}, {"max_positions": 40}, "16 positions extended to 40, by repeating their table"),
+        ({"positions": "rotary"}, {"max_positions": 40}, "16 positions extended to 40"),
+        (
+            {"positions": "rotary"},
+            {"max_positions": 4000, "rotary_base": 160_000.0},
+            "16 positions extended to 4,000, with the rotary base 160,000 instead of 10,000",
+        ),
+        ({}, {"max_positions": 16}, ""),
+        ({}, {"max_positions": 8}, ""),
+        ({"positions": "rotary"}, {"rotary_base": 5.0}, ""),
+        ({}, {"max_positions": 40, "positions": "rotary"}, ""),
+    ],
+    ids=str,
+)
+def test_positions_are_extended_and_never_cut(there, wanted, says):
+    out = io.StringIO()
+    config = EncoderConfig(vocab_size=9, hidden_size=8, num_layers=1, num_heads=2, mlp_size=8, max_positions=16)
+    config = dataclasses.replace(config, **there)
+    table = np.arange(8 * (16 + config.position_offset), dtype=np.float32).reshape(-1, 8)
+    params = {"encoder": {"embeddings": {"position": table, "token": np.ones(3)}}}
+    found = Weights(config, (), params, (), (), (), pathlib.Path())
+    longer = with_longer_positions(found, dataclasses.replace(config, **wanted), Console(out))
+    assert out.getvalue().strip() == says
+    if not says:
+        assert longer == found
+        return
+    assert longer.config == dataclasses.replace(config, **wanted)
+    first = config.position_offset
+    for row, one in enumerate(longer.params["encoder"]["embeddings"]["position"][first:] if first else ()):
+        np.testing.assert_array_equal(one, table[first + row % 16])
+    assert longer.params["encoder"]["embeddings"]["token"] is params["encoder"]["embeddings"]["token"]
+
+
+@pytest.fixture
+def run_lines():
+    def of(workdir):
+        found = read_lines(workdir / "metrics.jsonl")
+        return {split: [line for line in found if line["split"] == split] for split in ("train", "heldout")}
+
+    return of
+
+
+def test_pretraining_refuses_weights_that_do_not_fit_and_leaves_nothing(world, tmp_path, capsys):
+    generated_corpus(tmp_path / "other", documents=20, vocab_size=149)
+    same = f"--config.init_from={world / 'model'}"
+    cases = [
+        ([same, "--config.model.num_layers=3"], None, "config.model.num_layers=3 (there 2)"),
+        ([same, "--config.model.activation=gelu_tanh"], None, "config.model.activation=gelu_tanh (there gelu)"),
+        ([same], tmp_path / "other" / "corpus", "config.model.vocab_size=149 (there 150)"),
+        ([f"--config.init_from={tmp_path}"], None, "no model here"),
+    ]
+    for more, corpus, says in cases:
+        assert main(pretrain_command(world, tmp_path / "run", *more, corpus=corpus)) == 2, more
+        assert says in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
+
+
+def test_another_vocabulary_of_the_same_size_is_refused(world, tmp_path, capsys):
+    # The export with two tokens exchanged.
+    model = tmp_path / "model"
+    model.mkdir()
+    for path in (world / "model").iterdir():
+        (model / path.name).write_bytes(path.read_bytes())
+    tokens = (model / "vocab.txt").read_text().splitlines()
+    tokens[-1], tokens[-2] = tokens[-2], tokens[-1]
+    (model / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    (model / "tokenizer.json").unlink(missing_ok=True)
+    (model / "SHA256SUMS").unlink()
+    assert main(pretrain_command(world, tmp_path / "run", f"--config.init_from={model}")) == 2
+    assert "another vocabulary" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_work_directory_holds_one_kind_of_run(world, tmp_path, capsys):
+    finetune(world, tmp_path, "sequence_classification", "task.epochs=0.2")
+    assert main(pretrain_command(world, tmp_path)) == 2
+    assert "holds a run that differs" in capsys.readouterr().err
+
+
+def test_a_run_has_no_head_of_a_task(world):
+    with pytest.raises(UserError, match="fine-tune it first"):
+        read_weights(world / "run", (Head("question_answering"),), None, Console(silent=True))
+    found = read_weights(world / "run", None, None, Console(silent=True))
+    assert [head.name for head in found.heads] == ["masked_token", "next_sentence"]
+    assert (found.new, found.unused, found.directory) == ((), (), world / "run" / "tokenizer")
+
+
+def test_a_run_of_masked_tokens_alone_has_their_head_alone(world, tmp_path):
+    settings = ("--config.data.sentence_pairs=none", "--config.data.packing=3")
+    assert main(pretrain_command(world, tmp_path / "run", *settings)) == 0
+    found = read_weights(tmp_path / "run", None, None, Console(silent=True))
+    assert [head.name for head in found.heads] == ["masked_token"]
+    assert found.params.keys() == {"encoder", "masked_token"}
+    assert main(["export", "--workdir", str(tmp_path / "run"), "--output", str(tmp_path / "model")]) == 0
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "model")
+    assert type(theirs).__name__ == "BertForMaskedLM"

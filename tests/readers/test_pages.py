@@ -1,0 +1,71 @@
+"""Pages with faults of their own: what a library of the format would drop, the text keeps."""
+
+import pytest
+from page_files import epub
+
+from bert_jax.readers import ReadOptions, read_documents
+from bert_jax.readers.formats.restructured_text import restructured_text
+
+CHAPTER = "<html xmlns='http://www.w3.org/1999/xhtml'><body>{}</body></html>"
+
+
+@pytest.mark.parametrize("opened", ["<!-- ", "<title>", "<script>", "<style>", "<textarea>", "<![CDATA[", "\x1e"])
+def test_what_a_chapter_leaves_open_ends_with_it(tmp_path, opened):
+    chapters = [CHAPTER.format(f"<p>One.</p>{opened}"), "", CHAPTER.format("<p>Two.</p>")]
+    (tmp_path / "a.epub").write_bytes(epub(chapters))
+    (book,) = read_documents([str(tmp_path / "a.epub")])
+    assert (book.text.split()[0], book.text.split()[-1]) == ("One.", "Two.")
+
+
+@pytest.mark.parametrize(
+    ("chapter", "text"),
+    [
+        ("<p>One <![CDATA[<b> & ]]>two.</p>", "One <b> & two."),
+        ("<p>One <![CDATA[a]]><![CDATA[b]]></p>", "One ab"),
+        ("<!-- <![CDATA[ --><p>One ]]></p>", "One ]]>"),
+        ("<script>//<![CDATA[\nx < '</script>'\n//]]></script><p>One.</p>", "One."),
+    ],
+)
+def test_cdata_of_a_chapter_is_text(tmp_path, chapter, text):
+    (tmp_path / "a.epub").write_bytes(epub([CHAPTER.format(chapter)]))
+    (book,) = read_documents([str(tmp_path / "a.epub")])
+    assert book.text == text
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (".. rubric:: Some words\n   :heading-level: 2\n", "Some words"),
+        (".. note::\n   :collapsible:\n\n   Some words.\n", "Some words."),
+        (".. warning:: Some\n   words.\n   :icon: a\n      b\n\n   More.\n", "Some words.\n\nMore."),
+        (".. tip::\n   :icon: a\n   Some words.\n", "Some words."),
+        (".. container:: !\n   :odd: x\n\n   Some words.\n", "Some words."),
+        (".. admonition::\n\n   Some words.\n", "Some words."),
+        (".. sidebar:: A\n   :subtitle: B\n   :odd:\n\n   Some words.\n", "A\n\nB\n\nSome words."),
+        (".. note::\n   :param x: Some words.\n", "Some words."),
+        (".. note::\n\n   .. topic:: A\n\n      Some words.\n", "A\n\nSome words."),
+        (".. deprecated:: 1.2 Use other words.\n", "Use other words."),
+        (".. versionchanged:: 1.2 Some\n    :func:`words <f>` of\n    more.\n", "Some words of more."),
+        (".. versionadded:: 3.2\n   Some words.\n", "Some words."),
+        (".. deprecated-removed:: 3.2 3.4\n", ""),
+        (".. seealso:: Other words.\n\nThe end.", "Other words.\n\nThe end."),
+        (".. function:: f(x)\n   :no-index:\n\n   Some words.\n", "Some words."),
+        (".. epigraph::\n\n   Some words.\n\n   -- Someone\n", "Some words.\n\nSomeone"),
+        ("* A\n\n  .. note:: Some words.\n\n* B\n", "A\n\nSome words.\n\nB"),
+    ],
+)
+def test_a_directive_keeps_its_words_whatever_options_it_has(source, text):
+    assert restructured_text(source, ReadOptions()) == text
+
+
+@pytest.mark.parametrize(
+    ("role", "text"),
+    [(":a:`b`", "b"), (":a:`b <c>`", "b"), (":a:`b\n<c>`", "b"), (":a:`b c `", "b c"), (":a:`~b.c`", "b.c")],
+)
+def test_a_role_is_its_text(role, text):
+    assert restructured_text(f"One {role} two.", ReadOptions()) == f"One {text} two."
+
+
+def test_a_role_that_does_not_end_takes_linear_time():
+    """In quadratic time this is an hour."""
+    assert restructured_text(f"One :a:`{' ' * 1_000_000}two", ReadOptions()) == "One :a:` two"

@@ -1,0 +1,150 @@
+import errno
+import gzip
+import os
+import pathlib
+
+import fsspec
+import pytest
+
+from bert_jax.errors import StorageError, UserError
+from bert_jax.readers import find_files, read_documents, storage, total_bytes
+
+
+class NoCredentialsError(Exception):
+    """As botocore's, which is no OSError."""
+
+
+@pytest.fixture
+def bucket():
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    system.pipe(
+        {"/b/2.txt": b"two", "/b/10.txt": b"ten", "/b/c/z.txt.gz": gzip.compress(b"packed"), "/b/c/x.md": b"# x"}
+    )
+    yield "memory://b"
+    system.store.clear()
+
+
+def test_inputs_in_a_bucket(bucket):
+    assert [d.text for d in read_documents([bucket])] == ["ten", "two", "x", "packed"]
+    assert [d.text for d in read_documents([f"{bucket}/*.txt", f"{bucket}/2.txt"])] == ["ten", "two"]
+    assert total_bytes(find_files([f"{bucket}/*.txt"])) == 6
+    for path in storage.match_files(bucket):
+        with storage.open_file(path) as file:
+            assert len(file.read()) == storage.file_size(path)
+
+
+def test_missing_files(bucket):
+    for item, words in (
+        (f"{bucket}/x", "no such file"),
+        (f"{bucket}/*.x", "no file matches"),
+        ("nothing://x", "nothing"),
+    ):
+        with pytest.raises(UserError, match=words) as found:
+            find_files([item])
+        assert found.value.status == 2
+    with pytest.raises(UserError, match="cannot be reached"):
+        storage.file_size(f"{bucket}/x")
+
+
+@pytest.mark.parametrize("place", ["memory://b/new/deep.bin", "file://{}/new/deep.bin", "{}/new/deep.bin"])
+def test_upload_and_download(bucket, tmp_path, place):
+    url = place.format(tmp_path)
+    for data in (os.urandom(3_000_000), b"replaced", b""):
+        (tmp_path / "here").write_bytes(data)
+        storage.upload(tmp_path / "here", url)
+        storage.download(url, tmp_path / "back" / "again")
+        assert (tmp_path / "back" / "again").read_bytes() == data
+    assert os.listdir(tmp_path / "back") == ["again"]
+
+
+@pytest.mark.parametrize("place", ["memory://b/2.txt", "{}/2.txt"])
+@pytest.mark.parametrize(("number", "tries", "status"), [(errno.EIO, storage.TRIES, 1), (errno.ENOSPC, 1, 2)])
+def test_an_interrupted_copy_leaves_the_old_file(bucket, tmp_path, place, number, tries, status, monkeypatch):
+    url = place.format(tmp_path)
+    (tmp_path / "2.txt").write_bytes(b"two")
+    (tmp_path / "here").write_bytes(b"x" * 100)
+
+    def half(*args, **options):
+        target = args[-1]  # a path, or a file that is open for writing
+        write = target.write if hasattr(target, "write") else pathlib.Path(target).write_bytes
+        write(b"x" * 50)
+        calls.append(args)
+        raise OSError(number, "no more room")
+
+    calls = []
+    monkeypatch.setattr(storage, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(storage.shutil, "copyfile", half)
+    monkeypatch.setattr(storage.shutil, "copyfileobj", half)
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "get_file", half)
+    for copy in (
+        lambda: storage.upload(tmp_path / "here", url),
+        lambda: storage.download(url, tmp_path / "local" / "file"),
+    ):
+        calls.clear()
+        with pytest.raises(UserError, match="no more room") as found:
+            copy()
+        assert (len(calls), found.value.status) == ((tries, status) if storage.is_url(place) else (1, 2))
+    monkeypatch.undo()
+    with storage.open_file(url) as file:
+        assert file.read() == b"two"
+    assert os.listdir(tmp_path / "local") == []
+    assert sorted(path for path in os.listdir(tmp_path) if "partial" in path) == []
+
+
+def test_object_storage_gets_a_file_in_one_piece(bucket, tmp_path, monkeypatch):
+    """As gcsfs and s3fs, whose files appear when they are complete; a transaction would need an instance each."""
+    memory, sent = type(fsspec.filesystem("memory")), []
+    monkeypatch.setattr(memory, "async_impl", True)
+    monkeypatch.setattr(memory, "put_file", lambda self, path, inner: sent.append((path, inner)))
+    storage.upload(tmp_path / "here", f"{bucket}/new/2.txt")
+    assert sent == [(str(tmp_path / "here"), "/b/new/2.txt")]
+
+
+def test_remove(bucket, tmp_path):
+    (tmp_path / "some" / "more").mkdir(parents=True)
+    for _ in range(2):  # the second time there is nothing
+        storage.remove(f"{bucket}/c")
+        storage.remove(f"file://{tmp_path}/some")
+    assert sorted(fsspec.filesystem("memory").store) == ["/b/10.txt", "/b/2.txt"]
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "tries", "raised", "status"),
+    [
+        (ConnectionError("reset by peer"), storage.TRIES, StorageError, 1),
+        (RuntimeError("502"), storage.TRIES, StorageError, 1),
+        (PermissionError(13, "no"), 1, UserError, 2),
+        (NoCredentialsError("Unable to locate credentials"), 1, UserError, 2),
+        (OSError("Forbidden: b/o\ntrainer does not have storage.objects.list access"), 1, UserError, 2),  # of gcsfs
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("find", storage.list_versions),
+        ("exists", storage.match_files),
+        ("size", storage.file_size),
+        ("cat_file", storage.read_bytes),
+        ("open", storage.open_file),
+        ("get_file", lambda url: storage.download(url, "nowhere")),
+        ("rm", storage.remove),
+    ],
+)
+def test_only_what_may_pass_is_tried_again_and_ends_a_run_with_status_1(
+    bucket, tmp_path, monkeypatch, method, call, failure, tries, raised, status
+):
+    calls = []
+
+    def failing(*args, **options):
+        calls.append(args)
+        raise failure
+
+    monkeypatch.setattr(storage, "FIRST_PAUSE", 0.0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), method, failing)
+    with pytest.raises(UserError, match=f"{bucket}: cannot be reached") as found:
+        call(bucket)
+    monkeypatch.undo()
+    assert (len(calls), type(found.value), found.value.status) == (tries, raised, status)

@@ -1,0 +1,186 @@
+"""Remarks about the plateau, on made-up curves and in a run that is stopped and resumed."""
+
+import io
+import json
+import math
+import pathlib
+
+import pytest
+
+from bert_jax import config as c
+from bert_jax.config import PretrainConfig
+from bert_jax.console import Console
+from bert_jax.pretraining.pretrain import pretrain
+from bert_jax.reports.run.plot import plot_run
+from bert_jax.training.plateau import MARGIN, Plateau, expected_step
+from bert_jax.training.schedules import plan_phases
+from tests.helpers.generated_corpus import generated_corpus
+
+ENTROPY = 6.3
+
+
+def recipe(steps: int = 2_000, warmup: int = 100, **train: object) -> PretrainConfig:
+    made = c.pretrain_config()
+    made.train.update(steps=steps, **train)
+    made.optimizer.warmup_steps = warmup
+    return c.resolve(PretrainConfig, made)
+
+
+def watch(config: PretrainConfig) -> Plateau:
+    return Plateau(config, plan_phases(config.train), ENTROPY)
+
+
+def line(step: int, loss: float | None, split: str = "train") -> dict:
+    return {"step": step, "split": split, "mlm_loss": loss}
+
+
+def remarks(config: PretrainConfig, curve: dict[int, float]) -> dict[int, str]:
+    """Step -> what is said there."""
+    plateau = watch(config)
+    said = {step: "\n".join(plateau.remarks(line(step, loss))) for step, loss in curve.items()}
+    return {step: text for step, text in said.items() if text}
+
+
+def test_the_plateau_is_warned_of_once_and_its_end_is_reported() -> None:
+    """Warmup of 100 steps, and 300 more; the mean of the last 50 steps crosses 5.8 after the loss itself does."""
+    curve = {step: 6.1 if step < 900 else 5.5 for step in range(20, 2_001, 20)}
+    said = remarks(recipe(), curve)
+    assert list(said) == [400, 920]
+    assert said[400].startswith(
+        "warning: step 400: still on the plateau: the masked-token loss is 6.10, the unigram ent"
+    )
+    # Lines of 880, 900 and 920 steps: (6.1 + 5.5 + 5.5) / 3.
+    assert said[920].startswith(
+        f"step 920: left the plateau: the masked-token loss is {ENTROPY - 17.1 / 3:.2f} nats below"
+    )
+
+
+def test_a_healthy_run_gets_no_warning() -> None:
+    said = remarks(recipe(), {step: 7 - step / 100 for step in range(20, 2_001, 20)})
+    assert len(said) == 1
+    assert "left the plateau" in next(iter(said.values()))
+
+
+def test_one_lucky_batch_does_not_leave_the_plateau() -> None:
+    curve = {step: 6.1 - (step == 100) for step in range(10, 400, 10)}
+    assert not remarks(recipe(), curve)
+    assert list(remarks(recipe(), {10: 6.1 - MARGIN, 20: 6.1 - MARGIN})) == [10]
+
+
+def test_heldout_loss_is_taken_as_it_is() -> None:
+    plateau = watch(recipe())
+    assert not plateau.remarks(line(200, 6.2))
+    assert plateau.remarks(line(200, 5.7, "heldout"))
+    assert plateau.left_at == 200
+    assert not plateau.remarks(line(2_000, 6.2))
+
+
+def test_losses_that_are_not_finite_or_of_another_kind_say_nothing() -> None:
+    plateau = watch(recipe())
+    assert not plateau.remarks(line(1_000, None))
+    assert not plateau.remarks({"step": 1_000, "split": "train", "loss": 6.2})
+
+
+def test_the_end_of_a_short_run_is_named() -> None:
+    said = remarks(recipe(steps=120, warmup=10), dict.fromkeys(range(20, 121, 20), 6.2))
+    assert list(said) == [120]
+    assert "the run is over after 120 steps" in said[120]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (recipe(), 400),
+        (recipe(steps=100_000, warmup=1_000), 6_000),
+        (recipe(plateau_steps=77), 77),
+        (
+            recipe(
+                phases=c.phases(
+                    {"seq_len": 64, "fraction": 0.5, "peak_learning_rate": 1e-3, "warmup_steps": 50}, {"fraction": 0.5}
+                )
+            ),
+            350,
+        ),
+    ],
+)
+def test_when_a_run_is_expected_to_have_left(config: PretrainConfig, expected: int) -> None:
+    assert expected_step(config, plan_phases(config.train)) == expected
+
+
+def test_causes_name_the_fields_that_are_unusual() -> None:
+    def causes(**data: object) -> str:
+        made = c.pretrain_config()
+        phase = {"seq_len": data.pop("seq_len", 128), "mask_probability": data.pop("of_phase", None)}
+        made.train.update(steps=2_000, phases=c.phases(phase))
+        start = data.pop("initialization", "normal")
+        made.model.update(hidden_size=data.pop("hidden_size", 768), num_heads=2, initialization=start)
+        made.data.update(data)
+        return "\n".join(watch(c.resolve(PretrainConfig, made)).remarks(line(1_500, 6.2)))
+
+    usual = causes()
+    assert "peak_learning_rate=0.0001" in usual
+    assert not any(words in usual for words in ("neighbors", "post-norm", "are long", "little context"))
+    assert "post-norm blocks of few features" in causes(hidden_size=128)
+    assert "512 tokens are long" in causes(seq_len=512)
+    assert "16 tokens have little context" in causes(seq_len=16)
+    assert "masks on 60% of the tokens" in causes(mask_probability=0.6)
+    assert "masks on 70% of the tokens" in causes(of_phase=0.7)
+    for start in ("normal", "identity_head"):
+        assert "config.model.initialization=neighbors" in causes(hidden_size=128, initialization=start)
+    assert "config.model.initialization" not in causes(hidden_size=128, initialization="neighbors")
+
+
+def small_run(corpus: pathlib.Path, steps: int = 8) -> PretrainConfig:
+    made = c.pretrain_config()
+    made.model.update(hidden_size=16, num_layers=1, num_heads=2, mlp_size=32, max_positions=32)
+    made.data.update(corpus=str(corpus), num_threads=1)
+    made.train.update(steps=steps, batch_size=4, log_every=2, plateau_steps=4, phases=c.phases({"seq_len": 32}))
+    made.evaluate.update(every=4, batch_size=4, num_sequences=8)
+    made.checkpoint.every = 4
+    return c.resolve(PretrainConfig, made)
+
+
+@pytest.mark.slow
+def test_a_run_keeps_the_entropy_says_it_once_and_draws_it(tmp_path: pathlib.Path) -> None:
+    """The warning falls due at step 4; a run that is resumed there does not repeat it."""
+    corpus = generated_corpus(tmp_path)
+    config, out = small_run(corpus), io.StringIO()
+    assert pretrain(config, tmp_path / "run", Console(out))
+    text = out.getvalue()
+    assert text.count("warning: step 4: still on the plateau") == 1
+    lines = [json.loads(one) for one in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    entropy = {one["unigram_entropy"] for one in lines}
+    assert len(entropy) == 1
+    held = next(one for one in lines if one["split"] == "heldout")
+    below = entropy.pop() - held["mlm_loss"]
+    assert f"({abs(below):.2f} nats {'below' if below > 0 else 'above'} the unigram entropy)" in text
+
+    (last,) = (tmp_path / "run" / "checkpoints").glob("8")
+    last.rename(tmp_path / "gone")
+    again = io.StringIO()
+    assert pretrain(config, tmp_path / "run", Console(again))
+    assert "resuming at step 4" in again.getvalue()
+    assert "warning: step" not in again.getvalue()
+
+    plot_run(tmp_path / "run", tmp_path / "curves.svg")
+    assert "<!-- unigram entropy -->" in (tmp_path / "curves.svg").read_text()
+
+
+def test_the_entropy_is_that_of_the_heldout_tokens(tmp_path: pathlib.Path) -> None:
+    """Against a count of each token in a dict."""
+    from bert_jax.batches.statistics import token_fractions, unigram_entropy
+    from bert_jax.corpus.store import open_corpus
+
+    corpus = open_corpus(generated_corpus(tmp_path))
+    split, counts = corpus.split("heldout"), dict[int, int]()
+    for record in range(split.num_records):
+        for token in split.read([record])[0].tolist():
+            counts[token] = counts.get(token, 0) + 1
+    total = sum(counts.values())
+    wanted = sum(count / total * math.log(total / count) for count in counts.values())
+    assert unigram_entropy(split, corpus.vocab_size) == pytest.approx(wanted, rel=1e-12)
+    fractions = token_fractions(split, corpus.vocab_size)
+    assert fractions == pytest.approx([counts.get(token, 0) / total for token in range(corpus.vocab_size)], rel=1e-12)
+    sampled = token_fractions(split, corpus.vocab_size, limit=total // 2)
+    assert sampled.sum() == pytest.approx(1)
+    assert (sampled != fractions).any()
