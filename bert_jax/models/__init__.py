@@ -4,6 +4,7 @@ attention/    Attention
 blocks.py     the block; add a way to normalize around its sublayers as a function and its row in BLOCKS
 dropout.py    dropout by a hash of the element's index, the same on every mesh
 encoder.py    embeddings, then the blocks, scanned or unrolled; attention weights of all layers
+fused_norm.py sum and norm by one kernel on GPUs
 heads.py      The two linear maps of heads, and a table over the vocabulary beside that of the embeddings
 init.py       Heads of the first block that read a token's neighbors from the start
 layers.py     linear map, activations (ACTIVATIONS), initializations (INITIALIZATIONS), parameters with logical axes

@@ -114,6 +114,20 @@ def _kernel_init(stddev: float, identity: float) -> Callable[..., jax.Array]:
     return init if identity else normal
 
 
+class Biased(NamedTuple):
+    """A product, and the bias that is still to be added; a kernel may do that with what follows."""
+
+    product: jax.Array
+    bias: jax.Array | None
+
+
+def whole(x: jax.Array | Biased) -> jax.Array:
+    """Return the sum of a product and its bias; an array as it is."""
+    if not isinstance(x, Biased):
+        return x
+    return x.product if x.bias is None else x.product + x.bias
+
+
 class Linear(nn.Module):
     """`x @ kernel + bias` in `dtype`, parameters float32; `shape` and `axes` are the kernel's sizes and names."""
 
@@ -135,12 +149,15 @@ class Linear(nn.Module):
         return kernel.astype(self.dtype), bias.astype(self.dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        return whole(self.biased(x))
+
+    def biased(self, x: jax.Array) -> Biased:
+        """Return the product and the bias apart."""
         kernel, bias = self.arrays()
         # As a product of two matrices: XLA's gradient of a contraction over more axes is half as fast on CPU.
         y = x.astype(self.dtype).reshape(-1, self.shape[0]) @ kernel
         y = y.reshape(*x.shape[:-1], self.shape[1])
-        y = keep_on_gpu(y) if self.keep_product else y
-        return y if bias is None else y + bias
+        return Biased(keep_on_gpu(y) if self.keep_product else y, bias)
 
 
 def table_width(config: EncoderConfig) -> int:

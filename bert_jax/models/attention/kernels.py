@@ -16,6 +16,7 @@ from bert_jax.models.positions import POSITIONS
 from bert_jax.parallel.platform import traced_platform
 
 PLATFORMS = ("cpu", "gpu", "tpu")
+LONGEST_JOINT = 512  # tokens; what one product and its biases save outweighs cuDNN's faster kernel up to here at least
 
 
 class Kernel(NamedTuple):
@@ -49,6 +50,12 @@ def _chosen(inputs: AttentionInputs, rate: float) -> ModuleType:
     return tpu
 
 
+def _joint(inputs: AttentionInputs, rate: float) -> bool:
+    """Whether `auto` prefers Joint: for our kernel, also for rows that cuDNN's computes where they are short."""
+    chosen = _chosen(inputs, rate)
+    return chosen is triton or (chosen is cudnn and inputs.q.shape[1] <= LONGEST_JOINT and triton.fits(inputs, rate))
+
+
 def _auto(inputs: AttentionInputs, rate: float) -> jax.Array:
     kernel = triton if inputs.joint else _chosen(inputs, rate)
     return cast(jax.Array, kernel.attend(inputs, rate))
@@ -62,7 +69,7 @@ KERNELS: dict[str, Kernel] = {
         platforms=("tpu",),
         bias=False,
         head_multiple=tpu_kernels.HEAD_MULTIPLE,
-        joint=lambda inputs, rate: _chosen(inputs, rate) is triton,
+        joint=_joint,
     ),
     "xla": Kernel(xla.attend, "XLA"),
     # A window is part of cuDNN's mask. Its gradient of a bias, one for all sequences, is not tested on a GPU yet.
@@ -131,8 +138,10 @@ def kernel_used(config: EncoderConfig, compute: ComputeConfig, platform: str) ->
     if used.platforms == (platform,):
         if chosen is not KERNELS["auto"] or used is not KERNELS["cudnn"]:
             return used.words
-        others = "windows and packed rows" if config.local_window else "packed rows"
-        return f"{used.words}, for {others} {KERNELS['triton'].words}"
+        joint = config.attention_bias and not config.query_key_norm and not POSITIONS[config.positions].rotate
+        others = ["windows"] * (config.local_window is not None) + ["packed rows"]
+        others += [f"up to {LONGEST_JOINT} tokens"] * joint
+        return f"{used.words}, for {', '.join(others)} {KERNELS['triton'].words}"
     hints = []
     for name, kernel in KERNELS.items():
         if kernel.platforms == (platform,) and kernel.available():

@@ -10,7 +10,7 @@ from bert_jax.config import EncoderConfig
 from bert_jax.models.attention.inputs import AtDistances, AttentionInputs, Joint, Surroundings, attention_inputs, joined
 from bert_jax.models.attention.kernels import KERNELS
 from bert_jax.models.attention.xla import probabilities, read_by
-from bert_jax.models.layers import Linear, deviations, keep, lookup
+from bert_jax.models.layers import Biased, Linear, deviations, keep, lookup
 from bert_jax.models.norms import Norm, rms_norm
 from bert_jax.models.positions import POSITIONS, Distances
 from bert_jax.parallel.platform import traced_platform
@@ -23,7 +23,7 @@ OF_GLOBAL = tuple(f"{name}_global" for name in MAPS)  # the maps of global token
 
 
 class SelfAttention(nn.Module):
-    """`x` `[batch, length, width]` -> `[batch, length, width]`, of which `num_heads` divides the width.
+    """`x` `[batch, length, width]` -> the same, of which `num_heads` divides the width; its bias is still to be added.
 
     `seed`: uint32 `[2]`, of the dropout on the probabilities, or None. `read`: `[batch, length, any]`, what the values
     are made of; None: `x`, as queries and keys.
@@ -36,7 +36,7 @@ class SelfAttention(nn.Module):
     @nn.compact
     def __call__(
         self, x: jax.Array, surroundings: Surroundings, seed: jax.Array | None, read: jax.Array | None = None
-    ) -> jax.Array:
+    ) -> Biased:
         config, width = self.config, x.shape[-1]
         rate = 0.0 if seed is None else config.attention_dropout
         inputs = self._inputs(x, x if read is None else read, surroundings, seed, rate)
@@ -46,7 +46,7 @@ class SelfAttention(nn.Module):
             context = read_by(weights + self.get_variable(PROBES, "weights", 0.0), inputs)
         else:
             context = keep(KERNELS[self.kernel].attend(inputs, rate))
-        return self._linear("output", (width, width), ("heads", "embed"), deviations(config).output)(context)
+        return self._linear("output", (width, width), ("heads", "embed"), deviations(config).output).biased(context)
 
     def _shows_weights(self) -> bool:
         return self.is_mutable_collection(WEIGHTS) and not self.is_initializing()
