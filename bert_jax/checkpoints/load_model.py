@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from bert_jax import files
-from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig
+from bert_jax.config import ComputeConfig, EncoderConfig, PretrainConfig, to_json
 from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop import google_tf, huggingface
@@ -96,7 +96,7 @@ def read_weights(
         UserError: no model is there, it is damaged, or it lacks a wanted head and there is no `rng`.
     """
     console = console or Console()
-    directory = workdir.model_in(place)
+    directory = workdir.resolve_model_dir(place)
     files.check_sums(directory, [name for name in files.read_sums(directory) if name != CARD])
     if part is not None and not (directory / "run.json").is_file():
         raise UserError(f"{directory}: no work directory of `pretrain`, so it has no {part} beside a model")
@@ -142,7 +142,7 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
     checkpoints = Checkpoints(directory, config.checkpoint, read_only=True)
     try:
         if step is None:
-            found = checkpoints.newest_params(console.say)
+            found = checkpoints.newest(checkpoints.restore_params, console.say)
             if found is None:
                 raise UserError(f"{directory}: no checkpoint yet")
             step, params, record = found
@@ -154,23 +154,25 @@ def restore_params(directory: pathlib.Path, step: int | None, console: Console) 
         raise UserError(f"{directory}: the checkpoint of step {step} is damaged ({error})") from error
     finally:
         checkpoints.close()
-    workdir.check_record(directory, config, fingerprint, record)
+    workdir.check_record(directory, to_json(config), fingerprint, record)
     return config, step, params
 
 
 def has_part(place: str | os.PathLike[str], part: str) -> bool:
     """Return whether `place` is a work directory of `pretrain` whose run trains this beside its model."""
-    directory = workdir.model_in(place)
+    directory = workdir.resolve_model_dir(place)
     if not (directory / "run.json").is_file():
         return False
     config, _ = workdir.read_run(directory)
-    return isinstance(config, PretrainConfig) and part in OBJECTIVES[config.objective].parts(config)
+    return isinstance(config, PretrainConfig) and part in OBJECTIVES[config.objective].auxiliary(
+        config.model, config.replaced_tokens
+    )
 
 
 def _of_run(directory: pathlib.Path, step: int | None, part: str | None, console: Console) -> Weights:
     """A pretraining run with the heads that its parameters have, or another model that it trains."""
     config, step, params = restore_params(directory, step, console)
-    parts = OBJECTIVES[config.objective].parts(config)
+    parts = OBJECTIVES[config.objective].auxiliary(config.model, config.replaced_tokens)
     if part is not None and part not in parts:
         there = f"it trains {', '.join(parts)}" if parts else f"{config.objective} trains one model"
         raise UserError(f"{directory}: no {part} here; {there}")
@@ -181,7 +183,9 @@ def _of_run(directory: pathlib.Path, step: int | None, part: str | None, console
         own = {name: params[name] for name in shapes}  # not what an objective learns beside the model
         return Weights(config.model, heads, own, (), (), (), directory / "tokenizer", step=step)
     found = parts[part]
-    return Weights(found.config, found.heads, found.whole(params), (), (), (), directory / "tokenizer", step=step)
+    return Weights(
+        found.config, found.heads, found.from_run_tree(params), (), (), (), directory / "tokenizer", step=step
+    )
 
 
 def _with_heads(found: Weights, wanted: tuple[Head, ...] | None, rng: jax.Array | None, place: pathlib.Path) -> Weights:

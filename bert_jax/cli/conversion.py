@@ -50,12 +50,12 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
 def export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
     from bert_jax.convert.export import export as run
-    from bert_jax.training.remote_workdir import fetched, uploaded
+    from bert_jax.training.remote_workdir import local_copy, uploaded
 
     with open_console() as console, console.working("exporting"):
         for_card = args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None
         with uploaded(args.output) as output:
-            place = fetched(args.workdir)
+            place = local_copy(args.workdir)
             run(place, args.step, output, args.format, console, args.head, args.part, *for_card)
 
 
@@ -101,7 +101,7 @@ def compress(args: argparse.Namespace) -> None:
     from bert_jax.convert.compress import compress as run
     from bert_jax.convert.prune import PARTS
     from bert_jax.parallel.compilation import use_compilation_cache
-    from bert_jax.training.remote_workdir import fetched
+    from bert_jax.training.remote_workdir import local_copy
 
     if (args.amount is None) == (args.method in PARTS):
         raise UserError(f"--amount is for the methods {', '.join(PARTS)}, and they need it")
@@ -110,7 +110,7 @@ def compress(args: argparse.Namespace) -> None:
     if args.examples < 1:
         raise UserError(f"--examples {args.examples}: at least 1")
     use_compilation_cache()
-    place, output, amount = fetched(args.model), pathlib.Path(args.output), args.amount or 0.0
+    place, output, amount = local_copy(args.model), pathlib.Path(args.output), args.amount or 0.0
     with open_console() as console, console.working("compressing"):
         lines = run(place, output, args.method, amount, args.data, args.examples, console)
     print("\n".join([*lines, args.output]))
@@ -144,10 +144,10 @@ def _vocabulary_options(parser: argparse.ArgumentParser) -> None:
 def vocabulary(args: argparse.Namespace) -> None:
     """Write a model with another vocabulary."""
     from bert_jax.convert.vocabulary import change_vocabulary
-    from bert_jax.training.remote_workdir import fetched
+    from bert_jax.training.remote_workdir import local_copy
 
     with open_console() as console, console.working("changing the vocabulary"):
-        change_vocabulary(fetched(args.model), pathlib.Path(args.tokenizer), pathlib.Path(args.output), console)
+        change_vocabulary(local_copy(args.model), pathlib.Path(args.tokenizer), pathlib.Path(args.output), console)
 
 
 VOCABULARY = Verb(

@@ -20,12 +20,12 @@ from bert_jax.convert.prune import Loss
 from bert_jax.convert.runners import Runner
 from bert_jax.corpus.mixture import open_mixture
 from bert_jax.errors import UserError
-from bert_jax.finetuning.task_data import Part, read_part
+from bert_jax.finetuning.task_data import TaskSplit, read_split
 from bert_jax.interop.directory import TASK_FILE
 from bert_jax.models import Head, Params, make_model
 from bert_jax.objectives.base import Batch, Rngs
 from bert_jax.objectives.losses import cross_entropy
-from bert_jax.objectives.tasks import finetuning
+from bert_jax.objectives.tasks import make_task_objective
 from bert_jax.parallel.sharding import BatchBlocks
 from bert_jax.tasks.batching import Feed, collate_batches, fixed_buckets, plan_evaluation
 from bert_jax.tasks.custom import NAME
@@ -111,8 +111,8 @@ def task_yardstick(found: Weights, data: str | None, count: int, console: Consol
     if kind.head not in {head.name for head in found.heads}:
         raise UserError(f"{path}: a model of {task.kind} has no head to measure; compress the model it started from")
 
-    def part(split: str) -> Part:
-        return read_part(task, settings, (*existing_sets(task, settings, split), split)[0], tokenizer, console)
+    def part(split: str) -> TaskSplit:
+        return read_split(task, settings, (*existing_sets(task, settings, split), split)[0], tokenizer, console)
 
     def examples() -> Batch:
         features = part("train").features
@@ -133,7 +133,7 @@ def task_yardstick(found: Weights, data: str | None, count: int, console: Consol
         return lambda drawn: score(task, [dev.examples[n] for n in drawn], [values[n] for n in drawn])[task.best]
 
     def loss(config: EncoderConfig) -> Loss:
-        objective = finetuning(make_model(config, ComputeConfig(), found.heads), task.kind, False, settings)
+        objective = make_task_objective(make_model(config, ComputeConfig(), found.heads), task.kind, False, settings)
 
         def of_one(params: Params, example: Batch) -> jax.Array:
             rngs = Rngs(None, jax.random.key(0))

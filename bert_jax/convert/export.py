@@ -23,7 +23,7 @@ from bert_jax.reports.card import model_card
 from bert_jax.training.checkpoint import read_record
 from bert_jax.training.metrics import has_digest
 from bert_jax.training.remote_workdir import checkpoints_in
-from bert_jax.training.workdir import model_in
+from bert_jax.training.workdir import resolve_model_dir
 
 
 def export(
@@ -58,7 +58,7 @@ def export(
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{output} exists and is not an empty directory; name another, or remove it")
-    sealed = model_in(place)
+    sealed = resolve_model_dir(place)
     files.check_sums(
         sealed, [name for name in files.read_sums(sealed) if name != CARD], None
     )  # every byte, as what is written is sealed anew
