@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
+from bert_jax.corpus.build.prepare import prepare
 
 from benchmarks.device.report import Result
 from bert_jax.batches.iteration import batches
 from bert_jax.batches.pipeline import make_sequences, symbols_of
 from bert_jax.checkpoints.load_model import OpenModel
 from bert_jax.config import ComputeConfig, DataConfig, EncoderConfig
-from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.store import open_corpus
 from bert_jax.inference.embed import HEADS, encode
 from bert_jax.models import make_model

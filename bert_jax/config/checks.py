@@ -56,7 +56,7 @@ def _optimizers_that_read_the_peak() -> Collection[str]:
 def check_pretraining(config: PretrainConfig) -> None:
     """Raise UserError where fields contradict each other, or where one would be ignored."""
     model, train = config.model, config.train
-    if model.bottleneck_size is None and model.hidden_size % model.num_heads:
+    if model.bottleneck_size is None and model.head_size is None and model.hidden_size % model.num_heads:
         raise UserError(
             f"config.model.num_heads={model.num_heads} does not divide config.model.hidden_size={model.hidden_size}"
         )

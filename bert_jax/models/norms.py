@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.config import EncoderConfig
-from bert_jax.models.layers import keep, keep_on_gpu, param
+from bert_jax.models.layers import param, save_for_backward, save_on_gpu
 from bert_jax.parallel.platform import traced_platform
 
 
@@ -29,17 +29,17 @@ def _normalize(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.dtype) -
 
 
 def _forward(x: jax.Array, centered: bool, epsilon: float, dtype: jnp.dtype) -> tuple[jax.Array, Saved]:
-    x, mean, like = keep_on_gpu(x), None, jnp.zeros((), x.dtype)
+    x, mean, like = save_on_gpu(x), None, jnp.zeros((), x.dtype)
     wide = x.astype(jnp.float32)
     if centered:
-        mean = keep_on_gpu(wide.mean(-1, keepdims=True))
+        mean = save_on_gpu(wide.mean(-1, keepdims=True))
         wide -= mean
-    inverse = keep(jax.lax.rsqrt(jnp.square(wide).mean(-1) + epsilon))
+    inverse = save_for_backward(jax.lax.rsqrt(jnp.square(wide).mean(-1) + epsilon))
     unit = (wide * inverse[..., None]).astype(dtype)
     if traced_platform() == "gpu":
         # XLA writes the input anyway, and the result only with scale and bias applied: `unit` would be a third array.
         return unit, Saved(None, x, mean, inverse, like)
-    unit = keep(unit)
+    unit = save_for_backward(unit)
     return unit, Saved(unit, None, None, inverse, like)
 
 
@@ -71,7 +71,7 @@ def rms_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
 
 def no_norm(x: jax.Array, epsilon: float, dtype: jnp.dtype) -> jax.Array:
     """`x` as it is, for a scale and a bias alone (Sun et al. 2020, MobileBERT)."""
-    return keep(x.astype(dtype))
+    return save_for_backward(x.astype(dtype))
 
 
 # (x `[..., features]`, epsilon, dtype) -> the same shape in `dtype`, normalized; statistics in float32.
@@ -98,7 +98,7 @@ class Norm(nn.Module):
             x = x.astype(jnp.float32) * param(self, "scale", nn.initializers.ones, x.shape[-1:], ("features",))
         if self.bias:
             x = x.astype(jnp.float32) + param(self, "bias", nn.initializers.zeros, x.shape[-1:], ("features",))
-        return keep_on_gpu(x.astype(self.dtype))
+        return save_on_gpu(x.astype(self.dtype))
 
 
 def norm_layer(config: EncoderConfig, dtype: jnp.dtype, name: str | None = None, kind: str | None = None) -> Norm:

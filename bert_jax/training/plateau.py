@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from bert_jax.config import PretrainConfig
 from bert_jax.models.blocks import BLOCKS
-from bert_jax.models.init import can_read_neighbors
-from bert_jax.models.layers import deviations
+from bert_jax.models.init import can_init_neighbor_heads, init_scales
 from bert_jax.training.metrics import Line
 from bert_jax.training.schedules import Phase, warmup_steps
 
@@ -35,8 +34,8 @@ class Cause(NamedTuple):
 def _finds_neighbors(config: PretrainConfig) -> bool:
     """Whether the heads of a narrow model have to find a token's neighbors, and could start there."""
     model = config.model
-    possible = can_read_neighbors(model) and model.embedding_size is None
-    return model.hidden_size < NARROW and possible and not deviations(model).neighbors
+    possible = can_init_neighbor_heads(model) and model.embedding_size is None
+    return model.hidden_size < NARROW and possible and not init_scales(model).neighbors
 
 
 def _first_masks(config: PretrainConfig) -> float:
