@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import IO, Any
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, writing
 
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
@@ -48,6 +48,24 @@ def new_directory(target: str | os.PathLike[str], replace: bool = False) -> Iter
         shutil.rmtree(aside, ignore_errors=True)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def check_output(output: pathlib.Path) -> None:
+    """Raise `UserError` where `output` is neither a new path nor an empty directory."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(f"{output} exists and is not an empty directory; name another, or remove it")
+
+
+@contextlib.contextmanager
+def output_directory(output: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a directory to write into, as `new_directory`, for an `--output`.
+
+    Raises `UserError` where `output` exists and is not empty, and where it cannot be written.
+    """
+    target = output.absolute()
+    check_output(target)
+    with writing(target, "make room, or choose another --output"), new_directory(target) as partial:
+        yield partial
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, type=run_place, metavar="DIR", help="directory or URL to create")
     parser.add_argument(
         "--format",
-        choices=["huggingface", "stablehlo", "stablehlo_int8", "onnx", "onnx_int8"],
+        choices=["huggingface", "stablehlo", "onnx", "onnx_int8"],
         default="huggingface",
         help="target format (default: huggingface)",
     )
@@ -49,7 +49,7 @@ EXPORT = Command(
     "write a model for other programs",
     "huggingface: a directory that AutoModelFor... and AutoTokenizer of transformers open as it is. stablehlo: a "
     "program that jax runs without bert_jax. onnx: an ONNX graph; needs pip install onnxscript torch transformers. "
-    "..._int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures what they cost.",
+    "onnx_int8: with int8 weights, a quarter of the bytes; `bert-jax compress` also measures what they cost.",
     "--workdir runs/base --output my-bert/",
     _export,
 )
@@ -57,14 +57,23 @@ EXPORT = Command(
 
 def export(args: argparse.Namespace) -> None:
     """Write a model for other programs."""
+    from bert_jax.convert.export import CardFacts
     from bert_jax.convert.export import export as run
     from bert_jax.training.remote_workdir import fetched, uploaded
 
     with open_console() as console, console.working("exporting"):
-        for_card = args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None
+        facts = CardFacts(args.license, args.base_model, pathlib.Path(args.bias) if args.bias else None)
         with uploaded(args.output) as output:
-            place = fetched(args.workdir)
-            run(place, args.step, output, args.format, console, args.head, args.part, *for_card)
+            run(
+                fetched(args.workdir),
+                output,
+                args.format,
+                console,
+                step=args.step,
+                head=args.head,
+                part=args.part,
+                card_facts=facts,
+            )
 
 
 def _compress(parser: argparse.ArgumentParser) -> None:
@@ -72,9 +81,9 @@ def _compress(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         required=True,
-        choices=["heads", "mlp", "layers", "onnx_int8", "stablehlo_int8"],
-        help="what to remove by importance: attention heads (they write zeros, at no gain in size or time), features "
-        "of the MLPs, whole layers; or weights as int8, in an ONNX file or a StableHLO program",
+        choices=["heads", "mlp", "layers", "onnx_int8"],
+        help="what to remove by importance: attention heads, features of the MLPs, whole layers; or weights as int8, "
+        "in an ONNX file",
     )
     parser.add_argument(
         "--amount", type=float, metavar="FRACTION", help="fraction of heads, MLP features or layers to remove"
@@ -99,8 +108,9 @@ def _compress(parser: argparse.ArgumentParser) -> None:
 COMPRESS = Command(
     "write a smaller model, and measure what it costs",
     "heads, mlp, layers: the parts that matter least for the loss (Michel et al. 2019), in a directory that "
-    "transformers opens and `finetune` trains again. onnx_int8, stablehlo_int8: weights as int8. Prints size, time and "
-    "score before and after, with the confidence interval of what is lost, and writes them into the model card.",
+    "transformers opens (without heads only a NomicBERT: other families have no size of heads) and `finetune` trains "
+    "again. onnx_int8: weights as int8. Prints size, time and score before and after, with the confidence interval of "
+    "what is lost, and writes them into the model card.",
     "--model runs/qnli --method layers --amount 0.25 --output smaller/",
     _compress,
 )
@@ -109,12 +119,12 @@ COMPRESS = Command(
 def compress(args: argparse.Namespace) -> None:
     """Write a smaller model; print what it saves and costs."""
     from bert_jax.convert.compress import compress as run
-    from bert_jax.convert.prune import PARTS
+    from bert_jax.convert.prune import TARGETS
     from bert_jax.parallel.compilation import use_compilation_cache
     from bert_jax.training.remote_workdir import fetched
 
-    if (args.amount is None) == (args.method in PARTS):
-        raise UserError(f"--amount is for the methods {', '.join(PARTS)}, and they need it")
+    if (args.amount is None) == (args.method in TARGETS):
+        raise UserError(f"--amount is for the methods {', '.join(TARGETS)}, and they need it")
     if args.amount is not None and not 0 < args.amount < 1:
         raise UserError(f"--amount {args.amount:g}: a fraction above 0 and below 1")
     if args.examples < 1:

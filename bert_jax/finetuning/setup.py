@@ -202,7 +202,8 @@ def _with_bilstm(start: Weights, tokenizer: Tokenizer, rng: jax.Array) -> Weight
     config = dataclasses.replace(start.config, bilstm=True)
     model_config_fields(config, tokenizer.pad_id, "config.task.bilstm")
     params = draw_missing(config, start.heads, start.params, rng)
-    return start._replace(config=config, params=params, new=start.new + tuple(params.keys() - start.params.keys()))
+    new = start.new + tuple(params.keys() - start.params.keys())
+    return dataclasses.replace(start, config=config, params=params, new=new)
 
 
 def _with_dropout(config: EncoderConfig, rate: float | None) -> EncoderConfig:

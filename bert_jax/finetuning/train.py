@@ -17,7 +17,7 @@ from bert_jax.files import write_text
 from bert_jax.finetuning.setup import Setup, task_model, task_objective
 from bert_jax.finetuning.task_data import Evaluation, training_batches
 from bert_jax.interop import huggingface
-from bert_jax.interop.directory import TASK_FILE
+from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.sentence_modules import SentenceModules, sentence_module_files
 from bert_jax.models import Params, draw_missing
 from bert_jax.objectives.tasks import head
@@ -145,7 +145,8 @@ def keep_best(setup: Setup, directory: pathlib.Path, step: int, params: Params) 
     heads = (head(task.kind, len(task.labels)),)
     if heads[0].name == "sentence_embedding":
         known = setup.start.sentences or SentenceModules()  # prompts and the name of a similarity stay
-        modules = known._replace(folder="", normalize=True, max_seq_len=setup.config.task.max_seq_len)
+        max_seq_len = setup.config.task.max_seq_len
+        modules = dataclasses.replace(known, folder="", normalize=True, max_seq_len=max_seq_len)
         extra |= sentence_module_files(modules, setup.architecture.hidden_size)
     huggingface.export_model(on_host, setup.architecture, heads, setup.start.directory, place, task.labels, extra)
     for old in directory.glob("best-*"):

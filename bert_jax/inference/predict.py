@@ -18,7 +18,7 @@ from bert_jax.errors import UserError, writing
 from bert_jax.files import new_file
 from bert_jax.inference.batching import Feed, LocalPredict, fixed_buckets, local_predictor
 from bert_jax.inference.inputs import Input, name_of, num_inputs, read_inputs
-from bert_jax.interop.directory import TASK_FILE
+from bert_jax.interop.huggingface import TASK_FILE
 from bert_jax.interop.tensors import WITHOUT_PARAMETERS
 from bert_jax.models import Head, make_model
 from bert_jax.tasks.custom import given_columns

@@ -14,7 +14,7 @@ from bert_jax.console import Console
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface.model_config import model_config_fields
-from bert_jax.interop.tensors import class_for
+from bert_jax.interop.tensors import largest_class
 from bert_jax.models import Params, draw_missing
 from bert_jax.objectives import OBJECTIVES, Part
 from bert_jax.objectives.distillation import layers_of, student_of
@@ -34,7 +34,7 @@ def check_exportable(config: PretrainConfig, special_ids: Mapping[str, int]) -> 
     family = FAMILIES[config.model.family]
 
     def is_possible(config: PretrainConfig) -> bool:
-        return class_for(family, {head.name for head in OBJECTIVES[config.objective].heads(config)}) is not None
+        return largest_class(family, {head.name for head in OBJECTIVES[config.objective].heads(config)}) is not None
 
     if not is_possible(config):
         fits = [name for name in SENTENCE_PAIRS if is_possible(_with_pairs(config, name))]

@@ -10,7 +10,7 @@ from bert_jax import __version__
 from bert_jax.checkpoints.load_model import Weights, weights_digest
 from bert_jax.errors import UserError
 from bert_jax.interop.families import FAMILIES
-from bert_jax.interop.tensors import WITHOUT_PARAMETERS, class_for
+from bert_jax.interop.tensors import WITHOUT_PARAMETERS, largest_class
 from bert_jax.reports.card_bias import bias_sentences
 from bert_jax.reports.provenance import Provenance, provenance_of
 from bert_jax.tasks.kinds import KINDS
@@ -53,7 +53,7 @@ def use_of(found: Weights) -> Use:
     for kind in KINDS.values():
         classes = heads.get(kind.head)
         if classes is not None and (classes > 1 if kind.classes is None else classes == kind.classes):
-            one = class_for(FAMILIES[found.config.family], {*heads} - {*WITHOUT_PARAMETERS})
+            one = largest_class(FAMILIES[found.config.family], {*heads} - {*WITHOUT_PARAMETERS})
             ending = "" if one is None else one.name.partition("For")[2]
             return Use(kind.pipeline_tag, f"AutoModel{'For' * bool(ending)}{ending}", kind.purpose)
     return BARE

@@ -14,7 +14,6 @@ import pytest
 from bert_jax.config import ComputeConfig, EncoderConfig
 from bert_jax.errors import UserError
 from bert_jax.interop.stablehlo import export_stablehlo
-from bert_jax.interop.tensors import flatten, unflatten
 from bert_jax.models import Head, make_model
 
 BERT = EncoderConfig(vocab_size=90, hidden_size=16, num_layers=2, num_heads=2, mlp_size=24, max_positions=12)
@@ -159,35 +158,3 @@ def test_wrong_arguments_are_reported(tmp_path):
     with pytest.raises(UserError, match="not an empty directory"):
         export_stablehlo({}, BERT, heads, tmp_path / "taken", length=8)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
-
-
-def test_int8_weights_are_the_nearest_multiples_of_a_scale(tmp_path):
-    """The program with int8 weights is the model with the rounded ones, and a quarter as large."""
-    config, heads = dataclasses.replace(DISTILBERT, vocab_size=900), (Head("sequence_classification", 3),)
-    model = make_model(config, ComputeConfig(), heads)
-    params = weights_of(model)
-    export_stablehlo(params, config, heads, tmp_path / "int8", "abc", length=8, int8=True)
-    manifest = json.loads((tmp_path / "int8" / "manifest.json").read_text())
-    with np.load(tmp_path / "int8" / "weights.npz") as file:
-        archive = dict(file)
-    restored = {}
-    for path, x in flatten(params).items():
-        found = archive[path]
-        if path.endswith("kernel") or (path.startswith("encoder/embeddings/") and "norm" not in path):
-            assert found.dtype == np.int8
-            scale = archive[f"{path}.scale"]
-            axis = -2 if path.endswith("kernel") else -1
-            assert scale.shape == tuple(1 if n == x.ndim + axis else size for n, size in enumerate(x.shape))
-            assert np.abs(found).max(axis).min() == 127  # each column, or row of a table, uses the whole range
-            assert (np.abs(found * scale - x) <= 0.501 * scale).all()
-            restored[path] = found * scale
-        else:
-            np.testing.assert_array_equal(found, x)
-            restored[path] = x
-    assert (tmp_path / "int8" / "weights.npz").stat().st_size < 0.5 * sum(x.nbytes for x in jax.tree.leaves(params))
-    batch = batch_of(config, 3, 8, seed=0)
-    exported = jax.export.deserialize(bytearray((tmp_path / "int8" / "model.stablehlo").read_bytes()))
-    weights = [jax.device_put(archive[name]) for name in manifest["weights"]]
-    outputs = jax.jit(exported.call)(weights, *(batch[one["name"]] for one in manifest["inputs"]))
-    wanted = jax.jit(model.apply)(unflatten(restored), batch, None)["sequence_logits"]
-    np.testing.assert_allclose(outputs["sequence_logits"], wanted, rtol=0, atol=1e-5)

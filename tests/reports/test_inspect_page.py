@@ -8,9 +8,9 @@ import re
 
 import numpy as np
 import pytest
+from bert_jax.corpus.build.prepare import prepare
 
 from bert_jax.console import Console
-from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.manifest import seal
 from bert_jax.reports.corpus.inspect import inspect_corpus
 from bert_jax.reports.corpus.page import PER_PAGE

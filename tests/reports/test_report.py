@@ -9,9 +9,9 @@ import struct
 
 import numpy as np
 import pytest
+from bert_jax.corpus.build.prepare import prepare
 
 from bert_jax.console import Console
-from bert_jax.corpus.build.prepare import prepare
 from bert_jax.corpus.manifest import seal
 from bert_jax.errors import UserError
 from bert_jax.reports.run import predictions as guesses
