@@ -35,8 +35,6 @@ def export_stablehlo(
     heads: tuple[Head, ...],
     output: str | os.PathLike[str],
     labels: Sequence[str] = (),
-    length: int | None = None,
-    dtype: str = "float32",
 ) -> None:
     """Write the directory `output`: `model.stablehlo`, `weights.npz`, `manifest.json`.
 
@@ -54,20 +52,15 @@ def export_stablehlo(
         heads: what the program computes.
         output: appears whole or not at all.
         labels: names of the classes, for the manifest.
-        length: tokens of every sequence; None: any, as for the batch size.
-        dtype: of matrix products, `compute.dtype`; weights and outputs are float32.
 
     Raises:
-        UserError: the model does not read sequences of this length, the labels are not one per class, or `output` is in
-            use.
+        UserError: the labels are not one per class, or `output` is in use.
     """
-    if length is not None and not 1 <= length <= config.max_positions:
-        raise UserError(f"a length of {length}: this model reads 1 to {config.max_positions} tokens")
     classes = max(head.classes for head in heads) if heads else 0
     if labels and len(labels) != classes:
         raise UserError(f"{len(labels)} labels ({', '.join(labels)}) for {classes} classes")
     # The fused kernel of TPUs needs fixed shapes.
-    model = make_model(config, ComputeConfig(dtype=dtype, attention="xla"), heads)
+    model = make_model(config, ComputeConfig(attention="xla"), heads)
     inputs, structure = _inputs(config, heads), jax.tree.structure(params)
     weights = {path: np.asarray(x) for path, x in flatten(params).items()}
 
@@ -77,7 +70,7 @@ def export_stablehlo(
         outputs = model.apply(jax.tree.unflatten(structure, weights), batch, None)
         return {name: x[..., : config.vocab_size] if name in VOCABULARY else x for name, x in outputs.items()}
 
-    sizes = _sizes(inputs, config.max_positions, length)
+    sizes = _symbolic_sizes(inputs, config.max_positions)
     with output_directory(pathlib.Path(output)) as partial:
         exported = export.export(jax.jit(program), platforms=PLATFORMS)(
             [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in weights.values()],
@@ -115,12 +108,11 @@ def _inputs(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[s
     return inputs | ({"masked_positions": ("batch", "predictions")} if "masked_token" in names else {})
 
 
-def _sizes(inputs: dict[str, tuple[str, ...]], max_length: int, length: int | None) -> dict[str, Any]:
-    """Return dimension -> a number, or a symbol for any size."""
-    fixed = {} if length is None else {"length": length}
-    symbols = sorted({name for names in inputs.values() for name in names} - fixed.keys())
-    limits = [f"{name} >= 1" for name in symbols] + [f"length <= {max_length}"] * (length is None)
-    return dict(zip(symbols, export.symbolic_shape(", ".join(symbols), constraints=limits), strict=True)) | fixed
+def _symbolic_sizes(inputs: dict[str, tuple[str, ...]], max_length: int) -> dict[str, Any]:
+    """Return dimension -> a symbol for any size."""
+    names = sorted({name for dimensions in inputs.values() for name in dimensions})
+    limits = [*(f"{name} >= 1" for name in names), f"length <= {max_length}"]
+    return dict(zip(names, export.symbolic_shape(", ".join(names), constraints=limits), strict=True))
 
 
 def _plain(dimension: Any) -> int | str:

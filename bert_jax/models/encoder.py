@@ -210,9 +210,9 @@ class Encoder(nn.Module):
         def unrolled(x: jax.Array, stacks: Any) -> tuple[jax.Array, list[jax.Array]]:
             outputs = []
             params, seeds = unstack(stacks[0], num_layers, dtype), [None] * num_layers if rng is None else [*stacks[1]]
-            for flags, *xs in zip(layer_flags_list(self.config, local_meta is not None), params, seeds, strict=True):
-                layer = functools.partial(apply_layer, flags)
-                x = (jax.checkpoint(layer) if self.compute.remat else layer)(x, xs)
+            for index, params_and_seeds in enumerate(zip(params, seeds, strict=True)):
+                layer = functools.partial(apply_layer, layer_flags(self.config, index, local_meta is not None))
+                x = (jax.checkpoint(layer) if self.compute.remat else layer)(x, params_and_seeds)
                 outputs.append(x)
             return x, outputs if self.every_layer else []
 
@@ -226,7 +226,8 @@ class Encoder(nn.Module):
                 return x, x if self.every_layer else None
 
             params = None if shared else cast_kernels(self.layers, dtype)
-            xs = (layer_flags_stacked(self.config, local_meta is not None), (params, layer_seeds))
+            layers = jax.lax.iota(jnp.int32, num_layers)  # no list: a file may name any number of layers
+            xs = (layer_flags(self.config, layers, local_meta is not None), (params, layer_seeds))
             last, outputs = jax.lax.scan(scanned, x, xs, length=num_layers)
         else:
             # A GPU casts the slices of a kernel where it copies them.
@@ -300,25 +301,16 @@ def make_block(config: EncoderConfig, dtype: jnp.dtype, attention: str) -> Block
     return block(config, dtype, attention, parent=None)
 
 
-def layer_flags_list(config: EncoderConfig, has_local: bool) -> list[LayerFlags]:
-    """Return the flags of each layer, for an unrolled program."""
-    return [
-        LayerFlags(
-            skip_first_norm=None if config.first_attention_norm else layer == 0,
-            is_local=not is_global(config, layer) if has_local else None,
-            radius=config.local_windows[layer] // 2 if config.local_windows else None,
-        )
-        for layer in range(config.num_layers)
-    ]
-
-
-def layer_flags_stacked(config: EncoderConfig, has_local: bool) -> LayerFlags:
-    """Return the flags of all layers as arrays `[layers]`, without a list: a file may name any number of layers."""
-    layer = jax.lax.iota(jnp.int32, config.num_layers)
+def layer_flags(config: EncoderConfig, layer: int | jax.Array, has_local: bool) -> LayerFlags:
+    """Return the flags of a layer by its index; of several as arrays `[layers]`, for a scanned program."""
+    radius: int | jax.Array | None = None
+    if config.local_windows:
+        windows = config.local_windows
+        radius = (windows[layer] if isinstance(layer, int) else jnp.asarray(windows, jnp.int32)) // 2
     return LayerFlags(
         skip_first_norm=None if config.first_attention_norm else layer == 0,
         is_local=layer % config.global_every != 0 if has_local else None,
-        radius=jnp.asarray(config.local_windows, jnp.int32) // 2 if config.local_windows else None,
+        radius=radius,
     )
 
 
@@ -387,7 +379,7 @@ def encode_with_weights(
         x, state = cast(Any, block.apply(variables, x, None, metadata, flags.skip_first_norm, mutable=[WEIGHTS]))
         return x, state[WEIGHTS]["attention"]["weights"][0][:, :, queries]
 
-    flags = layer_flags_stacked(config, local_meta is not None)
+    flags = layer_flags(config, jax.lax.iota(jnp.int32, config.num_layers), local_meta is not None)
     xs = (flags, None if config.share_layers else params["layers"], probes)
     x, weights = jax.lax.scan(apply_layer, x, xs, length=config.num_layers)
     return cast(jax.Array, encoder.apply({"params": params}, x, method=normalize)), weights

@@ -68,6 +68,8 @@ class Network(nn.Module):
         pooled = pooler(POOLINGS[config.pooling](task_input, mask, batch), pooler_seed) if names & POOLED else None
         tokens = pooler(task_input, pooler_seed) if config.pooler_on_tokens and names & OF_TOKENS else task_input
         encoded = Encoded(
+            config=config,
+            dtype=dtype,
             batch=batch,
             hidden=hidden,
             every_layer=every_layer,
@@ -78,14 +80,16 @@ class Network(nn.Module):
         )
         arrays: Arrays = {}
         for head in self.heads:
-            arrays |= HEADS[head.name](config, dtype, head, encoded)
+            arrays |= HEADS[head.name](head, encoded)
         return {name: x.astype(jnp.float32) for name, x in arrays.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """The arrays that heads read."""
+    """The architecture and the arrays that heads read; a head is called inside the network, which gets its layers."""
 
+    config: EncoderConfig
+    dtype: jnp.dtype  # of the head's layers
     batch: Batch
     hidden: jax.Array  # [batch, length, hidden], of the last layer
     every_layer: Any  # [layers + 1, batch, length, hidden] where a head reads it; else None
@@ -95,72 +99,72 @@ class Encoded:
     seed: jax.Array | None  # of the dropout before a classifier
 
 
-def masked_token(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def masked_token(head: Head, x: Encoded) -> Arrays:
     """`mlm_logits` `[batch, predictions, padded_vocab]` at `masked_positions`, -1e9 beyond the vocabulary."""
     masked = jnp.take_along_axis(x.hidden, x.batch["masked_positions"][:, :, None], axis=1)
-    return {"mlm_logits": MaskedTokenHead(config, dtype, name=head.name)(masked, x.table)}
+    return {"mlm_logits": MaskedTokenHead(x.config, x.dtype, name=head.name)(masked, x.table)}
 
 
-def next_token(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def next_token(head: Head, x: Encoded) -> Arrays:
     """`next_logits` `[batch, length - 1, padded_vocab]`, of the token after each but the last; for causal models."""
-    return {"next_logits": MaskedTokenHead(config, dtype, name=head.name)(x.hidden[:, :-1], x.table)}
+    return {"next_logits": MaskedTokenHead(x.config, x.dtype, name=head.name)(x.hidden[:, :-1], x.table)}
 
 
-def next_sentence(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def next_sentence(head: Head, x: Encoded) -> Arrays:
     """`nsp_logits` `[batch, 2]`; class 1: the second sentence is not the next one, or in ALBERT comes first.
 
     Of packed sequences `[batch * examples, 2]`, as for all heads that read the pooler.
     """
-    return {"nsp_logits": classifier(config, dtype, 2, head.name)(x.pooled)}
+    return {"nsp_logits": classifier(x.config, x.dtype, 2, head.name)(x.pooled)}
 
 
-def replaced_token(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def replaced_token(head: Head, x: Encoded) -> Arrays:
     """`replaced_logits` `[batch, length]`, above 0 where a token seems replaced."""
-    return {"replaced_logits": ReplacedTokenHead(config, dtype, name=head.name)(x.hidden)}
+    return {"replaced_logits": ReplacedTokenHead(x.config, x.dtype, name=head.name)(x.hidden)}
 
 
-def sequence_classification(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def sequence_classification(head: Head, x: Encoded) -> Arrays:
     """`sequence_logits` `[batch, classes]`; with one class, the value of a regression."""
-    pooled = dropout(x.pooled, config.classifier_dropout, x.seed)
-    return {"sequence_logits": classifier(config, dtype, head.classes, head.name)(pooled)}
+    pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
+    return {"sequence_logits": classifier(x.config, x.dtype, head.classes, head.name)(pooled)}
 
 
-def multiple_choice(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def multiple_choice(head: Head, x: Encoded) -> Arrays:
     """`choice_logits` `[batch, choices]` of inputs `[batch, choices, length]`: one score per choice."""
-    pooled = dropout(x.pooled, config.classifier_dropout, x.seed)
-    scores = classifier(config, dtype, 1, head.name)(pooled)
+    pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
+    scores = classifier(x.config, x.dtype, 1, head.name)(pooled)
     return {"choice_logits": scores.reshape(x.batch["input_ids"].shape[:-1])}
 
 
-def token_classification(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def token_classification(head: Head, x: Encoded) -> Arrays:
     """`token_logits` `[batch, length, classes]`."""
-    tokens = dropout(x.tokens, config.classifier_dropout, x.seed)
-    return {"token_logits": classifier(config, dtype, head.classes, head.name)(tokens)}
+    tokens = dropout(x.tokens, x.config.classifier_dropout, x.seed)
+    return {"token_logits": classifier(x.config, x.dtype, head.classes, head.name)(tokens)}
 
 
-def question_answering(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def question_answering(head: Head, x: Encoded) -> Arrays:
     """`start_logits` and `end_logits` `[batch, length]`."""
-    if config.question_separator_id is not None:
-        question = in_question(x.batch["input_ids"].reshape(x.hidden.shape[:2]), config.question_separator_id)
-        logits = AnswerHead(config, dtype, name=head.name)(x.tokens, x.seed).astype(jnp.float32)
+    if x.config.question_separator_id is not None:
+        question = in_question(x.batch["input_ids"].reshape(x.hidden.shape[:2]), x.config.question_separator_id)
+        logits = AnswerHead(x.config, x.dtype, name=head.name)(x.tokens, x.seed).astype(jnp.float32)
         logits += jnp.where(question, QUESTION_LOGIT, 0.0)[..., None]
     else:  # BERT has no dropout here
-        tokens = dropout(x.tokens, config.classifier_dropout if config.pooler_on_tokens else 0.0, x.seed)
-        logits = classifier(config, dtype, 2, head.name)(tokens)
+        tokens = dropout(x.tokens, x.config.classifier_dropout if x.config.pooler_on_tokens else 0.0, x.seed)
+        logits = classifier(x.config, x.dtype, 2, head.name)(tokens)
     return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 
-def hidden_states(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def hidden_states(head: Head, x: Encoded) -> Arrays:
     """`hidden_states` `[layers + 1, batch, length, hidden]`, the first the input of the first block."""
     return {"hidden_states": x.every_layer}
 
 
-def last_hidden_state(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def last_hidden_state(head: Head, x: Encoded) -> Arrays:
     """`last_hidden_state` `[batch, length, hidden]`."""
     return {"last_hidden_state": x.hidden}
 
 
-def sentence_embedding(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def sentence_embedding(head: Head, x: Encoded) -> Arrays:
     """`sentence_vectors` `[batch, texts, hidden]` of inputs `[batch, texts, length]`: means of tokens, of length 1."""
     ids = x.batch["input_ids"]
     mask = x.batch["attention_mask"].reshape(-1, ids.shape[-1])
@@ -168,12 +172,12 @@ def sentence_embedding(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: E
     return {"sentence_vectors": vectors.reshape(*ids.shape[:-1], -1)}
 
 
-def pooled(config: EncoderConfig, dtype: jnp.dtype, head: Head, x: Encoded) -> Arrays:
+def pooled(head: Head, x: Encoded) -> Arrays:
     """`pooled` `[batch, hidden]`: the pooling of a sequence by `model.pooling`, through the pooler."""
     return {"pooled": x.pooled}
 
 
-HEADS: dict[str, Callable[[EncoderConfig, jnp.dtype, Head, Encoded], Arrays]] = {
+HEADS: dict[str, Callable[[Head, Encoded], Arrays]] = {
     "masked_token": masked_token,
     "next_token": next_token,
     "next_sentence": next_sentence,

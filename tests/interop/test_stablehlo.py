@@ -59,10 +59,10 @@ for directory in map(pathlib.Path, sys.argv[1:]):
 """
 
 CASES = {
-    "bert": (BERT, (Head("masked_token"), Head("next_sentence")), [(1, 12), (3, 5)], None),
-    "albert": (ALBERT, (Head("multiple_choice"),), [(2, 3, 7), (1, 2, 4)], None),
-    "modernbert": (MODERNBERT, (Head("masked_token"), Head("sequence_classification", 2)), [(1, 12), (3, 5)], None),
-    "distilbert": (DISTILBERT, (Head("sequence_classification", 3),), [(1, 8), (4, 8)], 8),
+    "bert": (BERT, (Head("masked_token"), Head("next_sentence")), [(1, 12), (3, 5)]),
+    "albert": (ALBERT, (Head("multiple_choice"),), [(2, 3, 7), (1, 2, 4)]),
+    "modernbert": (MODERNBERT, (Head("masked_token"), Head("sequence_classification", 2)), [(1, 12), (3, 5)]),
+    "distilbert": (DISTILBERT, (Head("sequence_classification", 3),), [(1, 8), (4, 5)]),
 }
 
 
@@ -111,9 +111,9 @@ def exported(tmp_path_factory):
     """Where each case is exported and was run, and its parameters."""
     place = tmp_path_factory.mktemp("exported")
     params = {}
-    for name, (config, heads, shapes, length) in CASES.items():
+    for name, (config, heads, shapes) in CASES.items():
         params[name] = weights_of(make_model(config, ComputeConfig(), heads))
-        export_stablehlo(params[name], config, heads, place / name, "abc" if heads[0].classes else (), length)
+        export_stablehlo(params[name], config, heads, place / name, "abc" if heads[0].classes else ())
         for number, shape in enumerate(shapes):
             np.savez(place / name / f"in.{number}.npz", **batch_of(config, *shape, seed=number))
     run_bare(place / "packages", *(place / name for name in CASES))
@@ -122,7 +122,7 @@ def exported(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_runs_without_bert_jax(exported, name):
-    config, heads, shapes, _ = CASES[name]
+    config, heads, shapes = CASES[name]
     place, params = exported
     model = make_model(config, ComputeConfig(), heads)
     for number, shape in enumerate(shapes):
@@ -141,7 +141,7 @@ def test_the_manifest_lists_inputs_and_outputs(exported):
     assert list(inputs["bert"]) == ["input_ids", "token_type_ids", "attention_mask", "masked_positions"]
     assert inputs["bert"]["masked_positions"] == ["batch", "predictions"]
     assert inputs["albert"]["input_ids"] == ["batch", "choices", "length"]
-    assert inputs["distilbert"] == {"input_ids": ["batch", 8], "attention_mask": ["batch", 8]}
+    assert inputs["distilbert"] == {"input_ids": ["batch", "length"], "attention_mask": ["batch", "length"]}
     outputs = {one["name"]: one["shape"] for one in manifests["bert"]["outputs"]}
     assert outputs == {"mlm_logits": ["batch", "predictions", 90], "nsp_logits": ["batch", 2]}
     assert manifests["distilbert"]["labels"] == ["a", "b", "c"]
@@ -149,12 +149,10 @@ def test_the_manifest_lists_inputs_and_outputs(exported):
 
 def test_wrong_arguments_are_reported(tmp_path):
     heads = (Head("token_classification", 2),)
-    with pytest.raises(UserError, match="reads 1 to 12 tokens"):
-        export_stablehlo({}, BERT, heads, tmp_path / "out", length=13)
     with pytest.raises(UserError, match=r"1 labels \(x\) for 2 classes"):
         export_stablehlo({}, BERT, heads, tmp_path / "out", ("x",))
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     with pytest.raises(UserError, match="not an empty directory"):
-        export_stablehlo({}, BERT, heads, tmp_path / "taken", length=8)
+        export_stablehlo({}, BERT, heads, tmp_path / "taken")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
