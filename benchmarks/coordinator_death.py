@@ -3,7 +3,7 @@
     python benchmarks/coordinator_death.py [--trials 10] [--processes 3]
 
 For each moment and victim (process 0 is the coordinator), prints the state of the others after 4 seconds: alive,
-or their exit status. The conclusion is in docs/decisions/2026-11-21-relay.md.
+or their exit status. The conclusion is in docs/decisions/0008-relay.md.
 """
 
 import argparse

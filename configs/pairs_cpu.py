@@ -3,7 +3,7 @@
     bert-jax pretrain --config=pairs_cpu --workdir runs/pairs --config.data.corpus=corpus/
 
 ModernBERT's block with token types, every block global, next sentences read from the mean of the tokens, and one head
-that starts by matching the words of the two texts: docs/decisions/2026-11-23-matches.md. transformers has no class for
+that starts by matching the words of the two texts: docs/decisions/0021-matches.md. transformers has no class for
 it: its export is for bert_jax (`predict`, `load`), ONNX and StableHLO. For single texts `small_cpu` is better.
 Hardware and time: 2 x86 cores, 40 minutes.
 Score: on 78 books, next sentences of held-out documents 80.0 % (53.9 % are random), masked tokens 38.1 %, 2.63 nats

@@ -14,8 +14,8 @@ import torch
 import bert_jax
 from bert_jax.api import as_config
 from bert_jax.errors import UserError
-from tests.corpus.stored_corpus import store
 from tests.helpers.generated_corpus import generated_corpus
+from tests.helpers.stored_corpus import store
 from tests.helpers.tiny_models import save
 from tests.reports.written_pages import curve, write_run
 

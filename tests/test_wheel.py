@@ -19,8 +19,8 @@ def expected() -> set[str]:
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bert_jax").rglob("*.py")}
     files = [path for suffix in ("py", "toml") for path in (ROOT / "configs").rglob(f"*.{suffix}")]
     recipes = {f"bert_jax/{path.relative_to(ROOT).as_posix()}" for path in files}
-    pairs = {f"bert_jax/inference/scoring/zorro_small.{suffix}" for suffix in ("jsonl", "LICENSE")}
-    templates = "bert_jax/inference/scoring/bias/occupations_en.jsonl"
+    pairs = {f"bert_jax/scoring/zorro_small.{suffix}" for suffix in ("jsonl", "LICENSE")}
+    templates = "bert_jax/scoring/occupations_en.jsonl"
     return modules | recipes | pairs | {templates, "bert_jax/py.typed"}
 
 

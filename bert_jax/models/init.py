@@ -1,13 +1,13 @@
 """Initial values of parameters: scales by `model.initialization`, and heads of the first block with a given task.
 
-**Neighbor heads** read a token's neighbors from the start (docs/decisions/2026-11-22-neighbors.md). The score of a
+**Neighbor heads** read a token's neighbors from the start (docs/decisions/0014-neighbors.md). The score of a
 query and a key is given a part that depends on their distance alone, and peaks at one distance: a sum of cosines.
 Rotary positions make cosines of whatever all tokens share, so all rows of the token table get a part in common. Learned
 positions make them of waves in the position table.
 
 **The matching head**, the last of the first block, reads the same token in the other text of a pair. Whether two texts
 have words in common is most of what a small model can know of next sentences and of questions with their answers
-(docs/decisions/2026-11-23-matches.md). Attention finds it late: a token reads itself best. Here the query and the key
+(docs/decisions/0021-matches.md). Attention finds it late: a token reads itself best. Here the query and the key
 of the head are one projection of the token, and token types let it prefer the other text.
 """
 

@@ -4,10 +4,10 @@ import itertools
 import math
 
 import numpy as np
-from memory_corpus import FIRST_TOKEN
 
 from bert_jax.batches.hashing import Stream, integers, random_bits, uniform
 from bert_jax.batches.layout import MIN_SLIDING_SLOTS
+from tests.helpers.memory_corpus import FIRST_TOKEN
 
 
 class PlainSampler:

@@ -1,11 +1,11 @@
 """Examples over splits in memory, by sequence number."""
 
 import numpy as np
-from memory_corpus import SEP
 
 from bert_jax.batches.layout import Slots, make_slots
 from bert_jax.batches.order import locate, make_order
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, Examples, Sampler, make_sampler
+from tests.helpers.memory_corpus import SEP
 
 
 def sampler_of(

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from memory_corpus import FIRST_TOKEN, MemorySplit, random_documents
 from sampled_examples import leading_tokens, sampled, sampler_of
 
 from bert_jax.batches import statistics
 from bert_jax.batches.pipeline import make_sequences
 from bert_jax.config import DataConfig
+from tests.helpers.memory_corpus import FIRST_TOKEN, MemorySplit, random_documents
 
 
 def coverage(split: MemorySplit, seq_len: int, epochs: int, sentence_pairs: str) -> np.ndarray:

@@ -8,8 +8,6 @@ import time
 
 import numpy as np
 import pytest
-from memory_corpus import CLS, FIRST_TOKEN, PAD, SEP, MemorySplit, random_documents
-from stored_corpus import store
 
 from bert_jax.batches.iteration import batches
 from bert_jax.batches.pipeline import Batch, Sequences, batch_shapes, make_sequences
@@ -18,6 +16,8 @@ from bert_jax.config import DataConfig
 from bert_jax.corpus.build.corpus_writer import token_dtype
 from bert_jax.corpus.store import open_corpus
 from bert_jax.errors import UserError
+from tests.helpers.memory_corpus import CLS, FIRST_TOKEN, PAD, SEP, MemorySplit, random_documents
+from tests.helpers.stored_corpus import store
 
 SEQ_LEN = 64
 

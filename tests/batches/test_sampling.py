@@ -5,7 +5,6 @@ import random
 
 import numpy as np
 import pytest
-from memory_corpus import FIRST_TOKEN, SEP, MemorySplit, random_documents
 from plain_sampler import RULES, PlainSampler, concatenated, spelled_out
 from sampled_examples import leading_tokens, sampled, sampler_of, slots_of, texts_of
 from scipy import stats
@@ -13,6 +12,7 @@ from scipy import stats
 from bert_jax.batches.hashing import Stream, random_bits, uniform
 from bert_jax.batches.layout import make_slots, slot_lengths, slot_span
 from bert_jax.batches.sentence_pairs import SENTENCE_PAIRS, truncated_lengths
+from tests.helpers.memory_corpus import FIRST_TOKEN, SEP, MemorySplit, random_documents
 
 ALPHA = 1e-3  # of each statistical test; the seeds are fixed, so a pass stays one
 

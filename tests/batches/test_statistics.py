@@ -21,7 +21,7 @@ from bert_jax.batches.statistics import (
 from bert_jax.config import DataConfig
 from bert_jax.corpus.store import open_corpus
 from bert_jax.tokenizer import load_tokenizer
-from tests.corpus.memory_corpus import MASK, MemorySplit, random_documents
+from tests.helpers.memory_corpus import MASK, MemorySplit, random_documents
 from tests.helpers.written_corpus import WORDS, sentence, text, write_corpus
 
 UNKNOWN = "§"

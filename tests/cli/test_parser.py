@@ -84,7 +84,7 @@ finally:
     assert done.stdout.splitlines()[-1] == "False", done.stderr
 
 
-@pytest.mark.parametrize("module", ["data.preparation.prepare", "data.tokenizer.training.train", "reports.inspect"])
+@pytest.mark.parametrize("module", ["corpus.build.prepare", "tokenizer.train", "reports.corpus.inspect"])
 def test_the_data_verbs_do_not_load_jax(module: str) -> None:
     program = f"import sys, bert_jax.{module}; print('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -200,7 +200,7 @@ def test_a_killed_copy_is_no_corpus_and_is_resumed(moment, source, tmp_path, get
     """The process is killed in the middle of a file, after `moment` complete files."""
     prelude = f"""
         import os, pathlib, signal
-        from bert_jax.corpus import staging
+        from bert_jax.corpus import cache as staging
         from bert_jax.readers import storage
         staging.FILES_AT_ONCE = 1
         copied, get = [], storage.download

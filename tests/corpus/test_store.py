@@ -20,7 +20,7 @@ from bert_jax.corpus.manifest import verify
 from bert_jax.corpus.store import Split, open_corpus
 from bert_jax.errors import UserError
 from bert_jax.tokenizer import build_tokenizer, byte_level
-from tests.corpus.stored_corpus import store
+from tests.helpers.stored_corpus import store
 
 
 def documents(seed, number=40, vocab_size=30522, sentences=600):
@@ -351,7 +351,7 @@ def test_random_bit_flips_are_reported_or_change_nothing(tmp_path, padding):
 OPEN_SHARDS = """
 import resource, sys, threading
 import numpy as np
-from bert_jax.corpus import corpus
+from bert_jax.corpus import store as corpus
 from bert_jax.errors import UserError
 hard, corpus.READING_THREADS, threads = map(int, sys.argv[2:])
 corpus.OTHER_FILES = 20

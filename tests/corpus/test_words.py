@@ -24,7 +24,7 @@ from bert_jax.errors import UserError
 from bert_jax.tokenizer import SPECIAL_TOKENS, Normalizer, load_tokenizer, save_tokenizer, wordpiece_tokenizer
 from bert_jax.tokenizer.train import train_from_texts
 from tests.corpus.preparation import TINY, contents, set_sizes
-from tests.corpus.stored_corpus import store
+from tests.helpers.stored_corpus import store
 
 # The Universal Declaration of Human Rights, article 1.
 CHINESE = "人人生而自由，在尊严和权利上一律平等。他们赋有理性和良心，并应以兄弟关系的精神相对待。"  # noqa: RUF001

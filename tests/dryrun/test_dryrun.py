@@ -49,7 +49,7 @@ PARAMETERS = (
 def phase_on(name: str) -> dict[str, Any]:
     """The report of the one phase on a mesh of eight devices."""
     done = subprocess.run(
-        [sys.executable, ROOT / "tests" / "dryrun_meshes.py", json.dumps({name: RUNS[name]})],
+        [sys.executable, ROOT / "tests" / "helpers" / "dryrun_meshes.py", json.dumps({name: RUNS[name]})],
         env=os.environ
         | {
             "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8",

@@ -43,8 +43,7 @@ def on_eight_devices(script: str) -> list[dict]:
     run = subprocess.run(
         [sys.executable, ROOT / "tests" / "helpers" / script],
         # NPROC sizes XLA's thread pool: with only as many threads as cores, waiting collectives fill it.
-        env=os.environ
-        | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+        env=os.environ | {"XLA_FLAGS": flags, "NPROC": "64", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
