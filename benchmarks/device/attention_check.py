@@ -32,7 +32,8 @@ def inputs_of(case: str) -> AttentionInputs:
     q, k, v = (jnp.asarray(rng.normal(size=(BATCH, LENGTH, HEADS * FEATURES)), jnp.float32) for _ in range(3))
     keys = jnp.stack(row_keys(jnp.array([3, 9], jnp.uint32), BATCH * HEADS), -1).reshape(BATCH, HEADS, 2)
     column = np.arange(LENGTH)
-    whole = AttentionInputs(q, k, v, jnp.ones((BATCH, LENGTH), jnp.int32), None, keys)
+    mask = jnp.ones((BATCH, LENGTH), jnp.int32)
+    whole = AttentionInputs(q=q, k=k, v=v, mask=mask, segments=None, dropout_keys=keys)
     if case == "padded":
         return dataclasses.replace(whole, mask=jnp.asarray(column < rng.integers(1, LENGTH, (BATCH, 1)), jnp.int32))
     if case == "packed":

@@ -73,8 +73,8 @@ def compare_scores(eval_set: EvalSet, before: Runner, after: Runner) -> ScoreCom
     rng, num_units = np.random.default_rng(0), eval_set.num_units
     draws = [rng.integers(0, num_units, num_units) for _ in range(DRAWS)]
     spread = np.std([score_after(draw) - score_before(draw) for draw in draws], ddof=1)
-    before, after = score_before(np.arange(num_units)), score_after(np.arange(num_units))
-    return ScoreComparison(before, after, eval_set.sign * (before - after), 1.96 * float(spread))
+    scores = score_before(np.arange(num_units)), score_after(np.arange(num_units))
+    return ScoreComparison(*scores, eval_set.sign * (scores[0] - scores[1]), 1.96 * float(spread))
 
 
 def eval_set_of(weights: Weights, data: str | None, num_examples: int, console: Console) -> EvalSet:

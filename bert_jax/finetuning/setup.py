@@ -179,12 +179,12 @@ def _positives(settings: TaskConfig, train: Part, console: Console) -> Part:
 def _check_sentences(start: Weights) -> None:
     """Refuse a directory of sentence-transformers whose vectors are not those that this task trains."""
     asked = start.sentences or SentenceModules()
-    trained = asked._replace(pooling="mean", lower_case=False, default_prompt=None)
-    for name, there, here in zip(asked._fields, asked, trained, strict=True):
-        if there != here:
+    trained = {"pooling": "mean", "lower_case": False, "default_prompt": None}
+    for name, value in trained.items():
+        if getattr(asked, name) != value:
             raise UserError(
-                f"{start.directory}: a directory of sentence-transformers with {name} {there!r}; only means of the "
-                "tokens of the plain text are trained. Without modules.json its encoder is read alone"
+                f"{start.directory}: a directory of sentence-transformers with {name} {getattr(asked, name)!r}; only means "
+                "of the tokens of the plain text are trained. Without modules.json its encoder is read alone"
             )
 
 

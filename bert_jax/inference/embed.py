@@ -1,5 +1,6 @@
 """Texts -> vectors, or features of each token, from the layers of a model directory of any family."""
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -240,7 +241,8 @@ def _resolved(
         there = f"there are {', '.join(how.prompts)}" if how.prompts else "this model has none"
         raise UserError(f"prompt_name {prompt_name}: no prompt of that name; {there}")
     of_texts = POOLINGS[pooling] is not None
-    return how._replace(
+    return dataclasses.replace(
+        how,
         pooling=pooling,
         normalize=of_texts and (how.normalize if normalize is None else normalize),
         max_seq_len=max_seq_len or how.max_seq_len,

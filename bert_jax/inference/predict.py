@@ -54,7 +54,7 @@ def make_predictor(loaded: OpenModel, batch_size: int = 32) -> Predictor:
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: at least 1")
     path = loaded.directory / TASK_FILE
-    loaded = loaded._replace(heads=loaded.heads or _without_parameters(path))
+    loaded = dataclasses.replace(loaded, heads=loaded.heads or _without_parameters(path))
     kinds = [name for name, kind in KINDS.items() for head in loaded.heads if _fits(kind, head)]
     if not kinds:
         names = ", ".join(head.name for head in loaded.heads) or "no head"

@@ -318,13 +318,13 @@ def metadata_for_layer(
     flags: LayerFlags, global_meta: AttentionMetadata, local_meta: AttentionMetadata | None
 ) -> AttentionMetadata:
     """Return the metadata of a layer with these flags; where a flag is an array, a choice as the program runs."""
-    metadata = global_meta
-    if isinstance(flags.is_local, bool):
-        metadata = local_meta if flags.is_local and local_meta else global_meta
-    elif flags.is_local is not None and local_meta is not None:
+    is_local, metadata = flags.is_local, global_meta
+    if isinstance(is_local, bool):
+        metadata = local_meta if is_local and local_meta else global_meta
+    elif is_local is not None and local_meta is not None:
         if local_meta.radius is not None:
             global_meta = dataclasses.replace(global_meta, radius=NO_LIMIT, window=local_meta.window)
-        metadata = jax.tree.map(lambda a, b: a if a is b else jnp.where(flags.is_local, a, b), local_meta, global_meta)
+        metadata = jax.tree.map(lambda a, b: a if a is b else jnp.where(is_local, a, b), local_meta, global_meta)
     if flags.radius is not None and metadata.radius is not None:
         metadata = dataclasses.replace(metadata, radius=flags.radius)
     return metadata

@@ -82,10 +82,8 @@ def read_rope(fields: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise UserError(f"{where}: rope_parameters are not rope_type and rope_theta alone")
     if rope.get("rope_type", "default") != "default":
         raise UserError(f"{where}: rope_type is {rope['rope_type']!r}; only 'default' can be read")
-    head_dim, hidden, heads = (
-        values.get(*item) for item in (("head_dim",), ("hidden_size", 768), ("num_attention_heads", 12))
-    )
-    if all(isinstance(size, int) for size in (head_dim, hidden, heads)) and head_dim * heads == hidden:
+    hidden, heads = values.get("hidden_size", 768), values.get("num_attention_heads", 12)
+    if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 and values.get("head_dim") == hidden / heads:
         values["head_dim"] = None
     return values | {"rope_theta": rope.get("rope_theta", values.get("rope_theta", BASE))}
 

@@ -148,11 +148,7 @@ def export_model(
             directory is in use, or the disk is full.
     """
     target, source = pathlib.Path(output), pathlib.Path(tokenizer_directory)
-    model_class, tensors = class_of(config, heads), to_tensors(params, config, heads)
-    for name, x in tensors.items():
-        if not np.isfinite(x).all():
-            raise UserError(f"the tensor '{name}' has numbers that are not finite: the training diverged")
-    tokenizer = _checked_tokenizer(source, config)
+    model_class, tokenizer = class_of(config, heads), _checked_tokenizer(source, config)
     # Ids that transformers would otherwise take from the published vocabulary, beyond the end of a smaller one.
     special_ids = {name: tokenizer.special_ids[role] for name, role in FAMILIES[config.family].special_ids.items()}
     fields = {
@@ -161,6 +157,10 @@ def export_model(
         **_label_fields(heads, labels),
         "architectures": [model_class.name],
     }
+    tensors = to_tensors(params, config, heads)
+    for name, x in tensors.items():
+        if not np.isfinite(x).all():
+            raise UserError(f"the tensor '{name}' has numbers that are not finite: the training diverged")
     with output_directory(target) as partial:
         (partial / "config.json").write_text(model_config_text(fields), encoding="utf-8")
         try:

@@ -136,7 +136,7 @@ def attention_inputs(
 
 def with_fused_qkv(inputs: AttentionInputs, fused_qkv: FusedQKV) -> AttentionInputs:
     """Return the inputs with queries, keys and values in one array, in place of q, k and v."""
-    return dataclasses.replace(inputs, q=None, k=None, v=None, fused_qkv=fused_qkv)
+    return dataclasses.replace(inputs, q=None, k=None, v=None, fused_qkv=fused_qkv)  # type: ignore[arg-type]
 
 
 def partial_inputs(**given: Any) -> AttentionInputs:
