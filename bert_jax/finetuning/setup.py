@@ -183,8 +183,8 @@ def _check_sentences(start: Weights) -> None:
     for name, value in trained.items():
         if getattr(asked, name) != value:
             raise UserError(
-                f"{start.directory}: a directory of sentence-transformers with {name} {getattr(asked, name)!r}; only means "
-                "of the tokens of the plain text are trained. Without modules.json its encoder is read alone"
+                f"{start.directory}: a directory of sentence-transformers with {name} {getattr(asked, name)!r}; only "
+                "means of the tokens of the plain text are trained. Without modules.json its encoder is read alone"
             )
 
 
