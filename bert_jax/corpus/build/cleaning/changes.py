@@ -1,0 +1,81 @@
+"""Rules that change texts: encoding errors are repaired, and personal data masked."""
+
+import functools
+import ipaddress
+import re
+from collections.abc import Callable
+
+from bert_jax.errors import UserError
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+# Thai, Lao, Tibetan, Burmese, Khmer, kana, Han and Hangul: no space stands between a word and an address.
+_UNSPACED = r"\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff\uff66-\uffdc\U00020000-\U0003ffff"
+_WORD = rf"[^\W{_UNSPACED}]"
+_MARKS = r"[.!#$%&'*+/=?^`{|}~-]"
+# A local part of at most 64 characters (RFC 5321), and a domain of labels; bounded, so that the time is linear.
+_EMAIL = re.compile(
+    rf"(?<!{_WORD})(?<!{_MARKS}){_WORD}(?:{_WORD}|{_MARKS}){{0,63}}@"
+    rf"(?:[\w-]{{1,63}}\.){{1,8}}[^\W\d_{_UNSPACED}]{{2,63}}(?!{_WORD})"
+)
+# What stands before is checked afterwards: a pattern that begins with a set of characters is found ten times faster.
+_IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}" rf"(?!{_WORD}|\.[0-9])")
+_IPV6 = re.compile(rf"(?<!{_WORD})(?<![:.])[0-9A-Fa-f:]{{2,39}}(?!{_WORD}|:)")
+_INSIDE = re.compile(rf"{_WORD}|\.")  # before an address: it is part of something longer
+_MIN_COLONS = 7  # of an address of IPv6 without `::`
+
+
+def repair_encoding(text: str) -> str:
+    """Return the text with UTF-8 that was read as Latin-1, Windows-1252 or the like decoded, line by line, by ftfy."""
+    if text.isascii():
+        return text
+    fix = _fix_encoding()
+    return "\n".join(line if line.isascii() else fix(line) for line in text.split("\n"))
+
+
+@functools.cache
+def _fix_encoding() -> Callable[[str], str]:
+    try:
+        import ftfy
+    except ImportError:
+        raise UserError("[repair_encoding] needs the package ftfy: pip install ftfy") from None
+    found: Callable[[str], str] = ftfy.fix_encoding
+    return found
+
+
+def check_repair(**_: object) -> None:
+    """Raise UserError where the package is missing."""
+    _fix_encoding()
+
+
+def mask_emails(text: str, *, replacement: str = "email@example.com") -> str:
+    """Return the text with another e-mail address for each."""
+    return _EMAIL.sub(lambda _: replacement, text) if "@" in text else text
+
+
+def mask_ip_addresses(
+    text: str, *, ipv4: str = "192.0.2.1", ipv6: str = "2001:db8::1", public_only: bool = True
+) -> str:
+    """Return the text with another address for each one of the internet: those that are reserved for documentation.
+
+    Private, local and reserved addresses belong to no person, and stay with `public_only`; so does `a::b` of a program.
+    """
+    text = _IPV4.sub(lambda found: _masked(found, ipaddress.IPv4Address, ipv4, public_only), text)
+    if "::" in text or text.count(":") >= _MIN_COLONS:
+        text = _IPV6.sub(lambda found: _masked(found, ipaddress.IPv6Address, ipv6, public_only), text)
+    return text
+
+
+def _masked(found: re.Match[str], kind: Callable[[str], _Address], replacement: str, public_only: bool) -> str:
+    """Return what stands for a match of a pattern."""
+    if found.start() and _INSIDE.match(found.string, found.start() - 1):
+        return found[0]
+    try:
+        address = kind(found[0])
+    except ValueError:  # 999.1.1.1, or 10:30
+        return found[0]
+    return found[0] if public_only and not _is_public(address) else replacement
+
+
+def _is_public(address: _Address) -> bool:
+    """Return whether an address is of the internet; of IPv6, only 2000::/3 is."""
+    return address.is_global and (address.version == 4 or int(address) >> 125 == 1)

@@ -1,0 +1,149 @@
+"""N-grams of words that a text has in common with evaluation files (Brown et al. 2020, appendix C: 13 words)."""
+
+import csv
+import functools
+import io
+import json
+import os
+import re
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import IO
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax import strict_json
+from bert_jax import readers as sources
+from bert_jax.corpus.build.cleaning.texts import Removed
+from bert_jax.corpus.build.cleaning.texts import hash_ngrams
+from bert_jax.corpus.build.cleaning.texts import hash_words
+from bert_jax.corpus.build.normal_form import normal_words
+from bert_jax.readers import archives
+from bert_jax.readers import storage
+from bert_jax.errors import UserError
+
+_MAX_FILE_BYTES = 256 << 20  # of an evaluation file, which is held in memory
+
+
+class Index(NamedTuple):
+    """The n-grams of some files: their hashes, uint64 [n-grams], ascending; the number of the first file with each."""
+
+    hashes: np.ndarray
+    files: np.ndarray
+    names: tuple[str, ...]
+
+
+def contamination(text: str, *, files: Sequence[str], ngram: int = 13) -> str | Removed:
+    """Remove a text that has an n-gram of words of one of the files.
+
+    Words are those of the normal form, so that case, punctuation and white space do not count.
+
+    Args:
+        text: any.
+        files: names, patterns or URLs, as of `--input`: JSON, JSON lines, CSV, TSV and text, compressed or not.
+        ngram: number of words.
+    """
+    index = read_index(tuple(files), ngram)
+    words = normal_words(text)
+    hashes = hash_ngrams(hash_words(words), ngram)
+    places = np.minimum(np.searchsorted(index.hashes, hashes), len(index.hashes) - 1)
+    found = np.flatnonzero(index.hashes[places] == hashes)
+    if not len(found):
+        return text
+    first = int(found[0])
+    return Removed(" ".join(words[first : first + ngram]), index.names[index.files[places[first]]])
+
+
+def check(*, files: Sequence[str], ngram: int) -> None:
+    """Raise UserError where the files cannot be read, or have no n-gram of that length."""
+    if ngram < 1:
+        raise UserError(f"ngram: {ngram} words; give at least 1")
+    read_index.cache_clear()  # of an earlier call of this process, for files of the same names
+    read_index(tuple(files), ngram)
+
+
+def versions(*, files: Sequence[str], **_: object) -> list[Any]:
+    """Return what changes when one of the files does."""
+    return [[path, storage.file_size(path), sources.input_version(path)] for path in sources.find_files(files)]
+
+
+@functools.lru_cache(maxsize=2)
+def read_index(files: tuple[str, ...], ngram: int) -> Index:
+    """Return the n-grams of the files.
+
+    Raises:
+        UserError: see `check`.
+    """
+    names = sources.find_files(files)
+    hashes, owners = [], []
+    for number, path in enumerate(names):
+        for text in _texts(path):
+            own = hash_ngrams(hash_words(normal_words(text)), ngram)
+            hashes.append(own)
+            owners.append(np.full(len(own), number))
+    if not sum(map(len, hashes)):
+        raise UserError(f"files: {', '.join(files)} have no text of {ngram} words; give other files")
+    keys, first = np.unique(np.concatenate(hashes), return_index=True)
+    return Index(keys, np.concatenate(owners)[first], tuple(names))
+
+
+def _texts(path: str) -> Iterator[str]:
+    """Yield the texts of a file: the strings of JSON, the cells of CSV and TSV, the paragraphs of others."""
+    with storage.open_file(path) as file:
+        try:
+            for name, bare_name, stream, rejected in archives.open_members(path, file, _MAX_FILE_BYTES):
+                if stream is None:
+                    raise UserError(f"{name}: {rejected}; give files of text")
+                suffix = os.path.splitext(bare_name)[1].lower()
+                yield from _READERS.get(suffix, _read_paragraphs)(_decoded(name, stream))
+        except (*archives.BROKEN_ARCHIVE, ValueError) as error:
+            raise UserError(f"{path}: cannot be read for decontamination ({error})") from None
+
+
+def _decoded(name: str, stream: IO[bytes]) -> str:
+    data = stream.read(_MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES:
+        raise UserError(f"{name}: has more than {_MAX_FILE_BYTES >> 20} MiB; split it")
+    return data.decode("utf-8-sig")
+
+
+def _read_json(text: str) -> Iterator[str]:
+    """Yield the strings of one value, or of a value in each line."""
+    try:
+        values = [strict_json.parse(text)]
+    except json.JSONDecodeError:
+        values = [strict_json.parse(line) for line in text.split("\n") if line.strip()]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict | list):
+            values.extend(value.values() if isinstance(value, dict) else value)
+
+
+def _read_cells(text: str, delimiter: str, quoting: int) -> Iterator[str]:
+    limit, lines = csv.field_size_limit(_MAX_FILE_BYTES), io.StringIO(text, newline="")  # of a cell
+    try:
+        rows = list(csv.reader(lines, delimiter=delimiter, quoting=quoting))  # type: ignore[arg-type]
+    except csv.Error as error:
+        raise ValueError(error) from None
+    finally:
+        csv.field_size_limit(limit)
+    for row in rows:
+        yield from row
+
+
+def _read_paragraphs(text: str) -> Iterator[str]:
+    yield from re.split(r"\n\s*\n", text)
+
+
+_READERS: dict[str, Callable[[str], Iterator[str]]] = {
+    ".json": _read_json,
+    ".jsonl": _read_json,
+    ".ndjson": _read_json,
+    ".csv": functools.partial(_read_cells, delimiter=",", quoting=csv.QUOTE_MINIMAL),
+    ".tsv": functools.partial(_read_cells, delimiter="\t", quoting=csv.QUOTE_NONE),
+}
