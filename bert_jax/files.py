@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import IO, Any
 
-from bert_jax.errors import UserError, writing
+from bert_jax.errors import UserError, check_output, writing
 
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
@@ -48,12 +48,6 @@ def new_directory(target: str | os.PathLike[str], replace: bool = False) -> Iter
         shutil.rmtree(aside, ignore_errors=True)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def check_output(output: pathlib.Path) -> None:
-    """Raise `UserError` where `output` is neither a new path nor an empty directory."""
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"{output} exists and is not an empty directory; name another, or remove it")
 
 
 @contextlib.contextmanager

@@ -108,9 +108,10 @@ def _compress(parser: argparse.ArgumentParser) -> None:
 COMPRESS = Command(
     "write a smaller model, and measure what it costs",
     "heads, mlp, layers: the parts that matter least for the loss (Michel et al. 2019), in a directory that "
-    "transformers opens (without heads only a NomicBERT: other families have no size of heads) and `finetune` trains "
-    "again. onnx_int8: weights as int8. Prints size, time and score before and after, with the confidence interval of "
-    "what is lost, and writes them into the model card.",
+    "transformers opens and `finetune` trains again. Without some heads, transformers opens a NomicBERT alone, and "
+    "bert_jax every family: in other families the size of a head follows from the width. onnx_int8: weights as int8. "
+    "Prints size, time and score before and after, with the confidence interval of the score lost, and writes them "
+    "into the model card.",
     "--model runs/qnli --method layers --amount 0.25 --output smaller/",
     _compress,
 )

@@ -19,7 +19,8 @@ from bert_jax.console import Console
 from bert_jax.convert.eval_sets import EvalSet, Runner, compare_scores, eval_set_of
 from bert_jax.convert.export import card_text, with_heads, write_huggingface, write_onnx
 from bert_jax.convert.prune import TARGETS, prune
-from bert_jax.files import check_output, output_directory
+from bert_jax.errors import check_output
+from bert_jax.files import output_directory
 from bert_jax.interop.huggingface import CARD
 from bert_jax.interop.onnx_file import FILE, quantize_onnx
 from bert_jax.models import make_model

@@ -11,7 +11,7 @@ import jax
 from bert_jax import files
 from bert_jax.checkpoints.load_model import Weights, read_weights
 from bert_jax.console import Console
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, check_output
 from bert_jax.interop.families import FAMILIES
 from bert_jax.interop.huggingface import CARD, TASK_FILE, export_model
 from bert_jax.interop.onnx_file import export_onnx, quantize_onnx
@@ -61,7 +61,7 @@ def export(
     Raises:
         UserError: `model` holds no model, the format cannot express it, or `output` is in use.
     """
-    files.check_output(output)
+    check_output(output)
     sealed = model_in(model)
     # Every byte is checked, as the output is sealed anew.
     files.check(sealed, [name for name in files.read_sums(sealed) if name != CARD], None)

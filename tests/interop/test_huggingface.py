@@ -112,7 +112,7 @@ def test_a_directory_saved_by_transformers_is_read(tmp_path):
 
 def test_a_directory_in_use_is_not_overwritten(tmp_path, params, tokenizer):
     (tmp_path / "kept.txt").write_text("mine")
-    with pytest.raises(UserError, match="not an empty directory"):
+    with pytest.raises(UserError, match="holds something else already"):
         export(params, tokenizer, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
 

@@ -153,6 +153,6 @@ def test_wrong_arguments_are_reported(tmp_path):
         export_stablehlo({}, BERT, heads, tmp_path / "out", ("x",))
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
-    with pytest.raises(UserError, match="not an empty directory"):
+    with pytest.raises(UserError, match="holds something else already"):
         export_stablehlo({}, BERT, heads, tmp_path / "taken")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]

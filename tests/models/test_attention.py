@@ -195,10 +195,10 @@ def test_the_kernel_of_windows_on_gpus_is_reported():
     [
         (0.0, {}, jnp.bfloat16, "cudnn"),
         (0.1, {}, jnp.bfloat16, "triton"),
-        (0.0, {"reach": 20}, jnp.bfloat16, "triton"),
+        (0.0, {"radius": 20}, jnp.bfloat16, "triton"),
         (0.0, {"segments": jnp.ones((2, 64), jnp.int32)}, jnp.bfloat16, "triton"),
         (0.0, {}, jnp.float32, "tpu"),
-        (0.1, {"reach": 20}, jnp.float32, "tpu"),
+        (0.1, {"radius": 20}, jnp.float32, "tpu"),
     ],
 )
 def test_auto_chooses_the_kernel_of_a_gpu(rate, changes, dtype, chosen, monkeypatch):
