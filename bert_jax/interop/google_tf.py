@@ -50,7 +50,7 @@ def load_google(path: str | os.PathLike[str]) -> Loaded:
         UserError: TensorFlow is not installed; files are missing or damaged; a field or variable is unknown, missing
             or of another shape.
     """
-    prefix = _prefix(pathlib.Path(path))
+    prefix = _checkpoint_prefix(pathlib.Path(path))
     fields = strict_json.read_object(prefix.parent / CONFIG)
     return from_variables(_read_variables(prefix), fields, str(prefix))
 
@@ -90,7 +90,7 @@ def _name_in_transformers(variable: str) -> str:
     return variable
 
 
-def _prefix(path: pathlib.Path) -> pathlib.Path:
+def _checkpoint_prefix(path: pathlib.Path) -> pathlib.Path:
     """Return the path of the only checkpoint, without suffix."""
     if not path.is_dir():
         if not path.with_name(path.name + INDEX).is_file():

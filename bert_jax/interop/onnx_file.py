@@ -57,7 +57,7 @@ def export_onnx(directory: str | os.PathLike[str], output: str | os.PathLike[str
     axes = (
         ("batch", "choices", "length") if described.architecture.endswith("ForMultipleChoice") else ("batch", "length")
     )
-    with output_directory(pathlib.Path(output)) as partial, _quiet():
+    with output_directory(pathlib.Path(output)) as partial, _silenced_loggers():
         model = getattr(transformers, described.architecture).from_pretrained(source, local_files_only=True).eval()
         program = PROGRAMS.get(described.encoder.family)
         add_inputs = program(model, described.encoder) if program else dict
@@ -107,7 +107,7 @@ def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ImportError as error:
         raise UserError(f"int8 weights need {error.name}: pip install onnx onnxruntime") from None
-    with output_directory(output) as partial, _quiet():
+    with output_directory(output) as partial, _silenced_loggers():
         model = onnx.load(source / FILE)
         del model.graph.value_info[:]  # the exporter's shapes of transposed weights are wrong; they are inferred again
         quantize_dynamic(model, partial / FILE, per_channel=True, weight_type=QuantType.QInt8)
@@ -116,7 +116,7 @@ def quantize_onnx(source: pathlib.Path, output: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _silenced_loggers() -> Iterator[None]:
     """Suppress the messages of torch and onnxruntime for their own developers."""
     import logging
 

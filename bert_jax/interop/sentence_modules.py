@@ -72,14 +72,14 @@ def read_sentence_modules(directory: pathlib.Path) -> SentenceModules | None:
     folder = modules[0][1]
     if "Normalize" in kinds:
         _check_normalize(directory / modules[2][1] / "config.json")
-    prompts, default_prompt, similarity = _settings(directory / "config_sentence_transformers.json")
-    transformer = _transformer_fields(directory / folder)
+    prompts, default_prompt, similarity = _read_prompts_and_similarity(directory / "config_sentence_transformers.json")
+    transformer = _read_transformer_fields(directory / folder)
     return SentenceModules(
         folder=folder,
-        pooling=_pooling(directory / modules[1][1] / "config.json"),
+        pooling=_read_pooling(directory / modules[1][1] / "config.json"),
         normalize="Normalize" in kinds,
         max_seq_len=transformer.get("max_seq_length")
-        or _model_max_length(directory / folder / "tokenizer_config.json"),
+        or _read_model_max_length(directory / folder / "tokenizer_config.json"),
         lower_case=transformer.get("do_lower_case", False),
         prompts=prompts,
         default_prompt=default_prompt,
@@ -118,7 +118,7 @@ def _kind_and_folder(entry: Any, path: pathlib.Path) -> tuple[str, str]:
     return kind.rsplit(".", 1)[-1], folder
 
 
-def _transformer_fields(folder: pathlib.Path) -> dict[str, Any]:
+def _read_transformer_fields(folder: pathlib.Path) -> dict[str, Any]:
     """Return the fields of the first of TRANSFORMER_FILES that is there, checked."""
     path = next((folder / name for name in TRANSFORMER_FILES if (folder / name).is_file()), None)
     if path is None:
@@ -138,7 +138,7 @@ def _transformer_fields(folder: pathlib.Path) -> dict[str, Any]:
     return fields
 
 
-def _pooling(path: pathlib.Path) -> str:
+def _read_pooling(path: pathlib.Path) -> str:
     """Return the pooling of a Pooling's `config.json`, by its old or its new fields."""
     fields = read_object(path)
     if fields.get("include_prompt", True) is not True:
@@ -162,13 +162,13 @@ def _check_normalize(path: pathlib.Path) -> None:
             raise UserError(f"{path}: {name} is {value!r}; only '{VECTORS}' can be read")
 
 
-def _model_max_length(path: pathlib.Path) -> int | None:
+def _read_model_max_length(path: pathlib.Path) -> int | None:
     """Return the maximum tokens that the tokenizer states; None where it states none, or a stand-in for none."""
     length = read_object(path).get("model_max_length") if path.is_file() else None
     return length if type(length) is int and 1 <= length < 10**9 else None
 
 
-def _settings(path: pathlib.Path) -> tuple[dict[str, str], str | None, str | None]:
+def _read_prompts_and_similarity(path: pathlib.Path) -> tuple[dict[str, str], str | None, str | None]:
     """Return the prompts, the name of the default prompt, and the name of the similarity."""
     fields = read_object(path) if path.is_file() else {}
     prompts, default = fields.get("prompts") or {}, fields.get("default_prompt_name")

@@ -61,7 +61,7 @@ def export_stablehlo(
         raise UserError(f"{len(labels)} labels ({', '.join(labels)}) for {classes} classes")
     # The fused kernel of TPUs needs fixed shapes.
     model = make_model(config, ComputeConfig(attention="xla"), heads)
-    inputs, structure = _inputs(config, heads), jax.tree.structure(params)
+    inputs, structure = _input_dimensions(config, heads), jax.tree.structure(params)
     weights = {path: np.asarray(x) for path, x in flatten(params).items()}
 
     def program(weights: list[jax.Array], *arrays: jax.Array) -> dict[str, jax.Array]:
@@ -83,12 +83,12 @@ def export_stablehlo(
             "max_length": config.max_positions,
             "labels": list(labels),
             "inputs": [
-                {"name": name, "shape": [_plain(sizes[d]) for d in names], "dtype": "int32"}
+                {"name": name, "shape": [_json_dimension(sizes[d]) for d in names], "dtype": "int32"}
                 for name, names in inputs.items()
             ],
             # In the order in which the program returns them, where its results are read as a flat list.
             "outputs": [
-                {"name": name, "shape": [_plain(d) for d in x.shape], "dtype": str(x.dtype)}
+                {"name": name, "shape": [_json_dimension(d) for d in x.shape], "dtype": str(x.dtype)}
                 for name, x in results.items()
             ],
             "weights": list(weights),
@@ -98,7 +98,7 @@ def export_stablehlo(
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def _inputs(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[str, ...]]:
+def _input_dimensions(config: EncoderConfig, heads: tuple[Head, ...]) -> dict[str, tuple[str, ...]]:
     """Return name -> dimensions of the inputs of this model, without token types where it has at most one."""
     names = {head.name for head in heads}
     dimensions = CHOICES if "multiple_choice" in names else SEQUENCES
@@ -115,6 +115,6 @@ def _symbolic_sizes(inputs: dict[str, tuple[str, ...]], max_length: int) -> dict
     return dict(zip(names, export.symbolic_shape(", ".join(names), constraints=limits), strict=True))
 
 
-def _plain(dimension: Any) -> int | str:
+def _json_dimension(dimension: Any) -> int | str:
     """Return a dimension for JSON; a symbolic one by its name."""
     return dimension if isinstance(dimension, int) else str(dimension)

@@ -31,29 +31,29 @@ class Residual(NamedTuple):
     norm_reads_input: bool  # so that the first block can do without
 
 
-def post(x: jax.Array, sublayer: Function, norm: Function) -> jax.Array:
+def post_norm(x: jax.Array, sublayer: Function, norm: Function) -> jax.Array:
     """Normalize the sum (Vaswani et al. 2017, and BERT)."""
     return norm(x + sublayer(x))
 
 
-def pre(x: jax.Array, sublayer: Function, norm: Function) -> jax.Array:
+def pre_norm(x: jax.Array, sublayer: Function, norm: Function) -> jax.Array:
     """Normalize the input of the sublayer; the sum stays as it is (Xiong et al. 2020)."""
     return x + sublayer(norm(x))
 
 
 BLOCKS: dict[str, Residual] = {
-    "post": Residual(post, norm_reads_input=False),
-    "pre": Residual(pre, norm_reads_input=True),
+    "post": Residual(post_norm, norm_reads_input=False),
+    "pre": Residual(pre_norm, norm_reads_input=True),
 }
 
 
-def plain(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
+def plain_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
     """Two linear maps with an activation between them (Vaswani et al. 2017)."""
     inner = _mlp_up(config, dtype, x, "mlp_up")
     return _mlp_down(config, dtype, ACTIVATIONS[config.activation](inner), x.shape[-1])
 
 
-def gated(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
+def gated_mlp(config: EncoderConfig, dtype: jnp.dtype, x: jax.Array) -> jax.Array:
     """The activation of one linear map times another, then a third (Shazeer 2020: GEGLU with gelu)."""
     gate, value = (_mlp_up(config, dtype, x, name) for name in ("mlp_gate", "mlp_up"))
     return _mlp_down(config, dtype, ACTIVATIONS[config.activation](gate) * value, x.shape[-1])
@@ -71,7 +71,7 @@ def _mlp_down(config: EncoderConfig, dtype: jnp.dtype, inner: jax.Array, width: 
 
 
 # A row is called inside the block, whose parameters its layers become: `[batch, length, width]` in and out.
-MLPS: dict[str, Callable[[EncoderConfig, jnp.dtype, jax.Array], jax.Array]] = {"plain": plain, "gated": gated}
+MLPS: dict[str, Callable[[EncoderConfig, jnp.dtype, jax.Array], jax.Array]] = {"plain": plain_mlp, "gated": gated_mlp}
 
 
 class Block(nn.Module):

@@ -115,7 +115,7 @@ def next_sentence(head: Head, x: Encoded) -> Arrays:
 
     Of packed sequences `[batch * examples, 2]`, as for all heads that read the pooler.
     """
-    return {"nsp_logits": classifier(x.config, x.dtype, 2, head.name)(x.pooled)}
+    return {"nsp_logits": classification_layer(x.config, x.dtype, 2, head.name)(x.pooled)}
 
 
 def replaced_token(head: Head, x: Encoded) -> Arrays:
@@ -126,31 +126,31 @@ def replaced_token(head: Head, x: Encoded) -> Arrays:
 def sequence_classification(head: Head, x: Encoded) -> Arrays:
     """`sequence_logits` `[batch, classes]`; with one class, the value of a regression."""
     pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
-    return {"sequence_logits": classifier(x.config, x.dtype, head.classes, head.name)(pooled)}
+    return {"sequence_logits": classification_layer(x.config, x.dtype, head.classes, head.name)(pooled)}
 
 
 def multiple_choice(head: Head, x: Encoded) -> Arrays:
     """`choice_logits` `[batch, choices]` of inputs `[batch, choices, length]`: one score per choice."""
     pooled = dropout(x.pooled, x.config.classifier_dropout, x.seed)
-    scores = classifier(x.config, x.dtype, 1, head.name)(pooled)
+    scores = classification_layer(x.config, x.dtype, 1, head.name)(pooled)
     return {"choice_logits": scores.reshape(x.batch["input_ids"].shape[:-1])}
 
 
 def token_classification(head: Head, x: Encoded) -> Arrays:
     """`token_logits` `[batch, length, classes]`."""
     tokens = dropout(x.tokens, x.config.classifier_dropout, x.seed)
-    return {"token_logits": classifier(x.config, x.dtype, head.classes, head.name)(tokens)}
+    return {"token_logits": classification_layer(x.config, x.dtype, head.classes, head.name)(tokens)}
 
 
 def question_answering(head: Head, x: Encoded) -> Arrays:
     """`start_logits` and `end_logits` `[batch, length]`."""
     if x.config.question_separator_id is not None:
-        question = in_question(x.batch["input_ids"].reshape(x.hidden.shape[:2]), x.config.question_separator_id)
+        question = question_mask(x.batch["input_ids"].reshape(x.hidden.shape[:2]), x.config.question_separator_id)
         logits = AnswerHead(x.config, x.dtype, name=head.name)(x.tokens, x.seed).astype(jnp.float32)
         logits += jnp.where(question, QUESTION_LOGIT, 0.0)[..., None]
     else:  # BERT has no dropout here
         tokens = dropout(x.tokens, x.config.classifier_dropout if x.config.pooler_on_tokens else 0.0, x.seed)
-        logits = classifier(x.config, x.dtype, 2, head.name)(tokens)
+        logits = classification_layer(x.config, x.dtype, 2, head.name)(tokens)
     return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
 
@@ -172,7 +172,7 @@ def sentence_embedding(head: Head, x: Encoded) -> Arrays:
     return {"sentence_vectors": vectors.reshape(*ids.shape[:-1], -1)}
 
 
-def pooled(head: Head, x: Encoded) -> Arrays:
+def pooled_sequence(head: Head, x: Encoded) -> Arrays:
     """`pooled` `[batch, hidden]`: the pooling of a sequence by `model.pooling`, through the pooler."""
     return {"pooled": x.pooled}
 
@@ -188,7 +188,7 @@ HEADS: dict[str, Callable[[Head, Encoded], Arrays]] = {
     "question_answering": question_answering,
     "hidden_states": hidden_states,
     "last_hidden_state": last_hidden_state,
-    "pooled": pooled,
+    "pooled": pooled_sequence,
     "sentence_embedding": sentence_embedding,
 }
 # Heads that read a sequence through the pooler, and those that read each token.
@@ -198,13 +198,13 @@ OF_PRETRAINING = frozenset({"masked_token", "next_token", "next_sentence", "repl
 OF_TASKS = OF_TOKENS | {"sequence_classification", "multiple_choice"}
 
 
-def dense(config: EncoderConfig, dtype: jnp.dtype, width: int, name: str | None = None) -> Linear:
+def dense_layer(config: EncoderConfig, dtype: jnp.dtype, width: int, name: str | None = None) -> Linear:
     """Return the layer between the encoder and the last map of a head."""
     sizes, scales = (config.hidden_size, width), init_scales(config)
     return Linear(sizes, ("embed", "features"), scales.dense, dtype, config.head_bias, scales.identity, name=name)
 
 
-def classifier(config: EncoderConfig, dtype: jnp.dtype, classes: int, name: str) -> Linear:
+def classification_layer(config: EncoderConfig, dtype: jnp.dtype, classes: int, name: str) -> Linear:
     """Return the last map of a head that classifies."""
     return Linear((config.hidden_size, classes), ("embed", "classes"), config.initializer_range, dtype, name=name)
 
@@ -250,7 +250,7 @@ class MaskedTokenHead(nn.Module):
     def __call__(self, x: jax.Array, table: jax.Array) -> jax.Array:
         config, width = self.config, self.config.masked_width
         activation = ACTIVATIONS[config.masked_activation or config.activation]
-        x = activation(dense(config, self.dtype, width, "dense")(x))
+        x = activation(dense_layer(config, self.dtype, width, "dense")(x))
         x = norm_layer(config, self.dtype, "norm", config.masked_norm)(x)
         if config.masked_extra_table:
             extra = ExtraTable(config, (table.shape[0], width - table.shape[1]), name="extra_table")
@@ -271,8 +271,8 @@ class ReplacedTokenHead(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         config = self.config
-        x = ACTIVATIONS[config.activation](dense(config, self.dtype, config.hidden_size, "dense")(x))
-        return classifier(config, self.dtype, 1, "output")(x)[..., 0]
+        x = ACTIVATIONS[config.activation](dense_layer(config, self.dtype, config.hidden_size, "dense")(x))
+        return classification_layer(config, self.dtype, 1, "output")(x)[..., 0]
 
 
 class AnswerHead(nn.Module):
@@ -292,10 +292,10 @@ class AnswerHead(nn.Module):
         inner = ACTIVATIONS[config.activation](up(dropout(x, config.dropout, seed)))
         output_seed = None if seed is None else seed ^ jnp.uint32(1)
         x = norm_layer(config, self.dtype, "mlp_norm")(x + dropout(down(inner), config.dropout, output_seed))
-        return classifier(config, self.dtype, 2, "output")(x)
+        return classification_layer(config, self.dtype, 2, "output")(x)
 
 
-def in_question(input_ids: jax.Array, separator_id: int) -> jax.Array:
+def question_mask(input_ids: jax.Array, separator_id: int) -> jax.Array:
     """Return bool `[batch, length]`: the tokens up to the first separator, without [CLS]; none where there is none."""
     separators = input_ids == separator_id
     before = jnp.cumsum(separators, axis=1) - separators == 0
@@ -314,7 +314,7 @@ class Pooler(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        self.dense = dense(config, self.dtype, config.hidden_size) if config.pooler_dense else None
+        self.dense = dense_layer(config, self.dtype, config.hidden_size) if config.pooler_dense else None
         if self.dense:
             nn.share_scope(self, self.dense)  # its parameters are the pooler's own
         self.norm = norm_layer(config, self.dtype) if config.pooler_norm else None
@@ -326,7 +326,7 @@ class Pooler(nn.Module):
         return x if self.norm is None else self.norm(x)
 
 
-def first(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
+def pool_first_token(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
     """The first token, [CLS], of each example."""
     if "segment_ids" not in batch:
         return hidden[:, 0]
@@ -334,7 +334,7 @@ def first(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
     return first_tokens.reshape(-1, hidden.shape[-1])
 
 
-def mean(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
+def pool_mean(hidden: jax.Array, mask: jax.Array, batch: Batch) -> jax.Array:
     """The mean of the tokens of each example, without padding; 0 for an absent one."""
     if "segment_ids" in batch:
         examples = 1 + jnp.arange(batch["cls_positions"].shape[1])
@@ -353,7 +353,7 @@ def unit_length(vectors: jax.Array) -> jax.Array:
 
 # (hidden `[batch, length, hidden]`, mask `[batch, length]`, batch) -> `[batch, hidden]`; of packed sequences, with
 # `segment_ids` and `cls_positions`, `[batch * examples, hidden]`.
-POOLINGS: dict[str, Callable[[jax.Array, jax.Array, Batch], jax.Array]] = {"first": first, "mean": mean}
+POOLINGS: dict[str, Callable[[jax.Array, jax.Array, Batch], jax.Array]] = {"first": pool_first_token, "mean": pool_mean}
 
 
 LAYERS = 2

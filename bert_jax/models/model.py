@@ -59,7 +59,7 @@ class Model:
 
 def make_model(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> Model:
     """Return the encoder of `config` with `heads`; `UserError` on an architecture that cannot be built."""
-    _check(config, compute, heads)
+    _check_architecture(config, compute, heads)
     module = Network(config, compute, heads)
 
     def init(rng: jax.Array) -> Params:
@@ -90,11 +90,11 @@ def _shapes_axes_sections(config: EncoderConfig, heads: tuple[Head, ...]) -> tup
     shapes = nn.unbox(boxed)
     axes = jax.tree.map(tuple, nn.get_partition_spec(boxed))
     unused = () if any(head.name in GLOBAL_TOKENS for head in heads) else GLOBAL_PROJECTIONS
-    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section(path, unused), shapes)
+    sections = jax.tree_util.tree_map_with_path(lambda path, _: _section_of(path, unused), shapes)
     return shapes, axes, sections
 
 
-def _section(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
+def _section_of(path: tuple[Any, ...], unused: tuple[str, ...]) -> str:
     """Return the section of the model with the parameter at `path`."""
     names = [key.key for key in path]
     if set(names) & set(unused):
@@ -200,7 +200,7 @@ def _block_weights(config: EncoderConfig) -> int:
     return sum(jax.tree.leaves(sizes))
 
 
-def _check(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> None:
+def _check_architecture(config: EncoderConfig, compute: ComputeConfig, heads: tuple[Head, ...]) -> None:
     if config.vocab_size is None or config.vocab_size < 1:
         raise UserError(f"model.vocab_size={config.vocab_size}: set it to the tokenizer's")
     if config.num_heads < 1 or (config.head_size is None and config.block_width % config.num_heads):

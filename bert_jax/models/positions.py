@@ -65,7 +65,7 @@ class PositionScheme:
         return self.bias is not None or self.distances is not None
 
 
-def learned(module: nn.Module, config: EncoderConfig) -> PositionEmbedder:
+def learned_positions(module: nn.Module, config: EncoderConfig) -> PositionEmbedder:
     """Make a table of learned embeddings (Devlin et al. 2018), read from row `position_offset` on."""
     first, shape = config.position_offset, (config.position_offset + config.max_positions, config.sum_width)
     table = param(module, "position", kernel_init(init_scales(config).inner), shape, ("positions", "features"))
@@ -124,7 +124,7 @@ def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.
     table = param(module, "table", kernel_init(init_scales(config).inner), shape, ("positions", "heads"))
     distances = jnp.arange(2 * length)  # of key from query, modulo 2 * length
     distances = jnp.where(distances < length, distances, distances - 2 * length)
-    buckets = bucket(distances, config.relative_buckets, config.relative_max_distance)
+    buckets = relative_bucket(distances, config.relative_buckets, config.relative_max_distance)
     by_distance = lookup(buckets[None], table)[0].T
     # Rows that begin one element further left each, without a gather, whose gradient would be a slow scatter.
     repeated = jnp.broadcast_to(by_distance[:, None], (config.num_heads, length, 2 * length))
@@ -132,7 +132,7 @@ def relative_bias(module: nn.Module, config: EncoderConfig, length: int) -> jax.
     return flat.reshape(config.num_heads, length, 2 * length - 1)[:, :, :length]
 
 
-def bucket(distances: jax.Array, num_buckets: int, max_distance: int) -> jax.Array:
+def relative_bucket(distances: jax.Array, num_buckets: int, max_distance: int) -> jax.Array:
     """Return the bucket of each distance of a key from a query, int32, as T5's encoder.
 
     Half of the buckets are for keys to the right. Of each half, the first half has one distance each; the others grow
@@ -184,9 +184,9 @@ def distance_rows(away: jax.Array, config: EncoderConfig) -> jax.Array:
 
 
 POSITIONS: dict[str, PositionScheme] = {
-    "learned": PositionScheme(embed=learned),
+    "learned": PositionScheme(embed=learned_positions),
     "rotary": PositionScheme(rotate=rotate, angles=rotary_angles),
     "relative": PositionScheme(bias=relative_bias),
     "disentangled": PositionScheme(distances=distance_embeddings),
-    "learned_relative": PositionScheme(embed=learned, bias=relative_bias),
+    "learned_relative": PositionScheme(embed=learned_positions, bias=relative_bias),
 }

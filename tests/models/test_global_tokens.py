@@ -61,7 +61,7 @@ def inputs_of(numbers: tuple[int, int], reach: int, shape: tuple[int, ...] = SHA
 def test_every_way_equals_all_pairs(numbers: tuple[int, int], reach: int, computed: str) -> None:
     """Results and gradients at real tokens, with the same dropout; more tokens than chunks read: by rows."""
     inputs, gradient = inputs_of(numbers, reach)
-    assert local.fits(inputs)
+    assert local.can_chunk(inputs)
     assert inputs.window.gathers_all == (computed == "chunks")
 
     def run(which, *maps):
@@ -164,7 +164,7 @@ def test_blocks_of_long_inputs_equal_a_literal_rule() -> None:
         metadata = block_sparse(AttentionMetadata(mask=inputs.mask), size, random_blocks=2)
         tokens = dataclasses.replace(metadata.global_tokens, q=inputs.q, k=inputs.k, v=inputs.v)
         inputs = dataclasses.replace(inputs, radius=size, window=metadata.window, global_tokens=tokens)
-        assert local.fits(inputs) == (length == 800)
+        assert local.can_chunk(inputs) == (length == 800)
         found, mask = np.asarray(jax.jit(xla.attend, static_argnums=1)(inputs, 0.0))[0], np.asarray(inputs.mask)[0]
         q, k, v = (np.asarray(x)[0].reshape(length, 2, 8) for x in (inputs.q, inputs.k, inputs.v))
         for query in np.random.default_rng(0).permutation(np.flatnonzero(mask))[:60]:

@@ -33,7 +33,7 @@ def inputs_of(reach: int, packed: bool):
 def test_chunks_equal_all_pairs(reach: int, packed: bool) -> None:
     """At real tokens, with the same dropout masks; 100 reaches past a half of the smallest chunk."""
     inputs, gradient = inputs_of(reach, packed)
-    assert local.fits(inputs)
+    assert local.can_chunk(inputs)
     for rate in (0.0, 0.3):
 
         def run(which, q, k, v, rate=rate):
@@ -41,7 +41,7 @@ def test_chunks_equal_all_pairs(reach: int, packed: bool) -> None:
 
         (near, pull_near), (everything, pull) = (
             jax.vjp(jax.jit(lambda q, k, v, which=which: run(which, q, k, v)), inputs.q, inputs.k, inputs.v)
-            for which in (local.forward, xla.dense_attention)
+            for which in (local.chunked_attention, xla.dense_attention)
         )
         real = np.asarray(inputs.mask, bool)
         np.testing.assert_allclose(near[real], everything[real], rtol=0, atol=1e-5)
@@ -73,9 +73,9 @@ def test_a_scanned_program_takes_the_branch_of_its_layer(reach: int, window: Win
 
 def test_short_sequences_and_biases_read_all_pairs() -> None:
     inputs, _ = inputs_of(64, packed=False)
-    assert not local.fits(dataclasses.replace(inputs, bias=jnp.zeros((2, 701, 701))))
-    assert not local.fits(dataclasses.replace(inputs, window=None))
-    assert not local.fits(dataclasses.replace(inputs, q=inputs.q[:, :500]))
+    assert not local.can_chunk(dataclasses.replace(inputs, bias=jnp.zeros((2, 701, 701))))
+    assert not local.can_chunk(dataclasses.replace(inputs, window=None))
+    assert not local.can_chunk(dataclasses.replace(inputs, q=inputs.q[:, :500]))
 
 
 LONG = EncoderConfig(

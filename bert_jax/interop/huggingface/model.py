@@ -86,20 +86,20 @@ def load_model(
     originals = canonical_names(stored, family, where)
     tensors = {name: stored[original] for name, original in originals.items()}
     source = _class_of_checkpoint(family, described.architecture, tensors, config.causal, str(path))
-    heads = _heads(source, described.classes) if wanted is None else wanted
+    heads = _heads_of_class(source, described.classes) if wanted is None else wanted
     try:
         shapes = shapes_of(config, heads)
     except UserError as error:
         raise UserError(f"{path / 'config.json'}: {error}") from None
 
     loaded_heads = [head.name for head in heads if head.name in source.heads and head.classes in (0, described.classes)]
-    modules = source.modules if wanted is None else _modules(family, source, heads, loaded_heads, tensors)
+    modules = source.modules if wanted is None else _modules_to_read(family, source, heads, loaded_heads, tensors)
     # Iterated anew for each use: a lying file has no end of layers.
     stored_tensors = functools.partial(iterate_stored_tensors, (*family.encoder, *modules), shapes)
     flat = from_tensors(tensors, stored_tensors(), shapes, config, where)
-    _check_known(family, shapes, originals, source, where)
+    _check_tensor_names(family, shapes, originals, source, where)
     if "sequence_classification" in loaded_heads:
-        _check_problem(described, path)
+        _check_problem_type(described, path)
     new, params = _new_parameters(flat, shapes, where), unflatten(flat)
     if new:
         if rng is None:
@@ -203,11 +203,11 @@ def _class_of_checkpoint(
     return largest[0]
 
 
-def _heads(source: ModelClass, classes: int) -> tuple[Head, ...]:
+def _heads_of_class(source: ModelClass, classes: int) -> tuple[Head, ...]:
     return tuple(Head(name, classes if name in LABELED else 0) for name in source.heads)
 
 
-def _modules(
+def _modules_to_read(
     family: Family,
     source: ModelClass,
     heads: tuple[Head, ...],
@@ -238,7 +238,9 @@ def _modules(
     return list(modules.values())
 
 
-def _check_known(family: Family, shapes: Shapes, originals: Mapping[str, str], source: ModelClass, where: str) -> None:
+def _check_tensor_names(
+    family: Family, shapes: Shapes, originals: Mapping[str, str], source: ModelClass, where: str
+) -> None:
     """Raise `UserError` for a tensor that no class of the family has."""
     known = {tensor.name for tensor in iterate_stored_tensors(family.encoder, shapes) if tensor.name is not None}
     known |= {name for model in family.classes for module in model.modules for name in tensor_names(module)}
@@ -247,7 +249,7 @@ def _check_known(family: Family, shapes: Shapes, originals: Mapping[str, str], s
             raise UserError(f"{where}: tensor '{original}' is not of a {source.name}{did_you_mean(name, known)}")
 
 
-def _check_problem(described: ModelConfig, path: pathlib.Path) -> None:
+def _check_problem_type(described: ModelConfig, path: pathlib.Path) -> None:
     """Refuse a head whose outputs are neither scores of exclusive classes nor one value."""
     if described.problem == "multi_label_classification" or (
         described.problem == "regression" and described.classes > 1

@@ -55,13 +55,15 @@ def parse_model_config(fields: Mapping[str, Any], where: str) -> ModelConfig:
     for name in fields:
         if name not in known:
             raise UserError(f"{where}: unknown field '{name}'{did_you_mean(name, known)}")
-    labels, classes = _labels(fields, where)
+    labels, classes = _parse_labels(fields, where)
     problem = fields.get("problem_type") or ""
     if problem not in PROBLEMS:
         raise UserError(f"{where}: problem_type is {problem!r}, none of {', '.join(filter(None, PROBLEMS))}")
     if problem == "single_label_classification" and classes == 1:
         raise UserError(f"{where}: problem_type is '{problem}', but there is one label")
-    return ModelConfig(_encoder(kind, family, fields, where), _architecture(fields, where), labels, classes, problem)
+    return ModelConfig(
+        _parse_encoder(kind, family, fields, where), _parse_architecture(fields, where), labels, classes, problem
+    )
 
 
 def model_config_fields(config: EncoderConfig, padding_id: int, where: str) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def has_field(family: str, name: str) -> bool:
 
 def label_fields(labels: tuple[str, ...], classes: int) -> dict[str, Any]:
     """Return `id2label` and `label2id`, with the names of transformers where there are none."""
-    names = labels or _unnamed(classes)
+    names = labels or _default_labels(classes)
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
@@ -112,7 +114,7 @@ def model_config_text(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
 
-def _unnamed(classes: int) -> tuple[str, ...]:
+def _default_labels(classes: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{i}" for i in range(classes))
 
 
@@ -132,7 +134,7 @@ def _canonical(config: EncoderConfig) -> EncoderConfig:
     )
 
 
-def _encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -> EncoderConfig:
+def _parse_encoder(kind: str, family: Family, fields: Mapping[str, Any], where: str) -> EncoderConfig:
     if "vocab_size" not in fields:
         raise UserError(f"{where}: 'vocab_size' is missing")
     if family.spelling:
@@ -189,14 +191,14 @@ def _check_value(theirs: str, value: Any, table_field: Field, where: str) -> Non
         raise UserError(f"{where}: {theirs} is {value!r}; it must lie from {lowest:g} to {highest:g}")
 
 
-def _architecture(fields: Mapping[str, Any], where: str) -> str:
+def _parse_architecture(fields: Mapping[str, Any], where: str) -> str:
     names = fields.get("architectures") or []
     if not isinstance(names, list) or len(names) > 1 or not all(isinstance(name, str) for name in names):
         raise UserError(f"{where}: architectures is {names!r}, not a list of one name")
     return names[0] if names else ""
 
 
-def _labels(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int]:
+def _parse_labels(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int]:
     """Return the labels, () where they have no names, and their count; `UserError` where the fields disagree."""
     forward, backward = fields.get("id2label"), fields.get("label2id")
     counts = {name: fields[name] for name in ("num_labels", "_num_labels") if fields.get(name) is not None}
@@ -219,4 +221,4 @@ def _labels(fields: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], int
     for name, count in counts.items():
         if count != len(labels):
             raise UserError(f"{where}: {name} is {count!r}, but id2label has {len(labels)} names")
-    return () if labels == _unnamed(len(labels)) else labels, len(labels)
+    return () if labels == _default_labels(len(labels)) else labels, len(labels)

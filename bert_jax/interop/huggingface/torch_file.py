@@ -39,7 +39,7 @@ def read_torch(path: pathlib.Path) -> dict[str, np.ndarray]:
     except ImportError:
         raise UserError(f"{path} needs torch: pip install torch, or save it as model.safetensors") from None
     try:
-        _check_calls(path)
+        _check_pickle_calls(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
         raise
@@ -75,11 +75,11 @@ def _check_tensor(name: str, x: Any, size: int, path: pathlib.Path) -> None:
         )
 
 
-def _check_calls(path: pathlib.Path) -> None:
+def _check_pickle_calls(path: pathlib.Path) -> None:
     """Refuse a file whose pickle calls anything that a table of plain tensors does not need."""
     with path.open("rb") as file:
         name = ""
-        for stream in _pickles(path, file):
+        for stream in _pickle_streams(path, file):
             for code, argument, offset in pickletools.genops(stream):
                 if code.name == "BINUNICODE":
                     name = str(argument)  # a tensor follows its name
@@ -92,7 +92,7 @@ def _check_calls(path: pathlib.Path) -> None:
                     raise UserError(f"{path} is refused: more than {MAX_PICKLE >> 20} MiB of names and shapes")
 
 
-def _pickles(path: pathlib.Path, file: IO[bytes]) -> Iterator[IO[bytes]]:
+def _pickle_streams(path: pathlib.Path, file: IO[bytes]) -> Iterator[IO[bytes]]:
     """Yield streams that begin with a pickle: one in a zip archive; several in one file, in the legacy format."""
     is_zip = file.read(len(ZIP)) == ZIP
     file.seek(0)

@@ -42,8 +42,8 @@ def read_weight_files(directory: pathlib.Path) -> StoredWeights:
     for name, reader in READERS.items():
         for path in (directory / name, directory / (name + INDEX)):
             if path.is_file():
-                tensors = reader(path) if path.name == name else _shards(path, reader)
-                return StoredWeights(str(path), {key: _float32(key, x, path) for key, x in tensors.items()})
+                tensors = reader(path) if path.name == name else _read_shards(path, reader)
+                return StoredWeights(str(path), {key: _to_float32(key, x, path) for key, x in tensors.items()})
     names = ", ".join(f"{name} (or {name}{INDEX})" for name in READERS)
     raise UserError(f"{directory} holds no weights: {names}; save the model with `save_pretrained` of transformers")
 
@@ -80,7 +80,7 @@ def _check_header(path: pathlib.Path) -> None:
             raise UserError(f"{path}: tensor '{name}' is {entry['dtype']}; float32, float16 and bfloat16 can be read")
 
 
-def _shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Tensors:
+def _read_shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Tensors:
     """Return the tensors of an index, which must be exactly the tensors of its files.
 
     A file is a plain name beside the index. It may be a symbolic link, as in the cache of the Hugging Face hub.
@@ -103,7 +103,7 @@ def _shards(path: pathlib.Path, reader: Callable[[pathlib.Path], Tensors]) -> Te
     return tensors
 
 
-def _float32(name: str, x: np.ndarray, path: pathlib.Path) -> np.ndarray:
+def _to_float32(name: str, x: np.ndarray, path: pathlib.Path) -> np.ndarray:
     if name.endswith(POSITIONS) and x.dtype.kind in "if":
         return x
     if x.dtype not in FLOATS:

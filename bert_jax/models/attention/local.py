@@ -20,7 +20,7 @@ from bert_jax.models.dropout import drop
 MIN_CHUNK = 128  # queries; smaller products run slower than the work they save
 
 
-def fits(inputs: AttentionInputs) -> bool:
+def can_chunk(inputs: AttentionInputs) -> bool:
     """Return whether windows of these inputs can be computed by chunks, with at most half of the work."""
     length = inputs.q.shape[1]  # may be symbolic in an export
     if inputs.window is None or inputs.bias is not None or inputs.distances is not None or not isinstance(length, int):
@@ -34,7 +34,7 @@ def _chunk_size(inputs: AttentionInputs) -> int:
     return -(-max(inputs.window.radius, MIN_CHUNK) // size) * size
 
 
-def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
+def chunked_attention(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`, with dropout of `rate` on the probabilities.
 
     The first `inputs.window.num_gathered` global tokens are read, and read all.

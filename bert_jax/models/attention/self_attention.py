@@ -47,7 +47,7 @@ class SelfAttention(nn.Module):
     ) -> jax.Array:
         config = self.config
         rate = 0.0 if seed is None else config.attention_dropout
-        inputs = self._inputs(x, x if value_input is None else value_input, metadata, seed, rate)
+        inputs = self._kernel_inputs(x, x if value_input is None else value_input, metadata, seed, rate)
         if self._shows_weights():
             weights = attention_probabilities(inputs)
             self.sow(WEIGHTS, "weights", weights)
@@ -60,7 +60,7 @@ class SelfAttention(nn.Module):
     def _shows_weights(self) -> bool:
         return self.is_mutable_collection(WEIGHTS) and not self.is_initializing()
 
-    def _inputs(
+    def _kernel_inputs(
         self, x: jax.Array, value_input: jax.Array, metadata: AttentionMetadata, seed: jax.Array | None, rate: float
     ) -> AttentionInputs:
         """Make queries, keys and values, in the form that the kernel prefers."""
@@ -104,10 +104,10 @@ class SelfAttention(nn.Module):
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         query, key, value = projections
         q, k = (
-            self._normalize_and_rotate(_by_heads(linear(x)), name, metadata)
+            self._normalize_and_rotate(_sharded_by_heads(linear(x)), name, metadata)
             for linear, name in zip((query, key), names[:2], strict=True)
         )
-        return q, k, save_for_backward(_by_heads(value(value_input)))
+        return q, k, save_for_backward(_sharded_by_heads(value(value_input)))
 
     def _may_fuse_qkv(self, metadata: AttentionMetadata) -> bool:
         """Whether a GPU's kernel may add the biases, since queries and keys are read without another change."""
@@ -134,7 +134,7 @@ class SelfAttention(nn.Module):
         return save_for_backward(rotate(config, x, metadata.angles) if rotate else x)
 
 
-def _by_heads(x: jax.Array) -> jax.Array:
+def _sharded_by_heads(x: jax.Array) -> jax.Array:
     return constrain(x, "batch", "length", "heads")
 
 

@@ -26,17 +26,17 @@ def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
 
 
 def _forward(inputs: AttentionInputs, rate: float) -> jax.Array:
-    return cast(jax.Array, _on_platform(tpu_kernels.forward, xla.forward, rate, inputs))
+    return cast(jax.Array, _fused_or_plain(tpu_kernels.forward, xla.forward, rate, inputs))
 
 
 def _backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> xla.Gradients:
-    return cast(xla.Gradients, _on_platform(tpu_kernels.backward, xla.backward, rate, inputs, gradient))
+    return cast(xla.Gradients, _fused_or_plain(tpu_kernels.backward, xla.backward, rate, inputs, gradient))
 
 
 _attend = xla.recomputed(_forward, _backward)
 
 
-def _on_platform(fused: Callable[..., Any], plain: Callable[..., Any], rate: float, *arrays: Any) -> Any:
+def _fused_or_plain(fused: Callable[..., Any], plain: Callable[..., Any], rate: float, *arrays: Any) -> Any:
     """Call the fused kernel on a TPU, each device on its sequences and heads; the plain operations elsewhere."""
     inputs: AttentionInputs = arrays[0]
     plain, fused = functools.partial(plain, rate=rate), functools.partial(fused, rate=rate)

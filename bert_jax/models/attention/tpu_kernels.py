@@ -34,7 +34,9 @@ def forward(inputs: AttentionInputs, rate: float, interpret: bool = False) -> ja
     `interpret` runs the kernel on any platform, slowly.
     """
     tensors = (inputs.q, inputs.k, inputs.v)
-    (context,) = _call(_forward_kernel, inputs, tensors, rate, outputs=1, products=2, interpret=interpret)
+    (context,) = _call_per_head_group(
+        _forward_kernel, inputs, tensors, rate, outputs=1, products=2, interpret=interpret
+    )
     return cast(jax.Array, context)
 
 
@@ -43,11 +45,13 @@ def backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the gradients of q, k and v from that of the context."""
     tensors = (inputs.q, inputs.k, inputs.v, gradient)
-    gradients = _call(_backward_kernel, inputs, tensors, rate, outputs=3, products=5, interpret=interpret)
+    gradients = _call_per_head_group(
+        _backward_kernel, inputs, tensors, rate, outputs=3, products=5, interpret=interpret
+    )
     return cast(tuple[jax.Array, jax.Array, jax.Array], gradients)
 
 
-def _call(
+def _call_per_head_group(
     kernel: Callable[..., None],
     inputs: AttentionInputs,
     tensors: tuple[jax.Array, ...],
@@ -92,7 +96,7 @@ def _call(
 
 
 def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any, *, heads: int, rate: float) -> None:
-    for head, columns in _heads(q, heads):
+    for head, columns in _heads_of_program(q, heads):
         _, dropped, _ = _probabilities(keys, masks, q, k, head, columns, rate)
         context[0, :, columns] = _product("qk,kd->qd", dropped.astype(v.dtype), v[0, :, columns]).astype(context.dtype)
 
@@ -100,25 +104,25 @@ def _forward_kernel(keys: Any, masks: Any, q: Any, k: Any, v: Any, context: Any,
 def _backward_kernel(
     keys: Any, masks: Any, q: Any, k: Any, v: Any, gradient: Any, dq: Any, dk: Any, dv: Any, *, heads: int, rate: float
 ) -> None:
-    for head, columns in _heads(q, heads):
+    for head, columns in _heads_of_program(q, heads):
         p, dropped, drop = _probabilities(keys, masks, q, k, head, columns, rate)
         g = gradient[0, :, columns]
         dv[0, :, columns] = _product("qk,qd->kd", dropped.astype(g.dtype), g).astype(dv.dtype)
         dp = drop(_product("qd,kd->qk", g, v[0, :, columns]))
         scale = (q.shape[-1] // heads) ** -0.5
         ds = p * (dp - jnp.sum(dp * p, axis=-1, keepdims=True)) * scale
-        ds = jnp.where(_readable(masks), ds, 0.0).astype(q.dtype)  # matters where a row may read nothing at all
+        ds = jnp.where(_readable_mask(masks), ds, 0.0).astype(q.dtype)  # matters where a row may read nothing at all
         dq[0, :, columns] = _product("qk,kd->qd", ds, k[0, :, columns]).astype(dq.dtype)
         dk[0, :, columns] = _product("qk,qd->kd", ds, q[0, :, columns]).astype(dk.dtype)
 
 
-def _heads(q: Any, heads: int) -> list[tuple[Any, slice]]:
+def _heads_of_program(q: Any, heads: int) -> list[tuple[Any, slice]]:
     """Return the index and the columns of each head of this program."""
     size, first = q.shape[-1] // heads, pl.program_id(1) * heads
     return [(first + head, slice(head * size, (head + 1) * size)) for head in range(heads)]
 
 
-def _readable(masks: Any) -> jax.Array:
+def _readable_mask(masks: Any) -> jax.Array:
     """Return bool `[length, length]`, or `[1, length]` where all queries read the same keys: the keys to read."""
     (keys, *queries), radii = masks
     readable = queries[0][0] == keys[0] if queries else keys[0] != 0
@@ -134,7 +138,7 @@ def _probabilities(
     """Return float32 `[length, length]` probabilities, probabilities after dropout, and the dropout as a function."""
     scale = (columns.stop - columns.start) ** -0.5
     scores = _product("qd,kd->qk", q[0, :, columns], k[0, :, columns]) * scale
-    scores = jnp.where(_readable(masks), scores, MASKED_SCORE)
+    scores = jnp.where(_readable_mask(masks), scores, MASKED_SCORE)
     exponentials = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
     p = exponentials / jnp.sum(exponentials, axis=-1, keepdims=True)
     if rate == 0:

@@ -26,7 +26,7 @@ QUERIES_AT_ONCE = 128  # where memory must not grow with the square of the lengt
 
 def attend(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`; the backward pass computes the probabilities again."""
-    if local.fits(inputs) and inputs.global_tokens is None:
+    if local.can_chunk(inputs) and inputs.global_tokens is None:
         return _attend_locally(dataclasses.replace(inputs, radius=jnp.asarray(inputs.radius, jnp.int32)), rate)
     return jax.checkpoint(functools.partial(_global_token_attention(inputs), rate=rate))(inputs)
 
@@ -37,11 +37,11 @@ def _global_token_attention(inputs: AttentionInputs) -> Callable[..., jax.Array]
     In a long sequence, chunks, where these can read every global token. Otherwise blocks of queries, in the time of all
     pairs and memory linear in the length, so that a program of both stays small.
     """
-    if not local.fits(inputs):
+    if not local.can_chunk(inputs):
         return dense_attention
     assert inputs.window
     if (isinstance(inputs.radius, int) or inputs.window.every_layer) and inputs.window.gathers_all:
-        return local.forward
+        return local.chunked_attention
     return _chunked_or_query_blocked
 
 
@@ -50,7 +50,9 @@ def _chunked_or_query_blocked(inputs: AttentionInputs, rate: float) -> jax.Array
     assert inputs.global_tokens
     num_global = inputs.global_tokens.mask.sum(axis=1).max()
     fits = (num_global <= inputs.window.num_gathered) & (jnp.asarray(inputs.radius) <= inputs.window.radius)
-    chunked, query_blocked = (functools.partial(f, rate=rate) for f in (local.forward, query_blocked_attention))
+    chunked, query_blocked = (
+        functools.partial(f, rate=rate) for f in (local.chunked_attention, query_blocked_attention)
+    )
     return cast(jax.Array, jax.lax.cond(fits, chunked, query_blocked, inputs))
 
 
@@ -87,7 +89,7 @@ def recomputed(
 
 def forward(inputs: AttentionInputs, rate: float) -> jax.Array:
     """Return the context, as `inputs.q`, with dropout of `rate` on the probabilities."""
-    windowed, dense = (functools.partial(f, rate=rate) for f in (local.forward, dense_attention))
+    windowed, dense = (functools.partial(f, rate=rate) for f in (local.chunked_attention, dense_attention))
     return cast(jax.Array, _dense_or_windowed(windowed, dense, inputs))
 
 
@@ -102,7 +104,7 @@ def backward(inputs: AttentionInputs, gradient: jax.Array, rate: float) -> Gradi
 
         return jax.vjp(context, inputs.q, inputs.k, inputs.v)[1](gradient)
 
-    windowed, dense = (functools.partial(pull_back, f) for f in (local.forward, dense_attention))
+    windowed, dense = (functools.partial(pull_back, f) for f in (local.chunked_attention, dense_attention))
     return cast(Gradients, _dense_or_windowed(windowed, dense, inputs, gradient))
 
 
@@ -110,7 +112,7 @@ def _dense_or_windowed(
     windowed: Callable[..., Any], dense: Callable[..., Any], inputs: AttentionInputs, *gradient: jax.Array
 ) -> Any:
     """Call `windowed` where the layer is local and its window is computed by chunks; a scanned program has both."""
-    if not local.fits(inputs):
+    if not local.can_chunk(inputs):
         return dense(inputs, *gradient)
     assert inputs.window
     if inputs.window.every_layer:
